@@ -10,18 +10,18 @@ pub const USAGE: u8 = 64;
 pub const DAMAGED_DATA: u8 = 65;
 /// Something that is needed is missing: a directory, a command, a running job.
 pub const UNAVAILABLE: u8 = 69;
-/// A fault of Holdfast itself.
+/// A defect of Holdfast.
 pub const INTERNAL: u8 = 70;
 /// Not finished; another allocation can continue: halted, out of nodes, out of time.
 pub const NOT_FINISHED: u8 = 75;
 /// The job spec or a parameter is wrong.
 pub const CONFIGURATION: u8 = 78;
-/// The application ended with an error that the policy says not to retry, and another allocation would not help.
+/// The application ended with an error for which the policy excludes a relaunch; another allocation would not help.
 pub const APPLICATION_ERROR: u8 = 90;
 /// `no_progress_limit` generations ended without a newer complete checkpoint.
 pub const NO_PROGRESS: u8 = 91;
 
-/// The code as `main` returns it.
+/// The code as the return value of `main`.
 pub fn code(code: u8) -> ExitCode {
     ExitCode::from(code)
 }

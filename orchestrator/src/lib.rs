@@ -1,12 +1,12 @@
 //! The `holdfast` program: the orchestrator and every subcommand.
 //!
-//! * [`cli`]: one file a subcommand, thin: parse, call, print;
+//! * [`cli`]: the subcommands, one file each: parse, call, print;
 //! * [`spec`]: the YAML job spec;
-//! * [`host`]: this machine: programs, processes, external commands;
+//! * [`host`]: programs, processes and external commands of this machine;
 //! * [`allocation`]: resource managers, one folder each;
-//! * [`launch`]: launchers, one folder each, with the supervision of what they started;
+//! * [`launch`]: launchers and their supervision, one folder each;
 //! * [`fleet`]: start, poll and command the agents;
-//! * [`relaunch`]: the loop as a pure state machine;
+//! * [`relaunch`]: the relaunch loop, a pure state machine;
 //! * [`job`]: the driver of a job: feeds the machine, performs its actions;
 //! * [`drain`]: two rounds, then index;
 //! * [`events`]: event log, live view, report;

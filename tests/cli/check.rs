@@ -12,7 +12,7 @@ fn config(name: &str) -> String {
 }
 
 #[test]
-fn a_right_spec_is_told_in_one_line() {
+fn a_correct_spec_is_summarised_in_one_line() {
     let path = config("quickstart.yaml");
     let ran = holdfast(["check", &path]);
     assert_eq!(ran.out, format!("{path}: job `heat` on 6 nodes: 4 ranks on 4 nodes, 2 spares\n"));
@@ -21,7 +21,7 @@ fn a_right_spec_is_told_in_one_line() {
 }
 
 #[test]
-fn all_mistakes_of_a_spec_are_told_at_once_with_78() {
+fn all_mistakes_of_a_spec_are_reported_at_once_with_78() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("job.yaml"), "jbo: heat\nrun:\n  nodes: 0\n  command: [a]\n").unwrap();
     let ran = holdfast_in(directory.path(), ["check", "job.yaml"]);
@@ -53,9 +53,9 @@ fn all_mistakes_of_a_spec_are_told_at_once_with_78() {
 }
 
 #[test]
-fn a_file_that_is_no_spec_is_told_as_what_it_is() {
+fn a_file_that_cannot_be_a_spec_is_reported_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, expected) in [("nowhere.yaml", "there is no such file"), (".", "it is a directory")] {
+    for (name, expected) in [("nowhere.yaml", "there is no such file"), (".", "this is a directory, not a file")] {
         let ran = holdfast_in(directory.path(), ["check", name]);
         assert_eq!(ran.code, 78, "{name}");
         assert!(ran.err.contains(&format!("{name}: {expected}\n  = help: ")), "{}", ran.err);
@@ -63,7 +63,7 @@ fn a_file_that_is_no_spec_is_told_as_what_it_is() {
 }
 
 #[test]
-fn explain_tells_where_every_setting_comes_from() {
+fn explain_shows_the_origin_of_every_setting() {
     let ran = holdfast(["check", "--explain", &config("quickstart.yaml")]);
     assert_eq!(ran.code, 0);
     let line = |key: &str| -> Vec<&str> {
@@ -87,7 +87,7 @@ fn explain_tells_where_every_setting_comes_from() {
 }
 
 #[test]
-fn the_reference_is_printed_and_is_a_right_spec() {
+fn the_reference_is_printed_and_is_a_correct_spec() {
     let directory = tempfile::tempdir().unwrap();
     let ran = holdfast(["check", "--reference"]);
     fs::write(directory.path().join("reference.yaml"), ran.out).unwrap();
@@ -95,27 +95,27 @@ fn the_reference_is_printed_and_is_a_right_spec() {
 }
 
 #[test]
-fn parameters_of_the_environment_stand_above_the_spec() {
+fn parameters_of_the_environment_override_the_spec() {
     let ran =
         run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_FLUSH", "5").env("SCR_SET_SIZE", "2"));
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let told = |key: &str, value: &str, origin: &str| {
+    let has_line = |key: &str, value: &str, origin: &str| {
         ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == [key, value, origin])
     };
-    assert!(told("checkpoint.flush.every", "5", "SCR_FLUSH"), "{}", ran.out);
-    assert!(told("checkpoint.redundancy[0].set_size", "2", "SCR_SET_SIZE"), "{}", ran.out);
+    assert!(has_line("checkpoint.flush.every", "5", "SCR_FLUSH"), "{}", ran.out);
+    assert!(has_line("checkpoint.redundancy[0].set_size", "2", "SCR_SET_SIZE"), "{}", ran.out);
 
     let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_SET_SIZE", "many"));
     assert_eq!(ran.code, 78);
     assert!(ran.err.starts_with("error: SCR_SET_SIZE is \"many\" (environment), expected is"), "{}", ran.err);
-    // What is right by itself must also fit the spec.
+    // A valid parameter must also fit the spec.
     let ran = run(command(["check", &config("quickstart.yaml")]).env("SCR_MIN_NODES", "9"));
     assert_eq!(ran.code, 78);
-    assert!(ran.err.contains("relaunch.min_nodes: 9 nodes are more than the allocation's 6"), "{}", ran.err);
+    assert!(ran.err.contains("relaunch.min_nodes: 9 nodes are more than the allocation has (6)"), "{}", ran.err);
 }
 
 #[test]
-fn a_user_s_configuration_file_stands_between_environment_and_spec() {
+fn a_user_configuration_file_has_precedence_between_environment_and_spec() {
     let directory = tempfile::tempdir().unwrap();
     let conf = directory.path().join("user.conf");
     fs::write(
@@ -130,7 +130,7 @@ fn a_user_s_configuration_file_stands_between_environment_and_spec() {
         .env("SCR_CONF_FILE", &conf)
         .env("SCR_FLUSH", "5"));
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let told = |start: &str| {
+    let has_line = |start: &str| {
         ran.out.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(start))
     };
     let conf = conf.display();
@@ -141,7 +141,7 @@ fn a_user_s_configuration_file_stands_between_environment_and_spec() {
         format!("checkpoint.redundancy[0].scheme partner CKPTDESC ({conf}:5)"),
         format!("checkpoint.redundancy[1].every 4 CKPTDESC ({conf}:6)"),
     ] {
-        assert!(told(&start), "{start}\n{}", ran.out);
+        assert!(has_line(&start), "{start}\n{}", ran.out);
     }
 }
 
@@ -154,7 +154,7 @@ fn a_parameter_that_only_the_site_may_set_is_refused_with_a_warning() {
 }
 
 #[test]
-fn keys_without_effect_are_refused_where_they_stand_before_anything_is_started() {
+fn keys_without_effect_are_refused_with_their_position_before_anything_is_started() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "\
 prefix: ./prefix
@@ -177,10 +177,10 @@ checkpoint:
         "9:11: checkpoint.source: `scr-files` is not available in this version",
         "10:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
         "11:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
-        "11:38: checkpoint.flush.percent: limiting the processor's share is not available in this version",
+        "11:38: checkpoint.flush.percent: a limit on processor share is not available in this version",
         "12:15: checkpoint.data_plane: `plain` is not available in this version",
     ];
-    // `manager: auto` is what the environment makes of it.
+    // The environment determines what `manager: auto` selects.
     let in_slurm = [
         "3:10: allocation.nodes: `nodes` has no effect with `manager: slurm`",
         "4:15: allocation.time_limit: `time_limit` has no effect with `manager: slurm`",
@@ -205,7 +205,7 @@ checkpoint:
 }
 
 #[test]
-fn a_launcher_that_does_not_suit_the_manager_is_refused_where_it_stands() {
+fn a_launcher_that_does_not_suit_the_manager_is_refused_with_its_position() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "allocation: {manager: local}\nrun: {launcher: mpirun, command: ['true']}\n";
     fs::write(directory.path().join("job.yaml"), spec).unwrap();

@@ -59,7 +59,7 @@ fn a_prefix_without_index_or_no_prefix_at_all_ends_with_69() {
     let directory = tempfile::tempdir().unwrap();
     let ran = holdfast_in(directory.path(), ["index", "list"]);
     assert_eq!((ran.code, ran.out.as_str()), (69, ""));
-    assert!(ran.err.contains("there is no index") && ran.err.contains("help: "), "{}", ran.err);
+    assert!(ran.err.contains("the prefix directory has no index") && ran.err.contains("help: "), "{}", ran.err);
     let ran = holdfast_in(directory.path(), ["index", "list", "--prefix", "nowhere"]);
     assert_eq!(ran.code, 69);
     assert!(ran.err.contains("nowhere does not exist"), "{}", ran.err);

@@ -46,7 +46,7 @@ fn the_reference_holds_every_key_and_says_the_defaults() {
         assert!(text.contains(&format!("{last}:")), "{key} is not in the reference");
         assert_eq!(reference.settings.get(&key).unwrap().value, defaults.settings.get(&key).unwrap().value, "{key}");
     }
-    // Where each came from differs; what they say must not.
+    // Their origins differ; the values must not.
     reference.settings = Settings::default();
     defaults.settings = Settings::default();
     assert_eq!(reference, defaults);
@@ -138,7 +138,7 @@ fn ranks_and_nodes_complete_each_other() {
         assert_eq!((run_spec.nodes, run_spec.ranks_per_node, run_spec.ranks), (nodes, per_node, ranks), "{run}");
         assert_eq!(run_spec.ranks_on(nodes - 1), on_last, "{run}");
     }
-    // 13 ranks on 6 nodes are 3 a node, and one node would be empty: said, not guessed.
+    // 13 ranks on 6 nodes are 3 a node, and one node would be empty: reported, not guessed.
     let message = mistakes_in("allocation: {nodes: 6}\nrun: {command: [a], ranks: 13}\n");
     assert!(message.contains("write `nodes: 5`"), "{message}");
 }
@@ -159,7 +159,7 @@ fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
         "steps:\n- {name: a, run: {command: [x]}}\n- {name: b, needs: [a], run: {command: [x]}}\nrun: {nodes: 1}\n";
     let message = mistakes_in(text);
     assert!(message.contains("job.yaml:3:13: steps[1].needs: `needs` has no effect in this version"), "{message}");
-    assert!(message.contains("job.yaml:4:1: run: `steps` and `run` at the top exclude each other"), "{message}");
+    assert!(message.contains("job.yaml:4:1: run: `steps` and a top-level `run` exclude each other"), "{message}");
     assert_eq!(message.matches("help: ").count(), 2, "{message}");
 }
 
@@ -171,14 +171,14 @@ fn steps_with_different_control_directories_are_refused() {
     let shm = ", checkpoint: {control: {base: /dev/shm}}";
     let message = mistakes_in(&steps("", shm));
     assert!(message.contains("job.yaml:3:47: steps[1].checkpoint.control: "), "{message}");
-    assert!(message.contains("not that of the step `a`") && message.contains("help: write the same"), "{message}");
+    assert!(message.contains("differs from that of step `a`") && message.contains("help: write the same"), "{message}");
     let message = mistakes_in(&steps(shm, ""));
     assert!(message.contains("job.yaml:2:47: steps[0].checkpoint.control: "), "{message}");
     assert_eq!(parse(&steps(shm, shm)).steps.len(), 2);
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_place_and_the_nearest_spelling() {
+fn an_unknown_key_is_reported_with_position_and_nearest_spelling() {
     assert_eq!(
         mistakes_in("run:\n  command: [./app]\n  ranks_pernode: 2\n"),
         "job.yaml:3:3: run.ranks_pernode: unknown key\n\
@@ -200,40 +200,40 @@ fn an_unknown_key_is_named_with_its_place_and_the_nearest_spelling() {
 }
 
 #[test]
-fn a_wrong_type_is_told_with_what_was_expected_and_what_was_found() {
+fn a_wrong_type_is_reported_with_what_was_expected_and_found() {
     assert_eq!(
         mistakes_in("run:\n  nodes: four\n  command: ./app --fast\nhealth: {poll: 250}\nrelaunch: 5\n"),
-        "job.yaml:2:10: run.nodes: expected a whole number from 1 to 65536, found the word `four`\n\
+        "job.yaml:2:10: run.nodes: expected a whole number from 1 to 65536, found the text `four`\n\
          \x20 |\n\
          2 |   nodes: four\n\
          \x20 |          ^^^^\n\
          \n\
-         job.yaml:3:12: run.command: expected a list of words, found the word `./app --fast`\n\
+         job.yaml:3:12: run.command: expected a list of strings, found the text `./app --fast`\n\
          \x20 |\n\
          3 |   command: ./app --fast\n\
          \x20 |            ^^^^^^^^^^^^\n\
          \x20 |\n\
-         \x20 = help: no shell splits it: write `[./app, --fast]`\n\
+         \x20 = help: commands are not split by a shell: write `[./app, --fast]`\n\
          \n\
-         job.yaml:4:16: health.poll: expected a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`, found the number `250`\n\
+         job.yaml:4:16: health.poll: expected a duration with a unit, such as `250ms`, `30s`, `5min` or `1h30m`, found the number `250`\n\
          \x20 |\n\
          4 | health: {poll: 250}\n\
          \x20 |                ^^^\n\
          \n\
-         job.yaml:5:11: relaunch: expected a section (`key: value` lines), found the number `5`\n\
+         job.yaml:5:11: relaunch: expected a section (lines of `key: value`), found the number `5`\n\
          \x20 |\n\
          5 | relaunch: 5\n\
          \x20 |           ^\n\
          \x20 |\n\
-         \x20 = help: `relaunch` holds keys; see configs/reference.yaml for all of them"
+         \x20 = help: `relaunch` is a section; configs/reference.yaml lists its keys"
     );
 }
 
 #[test]
-fn a_missing_command_is_asked_for() {
+fn a_missing_command_is_reported() {
     assert_eq!(
         mistakes_in("job: heat\nrun:\n  nodes: 1\n"),
-        "job.yaml:2:1: run.command: the command is missing; it is the one key without default\n\
+        "job.yaml:2:1: run.command: the command is missing; it is the only key without default\n\
          \x20 |\n\
          2 | run:\n\
          \x20 | ^^^\n\
@@ -246,7 +246,7 @@ fn a_missing_command_is_asked_for() {
 }
 
 #[test]
-fn ranks_0_is_refused_where_it_stands() {
+fn ranks_0_is_refused_with_its_position() {
     assert_eq!(
         mistakes_in("run: {command: [a], ranks: 0}\n"),
         "job.yaml:1:28: run.ranks: expected a whole number from 1 to 1048576, found the number `0`\n\
@@ -257,10 +257,10 @@ fn ranks_0_is_refused_where_it_stands() {
 }
 
 #[test]
-fn set_size_1_with_xor_is_refused_where_it_stands() {
+fn set_size_1_with_xor_is_refused_with_its_position() {
     assert_eq!(
         mistakes_in("run: {command: [a]}\ncheckpoint:\n  redundancy:\n  - scheme: xor\n    set_size: 1\n"),
-        "job.yaml:5:15: checkpoint.redundancy[0].set_size: a set of 1 cannot rebuild anything with XOR\n\
+        "job.yaml:5:15: checkpoint.redundancy[0].set_size: with XOR, a set of 1 protects nothing\n\
          \x20 |\n\
          5 |     set_size: 1\n\
          \x20 |               ^\n\
@@ -271,10 +271,10 @@ fn set_size_1_with_xor_is_refused_where_it_stands() {
 }
 
 #[test]
-fn more_nodes_than_the_allocation_are_refused_where_they_stand() {
+fn more_nodes_than_the_allocation_has_are_refused_with_their_position() {
     assert_eq!(
         mistakes_in("allocation: {nodes: 4}\nrun: {command: [a], nodes: 5}\n"),
-        "job.yaml:2:28: run.nodes: the run wants 5 nodes, the allocation has 4\n\
+        "job.yaml:2:28: run.nodes: the run needs 5 nodes, the allocation has 4\n\
          \x20 |\n\
          2 | run: {command: [a], nodes: 5}\n\
          \x20 |                            ^\n\
@@ -290,13 +290,16 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
         ("health: {poll: 0}", "health.poll: shorter than 10ms"),
         (
             "health: {hang_after: 20}",
-            "health.hang_after: expected a duration with its unit, such as `30s` or `5min`, or `none`",
+            "health.hang_after: expected a duration with a unit, such as `30s` or `5min`, or `none`",
         ),
         ("health: {hang_after: 20ms}", "health.hang_after: shorter than 1s"),
-        ("health: {busy_hang_after: 1h}", "health.busy_hang_after: needs a `hang_after` that is not longer"),
+        (
+            "health: {busy_hang_after: 1h}",
+            "health.busy_hang_after: `busy_hang_after` needs a `hang_after` that is not longer",
+        ),
         (
             "health: {hang_after: 1h, busy_hang_after: 1min}",
-            "health.busy_hang_after: needs a `hang_after` that is not longer",
+            "health.busy_hang_after: `busy_hang_after` needs a `hang_after` that is not longer",
         ),
         ("health: {command: []}", "health.command: the command is empty"),
         ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
@@ -308,13 +311,10 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
             "checkpoint.redundancy[0].cache: there is no cache with the base `/x`",
         ),
         ("checkpoint: {redundancy: [{every: 2}]}", "checkpoint.redundancy: no descriptor has `every: 1`"),
-        ("checkpoint: {redundancy: [{}, {}]}", "checkpoint.redundancy[1].every: a second descriptor for every 1"),
-        (
-            "checkpoint: {flush: {percent: 20}}",
-            "checkpoint.flush.percent: limiting the processor's share is not available",
-        ),
+        ("checkpoint: {redundancy: [{}, {}]}", "checkpoint.redundancy[1].every: a second descriptor with `every: 1`"),
+        ("checkpoint: {flush: {percent: 20}}", "checkpoint.flush.percent: a limit on processor share is not available"),
         ("checkpoint: {need: {overhead: 101}}", "checkpoint.need.overhead: expected a percentage from 0 to 100"),
-        ("relaunch: {min_nodes: 9}", "relaunch.min_nodes: 9 nodes are more than the allocation's 1"),
+        ("relaunch: {min_nodes: 9}", "relaunch.min_nodes: 9 nodes are more than the allocation has (1)"),
         (
             "relaunch: {on_exit_code: [{codes: [256], action: stop}]}",
             "relaunch.on_exit_code[0].codes: expected a list of exit codes",
@@ -328,11 +328,11 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
             "halt.before_end: `before_end` (2h) is not shorter than",
         ),
         ("allocation: {chaos: [{node: 3, after: 1s}]}", "allocation.chaos[0].node: there is no virtual node `node3`"),
-        ("allocation: {chaos: [{node: 0}]}", "allocation.chaos[0]: nothing says when it strikes"),
+        ("allocation: {chaos: [{node: 0}]}", "allocation.chaos[0]: the moment is missing"),
         ("allocation: {chaos: [{after: 1s}]}", "allocation.chaos[0]: `node` is missing"),
         (
             "allocation: {chaos: [{node: 0, after: 1s, during: write}]}",
-            "allocation.chaos[0]: more than one key says when",
+            "allocation.chaos[0]: more than one key sets the moment",
         ),
         (
             "allocation: {chaos: [{node: 0, after: 1s, checkpoint: 3}]}",
@@ -347,8 +347,8 @@ fn numbers_that_do_not_fit_each_other_are_refused() {
 }
 
 #[test]
-fn what_a_later_version_will_have_is_refused_by_name() {
-    for (line, word, available) in [
+fn planned_values_are_refused_by_name() {
+    for (line, keyword, available) in [
         ("allocation: {manager: pbs}", "pbs", "`auto`, `local`, `slurm`"),
         ("checkpoint: {source: fti}", "fti", "`scr`"),
         ("checkpoint: {source: jubatus}", "jubatus", "`scr`"),
@@ -361,29 +361,26 @@ fn what_a_later_version_will_have_is_refused_by_name() {
         ("kind: replicated", "replicated", "`job`"),
     ] {
         let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
-        let expected = format!("`{word}` is not available in this version");
+        let expected = format!("`{keyword}` is not available in this version");
         assert!(message.contains(&expected) && message.contains(&format!("available: {available}")), "{message}");
     }
     let message = mistakes_in("run: {command: [a], launcher: flux}\n");
     assert!(message.contains("`flux` is not available in this version"), "{message}");
     let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
-    assert!(message.contains("found the word `xorr`") && message.contains("did you mean `xor`?"), "{message}");
+    assert!(message.contains("found `xorr`") && message.contains("did you mean `xor`?"), "{message}");
 }
 
 #[test]
-fn text_that_is_not_yaml_is_refused_with_its_place() {
+fn text_that_is_not_yaml_is_refused_with_its_position() {
     let message = mistakes_in("run:\n  command: [./app\nhealth: {poll: 1s}\n");
-    assert!(message.starts_with("job.yaml:") && message.contains("this is not YAML"), "{message}");
+    assert!(message.starts_with("job.yaml:") && message.contains("invalid YAML"), "{message}");
     for text in
         ["a: b: c\n", "- x\n", "just words\n", "run: {command: [a]}\n---\nrun: {command: [b]}\n", "\t- a", "[a]: b\n"]
     {
         assert!(JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).is_err(), "{text}");
     }
     let message = mistakes_in("job: a\njob: b\nrun: {command: [a]}\n");
-    assert!(
-        message.contains("job.yaml:2:1: job: the key stands here a second time; the first is on line 1"),
-        "{message}"
-    );
+    assert!(message.contains("job.yaml:2:1: job: duplicate key; the first is on line 1"), "{message}");
 }
 
 #[test]
@@ -405,27 +402,27 @@ fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_as_what_it_is() {
+fn a_file_that_cannot_be_read_is_reported_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("job.yaml");
     let message = |path: &Path| JobSpec::load(path, &Environment::empty(registered())).unwrap_err().to_string();
     assert!(message(&path).contains("job.yaml: there is no such file\n  = help: "));
-    assert!(message(directory.path()).contains("it is a directory"));
+    assert!(message(directory.path()).contains("this is a directory"));
     fs::write(&path, b"job: a\njob: \xff\n").unwrap();
-    assert!(message(&path).contains("it is not UTF-8 text: the byte at offset 12 (line 2) is wrong"));
+    assert!(message(&path).contains("the file is not valid UTF-8: invalid byte at offset 12 (line 2)"));
     fs::write(&path, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
-    assert!(message(&path).contains("it is larger than 1MiB"));
+    assert!(message(&path).contains("the file is larger than 1MiB"));
     fs::write(&path, MINIMAL).unwrap();
     assert!(JobSpec::load(&path, &Environment::empty(registered())).is_ok());
 }
 
-/// The manager where `written` stands in the spec and one variable is set.
+/// The manager in force if the spec has `written` and one variable is set.
 fn manager_in_force(written: Option<&'static str>, variable: &str) -> Result<&'static str, &'static str> {
     registered().manager(written, |name| (name == variable).then(|| "7".to_owned())).map(|facts| facts.name)
 }
 
 #[test]
-fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
+fn auto_selects_local_outside_an_allocation() {
     assert_eq!(manager_in_force(None, ""), Ok("local"));
     assert_eq!(manager_in_force(None, "SLURM_JOB_ID"), Ok("slurm"));
     assert_eq!(manager_in_force(None, "PBS_JOBID"), Err("pbs"));
@@ -434,7 +431,7 @@ fn auto_takes_this_machine_unless_a_resource_manager_lent_it() {
 }
 
 #[test]
-fn a_slurm_allocation_says_by_itself_how_many_nodes_there_are() {
+fn a_slurm_allocation_sets_the_number_of_nodes() {
     let inside = |text: &str| {
         let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -452,7 +449,7 @@ fn a_slurm_allocation_says_by_itself_how_many_nodes_there_are() {
 }
 
 #[test]
-fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
+fn the_site_file_sets_what_the_spec_does_not_in_every_step() {
     let directory = tempfile::tempdir().unwrap();
     let site = directory.path().join("scr.conf");
     fs::write(&site, "SCR_CNTL_BASE=/var/run\nSCR_FLUSH=3\nSCR_SET_SIZE=16\n").unwrap();
@@ -466,7 +463,7 @@ fn the_site_s_file_counts_for_what_the_spec_does_not_say_in_every_step() {
     assert_eq!((first.checkpoint.flush.every, second.checkpoint.flush.every), (7, 3));
     assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
     assert_eq!(second.checkpoint.redundancy[0].set_size, 16);
-    assert!(first.checkpoint.crc.on_copy, "the environment stands above the spec");
+    assert!(first.checkpoint.crc.on_copy, "the environment takes precedence over the spec");
 }
 
 /// What the user reads of a spec that is read inside of a Slurm allocation of six nodes.
@@ -478,7 +475,7 @@ fn mistakes_in_slurm(text: &str) -> String {
 }
 
 #[test]
-fn keys_without_effect_with_the_chosen_manager_are_refused_where_they_stand() {
+fn keys_without_effect_with_the_selected_manager_are_refused_with_their_position() {
     for (allocation, place, key, help) in [
         ("manager: slurm, nodes: 4", "1:37", "nodes", "sbatch --nodes"),
         ("manager: slurm, time_limit: 1h", "1:42", "time_limit", "sbatch --time"),
@@ -494,7 +491,7 @@ fn keys_without_effect_with_the_chosen_manager_are_refused_where_they_stand() {
         let expected = format!("job.yaml:{place}: allocation.{key}: `{key}` has no effect with `manager: ");
         assert!(message.starts_with(&expected) && message.contains(help), "{allocation}\n{message}");
     }
-    // `auto` is what the environment makes of it.
+    // The environment determines what `auto` selects.
     let auto = "allocation: {nodes: 4, chaos: [{node: 0, after: 1s}]}\nrun: {command: [a]}\n";
     parse(auto);
     let message = mistakes_in_slurm(auto);
@@ -505,7 +502,7 @@ fn keys_without_effect_with_the_chosen_manager_are_refused_where_they_stand() {
 }
 
 #[test]
-fn keys_without_effect_with_the_chosen_launcher_are_refused_where_they_stand() {
+fn keys_without_effect_with_the_selected_launcher_are_refused_with_their_position() {
     for (text, place, key) in [
         ("run: {command: [a], launcher_options: [-v]}", "1:21", "run.launcher_options"),
         ("run: {command: [a], launcher_program: mpirun}", "1:39", "run.launcher_program"),
@@ -531,15 +528,15 @@ fn a_bandwidth_limits_asynchronous_flushes_only() {
         message.starts_with("job.yaml:1:33: checkpoint.flush.bandwidth: `bandwidth` has no effect with"),
         "{message}"
     );
-    assert!(message.contains("help: it limits flushes during which the application continues"), "{message}");
+    assert!(message.contains("help: it limits asynchronous flushes only"), "{message}");
     let spec = parse("checkpoint: {flush: {mode: async, bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
     assert_eq!(spec.steps[0].checkpoint.flush.bandwidth, 1 << 20);
 }
 
 proptest! {
-    /// Whatever stands in a file: an answer, and one that can be printed.
+    /// Any text is read or refused with a message that can be printed.
     #[test]
-    fn no_text_at_all_makes_the_reader_fall_over(text in "(\\PC|[\n\t {}:&*#'\"-]){0,200}") {
+    fn no_text_makes_the_reader_panic(text in "(\\PC|[\n\t {}:&*#'\"-]){0,200}") {
         if let Err(mistakes) = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())) {
             prop_assert!(mistakes.to_string().starts_with("job.yaml:"));
         }
@@ -547,7 +544,7 @@ proptest! {
 
     /// A spec in which some lines were lost, doubled or changed: numbers at their limits, wrong types, broken sections.
     #[test]
-    fn no_damage_to_a_spec_makes_the_reader_fall_over(
+    fn no_damage_to_a_spec_makes_the_reader_panic(
         damage in prop::collection::vec((0_usize..200, 0_usize..8), 1..6),
     ) {
         let mut lines: Vec<String> = config("reference.yaml").lines().map(str::to_owned).collect();
@@ -572,43 +569,40 @@ proptest! {
 }
 
 #[test]
-fn a_list_of_hosts_means_ssh_and_says_how_many_nodes_there_are() {
+fn a_list_of_hosts_implies_ssh_and_sets_the_number_of_nodes() {
     let spec = parse("allocation: {hosts: [n1, anna@n2:2222, 'n[3-4]'], ssh: {port: 23}}\nrun: {command: [./app]}\n");
     assert_eq!((spec.allocation.manager, spec.allocation.nodes, spec.steps[0].run.nodes), (Some("ssh"), 4, 4));
     let hosts: Vec<_> = spec.allocation.hosts.iter().map(|host| (host.name.as_str(), host.port)).collect();
     assert_eq!(hosts, [("n1", 23), ("n2", 2222), ("n3", 23), ("n4", 23)]);
     assert_eq!(spec.allocation.hosts[1].user.as_deref(), Some("anna"));
-    // Nobody gets there by accident.
+    // Without hosts, ssh is never selected.
     assert_eq!(manager_in_force(None, ""), Ok("local"));
     assert_eq!(parse(MINIMAL).allocation.manager, None);
 }
 
 #[test]
-fn hosts_may_stand_in_a_file_and_its_lines_are_named() {
+fn hosts_are_read_from_a_file_and_mistakes_name_its_lines() {
     let base = tempfile::tempdir().unwrap();
     let path = base.path().join("hosts");
     fs::write(&path, "# the cluster\nn1\nn[2-3] anna@n4 # and one more\n\n").unwrap();
     let text = format!("allocation: {{hosts_file: {}}}\nrun: {{command: [./app]}}\n", path.display());
     assert_eq!(parse(&text).allocation.nodes, 4);
     fs::write(&path, "n1\nn2\nn1\n-oops\n").unwrap();
-    let told = mistakes_in(&text);
-    assert!(
-        told.contains("`n1` stands here a second time (line 3 of the hosts file); the first is on line 1"),
-        "{told}"
-    );
-    assert!(told.contains("(line 4 of the hosts file)"), "{told}");
-    fs::write(&path, "# nobody\n").unwrap();
-    assert!(mistakes_in(&text).contains("there is no host in it"));
+    let message = mistakes_in(&text);
+    assert!(message.contains("`n1` is listed twice (line 3 of the hosts file); the first is on line 1"), "{message}");
+    assert!(message.contains("(line 4 of the hosts file)"), "{message}");
+    fs::write(&path, "# no host\n").unwrap();
+    assert!(mistakes_in(&text).contains("the list of hosts is empty"));
     fs::remove_file(&path).unwrap();
     assert!(mistakes_in(&text).contains("cannot be read"));
 }
 
 #[test]
-fn what_does_not_go_with_hosts_is_refused_at_its_place() {
+fn what_does_not_fit_hosts_is_refused_with_its_position() {
     let table = [
         ("manager: ssh", "job.yaml:1:23: allocation.manager: `manager: ssh` needs hosts"),
-        ("hosts: []", "allocation.hosts: there is no host in it"),
-        ("hosts: [n1, n2, n1]", "job.yaml:1:30: allocation.hosts[2]: the host `n1` stands here a second time"),
+        ("hosts: []", "allocation.hosts: the list of hosts is empty"),
+        ("hosts: [n1, n2, n1]", "job.yaml:1:30: allocation.hosts[2]: the host `n1` is listed twice"),
         ("hosts: [n1, 'a b']", "job.yaml:1:26: allocation.hosts[1]"),
         ("hosts: [n1], hosts_file: x", "`hosts` and `hosts_file` exclude each other"),
         ("manager: slurm, hosts: [n1]", "`hosts` has no effect with `manager: slurm`"),
@@ -617,13 +611,13 @@ fn what_does_not_go_with_hosts_is_refused_at_its_place() {
         ("hosts: [n1], chaos: [{node: 0, after: 1s}]", "`chaos` has no effect with `manager: ssh`"),
         ("hosts: [n1], ssh: {idenity: x}", "did you mean `identity`?"),
         ("hosts: [n1], ssh: {port: 0}", "expected a whole number from 1 to 65535"),
-        ("hosts: [n1], ssh: {connect_timeout: 0}", "no connection is made in no time"),
+        ("hosts: [n1], ssh: {connect_timeout: 0}", "a timeout of 0 would let every connection fail"),
         ("hosts: [n1], ssh: {program: holdfast}", "must be absolute"),
     ];
     for (allocation, expected) in table {
-        let told = mistakes_in(&format!("allocation: {{{allocation}}}\nrun: {{command: [./app]}}\n"));
-        assert!(told.contains(expected), "{allocation}: {expected} is missing:\n{told}");
+        let message = mistakes_in(&format!("allocation: {{{allocation}}}\nrun: {{command: [./app]}}\n"));
+        assert!(message.contains(expected), "{allocation}: {expected} is missing:\n{message}");
     }
-    let told = mistakes_in("allocation: {hosts: [n1, n2]}\nrun: {nodes: 3, command: [./app]}\n");
-    assert!(told.contains("list at least 3 hosts"), "{told}");
+    let message = mistakes_in("allocation: {hosts: [n1, n2]}\nrun: {nodes: 3, command: [./app]}\n");
+    assert!(message.contains("list at least 3 hosts"), "{message}");
 }

@@ -55,7 +55,7 @@ fn an_allocation_that_is_too_small_is_told_before_anything_starts() {
     let job = cluster.submit("small", &heat(""), "--nodes=2 --time=10", "holdfast run job.yaml");
     let (output, code) = job.finish();
     assert_eq!(code, 78, "{output}");
-    assert!(output.contains("wants 4 nodes, the allocation has 2") && output.contains("sbatch --nodes"), "{output}");
+    assert!(output.contains("needs 4 nodes, the allocation has 2") && output.contains("sbatch --nodes"), "{output}");
 }
 
 #[test]

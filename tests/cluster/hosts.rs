@@ -142,13 +142,13 @@ fn hosts_that_cannot_be_used_are_left_out_each_with_its_reason_and_the_job_runs_
     let reasons = [
         ("n5", "n5 refuses connections on port 2223"),
         ("n6", "n6 did not answer on port 22 within 2 s"),
-        ("ctl", "ctl does not let root in; it accepts publickey"),
+        ("ctl", "ctl denied access to root; it accepts publickey"),
         ("no-such-host", "the name no-such-host cannot be resolved"),
         (&address, "is not known: SHA256:"),
     ];
     for (host, reason) in reasons {
-        let told = |line: &str| line.contains(&format!("{host} is down")) && line.contains(reason);
-        assert!(output.lines().any(told), "{host}: {reason}\n{output}");
+        let reported = |line: &str| line.contains(&format!("{host} is down")) && line.contains(reason);
+        assert!(output.lines().any(reported), "{host}: {reason}\n{output}");
     }
     assert!(output.contains("generation 1 on n1 n2 n3 n4, 0 spare"), "{output}");
 }
@@ -222,8 +222,8 @@ fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
     let output = refusal(&cluster, "ssh-unshared", &spec, &known);
     cluster.on("n1", "rm -rf /tmp/own-run");
     cluster.on("ctl", "rm -rf /tmp/own-run");
-    assert!(output.contains("n1 does not see /tmp/own-run as this machine does (it is another"), "{output}");
-    assert!(output.contains("n2 does not see /tmp/own-run as this machine does (it does not exist"), "{output}");
+    assert!(output.contains("/tmp/own-run on n1 differs from this machine (a different directory"), "{output}");
+    assert!(output.contains("/tmp/own-run on n2 differs from this machine (does not exist"), "{output}");
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn a_shell_that_cannot_reach_a_node_is_a_launch_that_failed_and_is_not_waited_fo
             cluster.submit(&format!("mpi-unreachable-{}", mpi.name), &spec, "--nodelist=n1,n2,n3,n4 --time=10", &work);
         let (output, code) = job.finish();
         assert_ne!(code, 0, "{output}");
-        assert!(output.contains("node n2 did not come up"), "{output}");
+        assert!(output.contains("node n2 did not start"), "{output}");
         nothing_is_left(&cluster, &NODES);
     }
 }

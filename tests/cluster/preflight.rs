@@ -38,14 +38,14 @@ fn an_agent_of_another_version_is_not_used_and_a_clock_that_is_wrong_is_told() {
             && output.contains("the orchestrator speaks version 99"),
         "{output}"
     );
-    assert!(output.contains("the agent of node n3 speaks version 98, and this is version"), "{output}");
+    assert!(output.contains("the agent of node n3 has protocol version 98, and this version"), "{output}");
     assert!(output.contains("install"), "{output}");
     assert!(
-        output.contains("n4: its clock is 3600 s behind ours")
-            || output.contains("n4: its clock is 3601 s behind ours"),
+        output.contains("n4: clock 3600 s behind the orchestrator")
+            || output.contains("n4: clock 3601 s behind the orchestrator"),
         "{output}"
     );
-    assert!(output.contains("generation 1 on n1 n4 n5 n6, 0 spare(s)"), "{output}");
+    assert!(output.contains("generation 1 on n1 n4 n5 n6, 0 spares"), "{output}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_directory_that_no_node_can_use_is_no_case_for_another_allocation() {
     let job = cluster.submit("nowhere", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
     let (output, code) = job.finish();
     assert_eq!(code, 69, "{output}");
-    assert!(output.contains("no run could begin") && output.contains("/proc/cache"), "{output}");
+    assert!(output.contains("no generation could start") && output.contains("/proc/cache"), "{output}");
     assert!(!output.contains("launched"), "{output}");
 }
 

@@ -46,7 +46,7 @@ fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_e
     cluster.kill_controller(false);
     job.wait_for("checkpoint 4 complete");
     cluster.docker("kill", "n3");
-    job.wait_for("generation 2 is not started yet");
+    job.wait_for("generation 2 cannot start yet");
     cluster.let_controller_start();
     let output = job.finish_well();
     assert!(output.contains("Unable to contact slurm controller"), "{output}");

@@ -76,7 +76,7 @@ fn a_cache_smaller_than_the_spec_demands_is_down() {
     let world = World::new();
     let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
     // Another allocation would not have it either.
-    job.run(69).says(&["/cache", "expected are", "no run could begin"]);
+    job.run(69).says(&["/cache", "expected are", "no generation could start"]);
     assert_eq!(world.all("generation_launched").len(), 0);
     world.assert_nothing_is_left();
 }

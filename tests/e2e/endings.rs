@@ -22,7 +22,7 @@ fn an_application_that_gets_further_each_time_is_relaunched_until_its_attempts_a
     let world = World::new();
     let job =
         Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
-    job.run(90).says(&["all 2 relaunches (relaunch.attempts) are used", "failed with exit code 1"]);
+    job.run(90).says(&["gave up after 2 relaunches (relaunch.attempts)", "failed with exit code 1"]);
     assert_eq!(world.all("generation_launched").len(), 3);
     world.assert_nothing_is_left();
 }
@@ -32,7 +32,7 @@ fn an_exit_code_that_the_policy_stops_at_is_not_retried() {
     let world = World::new();
     let policy = "relaunch: {on_exit_code: [{codes: [17], action: stop}]}";
     let job = Job::new(&world, 1).heat("--exit-at 12 --exit-code 17").top(policy);
-    job.run(90).says(&["exit code 17", "relaunch.on_exit_code says not to retry"]);
+    job.run(90).says(&["exit code 17", "relaunch.on_exit_code excludes a relaunch"]);
     assert_eq!(world.all("generation_launched").len(), 1);
     pfs::assert_current(&world.prefix(), 2);
     world.assert_nothing_is_left();

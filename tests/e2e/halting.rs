@@ -91,7 +91,7 @@ fn a_condition_in_the_spec_halts_as_one_set_by_hand_does() {
 fn a_job_that_is_not_running_cannot_be_halted_and_that_is_said() {
     let world = World::new();
     let job = Job::new(&world, 0);
-    job.command(&["halt", "set", "--now"], 69).says(&["no job was ever run"]);
+    job.command(&["halt", "set", "--now"], 69).says(&["no job has been run"]);
     job.run(0);
-    job.command(&["halt", "set", "--now"], 69).says(&["it is not running"]);
+    job.command(&["halt", "set", "--now"], 69).says(&["is not running"]);
 }

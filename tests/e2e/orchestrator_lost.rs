@@ -65,7 +65,7 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
     job.command(&["drain"], 0).says(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
-    job.command(&["drain"], 0).says(&["nothing is left to drain"]);
+    job.command(&["drain"], 0).says(&["nothing to drain"]);
     job.go_on();
     job.run(0);
     job.assert_result();

@@ -366,7 +366,7 @@ fn the_newest_checkpoint_that_can_be_completed_is_taken_without_asking() {
     let nodes = Nodes::lay_out(&world, "a-xor4/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
     fs::remove_file(lost).unwrap();
-    nodes.drain(&[]).with_code(0).says(&["checkpoint 3 passed over", "checkpoint 2 is complete"]);
+    nodes.drain(&[]).with_code(0).says(&["checkpoint 3 skipped", "checkpoint 2 is complete"]);
     pfs::assert_current(&world.prefix(), 2);
     world.assert_nothing_is_left();
 }
@@ -400,7 +400,7 @@ fn is_drained(source: &str, id: u64) {
     assert!(compared > 0, "{source}");
     world.assert_nothing_is_left();
     // The nodes know it now.
-    nodes.drain(&[]).with_code(0).says(&["nothing is left to drain"]);
+    nodes.drain(&[]).with_code(0).says(&["nothing to drain"]);
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn of_several_descriptors_the_newest_that_survives_a_lost_node_is_taken() {
     let world = World::new();
     // Checkpoint 5 is LOCAL, 4 is XOR, 2 is PARTNER.
     let nodes = Nodes::lay_out(&world, "e-multi-descriptor/killed-before-flush", &[0, 1, 3]);
-    nodes.drain(&[]).with_code(0).says(&["checkpoint 5 passed over"]);
+    nodes.drain(&[]).with_code(0).says(&["checkpoint 5 skipped"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
 }
@@ -456,7 +456,7 @@ fn what_the_library_has_flushed_is_not_drained_again_and_what_it_has_not_is() {
         let world = World::new();
         let nodes = Nodes::all(&world, source);
         let ran = nodes.drain(&[]).with_code(0);
-        let newest_is_flushed = ran.out.contains("nothing is left to drain");
+        let newest_is_flushed = ran.out.contains("nothing to drain");
         assert_eq!(newest_is_flushed, pfs::current_id(&world.prefix()).is_none(), "{source}");
         if source == "a-xor4/finalized" {
             assert!(newest_is_flushed, "{}", ran.out);

@@ -152,7 +152,7 @@ fn an_event_log_that_hangs_does_not_stop_the_job() {
     let mut pipe = fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(&log).unwrap();
     while pipe.write(&[b' '; 4096]).is_ok() {}
     let job = Job::new(&world, 0);
-    job.run(0).says(&["the event log cannot be written to"]);
+    job.run(0).says(&["cannot write to the event log"]);
     job.assert_result();
     crate::pfs::assert_current(&world.prefix(), 8);
 }

@@ -144,5 +144,5 @@ fn what_standard_output_does_not_accept_is_named_on_standard_error() {
         (!running.is_running()).then_some(())
     });
     running.ends_with(0);
-    assert!(errors().contains("standard output accepts nothing"), "{}", errors());
+    assert!(errors().contains("cannot write to standard output"), "{}", errors());
 }

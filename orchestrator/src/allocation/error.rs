@@ -1,4 +1,4 @@
-//! What can go wrong between us and a resource manager.
+//! Errors of resource managers.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,93 +14,86 @@ use super::slurm::QueryError;
 use crate::host::external_command::ExternalCommandError;
 use crate::host::program::ProgramError;
 
-/// The allocation as a whole cannot be used or given back.
+/// The allocation cannot be used or released.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocationError {
-    /// A directory of the local manager.
     #[error("cannot {action} {}: {source}; {remedy}", path.display())]
     Directory { action: &'static str, path: PathBuf, source: io::Error, remedy: &'static str },
-    /// We stand in an allocation that this version cannot use.
     #[error(
-        "this is an allocation of {manager}, which this version cannot use; write `manager: local` under `allocation:` to run on this node only"
+        "this is an allocation of {manager}, which this version does not support; to run on this node only, write \
+        `manager: local` under `allocation:`"
     )]
     UnknownManager { manager: String },
     /// A command of the resource manager is missing.
     #[error(
-        "{command} is not in PATH, and {manager} needs it; load the module of your site, or run this on a node that has it"
+        "{command} is not in PATH, and {manager} needs it; load the module of your site, or use a node that has it"
     )]
     NoCommand { command: &'static str, manager: &'static str },
-    /// Too old a resource manager.
-    #[error("this is Slurm {found}, and steps that overlap came with {}.{:02}", oldest.0, oldest.1)]
+    /// A Slurm without overlapping steps.
+    #[error("this is Slurm {found}; overlapping steps need Slurm {}.{:02} or newer", oldest.0, oldest.1)]
     OldSlurm {
-        /// What it says of itself.
+        /// Its answer to `--version`.
         found: String,
-        /// The first version that can be used.
+        /// The oldest supported version.
         oldest: (u32, u32),
     },
-    /// The job's state holds something else than this manager wrote.
-    #[error("what the job's state says of its allocation of {manager} cannot be used: {source}")]
-    Record {
-        manager: String,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// The file by which hosts recognise the prefix directory.
+    /// The record of the allocation in the job's state is invalid.
+    #[error("the job's state has an invalid record of its allocation of {manager}: {source}")]
+    Record { manager: String, source: serde_json::Error },
+    /// The mark by which hosts recognise the prefix directory.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// The thread that asks the hosts broke off.
-    #[error("the hosts could not be asked: {0}; this is a bug")]
+    /// The thread that surveys the hosts panicked.
+    #[error("the survey of the hosts failed: {0}; this is a defect of Holdfast")]
     Survey(JoinError),
-    /// A command that hangs.
-    #[error("{0}; try it by hand")]
+    #[error("{0}; run the command by hand")]
     ExternalCommand(#[from] ExternalCommandError),
-    /// We do not stand in an allocation.
+    /// This process is not in an allocation.
     #[error(
-        "this is no allocation of {manager}: {missing} is not set; start `holdfast run` in a batch script (`sbatch`) or an interactive allocation (`salloc`)"
+        "this is not an allocation of {manager}: {missing} is not set; start `holdfast run` in a batch script \
+        (`sbatch`) or an interactive allocation (`salloc`)"
     )]
     Outside {
         manager: &'static str,
-        /// The variable that an allocation would have.
+        /// The variable that is set in every allocation.
         missing: &'static str,
     },
-    /// We stand in another allocation than the job's.
-    #[error("the job ran in allocation {job_id} of {manager}, and this is {}; its nodes are gone",
-        here.as_ref().map_or("none".to_owned(), |here| format!("allocation {here}")))]
+    /// This process is in another allocation than the job.
+    #[error("the job ran in allocation {job_id} of {manager}, and this is {}; its nodes are not available here",
+    here.as_ref().map_or("no allocation".to_owned(), |here| format!("allocation {here}")))]
     Elsewhere { manager: &'static str, job_id: String, here: Option<String> },
-    /// A list of nodes that makes no sense.
-    #[error("the manager's list of nodes cannot be read: {0}")]
+    #[error("the node list of the resource manager is invalid: {0}")]
     Nodes(#[from] HostlistError),
-    /// A question to Slurm.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// The allocation is over, or has not begun.
+    /// The allocation has ended, or has not begun.
     #[error("job {job_id} is {state}: `holdfast run` needs a running allocation")]
     NotRunning {
         job_id: String,
-        /// Its state, in the manager's words.
+        /// Its state as the manager reports it.
         state: String,
     },
-    /// Too many hosts of a list cannot be used.
+    /// Too few hosts of the list can be used.
     #[error(
-        "{have} of {of} hosts can be used, and the run takes {needed}; nothing was started:{}", problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+        "{have} of {of} hosts can be used, and the run needs {needed}; nothing was started:{}",
+        problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
     )]
     TooFewHosts {
-        /// Those that can be used.
+        /// Usable hosts.
         have: usize,
-        /// The hosts of the list.
+        /// Hosts in the list.
         of: usize,
-        /// What the run takes.
+        /// Nodes of the run.
         needed: u32,
-        /// What is wrong with the others, each thing once.
+        /// The problems of the other hosts, without duplicates.
         problems: Vec<String>,
     },
-    /// This build has no ssh.
     #[error("{}", super::ssh::SshError::NotBuilt)]
     NoSsh,
-    /// A name that cannot be a directory of its own.
+    /// A name that cannot be used as a directory name.
     #[error("{what} {name:?} cannot be part of a path; use letters, digits, `-`, `_` and `.`")]
     Name { what: &'static str, name: String },
-    /// The own program cannot be found, which is also the agents' and the step's.
+    /// The running executable, which is also that of agents and steps, cannot be found.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
@@ -108,40 +101,44 @@ pub enum AllocationError {
 /// An agent could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentStartError {
-    /// The node is lost, for the whole allocation.
-    #[error("node {node} is gone: {reason}")]
+    /// The node is lost for the rest of the allocation.
+    #[error("node {node} is lost: {reason}")]
     NodeLost { node: NodeName, reason: String },
-    /// The resource manager does not start it.
-    #[error("no agent is started on node {node}: {reason}; see {}", log.display())]
+    /// The resource manager refused to start the agent.
+    #[error("the agent of node {node} was not started: {reason}; see {}", log.display())]
     Refused {
         node: NodeName,
         reason: String,
-        /// The log of its command.
+        /// The log of the start command.
         log: PathBuf,
     },
-    /// It is not up.
-    #[error("the agent of node {node} {problem}{}; see {}", log_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default(), log.display())]
+    /// The agent is not ready.
+    #[error("the agent of node {node} {problem}{}; see {}", after_colon(log_line.as_deref()), log.display())]
     NotReady {
         node: NodeName,
-        /// Why; shared by the agents that one step starts.
+        /// Shared by all agents of one step.
         problem: Arc<HandshakeError>,
-        /// The last line of its log.
+        /// The last line of the log.
         log_line: Option<String>,
         log: PathBuf,
     },
-    /// The node has no such name.
     #[error("there is no node {node} in this allocation")]
     Unknown { node: NodeName },
 }
 
+/// `: line`, or nothing.
+pub(super) fn after_colon(line: Option<&str>) -> String {
+    line.map(|line| format!(": {line}")).unwrap_or_default()
+}
+
 impl AgentStartError {
-    /// An agent whose handshake failed, with the end of its log.
+    /// A failed handshake, with the last line of the log.
     pub(super) fn not_ready(node: &NodeName, problem: HandshakeError, log: &StartLog) -> Self {
         let (problem, log_line) = (Arc::new(problem), log.last_line());
         AgentStartError::NotReady { node: node.clone(), problem, log_line, log: log.path().to_owned() }
     }
 
-    /// True if another attempt is pointless because the node itself is lost.
+    /// True if the node itself is lost, so that another attempt is pointless.
     pub fn is_node_lost(&self) -> bool {
         matches!(self, AgentStartError::NodeLost { .. } | AgentStartError::Unknown { .. })
     }

@@ -1,22 +1,22 @@
-//! Resource managers: which nodes a job has, until when, and how an agent is started on one.
+//! Resource managers: the nodes of a job, the end of the allocation, and the start of agents.
 //!
-//! A resource manager is one folder and one line in the [`registry`], behind small traits, one for each subject:
+//! A resource manager is one folder and one line in the [`registry`], behind small traits:
 //!
 //! * [`AllocatedNodes`]: the identity of the allocation, its nodes and its end;
-//! * [`AgentControl`]: starting, adopting, killing and ending agents;
-//! * [`NodeAccess`]: how commands and launchers get onto a node;
-//! * [`FaultInjection`]: failures that a spec orders for a fault_injection; only virtual nodes have any;
-//! * [`Allocation`]: all of these, as one manager offers them.
+//! * [`AgentControl`]: starting, adopting, killing and terminating agents;
+//! * [`NodeAccess`]: how commands and launchers reach a node;
+//! * [`FaultInjection`]: faults of the spec; virtual nodes only;
+//! * [`Allocation`]: all of these.
 //!
 //! | folder, file | subject |
 //! |---|---|
 //! | [`local`] | virtual nodes on this machine, each a root directory and an agent process |
-//! | [`slurm`] | the nodes of the Slurm job that this process runs in |
-//! | [`ssh`] | machines that the spec lists, without any resource manager |
-//! | [`agents`] | what an agent is told at its start |
-//! | `reachable` | whether a machine answers whose agent is silent |
-//! | [`RemoteShell`] | how a launcher's own daemons get onto a node |
-//! | [`record`] | what a second orchestrator has to know of an allocation |
+//! | [`slurm`] | the nodes of the Slurm job of this process |
+//! | [`ssh`] | machines that the spec lists, without a resource manager |
+//! | [`agents`] | the start message and the handshake of agents |
+//! | `reachable` | whether a machine with a silent agent still answers |
+//! | [`RemoteShell`] | how a launcher starts its own daemons on a node |
+//! | [`record`] | what a successor of the orchestrator needs to know of an allocation |
 
 pub mod agents;
 mod error;
@@ -45,74 +45,74 @@ pub use remote_shell::RemoteShell;
 
 use crate::spec::{self, InjectedFault, ManagerFacts};
 
-/// The default of [`AgentControl::restart_within`]: enough for a process that has to be started on a busy node.
+/// The default of [`AgentControl::restart_within`]: enough to start a process on a busy node.
 const RESTART_WITHIN: Duration = Duration::from_secs(10);
 
-/// The result of a call that takes its time.
+/// The result of an asynchronous call.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A resource manager's line in the [`registry`].
+/// A resource manager in the [`registry`].
 #[derive(Debug)]
 pub struct ManagerEntry {
-    /// Its name, in a spec and in the job's state, and what reading a spec depends on.
+    /// The name, in a spec and in the job's state, and what reading a spec depends on.
     pub facts: ManagerFacts,
-    /// Looks for what it needs on this machine, before anything is started.
+    /// Checks the requirements on this machine before anything is started.
     pub check: fn() -> Result<(), AllocationError>,
-    /// What a dry run shows of the nodes, a line each.
+    /// The lines that a dry run shows for the nodes.
     pub preview: fn(&AllocationRequest<'_>) -> Result<Vec<String>, AllocationError>,
-    /// The nodes of a job that begins.
+    /// Opens the nodes of a new job.
     pub open: for<'a> fn(AllocationRequest<'a>) -> PendingAllocation<'a>,
-    /// The nodes of a job whose orchestrator is gone. Logs of agents go to the path.
+    /// Opens the nodes of a job whose orchestrator ended. Logs of agents go to the path.
     pub reopen: for<'a> fn(&'a AllocationRecord, Vec<InjectedFault>, PathBuf) -> PendingAllocation<'a>,
-    /// True if the nodes are still there, and ours from here.
-    pub is_there: fn(&AllocationRecord) -> bool,
-    /// Where the nodes are, for messages.
+    /// True if the nodes still exist and can be used from here.
+    pub is_available: fn(&AllocationRecord) -> bool,
+    /// A description of the nodes for messages.
     pub place: fn(&AllocationRecord) -> String,
 }
 
 /// An allocation that is being opened.
 pub type PendingAllocation<'a> = Pending<'a, Result<Arc<dyn Allocation>, AllocationError>>;
 
-/// What the nodes of a job are opened for.
+/// Requirements of a new job.
 #[derive(Clone, Debug)]
 pub struct AllocationRequest<'a> {
-    /// `allocation:` of the spec.
+    /// The `allocation:` section of the spec.
     pub spec: &'a spec::Allocation,
-    /// A job id, for managers that give none.
+    /// A job id, for managers that do not provide one.
     pub job_id: String,
-    /// The user, for managers that name none.
+    /// The user, for managers that do not provide one.
     pub user: String,
-    /// The nodes that the largest step takes.
+    /// Nodes of the largest step.
     pub needed: u32,
     pub faults: Vec<InjectedFault>,
     pub prefix: &'a Path,
     /// The directory of the job's state, below the prefix.
     pub state: PathBuf,
-    /// Where the logs of agents go.
+    /// The directory for the logs of agents.
     pub logs: PathBuf,
-    /// The application of every step, found.
+    /// The executable of every step.
     pub programs: Vec<&'a Path>,
     /// The working directory of the ranks of every step.
     pub working_directories: Vec<&'a Path>,
 }
 
-/// An agent that reported that it is up.
+/// An agent that is ready.
 #[derive(Clone, Debug)]
 pub struct RunningAgent {
     pub ready: AgentReady,
-    /// Its log file, for messages.
+    /// The log file, for messages.
     pub log: PathBuf,
 }
 
-/// Everything that a resource manager offers.
+/// All functions of a resource manager.
 pub trait Allocation: AllocatedNodes + AgentControl + NodeAccess {
-    /// Ordered failures; `None` where failures are never injected.
+    /// `None` where faults cannot be injected.
     fn fault_injection(&self) -> Option<&dyn FaultInjection> {
         None
     }
 }
 
-/// Whose nodes these are, and which.
+/// The job and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub job_id: String,
@@ -126,7 +126,7 @@ pub trait AllocatedNodes: Send + Sync {
     /// The resource manager's name, as in a spec.
     fn manager(&self) -> &'static str;
 
-    /// Whose nodes these are, and which.
+    /// The job and its nodes.
     fn identity(&self) -> &Identity;
 
     /// The job id: part of the names of control, cache and checkpoint directories.
@@ -134,7 +134,7 @@ pub trait AllocatedNodes: Send + Sync {
         &self.identity().job_id
     }
 
-    /// The user whose job it is: part of directory names.
+    /// The user of the job: part of directory names.
     fn user(&self) -> &str {
         &self.identity().user
     }
@@ -144,19 +144,19 @@ pub trait AllocatedNodes: Send + Sync {
         &self.identity().nodes
     }
 
-    /// The nodes that the manager itself reports as down, each with its reason.
+    /// The nodes that the manager reports as down, each with its reason.
     fn down_nodes(&self) -> Vec<(NodeName, String)>;
 
-    /// When the allocation ends, if that is known. May change during a run.
+    /// The end of the allocation, if it is known. It may change during a run.
     fn end(&self) -> Option<SystemTime>;
 
     /// The node that this process runs on, if it is part of the allocation.
     fn own_node(&self) -> Option<NodeName>;
 
-    /// What a second orchestrator has to know.
+    /// What a successor of this orchestrator needs to know.
     fn record(&self) -> AllocationRecord;
 
-    /// Gives back what the manager made for this job. All agents have ended before.
+    /// Releases what the manager created for this job. All agents have ended before.
     ///
     /// # Errors
     /// A directory could not be removed.
@@ -165,70 +165,70 @@ pub trait AllocatedNodes: Send + Sync {
     }
 }
 
-/// The life of agents, as far as the resource manager takes part in it.
+/// The part of the resource manager in the life cycle of agents.
 pub trait AgentControl: Send + Sync {
-    /// The number of agents that may be started at a time.
+    /// Maximum number of agents that are being started at a time.
     fn starts_at_once(&self) -> usize;
 
-    /// The longest that [`AgentControl::start_agent`] may take on a node that had an agent before.
+    /// Time limit of [`AgentControl::start_agent`] on a node that had an agent before.
     fn restart_within(&self) -> Duration {
         RESTART_WITHIN
     }
 
-    /// Starts an agent on a node, and waits until it reports that it is up. An agent that this node had before is dead,
-    /// or is killed first.
+    /// Starts an agent on a node and waits until it is ready. An earlier agent of this node is killed first if it is
+    /// alive.
     ///
     /// # Errors
-    /// [`AgentStartError::NodeLost`] if the node itself is lost; everything else may be tried again.
+    /// [`AgentStartError::NodeLost`] if the node itself is lost; after any other error the start may be retried.
     fn start_agent<'a>(
         &'a self,
         node: &'a NodeName,
         template: &'a AgentTemplate,
     ) -> Pending<'a, Result<RunningAgent, AgentStartError>>;
 
-    /// Registers the process of an agent that another orchestrator started, so that it can be ended.
+    /// Registers the process of an agent that another orchestrator started, so that it can be terminated.
     fn adopt_agent(&self, node: &NodeName, pid: u32);
 
-    /// Kills the agent of a node, if it lives and can be reached.
+    /// Kills the agent of a node, if it is alive and can be reached.
     fn kill_agent(&self, node: &NodeName);
 
-    /// Waits until agents that were asked to end are gone, and kills those that are not; `agents` are all that were
-    /// known. Blocks for `patience`, or little more.
+    /// Waits for the end of agents that were asked to end, and kills the others; `agents` are all known agents. Blocks
+    /// for about `patience`.
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration);
 }
 
-/// How commands and launchers get onto a node.
+/// How commands and launchers reach a node.
 pub trait NodeAccess: Send + Sync {
-    /// The words in front of a command that is to run on a node; none if it can only run here.
+    /// The prefix of a command that runs on a node; empty if it can only run here.
     fn command_prefix(&self, node: &NodeName) -> Vec<String>;
 
-    /// How a launcher that starts daemons of its own gets onto a node; none if there are no machines but this.
+    /// How a launcher starts its own daemons on a node; `None` if this is the only machine.
     fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
 }
 
-/// Failures that a spec orders for a rehearsal on virtual nodes.
+/// Injects the faults of the spec on virtual nodes.
 pub trait FaultInjection: Send + Sync {
-    /// The failures that an observation makes due. They count as injected from here on.
+    /// The faults that are due after an observation. From now on they count as injected.
     fn due_faults(&self, observation: Observation) -> Vec<Fault>;
 
-    /// Kills the agent of the fault's node and, unless only the agent dies, takes the node away. The caller kills the
+    /// Kills the agent of the fault's node and, unless only the agent is to die, deletes the node. The caller kills the
     /// node's ranks.
     fn inject_fault(&self, fault: &Fault);
 }
 
-/// Progress of the job that may make an ordered failure due.
+/// Progress of the job on which the moment of a fault depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// The time since the application was launched first.
+    /// The time since the first launch of the application.
     SinceLaunch(Duration),
     /// A checkpoint is complete and protected.
     Protected(CheckpointId),
 }
 
-/// An ordered failure that is due.
+/// A fault that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its position in the spec, from 0.
+    /// Its index in the spec.
     pub number: usize,
     /// The node that fails.
     pub node: NodeName,

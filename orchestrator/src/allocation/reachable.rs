@@ -1,7 +1,7 @@
-//! Is there a machine behind an agent that went silent?
+//! Whether the machine of a silent agent still answers.
 //!
-//! A machine that is alive answers the attempt to connect at once, also when the agent is dead: its kernel refuses. From
-//! one that is gone nothing comes at all.
+//! The kernel of a running machine answers a connection attempt at once, also when the agent is dead: it refuses. A
+//! lost machine does not answer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,23 +10,23 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// A packet can get lost, and the system repeats it only after a second: so several attempts, each with its own packet.
+/// A packet can get lost, and the system repeats it only after a second. So there are several attempts.
 const ATTEMPTS: u32 = 3;
 const BETWEEN: Duration = Duration::from_millis(60);
-/// A network inside a machine room answers in far less than a millisecond.
+/// Far more than the round-trip time of a local network.
 const WITHIN: Duration = Duration::from_millis(250);
-/// So many looks in a row that find nothing are a verdict.
+/// A machine is lost after this many probes in a row without an answer.
 const UNANSWERED_PROBES: u32 = 2;
-/// While something is there, it is looked again after this.
+/// Interval between probes that are answered.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
-    /// Somebody listens there, or at least the kernel takes connections for him.
+    /// A process listens at the address, or the kernel accepts connections for it.
     Accepted,
-    /// The machine is alive, and nobody listens.
+    /// The machine answers, and no process listens.
     Refused,
-    /// Nothing, or the network says that there is no way.
+    /// No answer, or the network reports the host as unreachable.
     NoAnswer,
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn probe(address: SocketAddr) -> ProbeResult {
             match ended {
                 Ok(Ok(_)) => return ProbeResult::Accepted,
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return ProbeResult::Refused,
-                // No way to the host: the other attempts will hear the same, or better news.
+                // The host may be unreachable for a moment: wait for the other attempts.
                 _ => {}
             }
         }
@@ -52,8 +52,7 @@ pub(crate) async fn probe(address: SocketAddr) -> ProbeResult {
     tokio::time::timeout(WITHIN, answer).await.unwrap_or(ProbeResult::NoAnswer)
 }
 
-/// Ends when the machine at the address is gone. A process that dies with its machine is missed a moment before the
-/// machine is.
+/// Returns when the machine at the address does not answer any more.
 pub(crate) async fn wait_until_unreachable(address: SocketAddr) {
     let mut unanswered = 0;
     while unanswered < UNANSWERED_PROBES {
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_machine_that_refuses_is_there_and_one_that_accepts_too() {
+    async fn a_machine_that_accepts_or_refuses_answers() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(probe(address).await, ProbeResult::Accepted);

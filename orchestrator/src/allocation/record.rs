@@ -1,4 +1,4 @@
-//! What a second orchestrator has to know of an allocation: part of the job's state on disk.
+//! What a successor of the orchestrator needs to know of an allocation: part of the job's state on disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,27 +11,25 @@ use serde_json::Value;
 use super::{Allocation, AllocationError, Identity, registry};
 use crate::spec::InjectedFault;
 
-/// The allocation of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationRecord {
-    /// The resource manager's name.
     manager: String,
-    /// What all managers have.
+    /// The part that all managers have.
     #[serde(flatten)]
     pub(super) identity: Identity,
-    /// What only this manager understands.
+    /// The part of this manager.
     details: Value,
 }
 
 impl AllocationRecord {
-    /// What the manager of this name has to know to find its nodes again.
+    /// The record of a manager.
     pub fn new(manager: &'static str, identity: &Identity, details: &impl Serialize) -> Self {
-        // Only a map whose keys are no texts cannot be written, and no manager has one; it would be refused when read.
+        // Fails only for maps whose keys are not strings, which no manager has. Reading it would report an error.
         let details = serde_json::to_value(details).unwrap_or_default();
         AllocationRecord { manager: manager.to_owned(), identity: identity.clone(), details }
     }
 
-    /// What the manager wrote.
+    /// The part of the manager.
     ///
     /// # Errors
     /// [`AllocationError::Record`].
@@ -41,12 +39,12 @@ impl AllocationRecord {
             .map_err(|source| AllocationError::Record { manager: manager(), source })
     }
 
-    /// True if the nodes are still there, and ours from here.
-    pub fn is_there(&self) -> bool {
-        registry::find(&self.manager).is_ok_and(|entry| (entry.is_there)(self))
+    /// True if the nodes still exist and can be used from here.
+    pub fn is_available(&self) -> bool {
+        registry::find(&self.manager).is_ok_and(|entry| (entry.is_available)(self))
     }
 
-    /// Where the nodes are, for messages.
+    /// A description of the nodes for messages.
     pub fn place(&self) -> String {
         let entry = registry::find(&self.manager);
         entry.map_or_else(|_| format!("the nodes of {}", self.manager), |entry| (entry.place)(self))
@@ -56,10 +54,10 @@ impl AllocationRecord {
         &self.identity.nodes
     }
 
-    /// Takes the nodes over from an orchestrator that is gone. Logs of agents go to `logs`.
+    /// Takes the nodes over from an orchestrator that ended. Logs of agents go to `logs`.
     ///
     /// # Errors
-    /// They are gone, or not ours.
+    /// The nodes do not exist any more, or cannot be used from here.
     pub async fn reopen(
         &self,
         faults: Vec<InjectedFault>,

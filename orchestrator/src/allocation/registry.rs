@@ -1,4 +1,4 @@
-//! All resource managers: a new one is a folder and a line here.
+//! All resource managers. A new one is a folder and a line here.
 
 use super::{AllocationError, ManagerEntry};
 use super::{local, slurm, ssh};

@@ -1,4 +1,4 @@
-//! How a launcher that starts daemons of its own (mpirun) gets onto a node.
+//! How a launcher that starts its own daemons (mpirun) reaches a node.
 
 use std::path::Path;
 
@@ -6,22 +6,22 @@ use holdfast_model::NodeName;
 
 use crate::spec::{SshAccess, SshHost};
 
-/// The words in front of a command line for a shell on a node.
+/// The prefix of a command line for a shell on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteShell {
-    /// A program and its options; the command line is the last word behind them.
+    /// A program and its options; the command line follows as the last argument.
     pub words: Vec<String>,
-    /// The command line runs with the environment that the words were run with.
+    /// True if the command line inherits the environment of this program.
     pub inherits: bool,
 }
 
 impl RemoteShell {
-    /// A step of its own on the node, beside whatever runs there. Slurm alone is needed: no keys, no sshd.
+    /// A separate step on the node, overlapping others. It needs no keys and no sshd.
     pub fn over_srun(node: &NodeName, login_shell: Option<&str>) -> Self {
         let words = [
             "srun",
             "--overlap",
-            // The daemon and its ranks have what the job has there, not what one task of it would get.
+            // The daemon and its ranks get all resources of the job on the node, not those of one task.
             "--mem=0",
             "--cpu-bind=none",
             "--mpi=none",
@@ -35,13 +35,13 @@ impl RemoteShell {
         ];
         let mut words: Vec<String> = words.map(str::to_owned).to_vec();
         words.push(format!("--nodelist={node}"));
-        // The number of a daemon among the daemons must not be taken for the rank of what it starts.
+        // The task number of the daemon must not be mistaken for the rank of its children.
         words.extend(["env", "-u", "SLURM_PROCID", "-u", "SLURM_LOCALID"].map(str::to_owned));
-        words.extend([understands(login_shell).to_owned(), "-c".to_owned()]);
+        words.extend([shell_for(login_shell).to_owned(), "-c".to_owned()]);
         RemoteShell { words, inherits: true }
     }
 
-    /// The machine's own ssh client, with the spec's settings and no others.
+    /// The ssh client of this machine, with the settings of the spec only.
     pub fn over_ssh(host: &SshHost, access: &SshAccess) -> Self {
         let seconds = access.connect_timeout.as_secs().max(1);
         let mut words: Vec<String> =
@@ -49,7 +49,7 @@ impl RemoteShell {
         let mut option = |text: String| words.extend(["-o".to_owned(), text]);
         option("StrictHostKeyChecking=yes".to_owned());
         option(format!("ConnectTimeout={seconds}"));
-        // A machine that is gone must not keep the client for the hours that TCP would wait.
+        // Without it, the client would wait for hours for a lost machine.
         option("ServerAliveInterval=15".to_owned());
         if let Some(file) = &access.known_hosts {
             option(format!("UserKnownHostsFile={}", quoted_value(file)));
@@ -68,8 +68,8 @@ impl RemoteShell {
     }
 }
 
-/// Open MPI writes its command line for the user's login shell: only those of the C family need another than `sh`.
-fn understands(login_shell: Option<&str>) -> &str {
+/// Open MPI writes its command line for the user's login shell: `sh`, except for csh and tcsh.
+fn shell_for(login_shell: Option<&str>) -> &str {
     let name = |path: &str| Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
     match login_shell {
         Some(path) if name(path).is_some_and(|name| name == "csh" || name == "tcsh") => path,
@@ -77,7 +77,7 @@ fn understands(login_shell: Option<&str>) -> &str {
     }
 }
 
-/// ssh takes several files here, separated by blanks.
+/// The option accepts several files, separated by blanks.
 fn quoted_value(file: &Path) -> String {
     let text = file.to_string_lossy();
     if text.contains(' ') { format!("\"{text}\"") } else { text.into_owned() }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_never_waits_for_the_resources_of_another() {
+    fn a_step_overlaps_others() {
         let shell = RemoteShell::over_srun(&"n5".into(), Some("/bin/bash"));
         assert!(has(&shell, &["--overlap"]) && has(&shell, &["--nodelist=n5"]) && has(&shell, &["--mpi=none"]));
         assert!(shell.inherits);
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn a_login_shell_of_the_c_family_gets_its_own_language() {
+    fn csh_and_tcsh_run_their_own_command_lines() {
         let shell = RemoteShell::over_srun(&"n5".into(), Some("/usr/bin/tcsh"));
         assert_eq!(shell.words[shell.words.len() - 2..], ["/usr/bin/tcsh", "-c"]);
         assert!(has(&RemoteShell::over_srun(&"n5".into(), None), &["sh", "-c"]));
     }
 
     #[test]
-    fn ssh_gets_what_the_spec_says_and_never_asks() {
+    fn ssh_gets_the_settings_of_the_spec_and_never_prompts() {
         let host = SshHost { name: "n5".to_owned(), user: Some("anna".to_owned()), port: 2222 };
         let access = SshAccess {
             identity: Some("/k/id".into()),

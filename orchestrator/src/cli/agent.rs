@@ -22,7 +22,7 @@ pub(super) fn run(args: AgentArgs, _style: Style) -> Result<u8, Failure> {
     if args.own_session
         && let Err(error) = rustix::process::setsid()
     {
-        // It leads one already, or the system has none: the agent is as good.
+        // Not an error: the process may already lead a session.
         tracing::info!(%error, "no_session_of_its_own");
     }
     let result = holdfast_agent::daemon::run(std::io::stdin().lock(), std::io::stdout());

@@ -1,4 +1,4 @@
-//! `holdfast check`: reads a job spec and reports its errors or its settings; starts nothing.
+//! `holdfast check`: reads a job spec and reports its mistakes or its settings. Starts nothing.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `holdfast drain`: saves what is left in the nodes' caches.
+//! `holdfast drain`: saves the newest checkpoint in the nodes' caches.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub struct DrainArgs {
     pub roots: RootArgs,
 }
 
-/// Node directories that the user has, instead of those of a job.
+/// Node directories of the user, instead of those of a job.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RootArgs {
     /// Drain copies of node directories, from SCR's library or Holdfast: DIR/<node> is prepended to all paths of a
@@ -68,7 +68,7 @@ pub struct RootArgs {
 }
 
 impl DrainArgs {
-    /// The directories that were named, with the checkpoint settings of the spec or the defaults.
+    /// The directories of the arguments, with the checkpoint settings of the spec or the defaults.
     fn roots(&self, environment: &Environment) -> Result<Option<Roots>, Failure> {
         let (Some(directory), Some(job_id)) = (&self.roots.root, &self.roots.job_id) else { return Ok(None) };
         let nodes = match &self.roots.nodes {
@@ -77,7 +77,7 @@ impl DrainArgs {
         };
         let spec = match self.job.spec(environment)? {
             Some(spec) => spec,
-            // Only its checkpoint settings count; a command is what a spec cannot be without.
+            // Only the checkpoint settings are used; a spec needs a command.
             None => JobSpec::from_command(&["true".to_owned()], environment)?,
         };
         let requests_at_once = spec.health.requests;
@@ -124,7 +124,7 @@ fn failed(error: StandaloneError) -> Failure {
     Failure::of(error.exit_code(), &error)
 }
 
-/// What a drain did.
+/// The result of a drain.
 struct Drained(Option<DrainReport>);
 
 impl Drained {
@@ -148,10 +148,10 @@ impl Drained {
 
 impl Report for Drained {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let Some(report) = &self.0 else { return writeln!(to, "nothing is left to drain") };
+        let Some(report) = &self.0 else { return writeln!(to, "nothing to drain") };
         let directory = report.directory.as_deref().unwrap_or_default();
         match &report.result {
-            DrainResult::Nothing => writeln!(to, "nothing is left to drain"),
+            DrainResult::Nothing => writeln!(to, "nothing to drain"),
             DrainResult::Complete { checkpoint } => {
                 writeln!(to, "checkpoint {checkpoint} is complete in {directory}, and current")
             }
@@ -181,19 +181,19 @@ impl Report for Drained {
     }
 }
 
-/// What a drain would do.
+/// The result of a dry run.
 struct Previewed(Option<Preview>);
 
 impl Report for Previewed {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let Some(preview) = &self.0 else { return writeln!(to, "nothing is left to drain") };
+        let Some(preview) = &self.0 else { return writeln!(to, "nothing to drain") };
         for (checkpoint, reason) in &preview.plan.skipped {
-            writeln!(to, "checkpoint {checkpoint} would be passed over: {}", printable(reason))?;
+            writeln!(to, "checkpoint {checkpoint} would be skipped: {}", printable(reason))?;
         }
         match (preview.plan.candidates.first(), &preview.plan.remnant) {
             (Some(first), _) => writeln!(to, "checkpoint {} would be drained", first.checkpoint)?,
             (None, Some(remnant)) => {
-                writeln!(to, "what is left of checkpoint {} would be drained, as incomplete", remnant.checkpoint)?;
+                writeln!(to, "checkpoint {} would be drained as incomplete", remnant.checkpoint)?;
             }
             (None, None) => writeln!(to, "nothing would be drained")?,
         }

@@ -1,4 +1,4 @@
-//! `holdfast example`: example applications that the binary links.
+//! `holdfast example`: the built-in example applications.
 
 use holdfast_heat::{HeatArgs, HeatInitArgs};
 

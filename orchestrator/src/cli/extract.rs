@@ -1,4 +1,4 @@
-//! `holdfast extract`: the parts of a container or checkpoint, as files.
+//! `holdfast extract`: writes the contents of containers and checkpoints to files.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
                 });
                 match extracted {
                     Ok(extracted) => Some(FileOutcome::Found(ExtractedParts { to, extracted })),
-                    // Parity beside checkpoints holds none; nobody named it.
+                    // Parity files have no contents to extract; skipped unless named.
                     Err(FormatsError::NotPossible { .. }) if !visited.named => continue,
                     Err(error) if alone => return Err(error.into()),
                     Err(error) => Some(FileOutcome::Failed(FileFailure::of(error))),
@@ -92,7 +92,7 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
     Ok(code)
 }
 
-/// The place for the parts of one file.
+/// The destination for the parts of a file.
 pub(super) fn place(to: &Path, force: bool, dry_run: bool) -> Result<Destination, FormatsError> {
     if dry_run { Ok(Destination::dry_run(to, force)) } else { Destination::new(to, force) }
 }
@@ -101,8 +101,8 @@ fn destination(to: &Path, args: &ExtractArgs) -> Result<Destination, FormatsErro
     place(to, args.force, args.dry_run)
 }
 
-/// False for what is passed over in a directory: files that hold no others, and the later files of a SION set, whose
-/// streams come with the first.
+/// False for files that are skipped in a directory: those that contain no others, and the later files of a SION set,
+/// whose streams are extracted with the first.
 fn holds_parts(format: &dyn Format, path: &Path) -> bool {
     if format.name().starts_with("scr-") {
         return false;
@@ -112,7 +112,7 @@ fn holds_parts(format: &dyn Format, path: &Path) -> bool {
     !(format.name() == "sion" && later && Path::new(first).is_file())
 }
 
-/// The parts of one file, and where they went.
+/// The extracted parts of a file.
 struct ExtractedParts {
     to: PathBuf,
     extracted: Extracted,

@@ -1,4 +1,4 @@
-//! Why a command failed, and the one place where that becomes a message.
+//! Failures of commands, and their conversion to messages.
 
 use std::error::Error;
 use std::fmt;
@@ -12,10 +12,10 @@ use holdfast_formats::sion::SionError;
 use crate::exit;
 use crate::spec::Diagnostics;
 
-/// Why a command failed: what the user reads, and the exit code.
+/// The failure of a command: message and exit code.
 ///
-/// The typed errors of the libraries name file, place and remedy themselves; they come in as the message, and what
-/// caused them as the cause.
+/// The typed errors of the libraries already contain file, location and remedy; they become the message, and their
+/// sources the causes.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -23,38 +23,38 @@ pub struct Failure {
     place: Option<String>,
     remedy: Option<String>,
     cause: Option<Box<dyn Error + Send + Sync>>,
-    /// Boxed: a failure travels through every result of every command.
+    /// Boxed, to keep results small.
     mistakes: Option<Box<serde_json::Value>>,
 }
 
 impl Failure {
-    /// A failure with its exit code (a constant of [`exit`]) and what went wrong, as a sentence without its full stop.
+    /// A failure with an exit code (a constant of [`exit`]) and a message without a full stop.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Failure { code, message: message.into(), place: None, remedy: None, cause: None, mistakes: None }
     }
 
-    /// From an error whose message says it all; its sources become the chain of causes.
+    /// A failure from an error; its sources become the chain of causes.
     pub fn of(code: u8, error: &(dyn Error + 'static)) -> Self {
         let message = error.to_string();
         let cause = error.source().map(|source| CauseChain::of(source, &message));
         Failure { code, message, place: None, remedy: None, cause: cause.flatten().map(Into::into), mistakes: None }
     }
 
-    /// Adds the file, node or argument that it is about.
+    /// Adds the file, node or argument.
     #[must_use]
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         self.place = Some(place.to_string());
         self
     }
 
-    /// Adds what the user can do.
+    /// Adds a remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Adds what caused it.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
@@ -77,8 +77,8 @@ impl Failure {
         causes
     }
 
-    /// The failure in the shape of `--json`: `{version, error: {message, place, remedy, causes, mistakes, exit_code}}`;
-    /// `mistakes` are those of a job spec: `[{file, line, column, key, message, help}…]`, else null.
+    /// The failure as JSON: `{version, error: {message, place, remedy, causes, mistakes, exit_code}}`; `mistakes` are
+    /// those of a job spec: `[{file, line, column, key, message, help}…]`, otherwise null.
     pub(super) fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "version": super::output::JSON_VERSION,
@@ -120,7 +120,7 @@ impl Error for Failure {
 impl From<Diagnostics> for Failure {
     fn from(mistakes: Diagnostics) -> Self {
         let count = mistakes.count();
-        let what = if count == 1 { "a mistake".to_owned() } else { format!("{count} mistakes") };
+        let what = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
         let message = format!("{what} in the job spec; nothing was started\n\n{mistakes}");
         let list = mistakes.iter().map(|mistake| {
             serde_json::json!({
@@ -159,7 +159,7 @@ impl From<HashFileError> for Failure {
 }
 
 impl Failure {
-    /// The exit code for an error of the formats.
+    /// The exit code for an error of the file formats.
     pub(super) fn from_formats(error: &FormatsError) -> u8 {
         match error {
             FormatsError::Damaged { .. } | FormatsError::NotRestorable { .. } | FormatsError::UnsafeName { .. } => {
@@ -188,14 +188,14 @@ impl From<SionError> for Failure {
     }
 }
 
-/// An output that failed. A reader that has seen enough (`holdfast … | head`) is no failure; [`super::main`] sorts it out.
+/// An error while writing the output. A closed pipe (`holdfast … | head`) is handled in [`super::main`].
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure::new(exit::UNAVAILABLE, "cannot write the output").because(error)
     }
 }
 
-/// A chain of causes as text, without those that the message above has quoted already.
+/// A chain of causes as text, without those that the message already contains.
 #[derive(Debug)]
 struct CauseChain {
     message: String,

@@ -1,4 +1,4 @@
-//! What a command found in each of the files that it visited: `verify` a verdict, `extract` the parts.
+//! The result of a command for each file that it visited.
 
 use holdfast_formats::Format;
 use serde_json::{Map, Value};
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 use super::walk::{Content, FileFailure, Visited};
 use crate::exit;
 
-/// What can be found in a file whose format is known.
+/// A result for a file of a known format.
 pub(super) trait FileResult {
     /// False if the file is damaged.
     fn is_intact(&self) -> bool;
 
-    /// What is told of it, beside path and format.
+    /// The JSON fields in addition to path and format.
     fn json(&self) -> Map<String, Value>;
 }
 
-/// A file and what was found in it.
+/// A file with its result.
 pub(super) struct Finding<T> {
     pub visited: Visited,
     pub outcome: FileOutcome<T>,
@@ -28,7 +28,7 @@ pub(super) enum FileOutcome<T> {
 }
 
 impl<T> FileOutcome<T> {
-    /// What is to be said where there is nothing to look into.
+    /// The outcome for a file without a known format.
     pub(super) fn without_format(content: &Content) -> Option<Self> {
         match content {
             Content::Known(..) => None,
@@ -41,7 +41,7 @@ impl<T> FileOutcome<T> {
 }
 
 impl<T: FileResult> Finding<T> {
-    /// The exit code for this file alone. A file of no known format is a mistake only if it was named.
+    /// The exit code for this file alone. A file of unknown format is an error only if it was named.
     pub(super) fn code(&self) -> u8 {
         match &self.outcome {
             FileOutcome::Found(found) if found.is_intact() => exit::FINISHED,
@@ -66,13 +66,13 @@ impl<T: FileResult> Finding<T> {
         fields.into()
     }
 
-    /// Its path, for people and for JSON.
     pub(super) fn path(&self) -> String {
         self.visited.path.display().to_string()
     }
 }
 
-/// `files`, those of no known format in `unknown`, and how many are `damaged`. With `only_damaged` the rest is not listed.
+/// The fields `files`, `unknown` (files of unknown format) and `damaged` (a count). With `only_damaged`, intact files
+/// are left out.
 pub(super) fn json<T: FileResult>(findings: &[Finding<T>], only_damaged: bool) -> Map<String, Value> {
     let (unknown, known): (Vec<_>, Vec<_>) =
         findings.iter().partition(|finding| matches!(finding.outcome, FileOutcome::Unknown));

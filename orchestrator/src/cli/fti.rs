@@ -1,4 +1,4 @@
-//! `holdfast fti`: the files of a group of ranks, checked against each other, and a lost one restored from the others.
+//! `holdfast fti`: checks the files of a group of ranks against each other, and restores lost ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ use super::verify::others;
 use super::walk::{FileFailure, worst};
 use crate::exit;
 
-/// FTI writes far less than this into its configuration.
+/// Maximum size of an FTI configuration.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Check and restore the files of FTI's levels 2 and 3: partner copies and Reed-Solomon parity
@@ -63,7 +63,7 @@ already, or cannot be read or written")]
     Restore(RestoreArgs),
 }
 
-/// Which files, and which ranks form a group.
+/// The files, and the parameters of groups.
 #[derive(Debug, clap::Args)]
 struct GroupArgs {
     /// The directories of the remaining nodes, or a directory above them
@@ -115,7 +115,7 @@ pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
     }
 }
 
-/// What FTI derives groups from.
+/// The parameters from which FTI derives groups.
 #[derive(Clone, Copy)]
 struct GroupShape {
     node_size: u32,
@@ -127,15 +127,15 @@ impl GroupArgs {
     fn survivors(&self) -> Result<Survivors, Failure> {
         let roots: Vec<&Path> = self.directories.iter().map(PathBuf::as_path).collect();
         let survivors = Survivors::scan(&roots, self.execution.as_deref()).map_err(|error| match error {
-            // Here the user is to choose; nothing is damaged.
+            // Not damage: the user has to choose an execution.
             FormatsError::NotRestorable { .. } => Failure::of(exit::USAGE, &error).remedy("give --execution"),
             error => error.into(),
         })?;
         if survivors.checkpoints().is_empty() {
             let place = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
-            return Err(Failure::new(exit::UNAVAILABLE, "no checkpoint of FTI below it").at(printable(&place)).remedy(
-                "name the directories that hold local and global checkpoints; --execution must be one of theirs",
-            ));
+            return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories")
+                .at(printable(&place))
+                .remedy("give the directories with local and global checkpoints; --execution must exist there"));
         }
         Ok(survivors)
     }
@@ -147,7 +147,7 @@ impl GroupArgs {
         let found =
             || self.directories.iter().map(|directory| directory.join("config.fti")).find(|path| path.is_file());
         let Some(path) = self.config.clone().or_else(found) else {
-            return Err(Failure::new(exit::USAGE, "which ranks form a group is not known")
+            return Err(Failure::new(exit::USAGE, "the groups of ranks are unknown")
                 .remedy("give FTI's configuration with --config, or --node-size and --group-size"));
         };
         let unusable = |what: String| Failure::new(exit::USAGE, what).at(printable(&path.display().to_string()));
@@ -162,7 +162,8 @@ impl GroupArgs {
             let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
             value.and_then(|(_, value)| value.trim().parse::<u32>().ok())
         };
-        let needed = |key: &str| number(key).ok_or_else(|| unusable(format!("it has no number for {key}")));
+        let needed =
+            |key: &str| number(key).ok_or_else(|| unusable(format!("no number for {key} in FTI's configuration")));
         Ok(GroupShape {
             node_size: needed("node_size")?,
             group_size: needed("group_size")?,
@@ -172,7 +173,7 @@ impl GroupArgs {
 }
 
 impl GroupShape {
-    /// The group of a rank. How many ranks there were nothing says; full groups are what FTI demands.
+    /// The group of a rank. The number of ranks is unknown; FTI requires full groups.
     fn group_of(self, rank: u32) -> Option<Vec<u32>> {
         let GroupShape { node_size, group_size, head } = self;
         Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
@@ -181,7 +182,7 @@ impl GroupShape {
 
 fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
     let (survivors, shape) = (args.survivors()?, args.shape()?);
-    // The ranks of files that are there: a name may claim any rank, and nothing loops up to it.
+    // Only ranks with files: a file name may contain any rank, so there must be no loop up to it.
     let mut groups = BTreeSet::new();
     for file in survivors.files() {
         if let Some(checkpoint) = file.name.checkpoint.filter(|id| args.checkpoint.is_none_or(|wanted| wanted == *id)) {
@@ -250,9 +251,9 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
     let (survivors, shape) = (args.group.survivors()?, args.group.shape()?);
     let newest = survivors.checkpoints().first().copied();
     let Some(checkpoint) = args.group.checkpoint.or(newest) else {
-        return Err(Failure::new(exit::UNAVAILABLE, "no checkpoint of FTI is left"));
+        return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories"));
     };
-    // A restored file is read back before it gets its name, so that a dry run needs a place for it too.
+    // A restored file is verified before it gets its name, so a dry run needs a directory too.
     let temporary = args.dry_run.then(tempfile::tempdir).transpose().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "cannot make a temporary directory for the dry run").because(error)
     })?;

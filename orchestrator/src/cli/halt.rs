@@ -1,4 +1,4 @@
-//! `holdfast halt`: reasons to stop a running job.
+//! `holdfast halt`: halt conditions of a running job.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::RunningJob;
+use crate::events::halt_text;
 use crate::exit;
 use crate::job::settings::epoch;
 use crate::spec::quantity;
@@ -63,7 +64,7 @@ pub struct HaltSetArgs {
     pub dry_run: bool,
 }
 
-/// At least one condition must be typed.
+// At least one condition is required.
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct TypedConditions {
@@ -84,7 +85,7 @@ struct TypedConditions {
     seconds: Option<Duration>,
 }
 
-/// What `halt set` changes, in the fields of the halt file.
+/// The changes of `halt set`, as fields of the halt file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaltConditions {
     /// `ExitReason`.
@@ -100,7 +101,7 @@ pub struct HaltConditions {
 }
 
 impl HaltSetArgs {
-    /// What the typed conditions mean.
+    /// The conditions of the arguments.
     pub fn conditions(&self) -> HaltConditions {
         let typed = self.conditions.clone();
         HaltConditions {
@@ -130,7 +131,7 @@ pub struct HaltUnsetArgs {
     pub dry_run: bool,
 }
 
-/// At least one condition must be typed.
+// At least one condition is required.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct TypedUnset {
@@ -176,7 +177,7 @@ fn time(text: &str) -> Result<SystemTime, &'static str> {
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    // A bare number is SCR's own spelling of HaltSeconds.
+    // A number without unit is seconds, as in SCR.
     let seconds = || text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
     quantity::parse_duration(text).or_else(seconds).ok_or("write a duration: `600`, `90s` or `10min`")
 }
@@ -204,7 +205,7 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         }
     };
     let running = RunningJob::of(job, &style)?;
-    // A dry run changes nothing, but finds out whether there is a job to change.
+    // A dry run also needs a running job, but changes nothing.
     let sent = change.clone().filter(|_| !dry_run);
     let state = super::runtime::block_on(running.halt(sent))??;
     style.result(&HaltReport { state, would: change.filter(|_| dry_run) })?;
@@ -221,21 +222,21 @@ impl Report for HaltReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         if let Some(change) = &self.would {
             for condition in &change.unset {
-                writeln!(to, "would remove {}", condition.as_str())?;
+                writeln!(to, "would remove: {}", condition_text(*condition))?;
             }
             let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
             return conditions(
                 to,
-                "would set ",
+                "would set: ",
                 &HaltState { reason, checkpoints_left, after, before, seconds, met: None },
             );
         }
         if (HaltState { met: None, ..self.state.clone() }) == HaltState::default() {
-            return writeln!(to, "no condition is set");
+            return writeln!(to, "no halt condition is set");
         }
         conditions(to, "", &self.state)?;
         match &self.state.met {
-            Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(met)),
+            Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(halt_text(met))),
             None => Ok(()),
         }
     }
@@ -250,17 +251,27 @@ fn conditions(to: &mut dyn Write, before: &str, state: &HaltState) -> io::Result
         let time = DateTime::from_timestamp(seconds, 0).map(|time| time.with_timezone(&Local));
         time.map_or_else(|| seconds.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
     };
+    let left = |left: i64| format!("after {left} more checkpoint{}", if left == 1 { "" } else { "s" });
+    let seconds = |seconds: i64| match state.before {
+        Some(_) => format!("{seconds} s before that time"),
+        None => format!("{seconds} s before the end of the allocation"),
+    };
     let lines = [
-        ("ExitReason", state.reason.as_deref().map(printable)),
-        ("CheckpointsLeft", state.checkpoints_left.map(|left| left.to_string())),
-        ("ExitAfter", state.after.map(time)),
-        ("ExitBefore", state.before.map(time)),
-        ("HaltSeconds", state.seconds.map(|seconds| seconds.to_string())),
+        state.reason.as_deref().map(|reason| format!("at the next checkpoint: {}", printable(reason))),
+        state.checkpoints_left.map(left),
+        state.after.map(|at| format!("from {}", time(at))),
+        state.before.map(|at| format!("before {}", time(at))),
+        state.seconds.map(seconds),
     ];
-    for (key, value) in lines {
-        if let Some(value) = value {
-            writeln!(to, "{before}{key}: {value}")?;
-        }
+    lines.into_iter().flatten().try_for_each(|line| writeln!(to, "{before}halt {line}"))
+}
+
+fn condition_text(condition: HaltCondition) -> &'static str {
+    match condition {
+        HaltCondition::Reason => "halt at the next checkpoint",
+        HaltCondition::CheckpointsLeft => "halt after a number of checkpoints",
+        HaltCondition::After => "halt from a time on",
+        HaltCondition::Before => "halt before a time",
+        HaltCondition::Seconds => "halt ahead of the end",
     }
-    Ok(())
 }

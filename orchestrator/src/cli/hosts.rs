@@ -59,7 +59,7 @@ struct Form {
     expand: bool,
 }
 
-/// What is printed of the hosts.
+/// The form of the output.
 enum HostsForm {
     Count,
     One(NodeName),
@@ -84,21 +84,21 @@ pub(super) fn run(args: HostsArgs, output: &dyn Output) -> Result<u8, Failure> {
     Ok(exit::FINISHED)
 }
 
-/// The hosts that the arguments mean.
+/// The hosts that the arguments select.
 fn selected(args: &HostsArgs) -> Result<Vec<NodeName>, Failure> {
     let expand = |list: &str| hostlist::expand(list).map_err(misspelt);
     if let Some(pair) = args.minus.as_deref().or(args.intersection.as_deref()) {
         let (left, right) = pair.split_once(':').ok_or_else(|| {
-            Failure::new(exit::USAGE, format!("`{pair}` is one list, where two are needed"))
-                .remedy("write them with a colon between: 'node[1-4]:node[2,3]'")
+            Failure::new(exit::USAGE, format!("`{pair}` is one host list; two are needed"))
+                .remedy("separate them with a colon: 'node[1-4]:node[2,3]'")
         })?;
         let (left, right) = (expand(left)?, expand(right)?);
         let combine = if args.minus.is_some() { hostlist::subtract } else { hostlist::intersect };
         return Ok(combine(&left, &right));
     }
     if args.lists.is_empty() && args.hosts.is_empty() {
-        return Err(Failure::new(exit::USAGE, "no host list is given")
-            .remedy("write one, such as 'node[1-4]', or `--minus`, or `--intersection`"));
+        return Err(Failure::new(exit::USAGE, "the host list is missing")
+            .remedy("write a list such as 'node[1-4]', or use `--minus` or `--intersection`"));
     }
     let mut hosts = Vec::new();
     for list in args.lists.iter().chain(&args.hosts) {

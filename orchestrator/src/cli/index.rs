@@ -132,11 +132,11 @@ pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
 
 fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
     let Some(index) = index::read(prefix)? else {
-        return Err(Failure::new(exit::UNAVAILABLE, "there is no index")
+        return Err(Failure::new(exit::UNAVAILABLE, "the prefix directory has no index")
             .at(prefix.path().display())
-            .remedy("name the job's prefix with --prefix, or add a checkpoint with `holdfast index add`"));
+            .remedy("give the job's prefix with --prefix, or add a checkpoint with `holdfast index add`"));
     };
-    // A link that leads astray is no reason not to list what is there.
+    // An invalid link must not prevent the listing.
     let current = prefix.current().unwrap_or_else(|error| {
         output.warn(&error.to_string());
         None
@@ -154,7 +154,7 @@ struct Listed {
 
 impl Report for Listed {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        // Line by line: names may hold what a terminal obeys, the line ends are ours.
+        // Line by line, because names may contain control characters.
         list_text(&self.entries).lines().try_for_each(|line| writeln!(to, "{}", printable(line)))
     }
 
@@ -217,13 +217,15 @@ impl Report for Added {
             write!(to, " of {ranks} ranks")?;
         }
         let what = match (outcome, self.dry_run) {
-            (AddOutcome::AlreadyComplete, _) => "is in the index as complete already",
+            (AddOutcome::AlreadyComplete, _) => "is already indexed as complete",
             (AddOutcome::Complete, false) => "is complete and indexed",
             (AddOutcome::Complete, true) => "is complete, and would be indexed",
-            (AddOutcome::Rebuildable, _) => "lacks files that would be rebuilt; it would be indexed as complete",
-            (AddOutcome::Incomplete, false) => "is not complete; indexed as such, and never restarted from by itself",
+            (AddOutcome::Rebuildable, _) => "lacks files that can be rebuilt; it would be indexed as complete",
+            (AddOutcome::Incomplete, false) => {
+                "is not complete; indexed as such, and not used for a restart unless it is set as current"
+            }
             (AddOutcome::Incomplete, true) => "is not complete, and would be indexed as such",
-            (AddOutcome::NothingUsable, _) => "holds no usable file; not indexed",
+            (AddOutcome::NothingUsable, _) => "has no usable file; not indexed",
         };
         writeln!(to, " {what}")?;
         let verb = if self.dry_run { "would rebuild" } else { "rebuilt" };
@@ -231,7 +233,7 @@ impl Report for Added {
         for text in failures.iter().map(ToString::to_string).chain(reasons.iter().map(ToString::to_string)) {
             writeln!(to, "  {}", printable(&text))?;
         }
-        damaged.iter().try_for_each(|file| writeln!(to, "  not counted: {}", printable(&file.to_string())))
+        damaged.iter().try_for_each(|file| writeln!(to, "  not used: {}", printable(&file.to_string())))
     }
 
     fn json(&self) -> Value {
@@ -273,12 +275,12 @@ fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) 
     let directory = DirectoryName::given(name)?;
     let path = prefix.checkpoint_path(&directory);
     if !path.is_dir() {
-        return Err(Failure::new(exit::UNAVAILABLE, "there is no such checkpoint directory")
+        return Err(Failure::new(exit::UNAVAILABLE, "the checkpoint directory does not exist")
             .at(path.display())
-            .remedy("`holdfast index list` shows those that there are"));
+            .remedy("`holdfast index list` shows all checkpoint directories"));
     }
     let entry = index::read(prefix)?.unwrap_or_default().entry(&directory);
-    // The user may know better: the next run tries it first, and falls back if it cannot be used.
+    // Only a warning: the next run tries it first, and uses another one if that fails.
     match entry {
         None => output.warn(&format!("{directory} is not in the index")),
         Some(entry) if !entry.is_usable() => {
@@ -318,10 +320,12 @@ fn remove(args: &RemoveArgs, output: &dyn Output) -> Result<u8, Failure> {
     if !removed {
         return Err(Failure::new(exit::UNAVAILABLE, format!("{directory} is not in the index"))
             .at(prefix.path().display())
-            .remedy("`holdfast index list` shows those that are"));
+            .remedy("`holdfast index list` shows the indexed directories"));
     }
     if prefix.current().ok().flatten().as_ref() == Some(&directory) {
-        output.warn(&format!("{directory} is still the current one; `holdfast index current --unset` changes that"));
+        output.warn(&format!(
+            "{directory} is still the current one; remove the link with `holdfast index current --unset`"
+        ));
     }
     output.result(&Removed { directory, dry_run: args.dry_run })?;
     Ok(exit::FINISHED)

@@ -1,4 +1,4 @@
-//! `holdfast inspect`: the content of a file of any format, and the formats of the files of a directory.
+//! `holdfast inspect`: shows the contents of files of any format, and the formats of the files in a directory.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure>
             Content::Known(format, _) if args.check => check(*format, &visited, &mut bar),
             Content::Known(format, _) if is_scr(*format) => match file::read(&visited.path) {
                 Ok(tree) => FileView::Tree(tree),
-                // Alone it fails the whole command, with its causes.
+                // With a single file, its error is that of the command.
                 Err(error) if one && visited.named => return Err(error.into()),
                 Err(error) => FileView::Nothing(hash_file_failure(&error)),
             },
@@ -94,14 +94,14 @@ pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure>
     Ok(code)
 }
 
-/// A file that was named and is of no format.
+/// A named file of unknown format.
 pub(super) fn unknown(path: &std::path::Path) -> Failure {
-    Failure::new(exit::DAMAGED_DATA, "unknown: not a file of SCR, FTI-FF, SION or Jubatus")
+    Failure::new(exit::DAMAGED_DATA, "unknown format: not a file of SCR, FTI-FF, SION or Jubatus")
         .at(printable(&path.display().to_string()))
-        .remedy("the content decides, not the name; check that it is the right file")
+        .remedy("formats are recognised by their content, not by the file name; check that this is the right file")
 }
 
-/// SCR's files are shown as the original shows them.
+/// SCR's files are shown in the format of SCR's own tools.
 fn is_scr(format: &dyn Format) -> bool {
     format.name().starts_with("scr-")
 }
@@ -111,7 +111,7 @@ fn hash_file_failure(error: &HashFileError) -> FileFailure {
     FileFailure { message: error.to_string(), code }
 }
 
-/// Verifies a file; only damage is shown of it.
+/// Verifies a file; only damage is shown.
 fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> FileView {
     if is_scr(format)
         && let Err(error) = file::read(&visited.path)
@@ -137,14 +137,14 @@ struct Inspected {
     content: FileView,
 }
 
-/// What is shown of a file.
+/// The view of a file.
 enum FileView {
     Tree(Tree),
     Description(Description),
-    /// Only what it is.
+    /// Only its format.
     Brief,
     Unknown,
-    /// Why it is not shown.
+    /// The file cannot be shown.
     Nothing(FileFailure),
 }
 
@@ -157,7 +157,7 @@ impl FileView {
     }
 }
 
-/// `damaged: …` with the first damage and the number of the others.
+/// `damaged: …` with the first damage and the number of others.
 fn damage_line(damages: &[Damage]) -> Option<String> {
     let first = damages.first()?;
     Some(format!("damaged: {}{}", printable(&first.to_string()), others(damages.len(), 0)))
@@ -194,7 +194,7 @@ impl Inspected {
 
 fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
     let text = print::text(tree);
-    // A key with a line end in it would look like two keys.
+    // A key that contains a line end must not look like two keys.
     if text.lines().count() == text.matches('\n').count() && !text.contains(|c: char| c.is_control() && c != '\n') {
         return to.write_all(text.as_bytes());
     }
@@ -234,7 +234,7 @@ impl Report for ManyFiles {
             let path = printable(&file.visited.path.display().to_string());
             let title = file.visited.title();
             match &file.content {
-                // The message names the path.
+                // The message contains the path.
                 FileView::Nothing(failure) => writeln!(to, "{}", printable(&failure.message))?,
                 _ if self.check => {
                     if file.code() != exit::FINISHED {

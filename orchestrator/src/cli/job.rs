@@ -1,4 +1,4 @@
-//! Which job a command is about: its spec, or its prefix directory.
+//! The job of a command, selected by its spec or its prefix directory.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::job::state::{JobState, Stage};
 use crate::launch::registry::registered;
 use crate::spec::{Environment, JobSpec};
 
-/// The parameters around this process. What has no effect among them is told.
+/// The environment of this process. Warns of parameters without effect.
 pub(super) fn environment(output: &dyn Output) -> Result<Environment, Failure> {
     let environment =
         Environment::of_process(registered()).map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
@@ -37,7 +37,7 @@ impl JobSelection {
         self.spec.as_deref().map(|path| Ok(JobSpec::load(path, environment)?)).transpose()
     }
 
-    /// The prefix directory: as named, as the spec says, or the current directory.
+    /// The prefix directory: of the arguments, of the spec, or the current directory.
     ///
     /// # Errors
     /// The mistakes in the spec.
@@ -49,8 +49,7 @@ impl JobSelection {
     }
 }
 
-/// The prefix directory in which the job's state lies: that of the step that is running, or left something, in a job of
-/// several steps.
+/// The prefix directory with the job's state. In a job of several steps, that of the step that runs or that left data.
 pub(super) fn prefix_with_state(selection: &JobSelection, environment: &Environment) -> Result<PathBuf, Failure> {
     let prefix = selection.prefix(environment)?;
     let mut candidates = vec![prefix.clone()];

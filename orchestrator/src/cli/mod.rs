@@ -1,8 +1,8 @@
 //! The subcommands: one file each, thin.
 //!
-//! Arguments have two levels: what was typed (a clap struct), and what it means (what its `resolve` or the like returns,
-//! checked). A command takes its meaning, calls the library, and hands a [`Report`] to the [`Output`]. It returns the exit
-//! code, or a [`Failure`], which becomes a message here and nowhere else.
+//! Arguments have two levels: as written (a clap struct), and their checked meaning (the result of a method of that
+//! struct). A command calls the library and passes a [`Report`] to the [`Output`]. It returns an exit code or a
+//! [`Failure`], which is converted to a message here only.
 
 mod agent;
 mod check;
@@ -104,7 +104,7 @@ struct Global {
 impl Global {
     fn style(self) -> Style {
         match self {
-            // Who asks for a document gets it.
+            // `--json` takes precedence over `--quiet`.
             Global { json: true, verbose, .. } => Style::Json { verbose },
             Global { quiet: true, .. } => Style::Quiet,
             Global { verbose, .. } => Style::Human { verbose },
@@ -140,7 +140,7 @@ enum Command {
     Example(ExampleArgs),
 }
 
-/// The program: parses the arguments, runs the command, prints what went wrong, returns the exit code.
+/// The program: parses the arguments, runs the command, prints failures, returns the exit code.
 pub fn main() -> ExitCode {
     if let Some(arguments) = remote_shell::called(std::env::args_os()) {
         return exit::code(remote_shell::go(&arguments).unwrap_or_else(|failure| {
@@ -193,9 +193,9 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
     }
 }
 
-/// Prints what clap has to say. Help and version are asked for; everything else is a mistake, with our code for it.
+/// Prints clap's message. Help and version are results; everything else is a usage error.
 fn usage(error: &clap::Error) -> u8 {
-    // A closed pipe under `holdfast --help | head` is nobody's mistake.
+    // A closed pipe (`holdfast --help | head`) is no error.
     let _ = error.print();
     if error.use_stderr() { exit::USAGE } else { exit::FINISHED }
 }
@@ -216,7 +216,7 @@ fn report(failure: &Failure, style: Style) {
     }
 }
 
-/// Whoever read our output has seen enough: not worth a message.
+/// True if the reader has closed the pipe, which is not reported.
 fn is_closed_pipe(failure: &Failure) -> bool {
     let mut error: Option<&(dyn Error + 'static)> = failure.source();
     while let Some(cause) = error {

@@ -1,4 +1,4 @@
-//! `holdfast node`: the other end of an ssh connection.
+//! `holdfast node`: the host's end of an ssh connection.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct NodeArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
-    /// Say what this machine is
+    /// Report version, clock and identity of this machine
     Survey,
     /// Start the agent, in a session of its own
     Agent {
@@ -44,7 +44,7 @@ enum Verb {
 
 pub(super) fn run(args: NodeArgs, _style: Style) -> Result<u8, Failure> {
     let failed = |error: NodeError| Failure::of(exit::UNAVAILABLE, &error);
-    // Not locked any longer than the message takes: whoever listens for its end needs it then.
+    // Not locked after the message is read, because another thread waits for the end of the input.
     let mut input = io::BufReader::with_capacity(1, io::stdin());
     let done = match args.verb {
         Verb::Survey => on_node::survey::run(&mut input, io::stdout()),
@@ -56,7 +56,7 @@ pub(super) fn run(args: NodeArgs, _style: Style) -> Result<u8, Failure> {
             return if ended {
                 Ok(exit::FINISHED)
             } else {
-                Err(Failure::new(exit::UNAVAILABLE, format!("process {pid} does not end although it was killed")))
+                Err(Failure::new(exit::UNAVAILABLE, format!("process {pid} has not ended after SIGKILL")))
             };
         }
     };

@@ -1,8 +1,8 @@
-//! What commands print, behind one trait: for people, for scripts (`--json`), or nothing (`--quiet`).
+//! The output of commands behind one trait: text, JSON (`--json`), or nothing (`--quiet`).
 //!
 //! Results go to standard output, everything else to standard error, so that a pipe gets results only. With `--json`,
-//! standard output holds exactly one document: `{"version": 1, …}`, the fields as each command's `--help` says; a failure is
-//! `{"version": 1, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
+//! standard output is exactly one document: `{"version": 1, …}` with the fields in the command's `--help`; for a
+//! failure it is `{"version": 1, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
 
 use std::io::{self, Write};
 
@@ -13,41 +13,41 @@ pub const JSON_VERSION: u32 = 1;
 
 /// A result of a command.
 pub trait Report {
-    /// Writes it for people.
+    /// Writes the result as text.
     ///
     /// # Errors
     /// Those of `to`.
     fn human(&self, to: &mut dyn Write) -> io::Result<()>;
 
-    /// The whole document for scripts; [`document`] makes one with its version.
+    /// The entire JSON document; see [`document`].
     fn json(&self) -> Value;
 }
 
-/// Where a command's results and remarks go.
+/// The output of a command.
 pub trait Output {
-    /// Shows the command's result; once a command.
+    /// Prints the result, once per command.
     ///
     /// # Errors
     /// Those of standard output.
     fn result(&self, report: &dyn Report) -> io::Result<()>;
 
-    /// Tells what is going on, on standard error.
+    /// Prints a message about progress to standard error.
     fn note(&self, text: &str);
 
-    /// Tells details, with `--verbose` only.
+    /// Prints details, with `--verbose` only.
     fn detail(&self, text: &str);
 
-    /// Says of a result that was shown that it is damaged, on standard error.
+    /// Reports damage in a printed result to standard error.
     fn report_damage(&self, text: &str) {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    /// True where progress may be drawn on standard error.
+    /// True if progress may be shown on standard error.
     fn shows_progress(&self) -> bool;
 
-    /// Tells what the user should know although nothing failed; not even `--quiet` hides it.
+    /// Prints a warning, also with `--quiet`.
     fn warn(&self, text: &str) {
-        // Nobody is left to tell when standard error is gone.
+        // If standard error is closed, there is nowhere to report that.
         let _ = writeln!(io::stderr(), "warning: {text}");
     }
 }
@@ -55,12 +55,12 @@ pub trait Output {
 /// The kinds of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// For people.
+    /// Text.
     Human {
         /// With details.
         verbose: bool,
     },
-    /// For scripts.
+    /// JSON.
     Json {
         /// With details.
         verbose: bool,
@@ -110,7 +110,7 @@ impl Output for Style {
     }
 }
 
-/// A JSON document with its version in front of `fields`, which must be an object.
+/// A JSON document: the version, followed by `fields`, which must be an object.
 pub fn document(fields: Value) -> Value {
     let mut document = serde_json::Map::new();
     document.insert("version".to_owned(), JSON_VERSION.into());
@@ -123,8 +123,7 @@ pub fn document(fields: Value) -> Value {
     Value::Object(document)
 }
 
-/// Text from a file or the network as it may be shown on a terminal: control characters are escaped, since they could
-/// change what the terminal shows of other lines.
+/// Text from a file or the network made safe for a terminal: control characters are escaped.
 pub fn printable(text: &str) -> String {
     if !text.contains(char::is_control) {
         return text.to_owned();
@@ -133,7 +132,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// [`printable`] for a text of several lines, which may hold tabs.
+/// [`printable`] for a text of several lines, which may contain tabs.
 pub fn printable_text(text: &str) -> String {
     let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(harmful) {

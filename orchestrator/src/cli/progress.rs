@@ -1,29 +1,28 @@
-//! How far the work on a long file is, on a terminal.
+//! Progress bars for long files, on a terminal.
 
 use std::io::{self, IsTerminal as _};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shorter work is over before one has read the line.
+/// Smaller files need no progress bar.
 const LONG_BYTES: u64 = 256 << 20;
 
-/// A bar for one piece of work at a time; none where nobody looks, or where the work is short.
+/// A progress bar for one operation at a time; none without a terminal or for a small file.
 pub(super) struct Bar {
-    wanted: bool,
+    enabled: bool,
     bar: Option<ProgressBar>,
 }
 
 impl Bar {
-    /// `wanted` is false where standard error is to stay empty.
-    pub(super) fn new(wanted: bool) -> Bar {
-        Bar { wanted: wanted && io::stderr().is_terminal(), bar: None }
+    pub(super) fn new(enabled: bool) -> Bar {
+        Bar { enabled: enabled && io::stderr().is_terminal(), bar: None }
     }
 
-    /// Does a piece of work that tells how many of its bytes are done; `name` stands in front of the bar.
+    /// Runs an operation that reports the bytes that are done; `name` is shown before the bar.
     pub(super) fn during<R>(&mut self, name: &str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> R) -> R {
-        let (wanted, bar) = (self.wanted, &mut self.bar);
+        let (enabled, bar) = (self.enabled, &mut self.bar);
         let result = work(&mut |done, all| {
-            if wanted && all >= LONG_BYTES {
+            if enabled && all >= LONG_BYTES {
                 bar.get_or_insert_with(|| start(name)).set_length(all);
             }
             if let Some(bar) = bar.as_ref() {

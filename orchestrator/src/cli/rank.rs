@@ -4,7 +4,7 @@ use super::failure::Failure;
 use crate::exit;
 use crate::launch::mpirun::rank;
 
-/// Run one rank, and tell how it ended: started by mpirun, never by hand
+/// Run one rank and report how it ended: started by mpirun, never by hand
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

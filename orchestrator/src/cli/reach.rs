@@ -10,7 +10,7 @@ use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, Target};
 use crate::exit;
 
-/// The variables that the command gets from here; everything else is the host's.
+/// The variables that are passed to the command; all others are those of the host.
 const HANDED_ON: [&str; 3] = [environment::JOB, environment::NODE, "HOLDFAST_PREFIX"];
 
 /// Run a command on a host: started by `holdfast run` for `before`, `after` and the health test, never by hand
@@ -25,7 +25,7 @@ pub struct ReachArgs {
 
 pub(super) fn run(args: ReachArgs, _style: Style) -> Result<u8, Failure> {
     let target: Target = serde_json::from_str(&args.target)
-        .map_err(|error| Failure::new(exit::USAGE, "the first argument is no host").because(error))?;
+        .map_err(|error| Failure::new(exit::USAGE, "the first argument is not a valid target").because(error))?;
     let directory = std::env::current_dir()
         .map_err(|error| Failure::new(exit::UNAVAILABLE, "cannot find the working directory").because(error))?;
     let variables = HANDED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));

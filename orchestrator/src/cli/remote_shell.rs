@@ -1,4 +1,4 @@
-//! `holdfast remote-shell`: what mpirun starts its daemons with.
+//! `holdfast remote-shell`: the program with which mpirun starts its daemons.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -22,11 +22,11 @@ pub(super) fn run(args: RemoteShellArgs) -> Result<u8, Failure> {
     go(&args.arguments)
 }
 
-/// The arguments, if this program was called by the name that means a remote shell.
+/// The arguments, if this program was called by the name of the remote shell.
 pub(super) fn called(mut words: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     let name = words.next()?;
     let is_shell = Path::new(&name).file_name() == Some(OsStr::new(CALLED));
-    is_shell.then(|| words.map(|word| word.to_string_lossy().into_owned()).collect())
+    is_shell.then(|| words.map(|argument| argument.to_string_lossy().into_owned()).collect())
 }
 
 pub(super) fn go(arguments: &[String]) -> Result<u8, Failure> {

@@ -43,7 +43,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The spec that was named, or the one that the command makes, with the parameters of the environment.
+    /// The spec of the arguments, or the one of the command, with the parameters of the environment.
     ///
     /// # Errors
     /// The mistakes in any of them.
@@ -71,7 +71,7 @@ fn failed(error: RunError) -> Failure {
     Failure::of(error.exit_code(), &error)
 }
 
-/// What would be started where.
+/// The result of a dry run.
 struct Planned(String);
 
 impl Report for Planned {

@@ -1,4 +1,4 @@
-//! Talking to the agents of a running job from outside: through what its orchestrator wrote down.
+//! Requests to the agents of a running job, with the addresses in the job's state.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,44 +14,45 @@ use crate::exit;
 use crate::fleet::AgentClient;
 use crate::job::state::{JobLock, JobState};
 
-/// An agent that does not answer within this is left out.
+/// Time limit for the answer of an agent; agents that do not answer are left out.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// A job, and the way to its agents.
+/// A job with a client for its agents.
 pub(super) struct RunningJob {
     pub(super) prefix: PathBuf,
     pub(super) state: JobState,
-    /// Its orchestrator lives.
+    /// True if its orchestrator runs.
     pub(super) has_orchestrator: bool,
     client: AgentClient,
 }
 
 impl RunningJob {
-    /// The job that was named.
+    /// The job that the arguments select.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
         let prefix = job::prefix_with_state(selection, &job::environment(output)?)?;
         let state = JobState::read(&prefix).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
         let state = state.ok_or_else(|| {
-            Failure::new(exit::UNAVAILABLE, "no job was ever run in this prefix directory")
+            Failure::new(exit::UNAVAILABLE, "no job has been run in this prefix directory")
                 .at(prefix.display())
-                .remedy("name the job's spec, or its prefix directory with `--prefix`")
+                .remedy("give the job's spec, or its prefix directory with `--prefix`")
         })?;
         let client = AgentClient::new(&state.agents.trust, state.requests_at_once)
             .map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         Ok(RunningJob { has_orchestrator: JobLock::is_held(&prefix), prefix, state, client })
     }
 
-    /// That nobody is there.
+    /// The failure if no agent answers.
     pub(super) fn not_running(&self) -> Failure {
         Failure::new(
             exit::UNAVAILABLE,
-            format!("no agent of job {} answers: it is not running", self.state.agents.job_id),
+            format!("job {} is not running: none of its agents answers", self.state.agents.job_id),
         )
         .at(self.prefix.display())
-        .remedy("`holdfast run` starts it, `holdfast drain` saves what it left")
+        .remedy("to start it: `holdfast run`; to save its checkpoints: `holdfast drain`")
     }
 
-    /// Changes or only reads the halt conditions, on all agents: which node's file counts depends on the run.
+    /// Reads or changes the halt conditions on all agents, because each node has a halt file and the generation
+    /// determines which one is used.
     pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
         let client = self.client.clone();
         let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
@@ -68,7 +69,7 @@ impl RunningJob {
         let (mut found, mut refused): (Option<HaltState>, _) = (None, None);
         for answer in answers.await.into_iter().flatten() {
             match answer {
-                // The first that says something: a node that joined late may have an empty file.
+                // The first one that is not empty: the file of a node that joined late may be empty.
                 Ok(state) if found.as_ref().is_none_or(|known| *known == HaltState::default()) => found = Some(state),
                 Ok(_) => {}
                 Err(error) if error.is_refusal() => refused = Some(error),

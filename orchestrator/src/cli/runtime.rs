@@ -13,19 +13,18 @@ use super::output::{Report, Style};
 use crate::events::{Screen, ScreenStyle};
 use crate::exit;
 
-/// The variable that says what is logged: `debug`, `holdfast::drain=trace`, ….
+/// The variable with the log filter: `debug`, `holdfast::drain=trace`, ….
 const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 
-/// Starts the internal log, on standard error. An agent's goes to a file that is read after something went wrong, so it
-/// says more. Lines are written by a thread of the log's own, which drops them when too many wait: standard error may be a
-/// file on a parallel file system that hangs, and no other thread may wait for that. The guard writes what is left when it is
-/// dropped, for a second at most.
+/// Starts the internal log on standard error. That of an agent is a file for diagnosing failures, so its default level
+/// is more detailed. A separate thread writes the lines and drops them when too many wait, because standard error may
+/// be a file on a parallel file system that hangs. On drop, the guard writes what is left, for a second at most.
 pub(super) fn start_log(agent: bool) -> WorkerGuard {
     let default = if agent { "info" } else { "warn" };
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
-    // Only a second log in one process could fail, and that one would be superfluous.
+    // Fails only if the process has a log already.
     let _ = log.try_init();
     guard
 }

@@ -211,7 +211,7 @@ pub(super) fn run(args: SionArgs, style: Style) -> Result<u8, Failure> {
     }
 }
 
-/// Tells what is odd; the exit code says whether data may be missing.
+/// Prints warnings. Returns the exit code, which depends on whether data may be missing.
 fn warn_all(warnings: &[Warning], output: &dyn Output) -> u8 {
     for warning in warnings {
         output.warn(&printable(&warning.to_string()));
@@ -231,7 +231,7 @@ fn dump(args: &DumpArgs, style: Style) -> Result<u8, Failure> {
     let described = sion::describe(&container, &options, &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     if let Err(error) = described {
-        // What stands before a damaged record is worth seeing; a document is whole or an error.
+        // As text, the part before a damaged record is shown; a JSON document is complete or an error.
         if !matches!(style, Style::Json { .. }) {
             style.result(&Dumped { text, json: Value::Null })?;
         }
@@ -318,8 +318,8 @@ impl Report for Taken<'_> {
     }
 }
 
-/// A file is replaced only when that was asked for.
-fn free(output: &Path, force: bool) -> Result<(), Failure> {
+/// Fails if the output exists and may not be replaced.
+fn check_output(output: &Path, force: bool) -> Result<(), Failure> {
     if !force && output.symlink_metadata().is_ok() {
         return Err(FormatsError::Exists { path: output.to_owned() }.into());
     }
@@ -327,7 +327,7 @@ fn free(output: &Path, force: bool) -> Result<(), Failure> {
 }
 
 fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
-    free(&args.output, args.force)?;
+    check_output(&args.output, args.force)?;
     let input = JoinInput::from_directory(&args.directory)?;
     let options = JoinOptions {
         files: args.files,
@@ -344,7 +344,7 @@ fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
 }
 
 fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
-    free(&args.output, args.force)?;
+    check_output(&args.output, args.force)?;
     let options = DefragOptions {
         block_size: args.block_size,
         recover: args.recover,
@@ -364,7 +364,7 @@ struct Made<'a> {
     output: &'a Path,
     tasks: usize,
     bytes: u64,
-    /// Of the container that it was made from.
+    /// Warnings about the input container.
     warnings: Option<Vec<Warning>>,
     dry_run: bool,
 }

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::RunningJob;
-use crate::events::{History, reader::Reader};
+use crate::events::{History, halt_text, reader::Reader};
 use crate::exit;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
@@ -42,7 +42,7 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
     }
     let directory = crate::job::state::directory(&job.prefix);
     let read = || Reader::open(&directory)?.map(History::of).transpose();
-    // The agents' answers are worth showing without it.
+    // Without the history, the agents' answers are still shown.
     let history = read().unwrap_or_else(|error| {
         style.warn(&error.to_string());
         None
@@ -60,7 +60,7 @@ struct Status {
     history: History,
 }
 
-/// One node, as it is shown.
+/// The line of a node.
 struct NodeLine {
     name: String,
     state: &'static str,
@@ -69,7 +69,7 @@ struct NodeLine {
 }
 
 impl Status {
-    /// What the orchestrator decided, with what the agents say now.
+    /// The decisions of the orchestrator with the current answers of the agents.
     fn nodes(&self) -> Vec<NodeLine> {
         let explained = self.explanation.iter().flat_map(|explanation| &explanation.nodes);
         let line = |node: &NodeExplanation| {
@@ -100,7 +100,7 @@ impl Status {
     }
 }
 
-/// A point in time as people here write it.
+/// A point in time in local time.
 fn local_time(time: Timestamp) -> String {
     let local = DateTime::from_timestamp_millis(time.millis()).map(|time| time.with_timezone(&Local));
     local.map_or_else(|| time.secs().to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
@@ -112,7 +112,11 @@ impl Report for Status {
         let phase = self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string());
         writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation())?;
         if !self.job.has_orchestrator {
-            writeln!(to, "its orchestrator (process {}) is gone; `holdfast run` takes it over", state.orchestrator)?;
+            writeln!(
+                to,
+                "its orchestrator (process {}) has ended; to take the job over: `holdfast run`",
+                state.orchestrator
+            )?;
         }
         match self.checkpoint() {
             Some(id) if self.protected() => writeln!(to, "newest checkpoint {id}, protected")?,
@@ -138,14 +142,14 @@ impl Report for Status {
             writeln!(to, "last event, {}: {}", local_time(*at), printable(sentence))?;
         }
         match self.halt.as_ref().and_then(|halt| halt.met.as_ref()) {
-            Some(met) => writeln!(to, "halt: {}", printable(met)),
+            Some(met) => writeln!(to, "halt: {}", printable(halt_text(met))),
             None => Ok(()),
         }
     }
 
     fn json(&self) -> Value {
         let state = &self.job.state;
-        let node = |node: NodeLine| json!({"name": node.name, "state": node.state, "ranks": node.ranks, "reason": node.reason});
+        let node = |NodeLine { name, state, ranks, reason }: NodeLine| json!({"name": name, "state": state, "ranks": ranks, "reason": reason});
         document(json!({
             "job": state.job,
             "job_id": state.agents.job_id,

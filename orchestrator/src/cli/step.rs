@@ -1,4 +1,4 @@
-//! `holdfast step`: the supervisor of a generation's processes.
+//! `holdfast step`: the supervisor of the processes of a generation.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use crate::launch::step;
 
 /// Start the processes of a launch plan, and write down what becomes of them: started by `holdfast run`, never by hand
 ///
-/// Outlives the orchestrator, so that an application goes on when that is killed. Ends with its last process; SIGTERM kills
-/// them all.
+/// Outlives the orchestrator, so that an application goes on when that is killed. Ends with its last process; SIGTERM
+/// kills them all.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

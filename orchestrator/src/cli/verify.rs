@@ -1,4 +1,4 @@
-//! `holdfast verify`: all checks that the format of a file allows.
+//! `holdfast verify`: checks files as far as their format allows.
 
 use std::fs;
 use std::io::{self, Write};
@@ -64,16 +64,15 @@ pub struct VerifyArgs {
     id: Option<String>,
 }
 
-/// A name that no type of servers has.
 #[derive(Debug, thiserror::Error)]
-#[error("not a type of Jubatus servers; they are {}", Engine::ALL.map(Engine::name).join(", "))]
+#[error("not a type of Jubatus servers; the types are {}", Engine::ALL.map(Engine::name).join(", "))]
 struct UnknownEngine;
 
 fn engine(name: &str) -> Result<Engine, UnknownEngine> {
     Engine::from_name(name.as_bytes()).ok_or(UnknownEngine)
 }
 
-/// The server that models are judged for, as far as the user named it.
+/// The server for which models are verified, as far as the user specified it.
 struct ForServer {
     rules: Rules,
     release: Option<Release>,
@@ -138,7 +137,7 @@ pub(super) fn run(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> 
     Ok(code)
 }
 
-/// ` (and 3 more)` for so many damages.
+/// ` (and 3 more)` for this many damages.
 pub(super) fn others(listed: usize, unlisted: u64) -> String {
     match (listed as u64).saturating_add(unlisted).saturating_sub(1) {
         0 => String::new(),
@@ -159,7 +158,7 @@ impl FileResult for FileCheck {
     }
 }
 
-/// What was found in all files.
+/// The results of all files.
 pub(super) struct VerifyReport {
     pub files: Vec<Finding<FileCheck>>,
     pub details: bool,
@@ -205,10 +204,11 @@ impl Report for VerifyReport {
     }
 }
 
-/// A line for each damage but the first, which stands in the file's own line, and for each remark.
+/// A line for each remark, and for each damage except the first, which is in the file's own line.
 fn details(check: &FileCheck, to: &mut dyn Write) -> io::Result<()> {
-    let line =
-        |to: &mut dyn Write, word: &str, damage: &Damage| writeln!(to, "  {word}: {}", printable(&damage.to_string()));
+    let line = |to: &mut dyn Write, label: &str, damage: &Damage| {
+        writeln!(to, "  {label}: {}", printable(&damage.to_string()))
+    };
     check.damages.iter().skip(1).try_for_each(|damage| line(to, "damaged", damage))?;
     if check.unlisted > 0 {
         writeln!(to, "  and {} damages that are not listed", check.unlisted)?;

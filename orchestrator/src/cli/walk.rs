@@ -1,7 +1,7 @@
-//! The files that a command is to look at: those that were named, and all below the directories that were named, each
-//! with its format.
+//! The files of a command: those that were named, and all files in named directories, each with its format.
 //!
-//! Links below a directory are not followed: `scr.current` would show its target twice, and others lead away.
+//! Directories are walked recursively. Symlinks are not followed: the target of `scr.current` would be shown twice, and
+//! other links may leave the directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,19 @@ use holdfast_formats::{Confidence, Format, FormatsError, Recognised};
 use super::failure::Failure;
 use crate::exit;
 
-/// Directories deeper than this are not entered; SCR's own are five deep.
+/// Deeper directories are not entered; those of SCR have five levels.
 const MAX_DEPTH: usize = 32;
 
 /// A file, or a directory that could not be listed.
 pub(super) struct Visited {
     pub path: PathBuf,
-    /// Its path below the directory that was named, or its name if it was named itself.
+    /// The path relative to the named directory, or the file name if the file itself was named.
     pub below: PathBuf,
-    /// True if it was named, and not met in a directory.
+    /// True if the file itself was named.
     pub named: bool,
     pub content: Content,
 }
 
-/// What stands there.
 pub(super) enum Content {
     Known(&'static dyn Format, Confidence),
     Unknown,
@@ -32,7 +31,7 @@ pub(super) enum Content {
 }
 
 impl Visited {
-    /// Its format, if it has one.
+    /// The format, if it is known.
     pub(super) fn format(&self) -> Option<&'static dyn Format> {
         match self.content {
             Content::Known(format, _) => Some(format),
@@ -40,7 +39,7 @@ impl Visited {
         }
     }
 
-    /// What it is, for people.
+    /// The format for messages.
     pub(super) fn title(&self) -> String {
         match self.content {
             Content::Known(format, Confidence::ByName) => format!("{} by its name", format.title()),
@@ -50,7 +49,7 @@ impl Visited {
     }
 }
 
-/// Why nothing can be said of a file, and the exit code for that.
+/// Why a file cannot be processed, with the exit code.
 pub(super) struct FileFailure {
     pub message: String,
     pub code: u8,
@@ -63,7 +62,7 @@ impl FileFailure {
     }
 }
 
-/// All of them, those of a directory in the order of their names.
+/// All files; those of a directory are sorted by name.
 pub(super) fn visit(paths: &[PathBuf]) -> Vec<Visited> {
     let mut visited = Vec::new();
     for path in paths {
@@ -116,7 +115,7 @@ fn enter(directory: &Path, below: &Path, depth: usize, visited: &mut Vec<Visited
     }
 }
 
-/// The exit code for several files: damage outweighs what could not be read.
+/// The exit code for several files: damage takes precedence over files that cannot be read.
 pub(super) fn worst(codes: impl Iterator<Item = u8>) -> u8 {
     let weight = |code: &u8| match *code {
         exit::FINISHED => 0,

@@ -1,4 +1,4 @@
-//! The table of events for users, `docs/events.md`: written from the declarations of the vocabulary.
+//! The table of events for users, `docs/events.md`: generated from the declarations of the vocabulary.
 
 #[cfg(test)]
 mod tests {
@@ -27,11 +27,11 @@ mod tests {
         let written = std::fs::read_to_string(path).unwrap();
         assert!(written.contains(&format!("`\"v\": \"{SCHEMA}\"`")), "the version is not {SCHEMA}");
         let (head, _) = written.split_once("\n### ").unwrap();
-        let wanted = format!("{head}{}", table());
-        if wanted != written {
+        let expected = format!("{head}{}", table());
+        if expected != written {
             let new = std::env::temp_dir().join("events.md");
-            std::fs::write(&new, wanted).unwrap();
-            panic!("docs/events.md is not what is declared; what it should be is in {}", new.display());
+            std::fs::write(&new, expected).unwrap();
+            panic!("docs/events.md does not match the declarations; the expected text is in {}", new.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What became of a job, from the events of its log.
+//! The history of a job, from the events of its log.
 
 use holdfast_model::{CheckpointId, Generation, Timestamp};
 
@@ -6,27 +6,25 @@ use super::log::Record;
 use super::reader::ReadError;
 use super::{EndCause, LogEvent};
 
-/// What happened since the job began in its present allocation, or in its last one.
+/// The history since the job began in its current allocation, or in its last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The generations that were placed, oldest first.
+    /// The generations of the job, oldest first.
     pub generations: Vec<PastGeneration>,
-    /// The last event that has a sentence for people, and when it happened.
+    /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
 }
 
-/// A generation as the log shows it.
+/// A generation, as far as it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastGeneration {
     pub generation: Generation,
-    /// What its ranks started from, once they did; the inner `None` is the beginning.
+    /// What its ranks started from; `None` before they started, `Some(None)` for the beginning.
     pub from: Option<Option<CheckpointId>>,
-    /// Why it ended, if it did.
     pub ended: Option<EndCause>,
 }
 
 impl History {
-    /// The history of a log.
     ///
     /// # Errors
     /// The first event that cannot be read.
@@ -90,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_have_a_start_and_an_end_and_a_new_allocation_begins_afresh() {
+    fn generations_have_a_start_and_an_end_and_a_new_allocation_begins_a_new_history() {
         let started =
             || record(LogEvent::JobStarted { job_id: "1".to_owned(), nodes: Vec::new(), prefix: "/p".into() });
         let cause = EndCause::NodeFailure { nodes: vec!["n1".into()] };

@@ -1,4 +1,4 @@
-//! `<prefix>/.holdfast/events.jsonl`: one JSON line an event, with the version of the schema, time, job, name and fields.
+//! `<prefix>/.holdfast/events.jsonl`: one JSON line an event, with schema version, time, job, name and fields.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -15,31 +15,31 @@ use super::LogEvent;
 /// The event log's name below `.holdfast`.
 pub const FILE: &str = "events.jsonl";
 
-/// The schema of the lines that are written: `major.minor`. A new minor version has new events or fields; a new major
-/// version may change everything but this field's own name, `v`.
+/// The schema version of the lines: `major.minor`. A new minor version adds events or fields; a new major version may
+/// change everything except the name of this field, `v`.
 pub const SCHEMA: &str = "1.0";
 
-/// Lines that wait to be written, at most: as many as a relaunch of thousands of nodes makes, a few times.
+/// Maximum number of lines that wait to be written: several times those of a relaunch of thousands of nodes.
 const WAITING_LINES: usize = 1 << 17;
-/// So much is written at a time.
+/// Size of a write.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
-/// Lines that are left at the end are waited for as long as this.
+/// Time limit for writing the remaining lines at the end.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The open event log. Lines are written by a thread of its own, in their order, so that logging never waits for a file
-/// system. Lines that it cannot take because too many wait are lost, and counted. Dropped, it waits for what is left,
-/// not for long.
+/// The open event log. A separate thread writes the lines in their order, so that logging never waits for a file
+/// system. If too many lines wait, further ones are lost, and counted. On drop, it waits a limited time for the
+/// remaining lines.
 #[derive(Debug)]
 pub struct EventLog {
     path: PathBuf,
     job: String,
     lines: Option<SyncSender<Vec<u8>>>,
     closed: Receiver<()>,
-    /// Lines that could not be taken since the last one that could.
+    /// Lines lost since the last one that was accepted.
     lost: u64,
 }
 
-/// The thread's side.
+/// The writer thread's state.
 struct Lines {
     path: PathBuf,
     file: File,
@@ -56,10 +56,10 @@ struct Line<'a> {
     event: &'a LogEvent,
 }
 
-/// A line of the log that was read back.
+/// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Record {
-    /// When it happened, to the millisecond.
+    /// With a precision of milliseconds.
     #[serde(with = "rfc3339")]
     pub time: Timestamp,
     pub job: String,
@@ -68,8 +68,8 @@ pub struct Record {
 }
 
 impl EventLog {
-    /// Opens the log of a job in a `.holdfast` directory, to add to what is there. A last line that a crash cut off is
-    /// ended, so that it spoils only itself.
+    /// Opens the log of a job in a `.holdfast` directory for appending. A last line that a crash cut off is terminated,
+    /// so that it does not affect the next one.
     ///
     /// # Errors
     /// Those of opening the file.
@@ -96,7 +96,7 @@ impl EventLog {
                 }
                 writer.write(&text);
             }
-            // Whoever waits for it may have given up.
+            // The receiver may have reached its time limit.
             let _ = close.send(());
         })?;
         Ok(EventLog { path, job: job.to_owned(), lines: Some(lines), closed, lost: 0 })
@@ -106,7 +106,7 @@ impl EventLog {
         &self.path
     }
 
-    /// Has one event written.
+    /// Queues an event for writing.
     pub fn write(&mut self, event: &LogEvent) {
         let line = Line { v: SCHEMA, time: SystemTime::now().into(), job: &self.job, event };
         let line = serde_json::to_vec(&line).map(|mut line| {
@@ -116,14 +116,14 @@ impl EventLog {
         match (line, &self.lines) {
             (Ok(line), Some(lines)) => match lines.try_send(line) {
                 Ok(()) if self.lost > 0 => {
-                    tracing::warn!(path = %self.path.display(), lost = self.lost, "events were not logged");
+                    tracing::warn!(path = %self.path.display(), lost = self.lost, "events were lost");
                     self.lost = 0;
                 }
                 Ok(()) => {}
                 Err(_) => self.lost += 1,
             },
             (Ok(_), None) => {}
-            (Err(error), _) => tracing::warn!(%error, "an event cannot be logged"),
+            (Err(error), _) => tracing::warn!(%error, "cannot serialise an event for the event log"),
         }
     }
 }
@@ -132,16 +132,17 @@ impl Drop for EventLog {
     fn drop(&mut self) {
         self.lines = None;
         if let Err(RecvTimeoutError::Timeout) = self.closed.recv_timeout(CLOSED_WITHIN) {
-            tracing::warn!(path = %self.path.display(), "the event log cannot be written to; its last lines are lost");
+            let path = self.path.display();
+            tracing::warn!(%path, "cannot write to the event log in time; its last lines are lost");
         }
         if self.lost > 0 {
-            tracing::warn!(path = %self.path.display(), lost = self.lost, "events were not logged");
+            tracing::warn!(path = %self.path.display(), lost = self.lost, "events were lost");
         }
     }
 }
 
 impl Lines {
-    /// Writes lines, in one write. A log that cannot be written to (disk full) must not stop the job: it is reported once.
+    /// Writes lines in one write. An error (disk full) must not stop the job: it is reported once.
     fn write(&mut self, text: &[u8]) {
         match self.file.write_all(text) {
             Ok(()) => self.failed = false,
@@ -162,7 +163,7 @@ mod rfc3339 {
 
     pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
         let time = DateTime::<Utc>::from_timestamp_millis(time.millis());
-        let time = time.ok_or_else(|| ser::Error::custom("a time that no calendar has"))?;
+        let time = time.ok_or_else(|| ser::Error::custom("the time is out of range"))?;
         serializer.serialize_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_event_is_one_line_with_version_time_job_and_name_and_a_broken_line_spoils_only_itself() {
+    fn each_event_is_one_line_with_version_time_job_and_name_also_after_an_incomplete_line() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join(FILE), "{\"time\":\"cut o").unwrap();
         let mut event_log = EventLog::open(base.path(), "heat").unwrap();

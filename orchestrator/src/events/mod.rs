@@ -1,10 +1,10 @@
-//! The events of a job, and what a person sees of them.
+//! The events of a job, and how they are shown.
 //!
-//! * `vocabulary`: what an event is: its stable name and its fields; `reason`: why something ended or is down;
+//! * `vocabulary`: the events, each with its stable name and its fields; `reason`: why something ended or is down;
 //! * [`log`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event; [`reader`] reads it back;
-//! * [`history`]: what became of a job, from its events;
-//! * `sentence`: the line for people, made of the fields;
-//! * [`screen`]: plain lines in a log, a live view on a terminal, the application's output passing above it;
+//! * [`history`]: the history of a job, from its events;
+//! * `sentence`: the sentence of an event, made from its fields;
+//! * [`screen`]: plain lines in a log; on a terminal, a live view with the application's output above it;
 //! * [`report`]: the summary at the end.
 
 #[cfg(test)]
@@ -20,7 +20,7 @@ mod vocabulary;
 
 pub use history::History;
 pub use log::EventLog;
-pub use reason::{DownReason, DrainResult, EndCause, StopReason, TimedReason, ranks_text};
+pub use reason::{DownReason, DrainResult, EndCause, StopReason, TimedReason, halt_text, ranks_text};
 pub use report::RunReport;
 pub use screen::{OutputTurn, Screen, ScreenStyle, View};
 pub use vocabulary::LogEvent;

@@ -9,41 +9,38 @@ use serde_json::Value;
 use super::log::{FILE, Record, SCHEMA};
 use super::vocabulary::EVENTS;
 
-/// No line is longer: the longest names all nodes and ranks of a generation.
+/// Maximum length: the longest line names all nodes and ranks of a generation.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// Why an event log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file system refused.
     #[error("cannot read the event log {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// A line of a version that is not known here.
+    /// A line with an unsupported schema version.
     #[error(
-        "{}:{line}: the event has version {found} of the schema, and this Holdfast reads {SCHEMA}; \
-         use the version of Holdfast that wrote it",
+        "{}:{line}: the event has schema version {found}, and this version of Holdfast reads {SCHEMA}; \
+        use the version of Holdfast that wrote the log",
         path.display()
     )]
     Version {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// Its version; `none` if it has none.
+        /// `none` if the line has no version.
         found: String,
     },
-    /// An event that the line's own version does not have, or without a field that it must have.
-    #[error("{}:{line}: {problem}; the log was changed by something else than Holdfast", path.display())]
+    /// An event that is not in the schema version of its line, or lacks a required field.
+    #[error("{}:{line}: {problem}; the line was not written by Holdfast: repair or remove it", path.display())]
     Event {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
         problem: serde_json::Error,
     },
 }
 
-/// The events of a log, oldest first. Lines that are no JSON, which a crash cut off, and events that a newer minor version
-/// of the schema added are skipped.
+/// The events of a log, oldest first. Skips lines that are not JSON, because a crash cut them off, and events that a
+/// newer minor version of the schema added.
 #[derive(Debug)]
 pub struct Reader<R> {
     path: PathBuf,
@@ -67,16 +64,16 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// The event of a line; `None` if it is one to be skipped.
+    /// The event of a line; `None` if the line is skipped.
     fn record(&self, text: &[u8]) -> Result<Option<Record>, ReadError> {
         let Ok(value) = serde_json::from_slice::<Value>(text) else { return Ok(None) };
         let (path, line) = (&self.path, self.line);
-        let refused = |found: &str| ReadError::Version { path: path.clone(), line, found: found.to_owned() };
-        let found = value["v"].as_str().ok_or_else(|| refused("none"))?;
-        let (major, minor) = version(found).ok_or_else(|| refused(found))?;
-        let (own_major, own_minor) = version(SCHEMA).ok_or_else(|| refused(SCHEMA))?;
+        let unsupported = |found: &str| ReadError::Version { path: path.clone(), line, found: found.to_owned() };
+        let found = value["v"].as_str().ok_or_else(|| unsupported("none"))?;
+        let (major, minor) = version(found).ok_or_else(|| unsupported(found))?;
+        let (own_major, own_minor) = version(SCHEMA).ok_or_else(|| unsupported(SCHEMA))?;
         if major != own_major {
-            return Err(refused(found));
+            return Err(unsupported(found));
         }
         let is_known = value["event"].as_str().is_some_and(|name| EVENTS.iter().any(|event| event.name() == name));
         if !is_known && minor > own_minor {
@@ -131,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_events_are_read_back() {
         let base = tempfile::tempdir().unwrap();
         let mut event_log = EventLog::open(base.path(), "heat").unwrap();
         let (generation, checkpoint) = (Generation(2), CheckpointId(7));
@@ -169,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_fields_of_a_newer_minor_version_are_passed_over() {
+    fn events_and_fields_of_a_newer_minor_version_are_skipped() {
         let text = line("1.9", "\"event\":\"coffee\",\"cups\":3")
             + &line("1.9", "\"event\":\"halt_set\",\"reason\":\"why\",\"by\":\"anna\"");
         assert_eq!(read(&text).unwrap(), [LogEvent::HaltSet { reason: "why".to_owned() }]);
@@ -190,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_its_version_does_not_have_is_an_error_and_a_line_that_was_cut_off_is_not() {
+    fn an_event_that_is_not_in_its_version_is_an_error_and_an_incomplete_line_is_not() {
         let error = read(&line("1.0", "\"event\":\"coffee\"")).unwrap_err().to_string();
         assert!(error.contains("events.jsonl:1: ") && error.contains("coffee"), "{error}");
         let error = read(&line("1.0", "\"event\":\"halt_set\"")).unwrap_err().to_string();
         assert!(error.contains("reason"), "{error}");
-        let whole = line("1.0", "\"event\":\"halt_cleared\"");
-        let text = format!("{}\n{whole}{}", &whole[..30], &whole[..40]);
+        let complete = line("1.0", "\"event\":\"halt_cleared\"");
+        let text = format!("{}\n{complete}{}", &complete[..30], &complete[..40]);
         assert_eq!(read(&text).unwrap(), [LogEvent::HaltCleared]);
     }
 }

@@ -1,4 +1,4 @@
-//! Typed reasons: why a node is down, why a generation ended, why the loop stopped. Each reads as a sentence.
+//! Typed reasons: why a node is down, why a generation ended, why the loop stopped. Each is displayed as a sentence.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,39 +6,39 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
-/// Why a node is down. Once down, down for the rest of the allocation.
+/// Why a node is down. A down node is not used again in this allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum DownReason {
-    /// The resource manager says so.
-    #[error("the resource manager says that the node is down: {state}")]
+    /// The resource manager reports the node as down.
+    #[error("the resource manager reports the node as down: {state}")]
     ResourceManager {
-        /// Its word for it.
+        /// The state and reason as the resource manager reports them.
         state: String,
     },
-    /// Its agent could never be started.
+    /// The agent was never started.
     #[error("its agent could not be started: {reason}")]
     AgentNotStarted { reason: String },
-    /// Its agent fell silent and did not come back.
-    #[error("its agent is silent ({reason}) and could not be restarted: {restart}")]
+    /// The agent stopped answering and could not be restarted.
+    #[error("its agent does not answer ({reason}) and could not be restarted: {restart}")]
     AgentSilent {
-        /// How it was lost.
+        /// How the agent was lost.
         reason: String,
-        /// Why it could not be restarted.
+        /// Why the restart failed.
         restart: String,
     },
-    /// Its agent died again and again.
-    #[error("its agent was restarted {restarts} times; last it was lost because: {reason}")]
+    /// The agent was lost repeatedly.
+    #[error("its agent was restarted {restarts} times and lost again: {reason}")]
     AgentUnstable {
         restarts: u32,
-        /// How it was lost last.
+        /// How it was lost the last time.
         reason: String,
     },
     /// A health test failed.
     #[error("a health test failed: {fault}")]
     Health { fault: String },
-    /// Its agent refused a run.
-    #[error("its agent refused the run: {reason}")]
+    /// The agent refused a generation.
+    #[error("its agent refused the generation: {reason}")]
     Refused { reason: String },
 }
 
@@ -46,28 +46,28 @@ pub enum DownReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum EndCause {
-    /// The application called finalize and its ranks ended well.
+    /// The application called finalize and all ranks ended with exit code 0.
     Finalized,
-    /// All ranks ended with 0 without ever using the checkpoint API.
+    /// All ranks ended with exit code 0 and never used the checkpoint API.
     ExitedWell,
-    /// All ranks ended with 0, had used the checkpoint API, but neither called finalize nor were told to halt.
+    /// All ranks ended with exit code 0 and had used the checkpoint API, but without finalize and without a halt.
     WithoutFinalize,
-    /// A halt condition held.
+    /// A halt condition was met.
     Halted { reason: String },
     /// Nodes of the run went down.
     NodeFailure { nodes: Vec<NodeName> },
     Application {
-        /// The first rank that failed, if the launcher tells.
+        /// The first rank that failed, if the launcher reports it.
         rank: Option<Rank>,
         end: RankEnd,
     },
-    /// The watchdog found no progress.
+    /// The watchdog detected a hang.
     Hang { what: String },
     /// The allocation is about to end.
     TimeLimit,
-    /// The launcher could not be started.
+    /// The ranks could not be started.
     LaunchFailed { reason: String },
-    /// An orchestrator that took over could not follow the step.
+    /// An orchestrator that took over cannot follow the step of its predecessor.
     StepLost { reason: String },
 }
 
@@ -82,26 +82,23 @@ impl fmt::Display for EndCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EndCause::Finalized => f.write_str("the application is finished"),
-            EndCause::ExitedWell => f.write_str("all ranks ended well"),
+            EndCause::ExitedWell => f.write_str("all ranks ended with exit code 0"),
             EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
-            EndCause::Halted { reason } => write!(f, "halted: {reason}"),
+            EndCause::Halted { reason } => write!(f, "halted: {}", halt_text(reason)),
             EndCause::NodeFailure { nodes } => {
-                f.write_str(if nodes.len() == 1 { "node failure:" } else { "failure of nodes:" })?;
+                f.write_str(if nodes.len() == 1 { "node failure:" } else { "node failures:" })?;
                 nodes.iter().take(8).try_for_each(|node| write!(f, " {node}"))?;
                 match nodes.len() {
                     0..=8 => Ok(()),
                     more => write!(f, " and {} more", more - 8),
                 }
             }
-            EndCause::Application { rank: Some(rank), end } => write!(f, "rank {rank} failed with {end}"),
-            EndCause::Application { rank: None, end } => {
-                write!(f, "the application failed with {end}")
-            }
+            EndCause::Application { rank, end } => write!(f, "{} failed with {end}", culprit(*rank)),
             EndCause::Hang { what } => write!(f, "the application hangs: {what}"),
             EndCause::TimeLimit => f.write_str("the allocation is about to end"),
             EndCause::LaunchFailed { reason } => write!(f, "the launch failed: {reason}"),
             EndCause::StepLost { reason } => {
-                write!(f, "the ranks of an earlier orchestrator cannot be followed: {reason}")
+                write!(f, "the ranks that an earlier orchestrator started cannot be followed: {reason}")
             }
         }
     }
@@ -113,18 +110,16 @@ impl fmt::Display for EndCause {
 pub enum StopReason {
     /// The job is finished.
     Finished,
-    /// A halt condition holds.
+    /// A halt condition is met.
     Halted {
         reason: String,
     },
     Signal {
         name: String,
     },
-    /// Too little is left of the allocation.
+    /// Too little time is left in the allocation.
     TimeLimit,
-    /// Too few healthy nodes.
     TooFewNodes {
-        /// Those left.
         healthy: u32,
         needed: u32,
     },
@@ -138,36 +133,35 @@ pub enum StopReason {
         /// How the last generation ended.
         last: EndCause,
     },
-    /// No newer complete checkpoint for too long.
+    /// Too many generations in a row without a newer complete checkpoint.
     NoProgress {
-        /// For so many generations in a row.
         generations: u32,
-        /// The newest complete checkpoint, which all of them began with.
+        /// The newest complete checkpoint, from which all of them started.
         checkpoint: Option<CheckpointId>,
         /// How the last generation ended.
         last: EndCause,
     },
-    /// The application ended with a code that the policy says not to retry.
+    /// The application ended with an exit code for which the policy excludes a relaunch.
     ApplicationError {
         /// The rank, if known.
         rank: Option<Rank>,
         end: RankEnd,
     },
-    /// The application failed after it had called finalize: it would not do anything new.
+    /// The application failed after it had called finalize: a relaunch would have nothing to do.
     FailedAfterFinalize {
         /// The rank, if known.
         rank: Option<Rank>,
         end: RankEnd,
     },
-    /// No run could begin, for a reason that would be there in another allocation too.
+    /// No generation could start, for a reason that would also exist in another allocation.
     CannotBegin {
-        /// The first node that it keeps from being used.
+        /// The first node that cannot be used for this reason.
         node: NodeName,
         reason: String,
     },
-    /// Not one agent could be started.
+    /// No agent could be started.
     NoAgents {
-        /// Why the first one could not.
+        /// Why the first one failed.
         reason: String,
     },
 }
@@ -176,38 +170,38 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StopReason::Finished => f.write_str("the job is finished"),
-            StopReason::Halted { reason } => write!(f, "halted: {reason}"),
+            StopReason::Halted { reason } => write!(f, "halted: {}", halt_text(reason)),
             StopReason::Signal { name } => write!(f, "halted by {name}"),
-            StopReason::TimeLimit => f.write_str("too little is left of the allocation"),
+            StopReason::TimeLimit => f.write_str("too little time is left in the allocation"),
             StopReason::TooFewNodes { healthy, needed } => {
                 write!(f, "too few healthy nodes: {healthy} left, {needed} needed")
             }
             StopReason::OwnNodeDown { node } => {
-                write!(f, "{node}, the node that the orchestrator runs on, is down")
+                write!(f, "the node of the orchestrator, {node}, is down")
             }
             StopReason::AttemptsUsed { attempts, last } => {
-                write!(f, "all {attempts} relaunches (relaunch.attempts) are used; last: {last}")
+                let relaunches = if *attempts == 1 { "relaunch" } else { "relaunches" };
+                write!(f, "gave up after {attempts} {relaunches} (relaunch.attempts): {last}")
             }
             StopReason::NoProgress { generations, checkpoint, last } => {
-                write!(f, "{generations} generations in a row (relaunch.no_progress_limit) ended without ")?;
+                write!(
+                    f,
+                    "no progress: {generations} generations in a row (relaunch.no_progress_limit) ended without "
+                )?;
                 match checkpoint {
-                    Some(id) => write!(f, "a checkpoint newer than {id}; last: {last}"),
-                    None => write!(f, "any complete checkpoint; last: {last}"),
+                    Some(id) => write!(f, "a checkpoint newer than {id}; the last one: {last}"),
+                    None => write!(f, "a complete checkpoint; the last one: {last}"),
                 }
             }
-            StopReason::ApplicationError { rank: Some(rank), end } => {
-                write!(f, "rank {rank} failed with {end}, which relaunch.on_exit_code says not to retry")
+            StopReason::ApplicationError { rank, end } => {
+                write!(f, "{} failed with {end}, for which relaunch.on_exit_code excludes a relaunch", culprit(*rank))
             }
-            StopReason::ApplicationError { rank: None, end } => {
-                write!(f, "the application failed with {end}, which relaunch.on_exit_code says not to retry")
+            StopReason::FailedAfterFinalize { rank, end } => {
+                write!(f, "{} failed with {end} after the application had called finalize", culprit(*rank))
             }
-            StopReason::FailedAfterFinalize { rank: Some(rank), end } => {
-                write!(f, "rank {rank} failed with {end} after the application had called finalize")
+            StopReason::CannotBegin { node, reason } => {
+                write!(f, "no generation could start; {node} is down: {reason}")
             }
-            StopReason::FailedAfterFinalize { rank: None, end } => {
-                write!(f, "the application failed with {end} after it had called finalize")
-            }
-            StopReason::CannotBegin { node, reason } => write!(f, "no run could begin; {node} is down: {reason}"),
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")
             }
@@ -215,27 +209,35 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// How the drain went.
+/// The result of a drain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "drain", rename_all = "snake_case")]
 pub enum DrainResult {
-    /// There was nothing to drain: no dataset in cache, or all are on the prefix directory.
+    /// There was nothing to drain: no dataset in cache, or all are in the prefix directory.
     Nothing,
-    /// A dataset is complete on the prefix directory and current.
+    /// A dataset is complete in the prefix directory, and current.
     Complete { checkpoint: CheckpointId },
-    /// No dataset could be completed; what there is of this one is recorded as incomplete, and an older one, if there is one,
-    /// stays current.
+    /// No dataset could be completed. This one is recorded as incomplete; an older one, if any, stays current.
     Incomplete { checkpoint: CheckpointId, reason: String },
     /// The drain could not be carried out.
     Failed { reason: String },
 }
 
-/// A reason and the time of the verdict.
+/// A reason with the time at which it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedReason<R> {
     pub reason: R,
-    /// When it was given.
     pub at: Duration,
+}
+
+/// A halt reason for messages. SCR's form is `Reason: USER_REQUEST.`.
+pub fn halt_text(reason: &str) -> &str {
+    let reason = reason.strip_suffix('.').unwrap_or(reason);
+    reason.strip_prefix("Reason: ").unwrap_or(reason)
+}
+
+fn culprit(rank: Option<Rank>) -> String {
+    rank.map_or_else(|| "the application".to_owned(), |rank| format!("rank {rank}"))
 }
 
 /// `rank 3`, `ranks 0-3,7`.

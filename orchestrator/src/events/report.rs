@@ -7,47 +7,46 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::Serialize;
 
-/// How one generation went.
+/// The summary of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GenerationReport {
     pub generation: Generation,
     pub from: Option<CheckpointId>,
-    /// False if the launcher did not start it.
+    /// False if the launcher could not start it.
     pub launched: bool,
     pub ended: String,
     /// The newest complete checkpoint at its end.
     pub newest: Option<CheckpointId>,
 }
 
-/// How the job went.
+/// The summary of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunReport {
     pub job: String,
     pub job_id: String,
-    /// How it ended, in words.
+    /// The outcome as a sentence.
     pub outcome: String,
     pub exit_code: u8,
     /// The generations, oldest first.
     pub generations: Vec<GenerationReport>,
-    /// Nodes that went down, with the reason.
+    /// Down nodes, each with its reason.
     pub nodes_down: Vec<(NodeName, String)>,
-    /// The dataset that the prefix directory's link names.
+    /// The dataset that `scr.current` names.
     pub checkpoint: Option<CheckpointId>,
     /// The directory of that dataset.
     pub checkpoint_directory: Option<PathBuf>,
     /// Whether the drained dataset is complete; absent if nothing was drained.
     pub complete: Option<bool>,
     pub prefix: PathBuf,
-    /// Where the last generation's output lies.
+    /// The directory with the output of the last generation.
     pub output: Option<PathBuf>,
     pub events: PathBuf,
-    /// How long it all took.
     #[serde(serialize_with = "holdfast_model::time::millis::serialize", rename = "millis")]
     pub took: Duration,
 }
 
 impl RunReport {
-    /// The summary for people.
+    /// The summary as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let none = || "none".to_owned();
@@ -55,7 +54,7 @@ impl RunReport {
         let _ = writeln!(text, "\njob {} ({}): {}", self.job, self.job_id, self.outcome);
         for generation in &self.generations {
             let from = match (generation.launched, generation.from) {
-                (false, _) => "not begun".to_owned(),
+                (false, _) => "not started".to_owned(),
                 (true, None) => "from the beginning".to_owned(),
                 (true, Some(id)) => format!("from checkpoint {id}"),
             };
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_names_every_generation_and_where_everything_lies() {
+    fn the_summary_names_every_generation_and_all_directories() {
         let generation = GenerationReport {
             generation: Generation(1),
             from: None,
@@ -110,7 +109,7 @@ mod tests {
             outcome: "the job is finished".to_owned(),
             exit_code: 0,
             generations: vec![generation, refused],
-            nodes_down: vec![("node1".into(), "gone".to_owned())],
+            nodes_down: vec![("node1".into(), "lost".to_owned())],
             checkpoint: Some(CheckpointId(9)),
             checkpoint_directory: Some("/p/scr.x.17.9".into()),
             complete: Some(true),
@@ -122,8 +121,8 @@ mod tests {
         let text = report.text();
         for part in [
             "from the beginning; node failure: node1",
-            "generation 2: not begun; the launch failed",
-            "node1 down: gone",
+            "generation 2: not started; the launch failed",
+            "node1 down: lost",
             "9, in /p/scr.x.17.9",
             "events.jsonl",
             "12.3 s",

@@ -1,10 +1,10 @@
-//! The output of a running job: plain lines in a batch log, a live view on a terminal.
+//! What is shown while a job runs: plain lines in a batch log, a live view on a terminal.
 //!
-//! Everything goes to standard error but the application's own standard output, which stays what it is (unless standard
-//! output belongs to a JSON document).
+//! Everything goes to standard error except the application's standard output, which is passed on to standard output
+//! (unless a JSON document is printed there).
 //!
-//! Showing something never waits: threads of their own write, since the file, the pipe or the terminal behind a
-//! descriptor may accept nothing for minutes. At the end [`Screen::close`] waits for what is left, bounded.
+//! No call waits for output: separate threads write, because the file, pipe or terminal of a descriptor may block for
+//! minutes. At the end, [`Screen::close`] waits a limited time for the remaining output.
 
 mod live;
 mod queue;
@@ -28,38 +28,36 @@ use self::writer::{Standard, Writer};
 use super::LogEvent;
 use crate::launch::output::Stream;
 
-/// At the end, a descriptor that accepts nothing is given up after this: as long as a prefix directory that hangs.
+/// Time limit at the end for a descriptor that accepts no output, the same as for a prefix directory that hangs.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
-/// At the end, output of ranks that nothing keeps from being shown, but that does not come, is given up after this: its
-/// file system hangs.
+/// Time limit at the end for output of ranks that cannot be read because its file system hangs.
 const OUTPUT_WITHIN: Duration = Duration::from_secs(5);
-/// After a signal at the end, what can be written at once still is.
+/// Time limit for writing after a signal at the end.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Lines of ranks in one message.
+/// Maximum number of lines of ranks in one message.
 const LINES_AT_ONCE: usize = 256;
-/// How often the end looks whether something is being written.
+/// Interval at which the progress of writing is checked at the end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The appearance of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScreenStyle {
-    /// Nothing but the application's output.
+    /// Only the application's output.
     pub quiet: bool,
-    /// Standard output belongs to a document: the application's output goes to standard error.
+    /// A document is printed to standard output: the application's output goes to standard error.
     pub document: bool,
-    /// `[rank]` in front of the application's lines.
+    /// The application's lines are prefixed with `[rank]`.
     pub labels: bool,
 }
 
-/// The state that the live view shows.
+/// The contents of the live view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The phase of the job.
     pub phase: String,
     pub generation: Option<Generation>,
     /// Nodes with ranks.
     pub used: usize,
-    /// Healthy nodes without.
+    /// Healthy nodes without ranks.
     pub spare: usize,
     /// Nodes that are down.
     pub down: usize,
@@ -67,19 +65,19 @@ pub struct View {
     pub newest: Option<(CheckpointId, bool)>,
 }
 
-/// Standard output and standard error of a job. Clones are the same screen.
+/// Standard output and standard error of a job. Clones share the same screen.
 #[derive(Clone, Debug)]
 pub struct Screen {
     style: ScreenStyle,
     is_live: bool,
-    /// Of standard error.
+    /// Writes to standard error.
     errors: Arc<Writer>,
-    /// Of standard output. The same one if both are the same file, so that the order of lines stays.
+    /// Writes to standard output. The same writer if both are the same file, so that the order of lines is kept.
     output: Arc<Writer>,
     turns: Arc<Turns>,
 }
 
-/// The permission to show the output of one generation, after that of the generations before it.
+/// The permission to show the output of a generation, after that of all earlier generations.
 #[derive(Debug)]
 pub struct OutputTurn {
     screen: Screen,
@@ -87,10 +85,10 @@ pub struct OutputTurn {
 }
 
 impl Screen {
-    /// Live on a terminal, plain lines otherwise.
+    /// A live view on a terminal, plain lines otherwise.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// A thread cannot be started.
     pub fn new(style: ScreenStyle) -> io::Result<Self> {
         let is_live = !style.quiet && io::stderr().is_terminal();
         let errors = Arc::new(Writer::start("stderr", Standard { live: is_live.then(LiveView::new) })?);
@@ -101,12 +99,12 @@ impl Screen {
         Ok(Screen { style, is_live, errors, output, turns: Arc::default() })
     }
 
-    /// True if there is a live view to keep up to date.
+    /// True if there is a live view to update.
     pub fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// Shows an event, if it has a sentence for people.
+    /// Shows an event, if it has a sentence.
     pub fn event(&self, event: &LogEvent) {
         if let Some(line) = event.sentence() {
             self.line(&line);
@@ -117,7 +115,7 @@ impl Screen {
         if self.style.quiet {
             return;
         }
-        // Text from the network or a file must not control the terminal.
+        // Text from the network or a file must not send commands to the terminal.
         let text = printable(text);
         self.errors.push(Message::Line(format!("{} {text}\n", Local::now().format("%H:%M:%S%.3f")).into_bytes()));
     }
@@ -129,21 +127,21 @@ impl Screen {
         }
     }
 
-    /// Shows the long work of a node; what is not listed any more is over.
+    /// Shows the long operations of a node; those that are not in `work` any more have ended.
     pub fn progress(&self, node: &NodeName, work: &[Progress]) {
         if self.is_live {
             self.errors.update_view(|queue| queue.set_progress(node, work));
         }
     }
 
-    /// The turn of a generation that begins: behind those that have begun.
+    /// The turn of a new generation, after those of all earlier ones.
     pub fn output_turn(&self) -> OutputTurn {
         OutputTurn { turn: self.turns.take(), screen: self.clone() }
     }
 
     /// Removes the live view, writes the result of the command to standard output, and waits until everything is
-    /// written: as long as some of it is accepted, and not after `interrupted`. What is not written then is named on
-    /// standard error, if that accepts it.
+    /// written, as long as there is progress, or until `interrupted`. If something could not be written, reports that
+    /// on standard error.
     ///
     /// # Errors
     /// Those of writing the result.
@@ -183,7 +181,7 @@ impl Screen {
         }
     }
 
-    /// Completes when nothing was written for too long.
+    /// Completes when nothing has been written for too long.
     async fn stalled(&self) {
         let progress = || self.errors.look(Queue::progress) + self.output.look(Queue::progress);
         let (mut last, mut since) = (progress(), Instant::now());
@@ -203,9 +201,9 @@ impl Screen {
     async fn name_what_is_missing(&self) {
         if !self.output.look(Queue::is_idle) && self.errors.look(Queue::is_idle) {
             self.line(
-                "standard output accepts nothing: the report and the last lines of ranks are not written there; \
-                 the output of ranks is in .holdfast/generations of the prefix directory, all events are in \
-                 .holdfast/events.jsonl",
+                "cannot write to standard output: it is blocked; the report and the last lines of ranks are missing \
+                there; see .holdfast/generations in the prefix directory for the output of ranks and \
+                .holdfast/events.jsonl for all events",
             );
             let _ = tokio::time::timeout(AT_ONCE, self.errors.mark()).await;
         }
@@ -213,13 +211,13 @@ impl Screen {
 }
 
 impl OutputTurn {
-    /// True if output may be shown now: that of earlier generations is shown, and not much waits to be written.
+    /// True if output may be shown now: that of earlier generations has been shown, and the queue has room.
     pub fn has_room(&self) -> bool {
         let Screen { errors, output, .. } = &self.screen;
         self.turn.is_first() && errors.look(Queue::has_room) && output.look(Queue::has_room)
     }
 
-    /// Shows lines of ranks, without their ends.
+    /// Shows lines of ranks, given without line ends.
     pub fn show(&self, lines: &[(Rank, Stream, Vec<u8>)]) {
         let Screen { style, errors, output, .. } = &self.screen;
         let to = |stream: Stream| match stream {
@@ -261,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_cannot_control_the_terminal() {
+    fn a_message_cannot_send_commands_to_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
     }
 }

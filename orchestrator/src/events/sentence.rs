@@ -1,25 +1,26 @@
-//! The sentence of an event: what people read of it. It is made of the event's fields and is nowhere stored.
+//! The sentence of an event, made from its fields; it is not stored.
 
 use chrono::{DateTime, Local};
 use holdfast_model::{NodeName, RestartSource};
 
 use super::LogEvent;
-use super::reason::ranks_text;
+use super::reason::{halt_text, ranks_text};
 
 impl LogEvent {
-    /// The line for people; `None` for what only the log keeps.
+    /// The sentence to show; `None` for events that are only logged.
     pub fn sentence(&self) -> Option<String> {
         Some(match self {
             LogEvent::AgentReady { again: false, .. } => return None,
-            LogEvent::AgentReady { node, again: true } => format!("{node}: agent is back"),
+            LogEvent::AgentReady { node, again: true } => format!("{node}: agent restarted"),
             LogEvent::AgentLost { node, reason } => format!("{node}: agent lost ({reason})"),
             LogEvent::NodeDown { node, reason, ranks } if ranks.is_empty() => format!("{node} is down: {reason}"),
             LogEvent::NodeDown { node, reason, ranks } => {
-                format!("{node} is down: {reason}; it had {}", ranks_text(ranks))
+                format!("{node} is down: {reason}; lost {}", ranks_text(ranks))
             }
             LogEvent::GenerationPlaced { generation, nodes, spares, moved } => {
                 let moved = if moved.is_empty() { String::new() } else { format!(", moved: {}", ranks_text(moved)) };
-                format!("generation {generation} on {}, {spares} spare(s){moved}", names(nodes))
+                let plural = if *spares == 1 { "" } else { "s" };
+                format!("generation {generation} on {}, {spares} spare{plural}{moved}", names(nodes))
             }
             LogEvent::GenerationLaunched { generation, relaunches: 0 } => format!("generation {generation} launched"),
             LogEvent::GenerationLaunched { generation, relaunches } => {
@@ -28,24 +29,26 @@ impl LogEvent {
             LogEvent::HangSuspected { generation, reason, .. } => {
                 format!("generation {generation} seems to hang, saving stacks: {reason}")
             }
-            LogEvent::HangDismissed { generation } => format!("generation {generation} goes on: something moved"),
+            LogEvent::HangDismissed { generation } => format!("generation {generation} continues: it does not hang"),
             LogEvent::Hang { generation, ranks, .. } => {
                 format!("generation {generation} hangs in {}", ranks_text(ranks))
             }
             LogEvent::GenerationEnding { generation, seen } => {
-                format!("generation {generation} is being ended: {seen}")
+                format!("stopping generation {generation}: {seen}")
             }
             LogEvent::GenerationEnded { generation, cause, newest, .. } => match newest {
                 Some(id) => format!("generation {generation} ended: {cause}; newest checkpoint {id}"),
                 None => format!("generation {generation} ended: {cause}; no checkpoint yet"),
             },
-            LogEvent::HaltSet { reason } => format!("halt: {reason}"),
+            LogEvent::HaltSet { reason } => format!("halt: {}", halt_text(reason)),
             LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
             LogEvent::Signal { name, at_once: false } => {
-                format!("{name}: halting, then draining; once more ends at once")
+                format!(
+                    "{name}: halting at the next checkpoint, then draining; a second signal stops the ranks at once"
+                )
             }
-            LogEvent::Signal { name, at_once: true } => format!("{name} again: ending at once"),
-            LogEvent::TookOver { generation } => format!("took over the running job in generation {generation}"),
+            LogEvent::Signal { name, at_once: true } => format!("{name} again: stopping the ranks at once"),
+            LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
             LogEvent::Finished { exit_code, message } => format!("end (exit code {exit_code}): {message}"),
@@ -88,7 +91,7 @@ impl LogEvent {
             LogEvent::FlushFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} was not flushed: {reason}")
             }
-            LogEvent::Halting { reason, .. } => format!("the ranks were told to stop: {reason}"),
+            LogEvent::Halting { reason, .. } => format!("halting the ranks: {}", halt_text(reason)),
             LogEvent::Finalized { .. } => "the application called finalize".to_owned(),
             LogEvent::UnauthenticatedConnection { node, peer, reason } => {
                 format!("{node}: refused an unauthenticated connection from {peer}: {reason}")
@@ -99,16 +102,20 @@ impl LogEvent {
             }
             LogEvent::RankFailed { rank, end, .. } => format!("rank {rank} ended with {end}"),
             LogEvent::LaunchDelayed { generation, reason } => {
-                format!("generation {generation} is not started yet, and tried again: {reason}")
+                format!("generation {generation} cannot start yet, retrying: {reason}")
             }
             LogEvent::FaultInjected { node, agent_only: true } => {
-                format!("fault injection: the agent of {node} is killed")
+                format!("fault injection: killing the agent of {node}")
             }
-            LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: {node} is killed"),
-            LogEvent::SiteCommand { program, nodes, failure: None } => format!("{program} was run on {}", names(nodes)),
-            LogEvent::SiteCommand { program, failure: Some(failure), .. } => format!("{program} failed on {failure}"),
+            LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: killing {node}"),
+            LogEvent::SiteCommand { program, nodes, failure: None } => {
+                format!("command {program} finished on {}", names(nodes))
+            }
+            LogEvent::SiteCommand { program, failure: Some(failure), .. } => {
+                format!("command {program} failed on {failure}")
+            }
             LogEvent::DrainSkipped { checkpoint, reason } => {
-                format!("drain: checkpoint {checkpoint} passed over: {reason}")
+                format!("drain: checkpoint {checkpoint} skipped: {reason}")
             }
             LogEvent::DrainStarted { checkpoint, directory, resumed: false } => {
                 format!("drain: copying checkpoint {checkpoint} to {directory}")
@@ -127,7 +134,7 @@ impl LogEvent {
             LogEvent::RebuiltInPrefix { checkpoint, rank } => {
                 format!("drain: rank {rank} of checkpoint {checkpoint} rebuilt")
             }
-            LogEvent::DamagedInPrefix { file, .. } => format!("drain: not used: {file}"),
+            LogEvent::DamagedInPrefix { file, .. } => format!("drain: file not used: {file}"),
             LogEvent::Indexed { checkpoint, directory, complete: true } => {
                 format!("checkpoint {checkpoint} is complete in {directory}, and current")
             }
@@ -139,21 +146,21 @@ impl LogEvent {
             LogEvent::ClockSkew { node, ahead_ms } => {
                 let direction = if *ahead_ms > 0 { "ahead of" } else { "behind" };
                 let seconds = ahead_ms.unsigned_abs() / 1000;
-                format!("{node}: its clock is {seconds} s {direction} ours; is its time service running?")
+                format!("{node}: clock {seconds} s {direction} the orchestrator's; check the time service of the node")
             }
             LogEvent::AllocationEndChanged { end } => {
                 let local = |end: i64| DateTime::from_timestamp(end, 0).map(|at| at.with_timezone(&Local));
                 match end.and_then(local) {
                     Some(at) => format!("the allocation now ends at {}", at.format("%Y-%m-%d %H:%M:%S")),
-                    None => "the allocation has no end now".to_owned(),
+                    None => "the allocation now has no end".to_owned(),
                 }
             }
             LogEvent::StacksNotSaved { reason, .. } => {
-                format!("the stacks of ranks that hang could not be saved: {reason}")
+                format!("could not save the stacks of the hung ranks: {reason}")
             }
             LogEvent::DataKept { place, prefix } => {
                 let prefix = prefix.display();
-                format!("what could not be drained is kept in {place}; `holdfast drain --prefix {prefix}` tries again")
+                format!("undrained datasets are kept in {place}; to retry: `holdfast drain --prefix {prefix}`")
             }
             LogEvent::ReleaseFailed { reason } => reason.clone(),
         })
@@ -169,7 +176,7 @@ fn source_text(source: RestartSource) -> &'static str {
     }
 }
 
-/// The first few names, and how many more.
+/// The first few names, and the number of the others.
 fn names(nodes: &[NodeName]) -> String {
     const NAMED: usize = 8;
     let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeName::as_str).collect();
@@ -186,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_without_redundancy_is_not_called_protected() {
+    fn a_checkpoint_without_redundancy_is_not_shown_as_protected() {
         let complete = |scheme: &str, protected: bool| {
             let event = LogEvent::CheckpointComplete {
                 node: "node0".into(),
@@ -207,7 +214,7 @@ mod tests {
     #[test]
     fn a_clock_is_ahead_or_behind() {
         let skew = |ahead_ms| LogEvent::ClockSkew { node: "n1".into(), ahead_ms }.sentence().unwrap();
-        assert!(skew(37_000).contains("n1: its clock is 37 s ahead of ours"));
-        assert!(skew(-37_999).contains("37 s behind ours"));
+        assert!(skew(37_000).contains("n1: clock 37 s ahead of the orchestrator's"));
+        assert!(skew(-37_999).contains("37 s behind the orchestrator's"));
     }
 }

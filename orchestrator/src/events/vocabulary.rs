@@ -1,9 +1,8 @@
-//! What an event of a job is: one name and its fields. Machine, driver, drain and agents use these; the event log holds
-//! them, and `docs/events.md` is written from their declarations.
+//! The events of a job: names and fields. State machine, driver, drain and agents emit them; the event log stores them,
+//! and `docs/events.md` is generated from their declarations.
 //!
-//! The names and fields are a contract: a name is never used for something else, and a field is never removed or given
-//! another type within a major version of [the schema](super::log::SCHEMA). New events and new fields raise its minor
-//! version.
+//! The names and fields are a contract: within a major version of [the schema](super::log::SCHEMA) no name changes its
+//! meaning, and no field is removed or changes its type. New events and new fields raise the minor version.
 
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reason::{DownReason, DrainResult, EndCause, StopReason};
 
-/// A declared event: its variant's name; for the documentation, what it means, and its fields with what they mean.
+/// A declared event: its variant's name and, for the documentation, its meaning and its fields with their meanings.
 pub(super) struct DeclaredEvent {
     variant: &'static str,
     #[cfg(test)]
@@ -37,7 +36,7 @@ impl DeclaredEvent {
     }
 }
 
-/// Declares the enum, and the same for the documentation and the reader.
+/// Declares the enum, and the list of events for the documentation and the reader.
 macro_rules! vocabulary {
     ($(
         $(#[doc = $documentation:literal])+
@@ -57,7 +56,7 @@ macro_rules! vocabulary {
             )+
         }
 
-        /// All events, in the order of their declaration.
+        /// All events in the order of their declaration.
         pub(super) const EVENTS: &[DeclaredEvent] = &[$(DeclaredEvent {
             variant: stringify!($event),
             #[cfg(test)]
@@ -83,30 +82,30 @@ vocabulary! {
         /// The generation at the time.
         generation: Generation,
     },
-    /// A command of `before:` or `after:` was run.
+    /// A command of `before:` or `after:` ended.
     SiteCommand {
         /// The program.
         program: String,
         /// On which nodes.
         nodes: Vec<NodeName>,
-        /// The node on which it failed and how; absent if it did not.
+        /// The node on which it failed, and how; absent if it succeeded.
         failure: Option<String>,
     },
     /// An agent is up.
     AgentReady {
         /// Its node.
         node: NodeName,
-        /// True if it was up before.
+        /// True if the node had an agent before.
         again: bool,
     },
-    /// An agent was lost and is started again.
+    /// An agent was lost and is restarted.
     AgentLost {
         /// Its node.
         node: NodeName,
-        /// What was seen.
+        /// How it was lost.
         reason: String,
-    },
-    /// An agent that a drain needs could not be started.
+        },
+        /// An agent that a drain needs could not be started.
     AgentNotStarted {
         /// Its node.
         node: NodeName,
@@ -124,15 +123,15 @@ vocabulary! {
     NodeDown {
         /// The node.
         node: NodeName,
-        /// `why`, and the fields that belong to it.
+        /// `why`, and its fields.
         #[serde(flatten)]
         reason: DownReason,
-        /// The ranks that it had.
+        /// The ranks on the node.
         ranks: Vec<Rank>,
     },
     /// The resource manager changed the end of the allocation.
     AllocationEndChanged {
-        /// The new end, seconds since the epoch; absent if it has none now.
+        /// The new end, seconds since the epoch; absent if there is no end.
         end: Option<i64>,
     },
     /// A generation was placed.
@@ -143,7 +142,7 @@ vocabulary! {
         nodes: Vec<NodeName>,
         /// The number of healthy nodes without ranks.
         spares: u32,
-        /// Ranks that run elsewhere than before.
+        /// Ranks that run on another node than before.
         moved: Vec<Rank>,
     },
     /// A generation was launched.
@@ -153,11 +152,11 @@ vocabulary! {
         /// Relaunches so far.
         relaunches: u32,
     },
-    /// The resource manager does not start the ranks yet; it is asked again.
+    /// The resource manager cannot start the ranks yet; the launch is retried.
     LaunchDelayed {
         /// The generation.
         generation: Generation,
-        /// The resource manager's words.
+        /// The message of the resource manager.
         reason: String,
     },
     /// A process of a rank connected to its agent.
@@ -171,7 +170,7 @@ vocabulary! {
         /// The process id.
         pid: u32,
     },
-    /// A process of a rank that was connected is gone.
+    /// A connected process of a rank ended.
     RankGone {
         /// The node.
         node: NodeName,
@@ -191,7 +190,7 @@ vocabulary! {
         /// `{"code": …}`, `{"signal": …}` or `"unknown"`.
         end: RankEnd,
     },
-    /// A checkpoint was tried for a restart and cannot be used.
+    /// A checkpoint cannot be used for a restart.
     RestartAttempt {
         /// The node of the leader.
         node: NodeName,
@@ -199,7 +198,7 @@ vocabulary! {
         generation: Generation,
         /// The checkpoint.
         checkpoint: CheckpointId,
-        /// Where it was looked for: `cache` or `parallel_file_system`.
+        /// Where it is: `cache` or `parallel_file_system`.
         from: holdfast_model::Location,
         /// Why it cannot be used.
         reason: String,
@@ -215,7 +214,7 @@ vocabulary! {
         /// The ranks whose files are rebuilt.
         ranks: Vec<Rank>,
     },
-    /// All ranks are initialised.
+    /// All ranks have been initialised.
     Restarted {
         /// The node of the leader.
         node: NodeName,
@@ -241,7 +240,7 @@ vocabulary! {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// The redundancy of a checkpoint is being made.
+    /// The redundancy data of a checkpoint are being computed.
     EncodeStarted {
         /// The node of the leader.
         node: NodeName,
@@ -262,9 +261,9 @@ vocabulary! {
         scheme: holdfast_model::Scheme,
         /// True if it survives the loss of a node.
         protected: bool,
-        /// Bytes of all ranks' files.
+        /// Total size of the files of all ranks, bytes.
         bytes: u64,
-        /// From the call to its end, milliseconds.
+        /// Duration of the call, milliseconds.
         millis: u64,
     },
     /// A checkpoint was dropped.
@@ -278,7 +277,7 @@ vocabulary! {
         /// Why.
         reason: String,
     },
-    /// A checkpoint reached the prefix directory.
+    /// A checkpoint was flushed to the prefix directory.
     Flushed {
         /// The node of the leader.
         node: NodeName,
@@ -302,7 +301,7 @@ vocabulary! {
         /// Why.
         reason: String,
     },
-    /// A halt condition holds; the ranks were told to stop.
+    /// A halt condition is met; the ranks are being halted.
     Halting {
         /// The node of the leader.
         node: NodeName,
@@ -322,46 +321,46 @@ vocabulary! {
     UnauthenticatedConnection {
         /// The node.
         node: NodeName,
-        /// From where it came.
+        /// The address of the peer.
         peer: String,
-        /// What was wrong with it.
+        /// Why it was refused.
         reason: String,
     },
-    /// An agent has something for people to read.
+    /// A message from an agent.
     Notice {
         /// The node.
         node: NodeName,
         /// The text.
         message: String,
     },
-    /// A failure that the spec orders was injected.
+    /// A fault of the spec was injected.
     FaultInjected {
         /// The virtual node.
         node: NodeName,
-        /// True if only its agent dies.
+        /// True if only its agent is killed.
         agent_only: bool,
     },
-    /// The run seems to hang: the stacks of these ranks are being saved.
+    /// The generation seems to hang: the stacks of these ranks are being saved.
     HangSuspected {
         /// The generation.
         generation: Generation,
-        /// The ranks in their own code; the others wait for them.
+        /// The ranks that are in their own code; the others wait for them.
         ranks: Vec<Rank>,
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
-    /// Something moved while the stacks were being saved: the run continues.
+    /// There was progress while the stacks were being saved: the generation continues.
     HangDismissed {
         /// The generation.
         generation: Generation,
     },
-    /// The run hangs: it is ended, and launched again.
+    /// The generation hangs: it is stopped, and the application is relaunched.
     Hang {
         /// The generation.
         generation: Generation,
-        /// The ranks in their own code; `generations/<generation>/rank_<rank>.stack` shows where.
+        /// The ranks that are in their own code; their stacks are in `generations/<generation>/rank_<rank>.stack`.
         ranks: Vec<Rank>,
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
     /// Stacks of ranks that hang could not be saved.
@@ -371,53 +370,53 @@ vocabulary! {
         /// Why.
         reason: String,
     },
-    /// A generation is being ended: its ranks are killed.
+    /// A generation is being stopped: its ranks are killed.
     GenerationEnding {
         /// The generation.
         generation: Generation,
-        /// What was seen first.
+        /// What was observed first.
         seen: String,
     },
     /// A generation ended.
     GenerationEnded {
         /// The generation.
         generation: Generation,
-        /// `cause`, and the fields that belong to it.
+        /// `cause`, and its fields.
         #[serde(flatten)]
         cause: EndCause,
         /// The newest complete checkpoint.
         newest: Option<CheckpointId>,
-        /// Generations in a row that ended without a newer one.
+        /// Number of generations in a row that ended without a newer complete checkpoint.
         without_progress: u32,
     },
-    /// A halt condition holds.
+    /// A halt condition is met.
     HaltSet {
         /// The condition.
         reason: String,
     },
-    /// The halt condition does not hold any more.
+    /// The halt condition is not met any more.
     HaltCleared,
     /// The orchestrator received a signal.
     Signal {
         /// Its name.
         name: String,
-        /// True for the second one: everything ends at once.
+        /// True for the second signal: the ranks are killed at once.
         at_once: bool,
     },
-    /// The loop stops; the drain comes next.
+    /// The relaunch loop stops; the drain follows.
     Stopping {
-        /// `stop`, and the fields that belong to it.
+        /// `stop`, and its fields.
         #[serde(flatten)]
         reason: StopReason,
     },
-    /// A state file of a node could not be read by the drain.
+    /// The drain could not read a state file of a node.
     InventoryFault {
         /// The node.
         node: NodeName,
-        /// Which file, and what is wrong with it.
+        /// The file, and what is wrong with it.
         fault: String,
     },
-    /// A dataset cannot be drained, or was passed over.
+    /// A dataset was skipped by the drain.
     DrainSkipped {
         /// The dataset.
         checkpoint: CheckpointId,
@@ -430,7 +429,7 @@ vocabulary! {
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: String,
-        /// True if an earlier drain of it is continued.
+        /// True if this continues an earlier drain.
         resumed: bool,
     },
     /// A round of copies ended on a node.
@@ -441,19 +440,19 @@ vocabulary! {
         node: NodeName,
         /// Ranks whose files were copied.
         ranks: Vec<Rank>,
-        /// Bytes that were copied.
+        /// Number of bytes copied.
         bytes: u64,
-        /// What failed; absent if nothing did.
+        /// What failed; absent if nothing failed.
         failure: Option<String>,
     },
     /// Lost files were rebuilt in the prefix directory.
     RebuiltInPrefix {
         /// The dataset.
         checkpoint: CheckpointId,
-        /// The rank whose files they are.
+        /// The rank.
         rank: Rank,
     },
-    /// A file in the prefix directory does not count.
+    /// A file in the prefix directory is damaged and not used.
     DamagedInPrefix {
         /// The dataset.
         checkpoint: CheckpointId,
@@ -471,20 +470,20 @@ vocabulary! {
     },
     /// The drain ended.
     Drained {
-        /// `drain`, and the fields that belong to it.
+        /// `drain`, and its fields.
         #[serde(flatten)]
         result: DrainResult,
     },
-    /// The nodes keep what could not be drained.
+    /// Datasets that could not be drained are kept on the nodes.
     DataKept {
         /// Where.
         place: String,
-        /// The prefix directory of the drain that tries again.
+        /// The prefix directory, with which the drain can be repeated.
         prefix: PathBuf,
     },
-    /// The allocation could not be given back in full.
+    /// The allocation could not be released completely.
     ReleaseFailed {
-        /// What was left.
+        /// What remains.
         reason: String,
     },
     /// The last event of a job in an allocation.
@@ -497,7 +496,7 @@ vocabulary! {
 }
 
 impl LogEvent {
-    /// What the agent of a node reports.
+    /// An event that the agent of a node reports.
     pub fn of_agent(node: &NodeName, event: AgentEvent) -> LogEvent {
         let node = node.clone();
         match event {

@@ -1,23 +1,24 @@
-//! How many descriptors this process may have.
+//! The limit of open file descriptors of this process.
 //!
-//! The soft limit is 1,024 on most systems, because programs that use `select` fail beyond it. Every agent takes one
-//! connection, sometimes two, so that it is raised for jobs that need more, and set back for what this process starts.
+//! The soft limit is 1,024 on most systems, because programs that use `select` fail beyond it. Every agent needs one
+//! connection, sometimes two. So the limit is raised for large jobs, and restored for child processes.
 
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
-/// Descriptors beside those of the connections: files, pipes, epoll.
+/// Descriptors in addition to those of the connections: files, pipes, epoll.
 const OTHERS: u64 = 256;
 
-/// The limit that this process was started with, once it was raised.
+/// The original limit of this process, once it was raised.
 static INHERITED: OnceLock<Rlimit> = OnceLock::new();
 
 /// The limit cannot be raised.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{needed} descriptors are needed for {connections} connections, and {hard} are allowed: {errno}; raise the hard limit (`ulimit -Hn`)"
+    "{connections} connections need {needed} file descriptors, and {hard} are allowed: {errno}; raise the hard limit \
+    (`ulimit -Hn`)"
 )]
 pub struct DescriptorError {
     needed: u64,
@@ -26,10 +27,10 @@ pub struct DescriptorError {
     errno: Errno,
 }
 
-/// Lets this process have so many connections.
+/// Raises the limit for this many connections.
 ///
 /// # Errors
-/// The hard limit is lower, and this user may not raise it. As many as it allows are allowed then.
+/// The hard limit is lower, and this user may not raise it. The limit is then raised to the hard limit.
 pub fn allow_connections(connections: usize) -> Result<(), DescriptorError> {
     let needed = connections as u64 + OTHERS;
     let inherited = getrlimit(Resource::Nofile);
@@ -40,20 +41,20 @@ pub fn allow_connections(connections: usize) -> Result<(), DescriptorError> {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: Some(hard.max(needed)) })
         .map_err(|errno| DescriptorError { needed, connections, hard, errno });
     if raised.is_err() {
-        // What is allowed without being the administrator never fails.
+        // Every user may raise the soft limit up to the hard limit.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: inherited.maximum, ..inherited });
     }
     let _ = INHERITED.set(inherited);
     raised
 }
 
-/// Sets a process that this one has started back to the limit that this one was started with.
+/// Restores the original limit of this process in a child process.
 pub fn restore_limit(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let (Some(inherited), Some(pid)) = (INHERITED.get(), pid)
         && let Err(error) = prlimit(Some(pid), Resource::Nofile, *inherited)
     {
-        tracing::warn!(%error, "the descriptor limit of a process that was started could not be set back");
+        tracing::warn!(%error, "cannot restore the descriptor limit of a child process");
     }
 }
 
@@ -63,10 +64,10 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_process_that_is_started_gets_the_limit_back_that_was_raised_for_connections() {
+    fn a_child_process_gets_the_original_limit() {
         let before = getrlimit(Resource::Nofile);
         let Some(current) = before.current else { return };
-        // So that it can be raised without being the administrator.
+        // Lowered, so that any user may raise it again.
         let lowered = current - OTHERS;
         setrlimit(Resource::Nofile, Rlimit { current: Some(lowered), ..before }).unwrap();
         allow_connections(usize::try_from(lowered).unwrap()).unwrap();

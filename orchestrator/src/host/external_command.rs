@@ -1,4 +1,4 @@
-//! Commands of the system or the site (`ldd`, `squeue`, `mpirun --version`), run to their end with a time limit.
+//! Runs commands of the system or the site (`ldd`, `squeue`, `mpirun --version`) to their end, with a time limit.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Output beyond this is not read: an answer is short.
+/// Output beyond this is not read.
 const LONGEST_OUTPUT: u64 = 16 << 20;
 
-/// A command that did not give an answer.
+/// A command that could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ExternalCommandError {
     /// It could not be started or waited for.
     #[error("{command} cannot be run: {source}")]
     Start { command: String, source: io::Error },
-    /// It did not end, and was killed.
+    /// It did not end in time, and was killed.
     #[error("{command} did not answer within {} s", within.as_secs_f64())]
     Timeout { command: String, within: Duration },
 }
@@ -40,22 +40,22 @@ pub struct CommandOutput {
     pub errors: String,
 }
 
-/// Runs `program` with `arguments` and these changes of its environment (`None` removes a variable). After `within` the
+/// Runs `program` with `arguments` and these changes to its environment (`None` removes a variable). After `within` the
 /// command and all processes of its group are killed.
 ///
 /// # Errors
-/// [`ExternalCommandError`]; a command that fails is no error here.
+/// [`ExternalCommandError`]; a non-zero exit status is not an error here.
 pub fn run(
     program: impl AsRef<OsStr>,
     arguments: &[&str],
     environment: &BTreeMap<String, Option<String>>,
     within: Duration,
 ) -> Result<CommandOutput, ExternalCommandError> {
-    // As text: a `Path` would be taken for a file in the working directory.
+    // Not as a `Path`: that would be resolved in the working directory.
     let program = program.as_ref();
     let command = || program.to_string_lossy().into_owned();
     let failed = |source: io::Error| ExternalCommandError::start(command(), source);
-    // Files, not pipes: a process that the command leaves behind keeps no reader waiting.
+    // Files instead of pipes: a process that the command leaves behind cannot block a reader.
     let (output, errors) = (tempfile::tempfile().map_err(failed)?, tempfile::tempfile().map_err(failed)?);
     let mut expression = duct::cmd(program, arguments.iter().map(OsString::from))
         .stdin_null()
@@ -75,7 +75,7 @@ pub fn run(
     let handle = expression.start().map_err(failed)?;
     let Some(status) = handle.wait_timeout(within).map_err(failed)?.map(|output| output.status) else {
         for group in handle.pids().into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // Not waited for yet, so that the number is still its own.
+            // The process has not been waited for, so its id cannot have been reused.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = handle.kill();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_wait_for_what_a_command_leaves_behind() {
+    fn does_not_wait_for_processes_that_a_command_leaves_behind() {
         let begun = Instant::now();
         let answer = shell("sleep 20 & echo done; echo why >&2; exit 3", Duration::from_secs(600)).unwrap();
         assert!(begun.elapsed() < Duration::from_secs(15));

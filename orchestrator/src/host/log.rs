@@ -1,19 +1,19 @@
-//! What a log says last: why something that did not come up did not.
+//! The end of a log file, which explains why a process did not start.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Read of a log's end.
+/// Maximum size of the end that is read.
 const LOG_TAIL: u64 = 64 << 10;
 
-/// The last thing that was said in a log behind its first so many bytes, of what counts.
+/// The last line after the first `after` bytes that is not empty and that `counts`.
 pub(crate) fn last_line(log: &Path, after: u64, counts: impl Fn(&str) -> bool) -> Option<String> {
     let text = tail(log, after)?;
     text.lines().map(str::trim).rfind(|line| !line.is_empty() && counts(line)).map(str::to_owned)
 }
 
-/// The end of a log, behind its first so many bytes.
+/// The end of a log, without its first `after` bytes.
 pub(crate) fn tail(log: &Path, after: u64) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
@@ -28,14 +28,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_thing_said_is_what_explains_a_failure() {
+    fn finds_the_last_line_that_counts() {
         let base = tempfile::tempdir().unwrap();
         let log = base.path().join("log");
         assert_eq!(last_line(&log, 0, |_| true), None);
-        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a remark\n\n").unwrap();
-        assert_eq!(last_line(&log, 0, |_| true).as_deref(), Some("srun: a remark"));
+        std::fs::write(&log, "first\nsrun: error: n3: task 2: Exited\nsrun: a note\n\n").unwrap();
+        assert_eq!(last_line(&log, 0, |_| true).as_deref(), Some("srun: a note"));
         let error = last_line(&log, 0, |line| line.contains("error"));
         assert_eq!(error.as_deref(), Some("srun: error: n3: task 2: Exited"));
-        assert_eq!(last_line(&log, 7, |line| line.contains("first")), None, "an earlier agent said that");
+        assert_eq!(last_line(&log, 7, |line| line.contains("first")), None, "that line is of an earlier agent");
     }
 }

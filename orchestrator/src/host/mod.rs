@@ -1,11 +1,11 @@
-//! This machine: its name, its user, its processes, and programs that are run on it. The lowest layer of the orchestrator.
+//! This machine: its name, its user, its processes and programs. The lowest layer of the orchestrator.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`descriptors`] | how many descriptors this process may have |
-//! | [`external_command`] | running a command of the system or the site with a time limit |
+//! | [`descriptors`] | the limit of open file descriptors |
+//! | [`external_command`] | running commands of the system or the site with a time limit |
 //! | [`program`] | finding the program of a command |
-//! | [`process`] | looking at and ending processes, checked against reused process numbers |
+//! | [`process`] | inspecting and killing processes, safe against reused process ids |
 //! | [`log`] | the end of a log file, which explains a failure |
 
 pub mod descriptors;
@@ -16,7 +16,7 @@ pub mod program;
 
 use std::env;
 
-/// This machine's own name; empty if it has none.
+/// The name of this machine; empty if it has none.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -26,7 +26,7 @@ pub fn boot_id() -> String {
     procfs::sys::kernel::random::boot_id().unwrap_or_default().trim().to_owned()
 }
 
-/// The user's name: from the environment, the system's database of users, or else the user number.
+/// The user name: from the environment, the user database, or else the user id.
 pub fn user_name() -> String {
     let named = ["USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|user| !user.is_empty()));
     let in_database = || uzers::get_current_username().and_then(|name| name.into_string().ok());

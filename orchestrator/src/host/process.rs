@@ -1,4 +1,4 @@
-//! Processes of this machine, ended without hitting a stranger that got an old number.
+//! Processes of this machine. Before a process is killed, its role is checked, because its id may have been reused.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
-/// True if a process of ours has this number and has not ended: a zombie has.
+/// True if a process of this user has this id and has not ended. A zombie has ended.
 pub fn is_alive(pid: u32) -> bool {
     if number(pid).is_none_or(|number| test_kill_process(number).is_err()) {
         return false;
@@ -15,12 +15,12 @@ pub fn is_alive(pid: u32) -> bool {
     find(pid).and_then(|process| process.stat().ok()).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// True if the process is this program in the given role (`agent`, `step`): its first argument names it.
+/// True if the process is this program in the given role (`agent`, `step`), which is its first argument.
 pub fn runs_as(pid: u32, role: &str) -> bool {
     arguments(pid).first().is_some_and(|first| first == role)
 }
 
-/// True if the process is this program in the given role, and this is the file that it was given.
+/// True if the process is this program in the given role, with this file as its argument.
 pub fn runs_as_with(pid: u32, role: &str, file: &Path) -> bool {
     let arguments = arguments(pid);
     arguments.len() >= 2 && arguments[0] == role && Path::new(&arguments[1]) == file
@@ -42,7 +42,7 @@ fn arguments(pid: u32) -> Vec<OsString> {
     words.into_iter().skip(1).map(OsString::from).collect()
 }
 
-/// Kills an agent and waits until it is gone, `patience` at most; a process that is something else is left alone.
+/// Kills an agent and waits up to `patience` for its end; true if it has ended. Any other process is left alone.
 pub fn kill_agent(pid: u32, patience: Duration) -> bool {
     if !runs_as(pid, "agent") {
         return true;
@@ -51,7 +51,7 @@ pub fn kill_agent(pid: u32, patience: Duration) -> bool {
     wait_for_end(pid, patience)
 }
 
-/// Kills the process group that a rank leads, unless the number belongs to somebody else by now.
+/// Kills the process group that a rank leads, unless the id now belongs to another process.
 pub fn kill_rank(pid: u32, job_variable: &str, job: &str) -> bool {
     if !has_variable(pid, job_variable, job) {
         return false;
@@ -63,7 +63,7 @@ pub fn signal(pid: u32, signal: Signal) -> bool {
     number(pid).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
-/// Waits until a process is gone.
+/// Waits up to `patience` for the end of a process; true if it has ended.
 pub fn wait_for_end(pid: u32, patience: Duration) -> bool {
     let begun = Instant::now();
     let mut pause = Duration::from_micros(200);
@@ -87,7 +87,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_that_ended_and_was_not_waited_for_counts_as_gone() {
+    fn a_zombie_counts_as_ended() {
         let mut child = Command::new("true").spawn().unwrap();
         assert!(wait_for_end(child.id(), Duration::from_secs(10)));
         child.wait().unwrap();
@@ -95,17 +95,17 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_with_the_number_of_an_agent_or_rank_is_left_alone() {
-        let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(kill_agent(stranger.id(), Duration::ZERO));
-        assert!(!kill_rank(stranger.id(), "HOLDFAST_JOB", "1"));
-        assert!(is_alive(stranger.id()));
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+    fn another_process_with_the_id_of_an_agent_or_rank_is_left_alone() {
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(kill_agent(other.id(), Duration::ZERO));
+        assert!(!kill_rank(other.id(), "HOLDFAST_JOB", "1"));
+        assert!(is_alive(other.id()));
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]
-    fn numbers_that_address_everybody_are_refused() {
+    fn refuses_ids_that_address_several_processes() {
         assert!(!signal(0, Signal::TERM));
         assert!(!signal(1, Signal::TERM));
         assert!(!signal(u32::MAX, Signal::TERM));

@@ -1,36 +1,37 @@
-//! Finding the program of a command, before anything is started.
+//! Finds the program of a command before anything is started.
 
 use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The program of a spec that means Holdfast itself: its built-in examples.
+/// In a spec, this program stands for the running executable, with its built-in examples.
 const OURSELVES: &str = "holdfast";
 
 /// The program of a command cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// It does not exist.
-    #[error("the program {program:?} does not exist{}; check `run.command`", searched.as_ref().map(|path| format!(" in PATH ({path})")).unwrap_or_default())]
+    #[error("the program {program:?} does not exist{}; check `run.command`", in_path(searched.as_deref()))]
     Missing {
         /// As the spec names it.
         program: String,
         /// The PATH that was searched, if it was.
         searched: Option<String>,
     },
-    /// It exists, and cannot be run.
+    /// It exists, but cannot be run.
     #[error("{} is not an executable file; check `run.command` and its mode", path.display())]
     NotExecutable { path: PathBuf },
     /// The path of this program is unknown.
-    #[error("cannot find the holdfast program itself: {0}; was it replaced or removed while it runs?")]
+    #[error("cannot find the running holdfast executable: {0}; check whether the file was replaced or removed")]
     Ourselves(io::Error),
 }
 
-/// The file that `program` names: ourselves, a path seen from `working_directory`, or a name in `path`.
-///
-/// # Errors
-/// [`ProgramError`].
+fn in_path(searched: Option<&str>) -> String {
+    searched.map(|path| format!(" in PATH ({path})")).unwrap_or_default()
+}
+
+/// The file of `program`: this executable, a path relative to `working_directory`, or a name in `path`.
 pub fn find(program: &str, working_directory: &Path, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
     if program == OURSELVES {
         return ourselves();
@@ -63,7 +64,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_path_is_seen_from_the_working_directory() {
+    fn a_path_is_relative_to_the_working_directory() {
         let base = tempfile::tempdir().unwrap();
         let app = base.path().join("app");
         fs::write(&app, b"#!/bin/sh\n").unwrap();
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_searched_in_path_and_a_directory_of_that_name_does_not_count() {
+    fn a_name_is_searched_in_path_and_directories_are_ignored() {
         let base = tempfile::tempdir().unwrap();
         fs::create_dir_all(base.path().join("a/app")).unwrap();
         fs::create_dir(base.path().join("b")).unwrap();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_holdfast_is_ourselves_wherever_it_is_installed() {
+    fn holdfast_is_the_running_executable() {
         assert_eq!(find("holdfast", Path::new("/"), None).unwrap(), env::current_exe().unwrap());
     }
 }

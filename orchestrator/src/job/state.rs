@@ -294,7 +294,7 @@ impl JobState {
 
     /// True if the nodes of this job still exist, so that another orchestrator can take over.
     pub fn has_nodes(&self) -> bool {
-        self.allocation.is_there()
+        self.allocation.is_available()
     }
 }
 

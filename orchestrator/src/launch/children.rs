@@ -1,4 +1,4 @@
-//! The processes that a supervisor has started: each leads a process group, and is waited for by this table alone.
+//! The child processes of a supervisor. Each leads a process group, and only this table waits for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) struct Started {
     pub(crate) errors: Option<ChildStderr>,
 }
 
-/// The processes that have not been waited for. As long as they are here, their numbers cannot belong to others.
+/// The processes that have not been waited for. As long as they are in the table, their ids cannot be reused.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     table: Mutex<Table>,
@@ -29,7 +29,7 @@ pub(crate) struct Children {
 #[derive(Debug, Default)]
 struct Table {
     running: BTreeMap<Rank, Child>,
-    /// No more children: all were killed.
+    /// All processes were killed, and no more are started.
     ending: bool,
 }
 
@@ -49,8 +49,8 @@ impl Children {
         Ok(Some(started))
     }
 
-    /// The processes that have ended since the last call. Waiting for a process and forgetting its number is one step for
-    /// whoever kills.
+    /// The processes that have ended since the last call. The lock makes waiting for a process and forgetting its id
+    /// atomic for [`Children::kill_all`].
     pub(crate) fn reap(&self) -> Vec<(Rank, RankEnd)> {
         let mut ended = Vec::new();
         self.table.lock().running.retain(|rank, child| match child.try_wait() {
@@ -67,7 +67,7 @@ impl Children {
         ended
     }
 
-    /// Kills all process groups; no process is started any more.
+    /// Kills all process groups. No process is started afterwards.
     pub(crate) fn kill_all(&self) {
         let mut table = self.table.lock();
         table.ending = true;
@@ -83,13 +83,13 @@ impl Children {
         self.table.lock().ending
     }
 
-    /// True if every process was waited for.
+    /// True if every process has been waited for.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().running.is_empty()
     }
 }
 
-/// Blocks until some child of this process has ended, or there is none. It is not waited for here: [`Children::reap`].
+/// Blocks until a child of this process has ended, or there is none. The child is reaped by [`Children::reap`].
 pub(crate) fn wait_for_any() {
     while matches!(waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT), Err(Errno::INTR)) {}
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn kills_whole_groups_and_starts_nothing_afterwards() {
+    fn kills_entire_groups_and_starts_nothing_afterwards() {
         let children = Children::default();
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("grandchild");

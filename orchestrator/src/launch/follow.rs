@@ -1,4 +1,4 @@
-//! Reading what a step supervisor writes down, from the orchestrator that started it or one that took over.
+//! Follows the events of a step supervisor, in the orchestrator that started it or in one that took over.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::plan::{StepEvent, StepPlan};
 use super::step;
 
-/// Read at once at most.
+/// Maximum size of a read.
 const PIECE_BYTES: u64 = 256 << 10;
-/// A line is short; a longer one was not written by a supervisor.
+/// Longer lines were not written by a supervisor.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Every so many looks without news it is asked whether the supervisor lives.
+/// After this many polls without an event, the supervisor's lock is checked.
 const POLLS_BETWEEN_LOCK_CHECKS: u32 = 20;
-/// A supervisor that was just started has so many looks to take its lock.
+/// A supervisor that was just started has this many polls to take its lock.
 const POLLS_TO_BEGIN: u32 = 2_000;
 
 /// Follows the events of one step.
@@ -29,27 +29,27 @@ pub struct Follower {
     done: bool,
 }
 
-/// What a look at the step found.
+/// The result of a poll.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Followed {
-    /// These happened, maybe none.
+    /// The new events, possibly none.
     Events(Vec<StepEvent>),
-    /// The supervisor is gone and did not say that it was done: nobody knows how its ranks end.
+    /// The supervisor ended without [`StepEvent::Done`]: the ends of its ranks are unknown.
     Orphaned,
 }
 
 impl Follower {
-    /// Follows the step in a generation's directory, from its first event. `begun` says that its supervisor was started
-    /// long ago.
+    /// Follows the step in a generation's directory from its first event. `begun` is true if its supervisor was not
+    /// just started.
     pub fn new(directory: &Path, begun: bool) -> Self {
         let directory = directory.to_owned();
         Follower { directory, file: None, offset: 0, partial: Vec::new(), quiet: 0, begun, done: false }
     }
 
-    /// The events since the last look. After [`StepEvent::Done`] there are no more.
+    /// The events since the last poll. There are none after [`StepEvent::Done`].
     ///
     /// # Errors
-    /// The file cannot be read, or holds something else.
+    /// The file cannot be read or parsed.
     pub fn poll(&mut self) -> io::Result<Followed> {
         if self.done {
             return Ok(Followed::Events(Vec::new()));
@@ -60,7 +60,7 @@ impl Follower {
             let ask =
                 self.quiet.is_multiple_of(POLLS_BETWEEN_LOCK_CHECKS) && (self.begun || self.quiet > POLLS_TO_BEGIN);
             if ask && !step::is_supervised(&self.directory) {
-                // What it wrote between our reading and its end.
+                // The supervisor may have written events between our read and its end.
                 events = self.read()?;
                 if events.is_empty() {
                     return Ok(Followed::Orphaned);
@@ -91,11 +91,11 @@ impl Follower {
         let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)?;
         self.offset += read as u64;
         let mut events = Vec::new();
-        let whole = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        for line in self.partial[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let complete = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        for line in self.partial[..complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             events.push(serde_json::from_slice(line)?);
         }
-        self.partial.drain(..whole);
+        self.partial.drain(..complete);
         if self.partial.len() > LONGEST_LINE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a line of the step's events is too long"));
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_once_and_half_a_line_waits_for_its_end() {
+    fn events_are_returned_once_and_incomplete_lines_later() {
         let base = tempfile::tempdir().unwrap();
         let mut follower = Follower::new(base.path(), false);
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n{\"event\":\"exited\",\"rank\":1,");
@@ -130,17 +130,17 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_went_without_a_word_is_noticed() {
+    fn a_supervisor_that_ended_without_done_is_detected() {
         let base = tempfile::tempdir().unwrap();
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n");
         let mut follower = Follower::new(base.path(), false);
         follower.poll().unwrap();
-        let looks = (0..POLLS_BETWEEN_LOCK_CHECKS).map(|_| follower.poll().unwrap());
-        assert_eq!(looks.last(), Some(Followed::Orphaned));
+        let polls = (0..POLLS_BETWEEN_LOCK_CHECKS).map(|_| follower.poll().unwrap());
+        assert_eq!(polls.last(), Some(Followed::Orphaned));
     }
 
     #[test]
-    fn what_is_no_event_is_an_error_and_not_skipped() {
+    fn an_invalid_line_is_an_error() {
         let base = tempfile::tempdir().unwrap();
         write(base.path(), "garbage\n");
         assert!(Follower::new(base.path(), true).poll().is_err());

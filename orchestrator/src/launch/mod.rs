@@ -1,23 +1,23 @@
-//! Launchers: which processes make up a generation, and how they are supervised.
+//! Launchers: the processes of a generation and their supervision.
 //!
-//! A launcher is one folder and one line in the [`registry`]. It plans a generation ([`Launcher`], in the orchestrator), and
-//! it supervises what it planned ([`Supervision`], in `holdfast step PLAN`, which outlives the orchestrator). The plan on
-//! disk names its launcher. The orchestrator, or the one that takes over from it, reads what the supervisor writes down
-//! ([`follow`]) and shows what the ranks print ([`output`]).
+//! A launcher is one folder and one line in the [`registry`]. It plans a generation ([`Launcher`], in the
+//! orchestrator), and supervises its plan ([`Supervision`], in `holdfast step PLAN`, which survives the orchestrator).
+//! The plan on disk names its launcher. The orchestrator, or its successor, follows the events of the supervisor
+//! ([`follow`]) and shows the output of the ranks ([`output`]).
 //!
 //! | folder, file | subject |
 //! |---|---|
 //! | [`local`] | every rank is a child of the supervisor |
-//! | [`srun`] | one Slurm step is the whole run |
-//! | [`mpirun`] | one mpirun of Open MPI or MPICH is the whole run |
-//! | [`ssh`] | the ranks of a node are started over a connection to it |
-//! | `command` | shared by `srun` and `mpirun`: one command that starts all ranks |
-//! | `children` | shared by all: processes that are started, waited for and killed |
+//! | [`srun`] | all ranks are one Slurm step |
+//! | [`mpirun`] | all ranks are started by one mpirun of Open MPI or MPICH |
+//! | [`ssh`] | the ranks of a node are started over an ssh connection |
+//! | `command` | shared by `srun` and `mpirun`: a command that starts all ranks |
+//! | `children` | shared by all: starting, reaping and killing processes |
 //! | [`plan`] | the two files between the orchestrator and the supervisor |
 //! | [`step`] | the supervisor |
 //!
-//! Everything of a generation lies in `<prefix>/.holdfast/generations/<g>/`: `plan.json`, `steps.jsonl`, and of each rank
-//! `rank_<r>.out` and `rank_<r>.err`; or, where one command starts all ranks, `ranks.out` and `ranks.err`.
+//! The files of a generation are in `<prefix>/.holdfast/generations/<g>/`: `plan.json`, `steps.jsonl`, and for each
+//! rank `rank_<r>.out` and `rank_<r>.err`; or `ranks.out` and `ranks.err` if one command starts all ranks.
 
 pub(crate) mod children;
 mod command;
@@ -46,22 +46,22 @@ pub use step::Step;
 use crate::allocation::RemoteShell;
 use crate::spec::{self, LauncherFacts, RunSpec};
 
-/// A launcher's line in the [`registry`].
+/// A launcher in the [`registry`].
 #[derive(Debug)]
 pub struct LauncherEntry {
-    /// Its name, in a spec and in plans, and what reading a spec depends on.
+    /// The name, in a spec and in plans, and what reading a spec depends on.
     pub facts: LauncherFacts,
-    /// Finds what it needs on this machine.
+    /// Finds its programs on this machine.
     pub open: fn(&LauncherContext<'_>) -> Result<Box<dyn Launcher>, LaunchError>,
-    /// The supervision of a plan that it made.
+    /// The supervision of its plans.
     pub supervision: fn(&StepPlan) -> Result<Box<dyn Supervision>, LaunchError>,
 }
 
-/// What a launcher is opened for.
+/// Requirements for a launcher.
 #[derive(Clone, Copy, Debug)]
 pub struct LauncherContext<'a> {
     pub run: &'a RunSpec,
-    /// The nodes, as the spec describes them.
+    /// The nodes, as in the spec.
     pub allocation: &'a spec::Allocation,
     /// The working directory of every rank, absolute.
     pub working_directory: &'a Path,
@@ -76,43 +76,43 @@ pub trait Launcher: Send + Sync {
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError>;
 }
 
-/// Starts what a plan says, and watches it to its end.
+/// Starts the ranks of a plan and supervises them.
 pub trait Supervision {
-    /// Runs to the end of the last rank. [`Step::emit`] takes what happens.
+    /// Runs until the last rank has ended. Emits events with [`Step::emit`].
     ///
     /// # Errors
     /// The generation's directory cannot be written to.
     fn run(&mut self, step: &mut Step) -> Result<(), LaunchError>;
 
-    /// How the lines of all ranks in one file are told apart; `None` if each rank has files of its own.
+    /// The labels of lines in a file of all ranks; `None` if each rank has its own files.
     fn labels(&self) -> Option<&'static LineLabels> {
         None
     }
 }
 
-/// A rank, and what it printed.
+/// A rank and its output.
 pub type LabelledText<'a> = (Rank, Cow<'a, [u8]>);
 
-/// How a launcher labels lines in a file that holds the lines of all ranks.
+/// The labels of lines in a file of all ranks.
 #[derive(Debug)]
 pub struct LineLabels {
     /// The rank and the text of a line; `None` for the launcher's own messages.
     pub read: fn(&[u8]) -> Option<LabelledText<'_>>,
-    /// True for a text that is meant for the supervisor, not for people.
+    /// True for a text that is for the supervisor only.
     pub is_internal: fn(&[u8]) -> bool,
 }
 
-/// What a launcher has to know of a generation.
+/// The generation to launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchRequest<'a> {
     pub job_id: &'a str,
     pub generation: Generation,
     pub placement: &'a Placement,
     pub sockets: &'a BTreeMap<NodeName, PathBuf>,
-    /// How to get onto the nodes that have ranks, where that is possible.
+    /// Remote shells for the nodes with ranks, where available.
     pub reach: &'a BTreeMap<NodeName, RemoteShell>,
     pub run: &'a RunSpec,
-    /// The program, found.
+    /// The executable of the program.
     pub program: &'a Path,
     /// The working directory of every rank, absolute.
     pub working_directory: &'a Path,
@@ -138,18 +138,17 @@ impl LaunchRequest<'_> {
         plan
     }
 
-    /// Each rank with its node, in the order of the ranks: the content of a host file.
+    /// Each rank with its node, in the order of the ranks.
     fn homes(&self) -> BTreeMap<Rank, NodeName> {
         let of_node = |node: &RunNode| node.ranks.iter().map(|rank| (*rank, node.name.clone())).collect::<Vec<_>>();
         self.placement.used().flat_map(of_node).collect()
     }
 
-    /// The socket of a node's agent.
     fn socket(&self, node: &NodeName) -> Result<&PathBuf, LaunchError> {
         self.sockets.get(node).ok_or_else(|| LaunchError::NoSocket { node: node.clone() })
     }
 
-    /// One environment goes to all ranks that one command starts, so that their agents' sockets must have one name.
+    /// The socket path that all agents share: if one command starts all ranks, they have the same environment.
     fn common_socket(&self) -> Result<PathBuf, LaunchError> {
         let mut common: Option<&PathBuf> = None;
         for node in self.placement.used() {
@@ -179,7 +178,7 @@ mod fixtures {
         }
     }
 
-    /// Launches `/bin/app` as the third generation of job 17; the first node leads.
+    /// Plans `/bin/app` as the third generation of job 17; the leader is on the first node.
     pub(super) fn launch(
         launcher: &dyn Launcher,
         run: &RunSpec,
@@ -190,8 +189,8 @@ mod fixtures {
         let leader = nodes[0].name.clone();
         let placement = Placement { nodes, leader };
         let sockets = sockets.iter().map(|(name, path)| ((*name).into(), PathBuf::from(path))).collect();
-        let way = |node: &RunNode| (node.name.clone(), RemoteShell::over_srun(&node.name, None));
-        let reach = placement.used().map(way).collect();
+        let shell = |node: &RunNode| (node.name.clone(), RemoteShell::over_srun(&node.name, None));
+        let reach = placement.used().map(shell).collect();
         launcher.plan(LaunchRequest {
             job_id: "17",
             generation: Generation(3),
@@ -205,7 +204,7 @@ mod fixtures {
         })
     }
 
-    /// What a launcher wrote into its plan, read as the supervisor reads it; the plan must find its launcher again.
+    /// The details of a plan, as the supervisor reads them. The plan must have a registered launcher.
     pub(super) fn details<T: DeserializeOwned>(plan: &StepPlan) -> T {
         registry::supervision(plan).unwrap();
         plan.details().unwrap()

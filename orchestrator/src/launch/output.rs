@@ -1,4 +1,4 @@
-//! What the ranks print, passed on line by line while they run.
+//! The output of the ranks, passed on line by line while they run.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,12 +10,12 @@ use holdfast_model::Rank;
 use super::LineLabels;
 use super::plan::StepPlan;
 
-/// Read of one file at once at most, so that one talkative rank does not hide the others.
+/// Maximum size of a read of one file, so that a rank with much output does not delay the others.
 const PIECE_BYTES: u64 = 64 << 10;
-/// A line without end is passed on in parts of this size.
+/// Longer lines are passed on in parts of this size.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Which of a rank's streams.
+/// An output stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -30,13 +30,13 @@ pub struct OutputTail {
     directory: PathBuf,
     files: Vec<Tailed>,
     labels: Option<&'static LineLabels>,
-    /// Ranks that are to have files of their own and were not started yet.
+    /// Ranks with their own files that have not been started yet.
     expected: BTreeSet<Rank>,
 }
 
 #[derive(Debug)]
 struct Tailed {
-    /// Whose it is; of a file of all ranks each line says it.
+    /// `None` for a file of all ranks, where each line has a label.
     rank: Option<Rank>,
     stream: Stream,
     path: PathBuf,
@@ -48,8 +48,8 @@ struct Tailed {
 }
 
 impl OutputTail {
-    /// The output of these ranks: in files of each rank, or with `labels` in one file of all. `from_end` skips what is there
-    /// already: another orchestrator has shown it.
+    /// The output of these ranks: in files of each rank, or with `labels` in one file of all. `from_end` skips what
+    /// another orchestrator has shown already.
     pub fn new(
         directory: &Path,
         ranks: impl Iterator<Item = Rank>,
@@ -79,14 +79,14 @@ impl OutputTail {
         self.add(Some(rank), Stream::Errors, StepPlan::errors_in(&self.directory, rank), from_end);
     }
 
-    /// A rank was started: its files are there. Those of other ranks are looked for at the end only.
+    /// A rank was started: its files exist. Those of ranks without this call are read at the end only.
     pub fn started(&mut self, rank: Rank) {
         if self.expected.remove(&rank) {
             self.add_rank(rank, false);
         }
     }
 
-    /// Passes on the lines that are new, without their ends. Says whether there may be more at once.
+    /// Passes on new lines, without their line ends. True if there may be more.
     pub fn pass_on(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) -> bool {
         let (mut more, labels) = (false, self.labels);
         for tailed in &mut self.files {
@@ -153,7 +153,7 @@ impl Tailed {
             (None, Some(labels)) => match (labels.read)(line) {
                 Some((_, text)) if (labels.is_internal)(&text) => {}
                 Some((rank, text)) => sink(rank, self.stream, &text),
-                // It reports the end of ranks, which is told as an event.
+                // Not shown: the ends of ranks are reported as events.
                 None => tracing::info!(line = %String::from_utf8_lossy(line), "launcher_message"),
             },
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_all_ranks_are_passed_on_once_and_whole() {
+    fn lines_of_all_ranks_are_passed_on_once_and_completely() {
         let base = tempfile::tempdir().unwrap();
         let mut tail = OutputTail::new(base.path(), [Rank(0), Rank(1)].into_iter(), None, false);
         assert!(lines(&mut tail).is_empty());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_shows_only_what_is_new() {
+    fn after_a_take_over_only_new_lines_are_shown() {
         let base = tempfile::tempdir().unwrap();
         let path = StepPlan::output_in(base.path(), Rank(0));
         fs::write(&path, "old\n").unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_file_of_all_ranks_find_their_rank() {
+    fn lines_in_a_file_of_all_ranks_have_their_rank() {
         let base = tempfile::tempdir().unwrap();
         let mut tail = OutputTail::new(base.path(), [Rank(0)].into_iter(), Some(&srun::LABELS), false);
         add(&StepPlan::all_output_in(base.path()), " 0: one: two\n11: \n11:   deep\nsrun: not a rank\n");
@@ -254,11 +254,11 @@ mod tests {
         assert_eq!(lines(&mut tail), ["0: one: two", "11: ", "11:   deep", "3!: oops"]);
     }
     #[test]
-    fn under_mpirun_the_ends_of_ranks_are_not_shown() {
+    fn reports_of_ranks_under_mpirun_are_not_shown() {
         let base = tempfile::tempdir().unwrap();
         let mut tail =
             OutputTail::new(base.path(), [Rank(0)].into_iter(), Some(mpirun::labels(mpirun::Dialect::Hydra)), false);
-        add(&StepPlan::all_output_in(base.path()), "[0] one\n[11] two: three\n[mpiexec@n1] its own word\n");
+        add(&StepPlan::all_output_in(base.path()), "[0] one\n[11] two: three\n[mpiexec@n1] its own message\n");
         add(&StepPlan::all_errors_in(base.path()), "[3] @holdfast-rank 3 code 4\n[3] oops\n");
         assert_eq!(lines(&mut tail), ["0: one", "11: two: three", "3!: oops"]);
     }

@@ -1,4 +1,4 @@
-//! What a step consists of, and what becomes of it: the two files between the orchestrator and the step supervisor.
+//! The two files between orchestrator and step supervisor: the plan of a step, and its events.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,26 +15,24 @@ use super::LaunchError;
 
 /// The version of both files.
 const VERSION: u32 = 2;
-/// A plan of a million ranks stays below this.
+/// Maximum size of a plan; enough for a million ranks.
 const LARGEST_PLAN: u64 = 2 << 30;
 
 /// The processes of a generation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepPlan {
-    /// The version of the plan.
     pub version: u32,
     pub job_id: String,
     pub generation: Generation,
-    /// What is run; the same for all processes.
+    /// The executable, the same for all processes.
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// Where it is run.
     pub working_directory: PathBuf,
-    /// Variables that all processes get, in addition to what the supervisor has.
+    /// Variables of all processes, in addition to those of the supervisor.
     pub environment: BTreeMap<String, String>,
-    /// The launcher that made the plan, and supervises it.
+    /// The launcher that made the plan and supervises it.
     pub launcher: String,
-    /// What only that launcher understands.
+    /// The launcher's own part.
     details: Box<RawValue>,
 }
 
@@ -49,15 +47,15 @@ pub enum StepEvent {
     Started {
         rank: Rank,
         node: NodeName,
-        /// Its process, which leads a process group.
+        /// The process leads a process group.
         pid: u32,
     },
-    /// A process that was started elsewhere has printed something: its output files exist from now on.
+    /// A process on another node has printed its first output: its output files exist.
     Printed {
         /// Its rank.
         rank: Rank,
     },
-    /// A process could not be started; those that were are killed.
+    /// A process could not be started; those that were started are killed.
     Refused {
         rank: Rank,
         reason: String,
@@ -66,28 +64,27 @@ pub enum StepEvent {
         rank: Rank,
         end: RankEnd,
     },
-    /// The launcher failed, and nobody said a word of any rank.
+    /// The launcher failed, and there is no report about any rank.
     Failed {
-        /// How it ended itself.
         end: RankEnd,
     },
-    /// The launcher was refused for a reason that passes, and will be tried again. Told once a reason.
+    /// The launch was refused for a temporary reason and is retried. Emitted once for each reason.
     Waiting {
-        /// The resource manager's words.
+        /// The message of the resource manager.
         reason: String,
     },
     /// No process is left.
     Done,
 }
 
-/// What every version of a plan has.
+/// The common part of all versions of a plan.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
 }
 
 impl StepPlan {
-    /// A plan of no launcher yet: [`StepPlan::with_details`].
+    /// A plan without a launcher: see [`StepPlan::with_details`].
     pub fn new(job_id: String, generation: Generation, program: PathBuf, working_directory: PathBuf) -> Self {
         StepPlan {
             version: VERSION,
@@ -102,7 +99,7 @@ impl StepPlan {
         }
     }
 
-    /// The same plan with what `launcher` has to know to supervise it.
+    /// The plan with the launcher's own part.
     ///
     /// # Errors
     /// [`LaunchError::Details`].
@@ -112,7 +109,7 @@ impl StepPlan {
         Ok(StepPlan { launcher: launcher.to_owned(), details, ..self })
     }
 
-    /// What the plan's launcher has written for its supervision.
+    /// The launcher's own part.
     ///
     /// # Errors
     /// [`LaunchError::Details`].
@@ -121,37 +118,37 @@ impl StepPlan {
         serde_json::from_str(self.details.get()).map_err(|source| LaunchError::Details { launcher, source })
     }
 
-    /// Where the plan of a generation stands.
+    /// The path of the plan.
     pub fn path_in(directory: &Path) -> PathBuf {
         directory.join("plan.json")
     }
 
-    /// Where the supervisor writes what happens.
+    /// The path of the events.
     pub fn events_in(directory: &Path) -> PathBuf {
         directory.join("steps.jsonl")
     }
 
-    /// The file that the supervisor keeps locked as long as it lives.
+    /// The file that the supervisor keeps locked while it runs.
     pub fn lock_in(directory: &Path) -> PathBuf {
         directory.join("step.lock")
     }
 
-    /// Where a rank's standard output goes.
+    /// The standard output of a rank.
     pub fn output_in(directory: &Path, rank: Rank) -> PathBuf {
         directory.join(format!("rank_{rank}.out"))
     }
 
-    /// Where a rank's standard error goes.
+    /// The standard error of a rank.
     pub fn errors_in(directory: &Path, rank: Rank) -> PathBuf {
         directory.join(format!("rank_{rank}.err"))
     }
 
-    /// Where the labelled standard output of all ranks goes that one command started.
+    /// The labelled standard output of all ranks, if one command starts them.
     pub fn all_output_in(directory: &Path) -> PathBuf {
         directory.join("ranks.out")
     }
 
-    /// The same for standard error; the launcher's own words are there too.
+    /// The labelled standard error of all ranks, with the launcher's own messages.
     pub fn all_errors_in(directory: &Path) -> PathBuf {
         directory.join("ranks.err")
     }
@@ -178,7 +175,7 @@ impl StepPlan {
         let bad = |problem: String| LaunchError::Plan { path: path.to_owned(), problem };
         let Versioned { version } = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
         if version != VERSION {
-            return Err(bad(format!("version {version}, and only {VERSION} is known")));
+            return Err(bad(format!("it has version {version}, only {VERSION} is supported")));
         }
         serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))
     }
@@ -198,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_read_as_it_was_written() {
+    fn a_plan_is_read_back() {
         let base = tempfile::tempdir().unwrap();
         let plan = StepPlan::new("17".to_owned(), Generation(1), "/bin/app".into(), "/".into());
         let path = plan.with_details("local", &[3, 4]).unwrap().write(base.path()).unwrap();

@@ -1,4 +1,4 @@
-//! All launchers: a new one is a folder and a line here.
+//! All launchers. A new one is a folder and a line here.
 
 use super::plan::StepPlan;
 use super::{LaunchError, LauncherContext, LauncherEntry, Supervision};
@@ -6,10 +6,10 @@ use super::{local, mpirun, srun, ssh};
 use crate::allocation::registry::MANAGERS;
 use crate::spec::Registered;
 
-/// The launchers. For `launcher: auto` the first one counts that can start ranks on the manager's nodes.
+/// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
 pub static LAUNCHERS: [&LauncherEntry; 4] = [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY];
 
-/// All managers and launchers, as reading a spec takes them.
+/// All managers and launchers, for reading a spec.
 pub fn registered() -> Registered {
     Registered {
         managers: MANAGERS.iter().map(|entry| &entry.facts).collect(),
@@ -21,16 +21,16 @@ fn find(name: &str) -> Option<&'static LauncherEntry> {
     LAUNCHERS.into_iter().find(|entry| entry.facts.name == name)
 }
 
-/// The launcher for nodes of `manager`; `wanted` is the name in the spec, `None` for `auto`.
+/// The launcher for nodes of `manager`; `named` is the name in the spec, `None` for `auto`.
 ///
 /// # Errors
 /// [`LaunchError::Unsuitable`].
-pub fn select(manager: &'static str, wanted: Option<&'static str>) -> Result<&'static LauncherEntry, LaunchError> {
+pub fn select(manager: &'static str, named: Option<&'static str>) -> Result<&'static LauncherEntry, LaunchError> {
     registered()
-        .launcher(wanted, manager)
+        .launcher(named, manager)
         .filter(|facts| facts.managers.contains(&manager))
         .and_then(|facts| find(facts.name))
-        .ok_or(LaunchError::Unsuitable { launcher: wanted.unwrap_or("auto"), manager })
+        .ok_or(LaunchError::Unsuitable { launcher: named.unwrap_or("auto"), manager })
 }
 
 /// The supervision of a plan, by the launcher that made it.
@@ -42,16 +42,16 @@ pub fn supervision(plan: &StepPlan) -> Result<Box<dyn Supervision>, LaunchError>
     (entry.supervision)(plan)
 }
 
-/// Makes the launcher ready to plan runs.
+/// Opens the launcher.
 ///
 /// # Errors
-/// What it needs is missing.
+/// A program that it needs is missing.
 pub fn open(
     manager: &'static str,
-    wanted: Option<&'static str>,
+    named: Option<&'static str>,
     context: &LauncherContext<'_>,
 ) -> Result<Box<dyn super::Launcher>, LaunchError> {
-    (select(manager, wanted)?.open)(context)
+    (select(manager, named)?.open)(context)
 }
 
 #[cfg(test)]
@@ -67,11 +67,11 @@ mod tests {
             ("ssh", Some("mpirun"), "mpirun"),
             ("local", None, "local"),
         ];
-        for (manager, wanted, expected) in table {
-            assert_eq!(select(manager, wanted).unwrap().facts.name, expected, "{manager} {wanted:?}");
+        for (manager, named, expected) in table {
+            assert_eq!(select(manager, named).unwrap().facts.name, expected, "{manager} {named:?}");
         }
-        for (manager, wanted) in [("local", "mpirun"), ("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
-            assert!(select(manager, Some(wanted)).is_err(), "{manager} {wanted}");
+        for (manager, named) in [("local", "mpirun"), ("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
+            assert!(select(manager, Some(named)).is_err(), "{manager} {named}");
         }
         let wrong = select("local", Some("srun")).unwrap_err().to_string();
         assert!(wrong.contains("srun") && wrong.contains("local"), "{wrong}");

@@ -1,9 +1,9 @@
 //! The step supervisor: `holdfast step PLAN`.
 //!
-//! It is the parent of what a launcher starts, so that the ranks and their exit statuses survive an orchestrator that is
-//! killed. How the ranks are started and watched is the launcher's [`Supervision`](super::Supervision); a line is appended to
-//! `steps.jsonl` for whatever happens. SIGTERM makes it kill everything. A lock file tells that it lives: unlike a process
-//! number, a lock cannot come to belong to another process.
+//! It is the parent of the processes of a launcher, so that the ranks and their exit statuses survive an orchestrator
+//! that is killed. The launcher's [`Supervision`](super::Supervision) starts and supervises the ranks; each event is
+//! appended to `steps.jsonl`. On SIGTERM it kills everything. It keeps a lock file locked while it runs: unlike a
+//! process id, a lock cannot be reused by another process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -24,7 +24,7 @@ use super::plan::{StepEvent, StepPlan};
 use super::{LaunchError, registry};
 use crate::host::descriptors;
 
-/// A step under supervision: its plan, its processes, and where its events go.
+/// A supervised step: its plan, its processes and its events.
 #[derive(Debug)]
 pub struct Step {
     pub plan: StepPlan,
@@ -42,7 +42,7 @@ impl Step {
         Ok(Step { plan, directory: directory.to_owned(), children: Arc::new(Children::default()), events })
     }
 
-    /// Appends an event. One write a line: a reader never sees two half lines mixed.
+    /// Appends an event, one write a line.
     ///
     /// # Errors
     /// [`LaunchError::File`].
@@ -54,7 +54,7 @@ impl Step {
         written.map_err(|source| LaunchError::file("write to", StepPlan::events_in(&self.directory))(source))
     }
 
-    /// Kills all processes of the step, and what they have started; nothing is started any more.
+    /// Kills all processes of the step and their descendants. Nothing is started afterwards.
     pub(super) fn kill_all(&self) {
         kill_all(&self.children);
     }
@@ -71,7 +71,7 @@ impl Step {
 /// Runs the step of a plan to its end.
 ///
 /// # Errors
-/// The plan cannot be read, another supervisor has it, or its directory cannot be written to.
+/// The plan cannot be read, the step has another supervisor, or its directory cannot be written to.
 pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     let plan = StepPlan::read(plan_path)?;
     let mut supervision = registry::supervision(&plan)?;
@@ -86,12 +86,13 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
 
 fn kill_all(children: &Children) {
     children.kill_all();
-    // A launcher's helpers have process groups of their own.
+    // Helpers of a launcher have their own process groups.
     descendants::kill();
 }
 
-/// SIGTERM kills the ranks. SIGHUP and SIGINT belong to a terminal that is not ours, SIGUSR1 and SIGUSR2 are a resource
-/// manager's warning to the orchestrator or the ranks; a handler, unlike an ignored signal, is not inherited by the ranks.
+/// SIGTERM kills the ranks. The other signals have no effect: SIGHUP and SIGINT come from a terminal, SIGUSR1 and
+/// SIGUSR2 are warnings of a resource manager for the orchestrator or the ranks. Handlers, unlike ignored signals, are
+/// not inherited by the ranks.
 fn watch_signals(children: &Arc<Children>) -> Result<(), LaunchError> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(LaunchError::Supervisor)?;
     let children = Arc::clone(children);
@@ -117,14 +118,15 @@ fn take_lock(directory: &Path) -> Result<File, LaunchError> {
     }
 }
 
-/// True while the supervisor of a generation's directory lives.
+/// True while a generation's directory has a supervisor.
 pub fn is_supervised(directory: &Path) -> bool {
     let Ok(file) = File::open(StepPlan::lock_in(directory)) else { return false };
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 
-/// What a launcher command gets as standard input: what the orchestrator was given, unless that is a terminal, which a
-/// process in the background must not read. A file begins anew with every generation; from a pipe each takes what is left.
+/// The standard input of a launcher command: that of the orchestrator, unless it is a terminal, which a background
+/// process must not read. A file is read from its beginning in every generation; from a pipe each generation reads what
+/// is left.
 fn standard_input() -> Stdio {
     let own = io::stdin();
     match File::open("/proc/self/fd/0").and_then(|file| Ok((file.metadata()?.file_type(), file))) {
@@ -134,7 +136,7 @@ fn standard_input() -> Stdio {
     }
 }
 
-/// Starts the supervisor of the plan in `directory`, detached from us: it outlives the orchestrator.
+/// Starts the supervisor of the plan in `directory`, detached, so that it survives the orchestrator.
 ///
 /// # Errors
 /// [`LaunchError::Supervisor`].
@@ -150,7 +152,7 @@ pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, La
         .process_group(0)
         .spawn()
         .map_err(LaunchError::Supervisor)?;
-    // Ranks may use `select`.
+    // Ranks may use `select`, which fails with a higher limit.
     descriptors::restore_limit(child.id());
     Ok(child)
 }

@@ -1,4 +1,4 @@
-//! `allocation:` what the resource manager lends us, and, for the local manager, which failures are rehearsed in it.
+//! `allocation:`: the nodes of the job and, for the local manager, the faults to inject.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::value_kinds::{Choice, choice, duration, text, whole};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
 const MAX_LOCAL_NODES: u64 = 1024;
-/// No job gets this far; larger ids would overflow when the next one is made.
+/// No job reaches this id; larger ids would overflow when the next one is computed.
 const MAX_ID: u64 = 1 << 40;
 
 /// The nodes of the job.
@@ -20,7 +20,7 @@ const MAX_ID: u64 = 1 << 40;
 pub struct Allocation {
     /// The name of the resource manager; `None` for `auto`, unless other keys choose one.
     pub manager: Option<&'static str>,
-    /// How many there are. Local manager: virtual nodes to start.
+    /// The number of nodes. Local manager: virtual nodes to start.
     pub nodes: u32,
     /// The machines of the ssh manager; empty with any other.
     pub hosts: Vec<SshHost>,
@@ -28,46 +28,44 @@ pub struct Allocation {
     pub ssh: SshAccess,
     /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
-    /// Failures to rehearse. Local manager only.
+    /// Faults to inject. Local manager only.
     pub faults: Vec<InjectedFault>,
 }
 
-/// One rehearsed failure: whom it hits, when, and how. Each strikes once in a job.
+/// A fault to inject: its node, moment and action. Each is injected once in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectedFault {
-    /// The virtual node that is hit, whatever runs on it by then.
+    /// The virtual node that fails, whatever runs on it at that time.
     pub node: NodeName,
-    /// When it strikes.
     pub moment: FaultMoment,
-    /// What happens.
     pub action: FaultAction,
 }
 
-/// When a rehearsed failure strikes.
+/// When a fault is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultMoment {
-    /// So long after the first launch of the application.
+    /// This long after the first launch of the application.
     After(Duration),
     /// As soon as this checkpoint is complete and protected.
     AfterCheckpoint(CheckpointId),
-    /// In the middle of a phase.
+    /// During a phase.
     During {
         phase: FaultPhase,
-        /// Of this checkpoint; `None` = of the first that comes to it.
+        /// Of this checkpoint; `None` = of the first that enters the phase.
         checkpoint: Option<CheckpointId>,
     },
 }
 
-/// A phase in which a rehearsed failure strikes, on the node itself.
+/// A phase of the node's work in which a fault is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultPhase {
-    /// A rank of the node is writing its checkpoint files.
+    /// A rank on the node is writing its checkpoint files.
     Write,
-    /// Its agent is encoding: the checkpoint is written but not protected.
+    /// The node's agent is encoding: the checkpoint is written but not protected.
     Encode,
-    /// Its agent is rebuilding lost files at the start of a run.
+    /// The node's agent is rebuilding lost files at the start of a generation.
     Rebuild,
-    /// Its agent is copying files to the prefix in the drain.
+    /// The node's agent is copying files to the prefix during the drain.
     Copy,
 }
 
@@ -80,12 +78,11 @@ impl Choice for FaultPhase {
     ];
 }
 
-/// What a rehearsed failure does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAction {
-    /// The node dies: agent and ranks are killed with SIGKILL, its control and cache directories are deleted.
+    /// The node fails: agent and ranks are killed with SIGKILL, its control and cache directories are deleted.
     Kill,
-    /// Only the agent dies (SIGKILL); ranks and directories stay.
+    /// Only the agent is killed (SIGKILL); ranks and directories stay.
     KillAgent,
 }
 
@@ -94,12 +91,12 @@ impl Choice for FaultAction {
         &[("kill", FaultAction::Kill), ("kill-agent", FaultAction::KillAgent)];
 }
 
-/// The name of a virtual node of the local manager, counted from 0.
+/// The name of a virtual node of the local manager; indices start at 0.
 pub fn virtual_node(index: u32) -> NodeName {
     NodeName::new(format!("node{index}"))
 }
 
-/// What was written; the number of nodes may still depend on what the runs need.
+/// The section as written; the number of nodes may still depend on what the runs need.
 pub(super) struct WrittenAllocation {
     pub(super) manager: Option<&'static str>,
     pub(super) nodes: Option<u32>,
@@ -111,20 +108,20 @@ pub(super) struct WrittenAllocation {
 
 keys! {
     Allocation => WrittenAllocation;
-    /// What lends the nodes. `auto` looks at the environment, {managers}
+    /// The resource manager. `auto` looks at the environment, {managers}
     manager = entry::<ManagerFacts>(),
-    /// {takers}: virtual nodes to start. Default: as many as the run takes; more are spares.
+    /// {takers}: virtual nodes to start. Default: as many as the run needs; more are spares.
     nodes = whole::<u32>(1..=MAX_LOCAL_NODES).optional(),
-    /// {takers}: the allocation ends so long after its start. Default: never.
+    /// {takers}: the allocation ends this long after its start. Default: never.
     time_limit = duration().optional(),
-    /// {takers}: failures to inject. Each element names a node, one moment, and what happens:
+    /// {takers}: faults to inject. Each element names a node, one moment, and an action:
     /// `{node: 1, after_checkpoint: 3}`.
     chaos = list::<InjectedFault>(),
     /// {takers}: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
     hosts = words(),
-    /// Instead: a file with one host a line; `#` begins a comment. Relative to where `holdfast` is started.
+    /// Instead of `hosts`: a file with one host a line; `#` begins a comment. Relative to the working directory.
     hosts_file = text().optional(),
-    /// {takers}: how they are reached; docs/ssh.md has more. `~/.ssh/config` is not read.
+    /// {takers}: how hosts are reached; see docs/ssh.md. `~/.ssh/config` is not read.
     ssh = section::<SshAccess>(),
     |section| {
         let hosts = ssh::hosts(section, hosts, hosts_file, &ssh);
@@ -138,17 +135,17 @@ keys! {
     }
 }
 
-/// The manager that is named, or that the keys of the section choose.
+/// The manager that is named or implied by keys of the section.
 fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static ManagerFacts> {
-    let stands = |keys: &[&str]| keys.iter().any(|key| section.has(key));
+    let has_any = |keys: &[&str]| keys.iter().any(|key| section.has(key));
     let is_chosen = |facts: &&ManagerFacts| match (written, &facts.chosen) {
         (Some(written), _) => facts.name == written,
-        (None, Chosen::ByKeys { keys, .. }) => stands(keys),
+        (None, Chosen::ByKeys { keys, .. }) => has_any(keys),
         (None, Chosen::ByVariables(_) | Chosen::Otherwise) => false,
     };
     let facts = section.reader().registered().managers.iter().copied().find(is_chosen)?;
     if let Chosen::ByKeys { keys, help } = facts.chosen
-        && !stands(keys)
+        && !has_any(keys)
     {
         let needed = keys.first().copied().unwrap_or_default();
         section.mistake("manager", format!("`manager: {}` needs {needed}", facts.name), help);
@@ -157,12 +154,12 @@ fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static Manag
 }
 
 impl WrittenAllocation {
-    /// In an allocation that has so many nodes, if its manager has decided that.
+    /// With the number of nodes of the allocation, if the manager decides it.
     pub(super) fn within(self, allocated: Option<u32>) -> Self {
         WrittenAllocation { nodes: allocated.or(self.nodes), ..self }
     }
 
-    /// With the number of nodes that was written, or that the runs need.
+    /// With the number of nodes as written, or as the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
         let WrittenAllocation { manager, nodes, time_limit, faults, hosts, ssh } = self;
         Allocation { manager, nodes: nodes.unwrap_or(needed), hosts, ssh, time_limit, faults }
@@ -171,17 +168,17 @@ impl WrittenAllocation {
 
 keys! {
     InjectedFault => Option<InjectedFault>;
-    /// The node that is hit: its number from 0, or its name.
+    /// The node that fails: its number from 0, or its name.
     node = text().optional(),
-    /// So long after the first launch.
+    /// This long after the first launch.
     after = duration().optional(),
     /// As soon as this checkpoint is complete and protected.
     after_checkpoint = whole::<u64>(1..=MAX_ID).optional(),
-    /// In the middle of `write`, `encode`, `rebuild` or `copy` (drain).
+    /// During `write`, `encode`, `rebuild` or `copy` (drain).
     during = choice::<FaultPhase>().optional(),
-    /// With `during`: of this checkpoint. Default: of the first one.
+    /// With `during`: for this checkpoint only. Default: for the first one.
     checkpoint = whole::<u64>(1..=MAX_ID).optional(),
-    /// `kill`: agent and ranks die, the node's directories are deleted; `kill-agent`: only the agent dies.
+    /// `kill`: agent and ranks are killed, the node's directories deleted; `kill-agent`: only the agent is killed.
     action = choice().or(FaultAction::Kill),
     |section| {
         let checkpoint = checkpoint.map(CheckpointId);
@@ -199,19 +196,18 @@ keys! {
 
 fn check_fault(section: &Section<'_>, has_node: bool, phase: Option<FaultPhase>) {
     let (reader, path) = (section.reader(), section.path());
-    // A moment that is written but wrong was reported when it was read.
+    // An invalid moment has been reported when it was read.
     let written = ["after", "after_checkpoint", "during"].iter().filter(|key| section.has(key)).count();
     if !has_node {
-        reader.mistake(&path, "`node` is missing", "name the node that is hit: its number from 0, or its name");
+        reader.mistake(&path, "`node` is missing", "name the node that fails: its number from 0, or its name");
     }
     if written != 1 {
-        let message =
-            if written == 0 { "nothing says when it strikes" } else { "more than one key says when it strikes" };
+        let message = if written == 0 { "the moment is missing" } else { "more than one key sets the moment" };
         let help = "write one of `after: 2s`, `after_checkpoint: 3`, `during: encode`";
         reader.mistake(&path, message, help);
     }
     if section.has("checkpoint") && phase.is_none() && written == 1 {
-        let help = "it goes with `during`; for \"when checkpoint 3 is complete\" write `after_checkpoint: 3`";
+        let help = "use it with `during`; for \"when checkpoint 3 is complete\" write `after_checkpoint: 3`";
         section.mistake("checkpoint", "`checkpoint` has no effect here", help);
     }
 }

@@ -1,6 +1,6 @@
-//! Keys that have an effect with some resource managers or launchers only: with another one they are refused, each at its
-//! place and with what to do instead. A key that repeats its default changes nothing and is accepted, so that a resolved
-//! spec can be read again.
+//! Keys that have an effect with some resource managers or launchers only. With any other they are refused, with their
+//! position and a remedy. A key that repeats its default changes nothing and is accepted, so that a resolved spec can
+//! be read again.
 
 use holdfast_model::FlushMode;
 
@@ -8,7 +8,7 @@ use super::JobSpec;
 use super::reading::Reader;
 use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
 
-/// Refuses what has no effect. `manager` is the one in force; not known where its allocation cannot be used.
+/// Refuses keys without effect. `manager` is the one in force; `None` where its allocation cannot be used.
 pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, reader: &Reader) {
     if let Some(manager) = manager {
         check_entry(manager, "allocation", reader);
@@ -20,13 +20,13 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
         if let Some(launcher) = launcher {
             check_entry(launcher, &format!("{path}run"), reader);
         }
-        // What `auto` means where the spec is checked may differ from where the job runs.
+        // `auto` may select another manager where the job runs than where the spec is checked: check only a named one.
         if let (Some(manager), Some(launcher)) = (spec.allocation.manager, launcher) {
             check_suits(launcher, manager, &format!("{path}run.launcher"), reader);
         }
         if step.checkpoint.flush.mode == FlushMode::Sync {
             let key = format!("{path}checkpoint.flush.bandwidth");
-            let help = "it limits flushes during which the application continues: write `mode: async` beside it";
+            let help = "it limits asynchronous flushes only: add `mode: async`";
             refuse(reader, &key, "`bandwidth` has no effect with `mode: sync`".to_owned(), help.to_owned());
         }
     }
@@ -38,9 +38,10 @@ fn check_suits(launcher: &LauncherFacts, manager: &str, key: &str, reader: &Read
         return;
     }
     let suits = |other: &&&LauncherFacts| other.managers.contains(&manager);
-    let words = reader.registered().launchers.iter().filter(suits).map(|other| format!("`launcher: {}`", other.name));
+    let suitable =
+        reader.registered().launchers.iter().filter(suits).map(|other| format!("`launcher: {}`", other.name));
     let message = format!("`launcher: {}` cannot start ranks on nodes of `manager: {manager}`", launcher.name);
-    let help = format!("write {}, or leave `launcher` out", words.collect::<Vec<_>>().join(" or "));
+    let help = format!("write {}, or leave `launcher` out", suitable.collect::<Vec<_>>().join(" or "));
     refuse(reader, key, message, help);
 }
 
@@ -63,11 +64,11 @@ fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
     }
 }
 
-/// What to write for an entry that takes the key.
+/// Suggestions for the help: the entries that accept the key.
 fn takers<E: RegistryEntry>(key: &str, reader: &Reader) -> String {
     let takes = |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
-    let words = E::all(reader.registered()).iter().filter(takes).map(|entry| format!("`{}: {}`", E::KEY, entry.name()));
-    words.collect::<Vec<_>>().join(" or ")
+    let names = E::all(reader.registered()).iter().filter(takes).map(|entry| format!("`{}: {}`", E::KEY, entry.name()));
+    names.collect::<Vec<_>>().join(" or ")
 }
 
 fn refuse(reader: &Reader, key: &str, message: String, help: String) {

@@ -1,4 +1,4 @@
-//! `checkpoint:` who writes checkpoints, where they are kept, how they are protected, and when they are copied out.
+//! `checkpoint:`: what writes checkpoints, where they are kept, how they are protected, and when they are flushed.
 //!
 //! The defaults are SCR's (`SCR manual §10`).
 
@@ -13,27 +13,28 @@ use super::value_kinds::{Choice, bandwidth, bytes, choice, path, percent, redund
 const TEMPORARY: &str = "/tmp";
 
 keys! {
-    /// Everything about the checkpoints of one run.
+    /// The checkpoints of one step.
     pub struct Checkpoint {
-        /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. Files that LLNL's own SCR
-        /// library left on nodes are saved by `holdfast drain`, which does not ask for this key.
+        /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `holdfast drain` also
+        /// saves files that LLNL's own SCR library left on nodes, whatever this key is.
         source: CheckpointSource = choice().or(CheckpointSource::Scr),
-        /// Small state on each node.
+        /// Directory for small state files on each node.
         control: ControlDirectory = section::<ControlDirectory>(),
-        /// Checkpoint data on each node; several caches are possible.
+        /// Directories for checkpoint data on each node; there can be several.
         cache: Vec<Cache> = elements::<Cache>(),
-        /// How checkpoints are protected. Of several descriptors, checkpoint `id` takes the one with the largest `every`
-        /// that divides it; one must have `every: 1`.
+        /// How checkpoints are protected. With several descriptors, a checkpoint uses the one with the largest `every`
+        /// that divides its id; one descriptor must have `every: 1`.
         redundancy: Vec<Redundancy> = elements::<Redundancy>(),
-        /// Copies to the prefix while the application runs. The newest checkpoint is copied at the end in any case.
+        /// Copies to the prefix while the application runs. The newest checkpoint is always drained at the end.
         flush: FlushPolicy = section::<FlushPolicy>(),
-        /// Where a run looks for a checkpoint to continue from: in the caches, then on the prefix; else it starts afresh.
+        /// Where a run looks for a checkpoint to restart from: the caches, then the prefix. Without one it starts from
+        /// the beginning.
         restart: RestartPolicy = section::<RestartPolicy>(),
         /// When CRC32s are computed and compared.
         crc: CrcPolicy = section::<CrcPolicy>(),
-        /// When SCR_Need_checkpoint answers yes: when any of these does; always, if none is set.
+        /// When SCR_Need_checkpoint returns true: when any of these conditions holds; always, if none is set.
         need: NeedPolicy = section::<NeedPolicy>(),
-        /// How agents protect what they send each other.
+        /// Protection of the data that agents exchange.
         data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }
 }
@@ -43,7 +44,7 @@ keys! {
     pub struct ControlDirectory {
         /// Base of the control directory; only the site's file may set the parameter.
         base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CNTL_BASE"),
-        /// Capacity that its file system must have; a node with less is down. Default: not checked.
+        /// Required capacity of its file system; a node with less is down. Default: not checked.
         bytes: Option<u64> = bytes().optional(),
     }
 }
@@ -53,9 +54,9 @@ keys! {
     pub struct Cache {
         /// Base of the cache directory.
         base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CACHE_BASE"),
-        /// Checkpoints kept in it at a time.
+        /// Number of checkpoints kept in it.
         keep: u32 = whole(1..=1000).or(2).scr("SCR_CACHE_SIZE"),
-        /// As for the control directory.
+        /// Required capacity, as for the control directory.
         bytes: Option<u64> = bytes().optional(),
     }
 }
@@ -64,11 +65,11 @@ keys! {
 pub struct Redundancy {
     /// How files are protected.
     pub scheme: Scheme,
-    /// Schemes with sets: members of a set, at least 2.
+    /// Schemes with sets: members in a set, at least 2.
     pub set_size: u32,
     /// Distance in nodes between the members of a group, or to the partner.
     pub hop_distance: u32,
-    /// Every how many checkpoints it is used.
+    /// Used for checkpoints whose id this number divides.
     pub every: u64,
     /// The base of the cache that its checkpoints are kept in: one of [`Checkpoint::cache`].
     pub cache: PathBuf,
@@ -78,40 +79,40 @@ keys! {
     Redundancy => Redundancy;
     /// `local`: not protected; `partner`: a copy on another node; `xor`: one lost member of a set can be rebuilt.
     scheme = redundancy_scheme().or(registry::DEFAULT).see_scr("SCR_COPY_TYPE"),
-    /// `xor`: members of a set, at least 2.
+    /// `xor`: members in a set, at least 2.
     set_size = whole(1..=65_536).or(8).scr("SCR_SET_SIZE"),
     /// Distance in nodes between members of a set, or to the partner.
     hop_distance = whole(1..=65_536).or(1).scr("SCR_HOP_DISTANCE"),
-    /// Used for checkpoints that this number divides.
+    /// Used for checkpoints whose id this number divides.
     every = whole(1..=u64::MAX).or(1),
     /// The base of one of the caches. Default: the first.
     cache = path().same_as("cache[0].base"),
-    /// What fails together: no set has two members in one.
+    /// What fails together: no set has two members in one failure domain.
     failure_domain = choice().or(FailureDomain::Node),
     |section| {
-        // Each node fails by itself: groups are formed over nodes, which is all that the one value asks for.
+        // The only value: groups are always formed over nodes.
         let (FailureDomain::Node, _) = (failure_domain, section);
         Redundancy { scheme, set_size, hop_distance, every, cache: cache.unwrap_or_else(|| TEMPORARY.into()) }
     }
 }
 
-// What follows travels to the agents as it is: the structs are the model's.
+// The following structs are sent to the agents unchanged: they belong to the model.
 
 keys! {
     FlushPolicy => FlushPolicy;
-    /// Every so many checkpoints; 0 = never.
+    /// Every this many checkpoints; 0 = never.
     every = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
     /// `sync`: the application waits; `async`: it continues.
     mode = choice().or(FlushMode::Sync).scr_as("SCR_FLUSH_ASYNC", mode_of_parameter),
-    /// `async`: from one node, at most; 0 = not limited.
+    /// `async`: maximum for each node; 0 = unlimited.
     bandwidth = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
-    /// `async`: share of a processor, at most. Only 0, not limited, is available in this version.
+    /// `async`: maximum share of a processor. Only 0 (unlimited) is available in this version.
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
     |section| {
         if percent > 0.0 {
-            let message = "limiting the processor's share is not available in this version";
+            let message = "a limit on processor share is not available in this version";
             section.mistake("percent", message, "use `bandwidth` instead, or write 0");
         }
         FlushPolicy { every, mode, bandwidth, on_restart }
@@ -120,9 +121,9 @@ keys! {
 
 keys! {
     RestartPolicy => RestartPolicy;
-    /// Look in the caches: move and rebuild files.
+    /// Restart from the caches: move and rebuild files.
     distribute = switch().or(true).scr("SCR_DISTRIBUTE"),
-    /// Look on the prefix: fetch files.
+    /// Restart from the prefix: fetch files.
     fetch = switch().or(true).scr("SCR_FETCH"),
     |_section| { RestartPolicy { distribute, fetch } }
 }
@@ -138,11 +139,11 @@ keys! {
 
 keys! {
     NeedPolicy => NeedPolicy;
-    /// At every so many calls; 0 = not used.
+    /// At every this many calls; 0 = not used.
     interval = whole(0..=u32::MAX.into()).or(0).scr("SCR_CHECKPOINT_INTERVAL"),
-    /// So many seconds after the last checkpoint; 0 = not used.
+    /// This many seconds after the last checkpoint; 0 = not used.
     seconds = whole(0..=u32::MAX.into()).or(0).scr("SCR_CHECKPOINT_SECONDS"),
-    /// While checkpointing takes less than so many percent of the time; 0 = not used.
+    /// While checkpointing takes less than this percentage of the time; 0 = not used.
     overhead = percent().or(0.0).scr("SCR_CHECKPOINT_OVERHEAD"),
     |_section| { NeedPolicy { interval, seconds, overhead } }
 }
@@ -150,7 +151,7 @@ keys! {
 /// What produces checkpoint files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointSource {
-    /// The application calls our API.
+    /// The application, through our API.
     Scr,
 }
 
@@ -160,9 +161,9 @@ impl Choice for CheckpointSource {
 }
 
 impl CheckpointSource {
-    /// Its name, by which agents know it.
+    /// The name that agents use.
     pub fn name(self) -> &'static str {
-        self.word()
+        self.keyword()
     }
 }
 
@@ -184,13 +185,13 @@ impl Choice for FlushMode {
 /// SCR_FLUSH_ASYNC: 1 or 0.
 fn mode_of_parameter(text: &str) -> String {
     let mode = if text == "1" { FlushMode::Async } else { FlushMode::Sync };
-    mode.word().to_owned()
+    mode.keyword().to_owned()
 }
 
-/// How agents protect what they send each other.
+/// Protection of the data that agents exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPlane {
-    /// TLS: nobody reads it, nobody changes it.
+    /// TLS: confidentiality and integrity.
     Encrypted,
 }
 
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sources_are_those_that_agents_have() {
+    fn sources_match_those_of_the_agents() {
         let available: Vec<&str> = CheckpointSource::AVAILABLE.iter().map(|(name, _)| *name).collect();
         let known: Vec<&str> = holdfast_agent::sources::REGISTRY.iter().map(|entry| entry.name).collect();
         assert_eq!(available, known);

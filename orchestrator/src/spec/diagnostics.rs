@@ -1,33 +1,31 @@
-//! What is wrong with a spec: file, place, key, what was expected, and how to write it instead.
+//! Mistakes in a spec: file, position, key, what was expected, and how to write it instead.
 //!
-//! A spec is read to its end before anything is said, so that several mistakes are corrected in one go.
+//! A spec is read to its end first, so that all mistakes are reported at once.
 
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-/// Where something stands in the spec: lines and columns count from 1, columns in characters.
+/// A position in the spec. Lines and columns start at 1; columns are in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line, from 1.
     pub line: usize,
-    /// Column in characters, from 1.
     pub column: usize,
-    /// Characters to underline; at least 1.
+    /// Characters to underline, at least 1.
     pub width: usize,
 }
 
 impl Position {
-    /// The very beginning of the file: where something that is missing altogether is reported.
+    /// The beginning of the file, where a missing key of the root is reported.
     pub const START: Position = Position { line: 1, column: 1, width: 1 };
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where it stands, if it stands anywhere.
+    /// `None` if the mistake is not in the file.
     pub place: Option<Position>,
-    /// The key path (`checkpoint.redundancy[0].set_size`); empty for the file as a whole.
+    /// The key path (`checkpoint.redundancy[0].set_size`); empty for the entire file.
     pub key: String,
     /// What is wrong, as a sentence without its full stop.
     pub message: String,
@@ -35,36 +33,36 @@ pub struct Diagnostic {
     pub help: Option<String>,
 }
 
-/// The mistakes of one spec, in the order in which they stand in it.
+/// The mistakes in one spec, sorted by position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics {
     file: String,
-    /// The lines that are quoted under a message.
+    /// The spec, for the lines that are quoted under a message.
     text: String,
     list: Vec<Diagnostic>,
 }
 
-/// A longer line is cut around the place.
+/// Longer lines are cut around the position.
 const WIDTH: usize = 140;
 
-/// More than these are not shown: after so many the file is not a job spec at all.
+/// At most this many are shown: a file with more mistakes is not a job spec.
 const SHOWN: usize = 50;
 
 impl Diagnostics {
-    /// Sorts the mistakes by their place.
+    /// Sorts the mistakes by position.
     pub(super) fn new(file: &str, text: &str, mut list: Vec<Diagnostic>) -> Self {
         list.sort_by_key(|diagnostic| diagnostic.place);
         list.dedup();
         Diagnostics { file: file.to_owned(), text: text.to_owned(), list }
     }
 
-    /// A mistake that concerns the file as a whole: it cannot be read.
+    /// A mistake that concerns the entire file, such as a file that cannot be read.
     pub(super) fn of_file(file: &str, message: String, help: &str) -> Self {
         let one = Diagnostic { place: None, key: String::new(), message, help: Some(help.to_owned()) };
         Diagnostics { file: file.to_owned(), text: String::new(), list: vec![one] }
     }
 
-    /// The file as the user named it.
+    /// The file name as the user wrote it.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -73,12 +71,12 @@ impl Diagnostics {
         self.list.iter()
     }
 
-    /// How many mistakes there are; at least one.
+    /// The number of mistakes, at least one.
     pub fn count(&self) -> usize {
         self.list.len()
     }
 
-    /// The first line is for people and for editors: file, line, column, key, message.
+    /// The first line can be parsed by editors: file, line, column, key, message.
     fn render(&self, diagnostic: &Diagnostic) -> String {
         let Diagnostic { place, key, message, help } = diagnostic;
         let place_text = place.map(|place| format!(":{}:{}", place.line, place.column)).unwrap_or_default();
@@ -97,8 +95,8 @@ impl Diagnostics {
     }
 }
 
-/// A line of the spec as it may be printed, and the bytes of it that the place is about. A control character becomes a
-/// blank: it could move the carets away from what they point at, or command the terminal.
+/// A line of the spec made safe to print, and the byte range of the position in it. Control characters become blanks:
+/// they could misplace the carets or send commands to the terminal.
 fn quoted(line: &str, place: Position) -> (String, Range<usize>) {
     let shown: String = line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
     let byte = |column: usize| shown.char_indices().nth(column).map_or(shown.len(), |(at, _)| at);
@@ -123,7 +121,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// The nearest of `known` to what was written, if it is near enough to be what was meant.
+/// The candidate nearest to `written`, if it is near enough to be a misspelling.
 pub(super) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_lowercase().replace('-', "_");
     known

@@ -1,9 +1,9 @@
-//! The spec as a tree of YAML nodes that remember where they stand.
+//! The spec as a tree of YAML nodes with their positions.
 //!
-//! Built from the parser's events instead of through serde, because serde stops at the first mistake and forgets
-//! where a value stood; a mistake such as "more nodes than the allocation" needs the place of a value that was, taken
-//! alone, correct. Untrusted input: size, depth and the number of nodes are bounded, so that neither nesting nor
-//! aliases of aliases ("a billion laughs") cost more than a moment.
+//! Built from the parser's events instead of through serde, because serde stops at the first mistake and drops the
+//! positions of values. A mistake such as "more nodes than the allocation" needs the position of a value that is valid
+//! by itself. The input is untrusted: size, depth and the number of nodes are bounded, so that neither nesting nor
+//! aliases of aliases ("a billion laughs") take long.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,25 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
 use super::diagnostics::{Diagnostic, Position};
 
-/// Larger files are refused: the longest spec that a person writes is a hundredth of it.
+/// Larger files are refused: the longest hand-written spec is a hundredth of it.
 pub const MAX_BYTES: u64 = 1 << 20;
-/// The deepest key of a spec stands at level 6.
+/// The deepest key of a spec is at level 6.
 const MAX_DEPTH: usize = 32;
-/// After aliases are followed.
+/// Including the nodes that aliases stand for.
 const MAX_NODES: usize = 100_000;
 
-/// A node and where it stands.
 #[derive(Clone, Debug)]
 pub(super) struct YamlNode {
     pub(super) value: Value,
     pub(super) place: Position,
 }
 
-/// What a node is, before anybody has said what it should be.
+/// The content of a node, before it is read as a particular type.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Nothing, or `null` or `~`: as if the key were not there.
+    /// Empty, `null` or `~`: as if the key were not written.
     Nothing,
-    /// Text; `plain` if it stands without quotes, so that it may also be a number or a truth value.
+    /// Text; `plain` if it has no quotes, so that it may also be a number or a boolean.
     Scalar {
         text: String,
         plain: bool,
@@ -48,7 +47,7 @@ pub(super) struct YamlEntry {
 }
 
 impl Value {
-    /// What the node is, for "expected …, found …".
+    /// The second half of "expected …, found …".
     pub(super) fn describe(&self) -> String {
         match self {
             Value::Nothing => "nothing".to_owned(),
@@ -58,7 +57,7 @@ impl Value {
                 } else if text.parse::<f64>().is_ok() {
                     "the number"
                 } else {
-                    "the word"
+                    "the text"
                 };
                 let short: String = text.chars().take(40).collect();
                 let dots = if short.len() < text.len() { "…" } else { "" };
@@ -70,7 +69,7 @@ impl Value {
     }
 }
 
-/// Reads the one document of a file. An empty file is an empty section.
+/// Reads the only document of a file. An empty file is an empty section.
 pub(super) fn read(text: &str) -> Result<YamlNode, Diagnostic> {
     let mut builder = Builder { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut root = None;
@@ -79,8 +78,8 @@ pub(super) fn read(text: &str) -> Result<YamlNode, Diagnostic> {
             Event::DocumentStart(_) if root.is_some() => {
                 return Err(mistake(
                     place_of(&span),
-                    "a second document starts here",
-                    "a file holds one spec; remove the `---`",
+                    "a second document begins here",
+                    "a file holds one spec: remove the `---`",
                 ));
             }
             Event::StreamEnd => break,
@@ -91,15 +90,15 @@ pub(super) fn read(text: &str) -> Result<YamlNode, Diagnostic> {
     Ok(root.unwrap_or(YamlNode { value: Value::Nothing, place: Position::START }))
 }
 
-/// The document that `run: {command: […]}` would make.
+/// The document of `run: {command: […]}`.
 pub(super) fn of_command(command: &[String]) -> YamlNode {
     let place = Position::START;
-    let words =
-        command.iter().map(|word| YamlNode { value: Value::Scalar { text: word.clone(), plain: false }, place });
+    let items =
+        command.iter().map(|text| YamlNode { value: Value::Scalar { text: text.clone(), plain: false }, place });
     let section = |key: &str, value: Value| {
         Value::Map(vec![YamlEntry { key: key.to_owned(), key_place: place, node: YamlNode { value, place } }])
     };
-    YamlNode { value: section("run", section("command", Value::List(words.collect()))), place }
+    YamlNode { value: section("run", section("command", Value::List(items.collect()))), place }
 }
 
 struct Builder<'input> {
@@ -115,8 +114,8 @@ impl<'input> Builder<'input> {
             Some(Ok(event)) => Ok(Some(event)),
             Some(Err(error)) => Err(mistake(
                 place_at(error.marker(), 1),
-                &format!("this is not YAML: {}", error.info()),
-                "check the indentation (blanks, no tabs), quotes and brackets on this line and the one above",
+                &format!("invalid YAML: {}", error.info()),
+                "check indentation (spaces, no tabs), quotes and brackets on this line and the line above",
             )),
         }
     }
@@ -126,8 +125,8 @@ impl<'input> Builder<'input> {
         if self.nodes > MAX_NODES {
             return Err(mistake(
                 place,
-                &format!("more than {MAX_NODES} values, aliases followed"),
-                "a job spec is much smaller than that; remove the aliases",
+                &format!("more than {MAX_NODES} values after aliases are expanded"),
+                "a job spec is much smaller: remove the aliases",
             ));
         }
         Ok(())
@@ -139,7 +138,7 @@ impl<'input> Builder<'input> {
             return Err(mistake(
                 place,
                 &format!("nested deeper than {MAX_DEPTH} levels"),
-                "no key of a spec is that deep",
+                "remove the nesting: no key of a spec is this deep",
             ));
         }
         let before = self.nodes;
@@ -198,7 +197,7 @@ impl<'input> Builder<'input> {
             }
             let key = self.node(event, span, depth + 1)?;
             let Value::Scalar { text, .. } = key.value else {
-                return Err(mistake(key.place, "a key must be a word", "write `key: value`"));
+                return Err(mistake(key.place, "a key must be plain text", "write `key: value`"));
             };
             let Some((event, span)) = self.next()? else {
                 break;
@@ -215,7 +214,7 @@ fn mistake(place: Position, message: &str, help: &str) -> Diagnostic {
 }
 
 fn place_of(span: &Span) -> Position {
-    // What spans lines (a section, a list) is pointed at by its first character.
+    // For a section or list over several lines, the first character is marked.
     let width = if span.start.line() == span.end.line() { span.end.col().saturating_sub(span.start.col()) } else { 1 };
     place_at(&span.start, width)
 }

@@ -1,8 +1,8 @@
-//! SCR's parameters and the spec: what stands above what (`SCR manual §10`).
+//! SCR's parameters and the spec: the order of precedence (`SCR manual §10`).
 //!
-//! The order is: environment, the file that `SCR_CONF_FILE` names, the spec, the site's file, default. What is set above or
-//! below the spec becomes the text of its key, so that a value has one meaning and one check wherever it comes from, and
-//! `holdfast check --explain` can name its place.
+//! The order is: environment, the file that `SCR_CONF_FILE` names, the spec, the site's file, default. Parameters are
+//! converted to the text of the corresponding key, so that a value has one meaning and one check whatever its source,
+//! and `holdfast check --explain` can name its origin.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,20 +18,22 @@ use super::reading::Overrides;
 use super::registered::{ManagerFacts, NodeCount, Registered};
 use super::settings::Origin;
 
-/// The site's file: what SCR calls the system configuration file.
+/// The site's file: in SCR the system configuration file.
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
 
-/// Everything outside of the spec that decides settings.
+/// Everything outside the spec that determines settings.
 #[derive(Clone, Debug)]
 pub struct Environment {
     pub(super) registered: Registered,
+    /// Takes precedence over the spec.
     pub(super) above: Overrides,
+    /// Replaces the defaults.
     pub(super) below: Overrides,
     warnings: Vec<String>,
     variables: BTreeMap<String, String>,
 }
 
-/// Why the environment cannot be used.
+/// An environment that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     #[error(transparent)]
@@ -42,23 +44,23 @@ pub enum EnvironmentError {
 }
 
 impl Environment {
-    /// Those with an empty environment and no files.
+    /// No variables and no files.
     pub fn empty(registered: Registered) -> Self {
         let (above, below) = Default::default();
         Environment { registered, above, below, warnings: Vec::new(), variables: BTreeMap::new() }
     }
 
-    /// Those of this process: its environment, the user's file, the site's file.
+    /// The environment of this process: its variables, the user's file, the site's file.
     ///
     /// # Errors
-    /// A file that cannot be read or is misspelt, a parameter that is not what it must be.
+    /// A file that cannot be read or parsed, an invalid parameter.
     pub fn of_process(registered: Registered) -> Result<Self, EnvironmentError> {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Environment::new(registered, variables, Path::new(SYSTEM_FILE))
     }
 
-    /// Those of this environment, with its `SCR_CONF_FILE`, and this system file, if it exists.
+    /// These variables, the file of their `SCR_CONF_FILE`, and this system file, if it exists.
     ///
     /// # Errors
     /// As [`Environment::of_process`].
@@ -84,17 +86,17 @@ impl Environment {
         Ok(environment)
     }
 
-    /// What in them has no effect; worth telling.
+    /// Parameters without effect.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The manager in force where `written` stands in the spec; `None` where its allocation cannot be used.
+    /// The manager in force if the spec has `written`; `None` if its allocation cannot be used.
     pub(super) fn manager(&self, written: Option<&'static str>) -> Option<&'static ManagerFacts> {
         self.registered.manager(written, |name| self.variables.get(name).cloned()).ok()
     }
 
-    /// The number of nodes of the allocation, if `manager` has decided it.
+    /// The number of nodes of the allocation, if `manager` sets it by variables.
     pub(super) fn allocated_nodes(&self, manager: &ManagerFacts) -> Option<u32> {
         let NodeCount::Variables(names) = manager.nodes else { return None };
         names.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
@@ -121,14 +123,14 @@ impl Environment {
 
     fn take_runs(&mut self, parameters: &Parameters) {
         let attempts = match parameters.runs.value {
-            // The first launch is no relaunch.
+            // SCR counts the first launch.
             LaunchLimit::AtMost(runs) => runs.saturating_sub(1),
             LaunchLimit::NoLimit => u32::MAX,
         };
         self.set("relaunch.attempts", attempts.to_string(), "SCR_RUNS", &parameters.runs.origin);
     }
 
-    /// `SCR_COPY_TYPE` asks for one descriptor, or for those of the CKPTDESC lines; either takes the place of a whole list.
+    /// `SCR_COPY_TYPE` selects one descriptor, or those of the CKPTDESC lines; either replaces the entire list.
     fn take_descriptors(&mut self, parameters: &Parameters) {
         let caches = &parameters.descriptors().cache;
         if let Some(first) = caches.iter().find(|cache| cache.origin != params::Origin::Default)
@@ -177,10 +179,10 @@ impl Environment {
     }
 }
 
-/// The key path that a parameter decides, and how its value is written there.
+/// The key path that a parameter sets, and the conversion of its value.
 type ParameterKey = (String, fn(&str) -> String);
 
-/// The parameters that decide one key, by name, from the declarations of the keys.
+/// The parameters that set one key, by name, from the declarations of the keys.
 fn parameter_keys() -> BTreeMap<&'static str, ParameterKey> {
     let mut found = BTreeMap::new();
     collect(&JobSpec::declared(), "", &mut found);

@@ -1,12 +1,12 @@
-//! How the keys of the spec are declared: each once, with its documentation, type, default and SCR parameter.
+//! Declarations of the keys of the spec: each once, with its documentation, type, default and SCR parameter.
 //!
-//! [`keys!`] makes of one list of declarations the struct, its reader and its description. The unknown-key check,
-//! `check --explain` and `check --resolved` follow from the reader; `check --reference` and the SCR_* parameters above
-//! and below the spec follow from the description.
+//! [`keys!`] generates the struct, its reader and its description from one list of declarations. The unknown-key check,
+//! `check --explain` and `check --resolved` use the reader; `check --reference` and the mapping of SCR_* parameters use
+//! the description.
 //!
 //! ```ignore
 //! keys! {
-//!     /// Where a run looks for a checkpoint to continue from.
+//!     /// Where a run looks for a checkpoint to restart from.
 //!     pub struct Restart {
 //!         /// In the caches.
 //!         distribute: bool = switch().or(true).scr("SCR_DISTRIBUTE"),
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The second form, `Type => Built; … |section| { … }`, is for a section whose struct is declared elsewhere (settings
-//! that travel to the agents as they are) or is computed from several keys.
+//! that are sent to the agents unchanged) or is computed from several keys.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +25,13 @@ use super::value_kinds::{ValueKind, entry_name};
 
 /// The keys of one section.
 pub(super) trait Keys {
-    /// What reading the section gives.
+    /// The type that the section is read into.
     type Built;
 
-    /// Reads the section; mistakes are noted in it.
+    /// Reads the section; mistakes are added to its reader.
     fn read(section: Section<'_>) -> Self::Built;
 
-    /// The keys in their order.
+    /// The keys in the order of their declaration.
     fn declared() -> Vec<Declared>;
 }
 
@@ -43,19 +43,19 @@ pub(super) struct Declared {
     pub(super) shape: Shape,
 }
 
-/// What stands behind a key.
+/// The shape of a key's value.
 pub(super) enum Shape {
-    /// A single value or a list of words; no default means that it is not set.
+    /// A single value or a list of strings; no default means that it is not set.
     Value {
         default: Option<String>,
         parameter: Option<Parameter>,
     },
     Section(Vec<Declared>),
-    /// A list of sections that has one element with defaults.
+    /// A list of sections whose default is one element with defaults.
     Elements(Vec<Declared>),
-    /// A list of sections that is empty unless it is written.
+    /// A list of sections whose default is empty.
     List(Vec<Declared>),
-    /// Nothing in this version: the reference leaves it out.
+    /// Not available in this version; not in the reference.
     Later,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    /// Its value as the key's value is written. `None`: the parameter decides more than this key, see `environment`.
+    /// Converts its value to the text of the key. `None`: the parameter sets more than this key, see `environment`.
     pub(super) text: Option<fn(&str) -> String>,
 }
 
@@ -138,19 +138,19 @@ pub(super) struct Single<T> {
     parameter: Option<Parameter>,
 }
 
-/// A single value that need not be set.
+/// An optional single value.
 pub(super) struct Optional<T> {
     kind: ValueKind<T>,
     parameter: Option<Parameter>,
 }
 
 impl<T> ValueKind<T> {
-    /// The key has this value if it is not written.
+    /// Sets the default.
     pub(super) fn or(self, default: T) -> Single<T> {
         Single { kind: self, default, parameter: None }
     }
 
-    /// The key may be left unset.
+    /// The key has no default and may be left out.
     pub(super) fn optional(self) -> Optional<T> {
         Optional { kind: self, parameter: None }
     }
@@ -163,12 +163,12 @@ impl<T> Single<T> {
         Single { parameter, ..self }
     }
 
-    /// The SCR parameter of the same meaning, whose values are these words of the spec.
+    /// The SCR parameter of the same meaning, with a conversion of its values to those of the spec.
     pub(super) fn scr_as(self, name: &'static str, text: fn(&str) -> String) -> Self {
         Single { parameter: Some(Parameter { name, text: Some(text) }), ..self }
     }
 
-    /// An SCR parameter that decides this key among others.
+    /// An SCR parameter that sets this key and others.
     pub(super) fn see_scr(self, name: &'static str) -> Self {
         Single { parameter: Some(Parameter { name, text: None }), ..self }
     }
@@ -206,14 +206,14 @@ impl<T: Clone> Key for Optional<T> {
     }
 }
 
-/// A single value that is the same as another one, unless it is written.
+/// A single value whose default is the value of another key.
 pub(super) struct SameAs<T> {
     kind: ValueKind<T>,
     other: &'static str,
 }
 
 impl<T> ValueKind<T> {
-    /// The key has the value of `other` if it is not written: a key of the section around this one, declared earlier.
+    /// The default is the value of `other`: a key of the parent section, declared earlier.
     pub(super) fn same_as(self, other: &'static str) -> SameAs<T> {
         SameAs { kind: self, other }
     }
@@ -254,19 +254,19 @@ impl<E: RegistryEntry> Key for Name<E> {
     }
 }
 
-/// A list of words, such as a command.
+/// A list of strings, such as a command.
 pub(super) struct Words {
-    /// What the reference writes.
+    /// The value in the reference.
     example: Option<&'static str>,
 }
 
-/// A list of words that need not be there.
+/// An optional list of strings.
 pub(super) fn words() -> Words {
     Words { example: None }
 }
 
 impl Words {
-    /// What the reference writes, for a key that has no default and must be there.
+    /// Sets the value in the reference, for a required key without default.
     pub(super) fn example(self, example: &'static str) -> Self {
         Words { example: Some(example) }
     }
@@ -299,10 +299,10 @@ impl Key for Names {
     }
 }
 
-/// A section below this one.
+/// A subsection.
 pub(super) struct Below<S>(std::marker::PhantomData<S>);
 
-/// A section below this one, with the defaults of its keys if it is not written.
+/// A subsection; its keys have their defaults if it is not written.
 pub(super) fn section<S: Keys>() -> Below<S> {
     Below(std::marker::PhantomData)
 }
@@ -326,7 +326,7 @@ pub(super) struct Unless<S> {
 }
 
 impl<S> Below<S> {
-    /// The section is not there if the key `other` is.
+    /// The section is left out if the key `other` is written.
     pub(super) fn unless(self, other: &'static str) -> Unless<S> {
         Unless { other, section: self }
     }
@@ -341,7 +341,7 @@ impl<S: Keys> Key for Unless<S> {
         }
         section.skip(name);
         if section.has(name) {
-            let message = format!("`{}` and `{name}` at the top exclude each other", self.other);
+            let message = format!("`{}` and a top-level `{name}` exclude each other", self.other);
             let help = format!("move `{name}:` into the {0}, or remove `{0}:`", self.other);
             section.mistake(name, message, help);
         }
@@ -353,12 +353,12 @@ impl<S: Keys> Key for Unless<S> {
     }
 }
 
-/// A key that belongs to Holdfast, but has no effect in this version.
+/// A planned key that is not available in this version.
 pub(super) struct Later {
     instead: &'static str,
 }
 
-/// A key that is recognised and refused, with what to do instead.
+/// A key that is recognised and refused, with a remedy.
 pub(super) fn later(instead: &'static str) -> Later {
     Later { instead }
 }
@@ -383,13 +383,13 @@ pub(super) struct List<S> {
     section: std::marker::PhantomData<S>,
 }
 
-/// A list of sections, or nothing.
+/// An optional list of sections.
 pub(super) fn list<S: Keys>() -> List<S> {
     List { section: std::marker::PhantomData }
 }
 
 impl<S: Keys> Key for List<S> {
-    /// `None` if the key is not there.
+    /// `None` if the key is not written.
     type Value = Option<Vec<S::Built>>;
 
     fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
@@ -401,7 +401,7 @@ impl<S: Keys> Key for List<S> {
     }
 }
 
-/// A list of sections that has one element if it is not written.
+/// A list of sections whose default is one element.
 pub(super) struct Elements<S> {
     section: std::marker::PhantomData<S>,
 }

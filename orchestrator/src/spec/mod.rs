@@ -1,17 +1,18 @@
-//! The YAML job spec: types, defaults, diagnostics with line and column.
+//! The YAML job spec: types, defaults, and diagnostics with line and column.
 //!
-//! [`JobSpec::load`] reads a file; [`JobSpec::from_command`] makes the spec of `holdfast run -- ./app args`. What comes
-//! out is complete: every default is filled in and every number checked against the others, so that nobody who uses a
-//! spec asks whether it makes sense. [`Settings`] keeps where each value came from. `configs/reference.yaml` has all keys.
+//! [`JobSpec::load`] reads a file; [`JobSpec::from_command`] makes the spec of `holdfast run -- ./app args`. The result
+//! is complete and consistent: every default is filled in, and values are checked against each other, so that no other
+//! module has to check them again. [`Settings`] records the origin of each value. `configs/reference.yaml` lists all
+//! keys.
 //!
-//! * `document`: YAML events to nodes with places, bounded;
-//! * `keys`: how a section declares its keys, each once; `value_kinds`: what single values look like;
-//! * `reading`: nodes to settings, section by section; one file of declarations for each section;
+//! * `document`: YAML events to nodes with positions, bounded;
+//! * `keys`: how a section declares its keys; `value_kinds`: the kinds of single values;
+//! * `reading`: nodes to settings, section by section; the declarations of each section are a file of their own;
 //! * [`reference`](mod@reference): every key with its default and documentation, from the declarations;
-//! * [`Environment`]: SCR's parameters, which stand above and below the spec;
-//! * `registered`: what resource managers and launchers declare of themselves;
-//! * `validation`: what no single section can know; `applies`: keys that have no effect with this manager or launcher;
-//! * `diagnostics`: what the user sees of a mistake;
+//! * [`Environment`]: environment variables and SCR's parameters, which override the spec or its defaults;
+//! * `registered`: what resource managers and launchers declare about themselves;
+//! * `validation`: checks across sections; `applies`: keys that have no effect with this manager or launcher;
+//! * `diagnostics`: mistakes as the user sees them;
 //! * [`quantity`]: durations, sizes, points in time.
 
 mod allocation;
@@ -57,32 +58,28 @@ use value_kinds::{Choice, choice, path, text};
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
-    /// Its name; a single path component.
+    /// The job's name; a single path component.
     pub job: String,
-    /// Its directory on the parallel file system.
+    /// The job's directory on the parallel file system.
     pub prefix: PathBuf,
-    /// The nodes.
     pub allocation: Allocation,
-    /// Run once in an allocation, before the first launch.
+    /// Commands that run once in an allocation, before the first launch.
     pub before: Vec<SiteCommand>,
-    /// Run once in an allocation, after the last run and before the drain.
+    /// Commands that run once in an allocation, after the last launch and before the drain.
     pub after: Vec<SiteCommand>,
-    /// What is run, in this order; at least one. The short form (`run:` at the top) is one step named after the job.
+    /// The steps in their order; at least one. The short form (top-level `run:`) is one step named after the job.
     pub steps: Vec<Step>,
-    /// When a run that ended is made again.
     pub relaunch: Relaunch,
-    /// When a node is down.
     pub health: Health,
-    /// When the job stops by itself.
     pub halt: Halt,
-    /// Every setting and where it came from.
+    /// Every setting and its origin.
     pub settings: Settings,
 }
 
-/// One step of a job: an application with checkpoints of its own.
+/// One step of a job: an application with its own checkpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Its name; a single path component.
+    /// A single path component.
     pub name: String,
     /// The directory of its checkpoints and index: the job's prefix, or, in a job of several steps, `<prefix>/<name>`.
     pub prefix: PathBuf,
@@ -93,7 +90,7 @@ pub struct Step {
 /// What a spec describes.
 #[derive(Clone, Copy, PartialEq)]
 enum JobKind {
-    /// A job whose lost nodes are replaced by relaunching on others.
+    /// A job that is relaunched on healthy nodes when it loses a node.
     Job,
 }
 
@@ -121,7 +118,7 @@ impl JobSpec {
         JobSpec::from_document(&root, environment).map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))
     }
 
-    /// The spec of a command without a file: `command` as it stands, everything else from the environment or default.
+    /// The spec of a command line: `command`, everything else from the environment or the defaults.
     ///
     /// # Errors
     /// The command is empty, or a mistake in the parameters.
@@ -135,7 +132,7 @@ impl JobSpec {
         Ok(spec)
     }
 
-    /// True if `run` stands at the top: one step, in the job's own prefix.
+    /// True if `run` is a top-level key: one step, in the job's own prefix.
     fn has_short_form(&self) -> bool {
         matches!(&self.steps[..], [step] if step.prefix == self.prefix)
     }
@@ -154,7 +151,7 @@ impl JobSpec {
     }
 }
 
-/// What was written; numbers of nodes and ranks still depend on each other.
+/// The spec as written; numbers of nodes and ranks still depend on each other.
 struct WrittenJob {
     job: String,
     prefix: PathBuf,
@@ -176,32 +173,32 @@ struct WrittenStep {
 
 keys! {
     JobSpec => WrittenJob;
-    /// What is described. `job`: lost nodes are replaced by launching again on others.
+    /// Kind of the spec. `job`: after a node loss the job is relaunched on healthy nodes.
     kind = choice().or(JobKind::Job),
     /// The job's name; becomes part of paths.
     job = text().or("job".to_owned()),
-    /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints, .holdfast/events.jsonl.
-    /// Relative to where `holdfast` is started.
+    /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints,
+    /// .holdfast/events.jsonl. Relative to the working directory.
     prefix = path().or(".".into()).scr("SCR_PREFIX"),
     /// The nodes of the job.
     allocation = section::<Allocation>(),
-    /// Commands that are run once in an allocation, before the first launch: `{command: [./stage-in, input.nc]}`.
+    /// Commands that run once in an allocation, before the first launch: `{command: [./stage-in, input.nc]}`.
     before = list::<SiteCommand>(),
-    /// What is launched.
+    /// The application.
     run = section::<RunSpec>().unless("steps"),
     /// The checkpoints of the run.
     checkpoint = section::<Checkpoint>().unless("steps"),
-    /// Instead of `run` and `checkpoint`: several steps, run in this order, each when the one before it has finished, each
-    /// with checkpoints of its own in `<prefix>/<name>`. They share nodes, agents and control directory.
+    /// Instead of `run` and `checkpoint`: several steps. They run one after the other in this order, each with its own
+    /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory.
     steps = list::<Step>(),
-    /// As `before`, after the last run and before the drain.
+    /// As `before`, but after the last launch and before the drain.
     after = list::<SiteCommand>(),
-    /// When a run that ended without finishing is made again.
+    /// When the application is relaunched after it ended without finishing.
     relaunch = section::<Relaunch>(),
-    /// When a node is down; once down, down for the whole allocation.
+    /// When a node counts as down. A down node is not used again in this allocation.
     health = section::<Health>(),
-    /// When the job stops by itself, with a checkpoint, so that another allocation can continue. More at any time:
-    /// `holdfast halt`.
+    /// When the job stops by itself, with a checkpoint, so that another allocation can continue. Conditions can be
+    /// changed while the job runs: `holdfast halt`.
     halt = section::<Halt>(),
     |section| {
         let JobKind::Job = kind;
@@ -211,7 +208,6 @@ keys! {
         let mut steps = steps.unwrap_or_default();
         steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
         if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
-            // The short form is one step named after the job, in the job's own prefix.
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -221,14 +217,14 @@ keys! {
 
 keys! {
     Step => WrittenStep;
-    /// Its name; a single path component.
+    /// The step's name; a single path component.
     name = text().optional(),
     /// As `run` above.
     run = section::<RunSpec>(),
     /// As `checkpoint` above.
     checkpoint = section::<Checkpoint>(),
-    /// Steps that must have finished.
-    needs = later("steps run in the order in which they are listed, each when the one before it has finished: leave it out"),
+    /// Steps that must have finished first.
+    needs = later("steps run one after the other in the order of the list: leave `needs` out"),
     |section| {
         let () = needs;
         if name.is_none() {
@@ -240,7 +236,7 @@ keys! {
 }
 
 impl WrittenJob {
-    /// The spec, in an allocation that has so many nodes if that is known from outside.
+    /// The complete spec. `allocated_nodes` is the size of the allocation, if the environment defines it.
     fn completed(self, allocated_nodes: Option<u32>, reader: &Reader) -> JobSpec {
         let WrittenJob { job, prefix, allocation, before, after, steps, relaunch, health, halt } = self;
         let allocation = allocation.within(allocated_nodes);
@@ -255,17 +251,18 @@ impl WrittenJob {
     }
 }
 
-/// The text of a file that may be anything: too large, a directory, not UTF-8.
+/// The text of the spec, which may be missing, too large, a directory, or not UTF-8.
 fn read_text(path: &Path, name: &str) -> Result<String, Diagnostics> {
     let unreadable = |error: std::io::Error| {
         let (message, help) = match error.kind() {
-            ErrorKind::NotFound => (
-                "there is no such file".to_owned(),
-                "check the path; `holdfast run -- ./app args` needs no spec at all",
-            ),
-            ErrorKind::PermissionDenied => ("it may not be read".to_owned(), "check its owner and mode"),
-            ErrorKind::IsADirectory => ("it is a directory".to_owned(), "name the spec inside it"),
-            _ => (format!("it cannot be read: {error}"), "check the file and its file system"),
+            ErrorKind::NotFound => {
+                ("there is no such file".to_owned(), "check the path; `holdfast run -- ./app args` needs no spec")
+            }
+            ErrorKind::PermissionDenied => ("permission denied".to_owned(), "check its owner and mode"),
+            ErrorKind::IsADirectory => {
+                ("this is a directory, not a file".to_owned(), "give the path of the spec file in it")
+            }
+            _ => (format!("cannot read the file: {error}"), "check the file and its file system"),
         };
         Diagnostics::of_file(name, message, help)
     };
@@ -273,13 +270,17 @@ fn read_text(path: &Path, name: &str) -> Result<String, Diagnostics> {
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        let message = format!("it is larger than {}", quantity::format_bytes(MAX_BYTES));
-        return Err(Diagnostics::of_file(name, message, "a job spec is a page of YAML; is this the right file?"));
+        let message = format!("the file is larger than {}", quantity::format_bytes(MAX_BYTES));
+        return Err(Diagnostics::of_file(
+            name,
+            message,
+            "check that this is the job spec: a spec is about a page of YAML",
+        ));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-        let message = format!("it is not UTF-8 text: the byte at offset {at} (line {line}) is wrong");
-        Diagnostics::of_file(name, message, "save it as UTF-8; is this the right file?")
+        let message = format!("the file is not valid UTF-8: invalid byte at offset {at} (line {line})");
+        Diagnostics::of_file(name, message, "check that this is the job spec, and save it as UTF-8")
     })
 }

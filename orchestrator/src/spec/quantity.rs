@@ -1,8 +1,8 @@
-//! Durations, sizes and points in time as people write them, and back.
+//! Durations, sizes and points in time: parsed and formatted.
 //!
-//! `humantime` and `bytesize` do not fit the syntax of specs: `humantime` takes neither `1.5s` nor `0` without a unit, and
-//! its `M` and `y` are lengths that no allocation is planned with; `bytesize` takes `200MB` for a power of ten, where SCR,
-//! whose parameters have the same meaning here, means a power of two.
+//! `humantime` and `bytesize` do not fit the syntax of specs: `humantime` accepts neither `1.5s` nor `0` without a
+//! unit, and has months and years, which allocations do not need; `bytesize` reads `200MB` with powers of ten, whereas
+//! SCR, whose parameters have the same meaning here, uses powers of two.
 
 use std::time::{Duration, SystemTime};
 
@@ -25,11 +25,10 @@ const DURATION_UNITS: [(&str, u64); 14] = [
     ("days", 86_400_000),
 ];
 
-/// Longer durations are refused: sums of two must not overflow anywhere.
+/// Longer durations are refused, so that the sum of two cannot overflow.
 const LONGEST: u64 = 100 * 365 * 86_400_000;
 
-/// Reads `250ms`, `1.5s`, `5min`, `1h30m`, `2 d`, or `0`. A number without a unit (other than 0) is refused, since
-/// nobody knows what it means.
+/// Reads `250ms`, `1.5s`, `5min`, `1h30m`, `2 d`, or `0`. A number other than 0 without a unit is refused as ambiguous.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     if rest == "0" {
@@ -82,8 +81,8 @@ pub fn format_duration(duration: Duration) -> String {
     text
 }
 
-/// Reads a number of bytes: `4096`, `1GiB`, `200MB`, `64k`. Base 1024 in every spelling, as SCR reads them
-/// (`SCR manual §10`): a `bandwidth` of `200MB/s` must mean the same in a spec and in `SCR_FLUSH_ASYNC_BW`.
+/// Reads a number of bytes: `4096`, `1GiB`, `200MB`, `64k`. All units are powers of 1024, as in SCR (`SCR manual §10`):
+/// a `bandwidth` of `200MB/s` must mean the same in a spec and in `SCR_FLUSH_ASYNC_BW`.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -99,7 +98,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     scaled(number, unit)
 }
 
-/// Reads bytes a second: a size with `/s` behind it, or without.
+/// Reads bytes per second: a size with or without `/s`.
 pub fn parse_bandwidth(text: &str) -> Option<u64> {
     let text = text.trim();
     parse_bytes(text.strip_suffix("/s").unwrap_or(text))

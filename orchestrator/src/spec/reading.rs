@@ -1,8 +1,8 @@
-//! From nodes to settings: the declared keys of a section are read from it; a mistake is noted and the default taken, so
-//! that reading continues and finds the next mistake.
+//! From nodes to settings: reads the declared keys of each section. After a mistake the default is used, so that
+//! reading continues and finds the next mistake.
 //!
-//! A section knows which keys were read from it. The others are unknown at its end, and the keys that were read are the
-//! candidates for the nearest spelling: the list of valid keys is always the one that is declared.
+//! A section records which keys were read from it. At its end, all others are unknown, and the keys that were read are
+//! the candidates for the nearest spelling. So the list of valid keys is always the one that is declared.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,12 +14,12 @@ use super::resolved;
 use super::settings::{NOT_SET, Origin, Settings};
 use super::value_kinds::ValueKind;
 
-/// What stands above or below the spec, by key path. In a job of several steps it holds for each of them.
+/// Settings that override the spec or its defaults, by key path. In a job of several steps they apply to each step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overrides {
-    /// Single values: the text, and where it came from.
+    /// Single values: text and origin.
     pub(super) values: BTreeMap<String, (String, Origin)>,
-    /// Lists that are replaced as a whole: how many elements there are instead, their keys stand in `values`.
+    /// Lists that are replaced entirely: the number of their elements, whose keys are in `values`.
     pub(super) lengths: BTreeMap<String, usize>,
 }
 
@@ -33,13 +33,12 @@ impl Overrides {
     }
 }
 
-/// The path without the step that it is in.
+/// The path relative to its step.
 fn step_free(path: &str) -> &str {
     let inside = path.strip_prefix("steps[").and_then(|rest| rest.split_once("].")).map(|(_, inside)| inside);
     inside.unwrap_or(path)
 }
 
-/// What reading collects.
 pub(super) struct Reader {
     registered: Registered,
     mistakes: RefCell<Vec<Diagnostic>>,
@@ -58,7 +57,7 @@ impl Reader {
         &self.registered
     }
 
-    /// The file's outermost section.
+    /// The root section.
     pub(super) fn root<'a>(&'a self, node: &'a YamlNode) -> Section<'a> {
         self.section(String::new(), Some(node))
     }
@@ -67,18 +66,18 @@ impl Reader {
         (self.mistakes.into_inner(), self.settings.into_inner())
     }
 
-    /// Notes a mistake at a key's place.
+    /// Adds a mistake at the position of a key.
     pub(super) fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
         let place = self.settings.borrow().place(key);
         self.mistake_at(place, key, message.into(), Some(help.into()));
     }
 
-    /// True if the key itself stands in the spec.
+    /// True if the key itself is in the spec.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.settings.borrow().is_written(key)
     }
 
-    /// True if the spec gives the key, or a key below it, another value than its default.
+    /// True if the spec sets the key, or a key below it, to a value that is not its default.
     pub(super) fn is_decided(&self, key: &str) -> bool {
         self.settings.borrow().is_decided(key)
     }
@@ -97,8 +96,8 @@ impl Reader {
             }
             Some(YamlNode { value, place }) => {
                 let name = if path.is_empty() { "the spec".to_owned() } else { format!("`{path}`") };
-                let message = format!("expected a section (`key: value` lines), found {}", value.describe());
-                let help = format!("{name} holds keys; see configs/reference.yaml for all of them");
+                let message = format!("expected a section (lines of `key: value`), found {}", value.describe());
+                let help = format!("{name} is a section; configs/reference.yaml lists its keys");
                 self.mistake_at(Some(*place), &path, message, Some(help));
                 &[]
             }
@@ -110,7 +109,7 @@ impl Reader {
         let mut seen = BTreeMap::new();
         for entry in entries {
             if let Some(first) = seen.insert(entry.key.as_str(), entry.key_place) {
-                let message = format!("the key stands here a second time; the first is on line {}", first.line);
+                let message = format!("duplicate key; the first is on line {}", first.line);
                 let key = join(path, &entry.key);
                 self.mistake_at(Some(entry.key_place), &key, message, Some("remove one of them".to_owned()));
             }
@@ -118,7 +117,7 @@ impl Reader {
     }
 }
 
-/// One section of the spec while it is read.
+/// A section of the spec while it is read.
 pub(super) struct Section<'a> {
     reader: &'a Reader,
     path: String,
@@ -127,7 +126,6 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// What collects the mistakes.
     pub(super) fn reader(&self) -> &'a Reader {
         self.reader
     }
@@ -142,7 +140,7 @@ impl<'a> Section<'a> {
         self.path.clone()
     }
 
-    /// True if the section holds `key` with a value; does not make the key a known one.
+    /// True if the section has `key` with a value. Does not mark the key as known.
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == key && !matches!(entry.node.value, Value::Nothing))
     }
@@ -155,18 +153,18 @@ impl<'a> Section<'a> {
         (!matches!(entry.node.value, Value::Nothing)).then_some(&entry.node)
     }
 
-    /// Notes a mistake at the place of a key of this section.
+    /// Adds a mistake at the position of a key of this section.
     pub(super) fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
         self.reader.mistake(&self.path_of(key), message, help);
     }
 
-    /// The value in force, as text, of a key of the section around this one that was read before.
+    /// The value in force, as text, of a key of the parent section that was read before.
     pub(super) fn value_around(&self, key: &str) -> Option<String> {
         let around = self.path.rsplit_once('.').map_or("", |(around, _)| around);
         self.reader.settings.borrow().get(&join(around, key)).map(|setting| setting.value.clone())
     }
 
-    /// Reads one value from what stands highest: an override, the spec, the default.
+    /// Reads a value from the source with the highest precedence: override, spec, default.
     pub(super) fn single<T: Clone>(
         &mut self,
         key: &'static str,
@@ -201,10 +199,10 @@ impl<'a> Section<'a> {
                 record((kind.show)(&value), origin);
                 Some(value)
             }
-            Err(own) => {
+            Err(specific) => {
                 let written = node.filter(|_| matches!(origin, Origin::Spec(_)));
                 let found = written.map_or_else(|| format!("`{}`", text.escape_debug()), |node| node.value.describe());
-                let (mut message, help) = match own {
+                let (mut message, help) = match specific {
                     Some((message, help)) => (message, Some(help)),
                     None => (format!("expected {}, found {found}", kind.expected), None),
                 };
@@ -222,21 +220,21 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A list of words, such as a command. Numbers and truth values are words here too.
+    /// A list of strings, such as a command. Numbers and booleans are read as text.
     pub(super) fn words(&mut self, key: &'static str) -> Option<Vec<String>> {
         let path = self.path_of(key);
         let node = self.node(key);
-        let words = match node {
+        let strings = match node {
             None => None,
             Some(YamlNode { value: Value::List(items), .. }) => {
-                Some(items.iter().enumerate().filter_map(|(at, item)| self.word(&path, at, item)).collect::<Vec<_>>())
+                Some(items.iter().enumerate().filter_map(|(at, item)| self.string(&path, at, item)).collect::<Vec<_>>())
             }
             Some(YamlNode { value, place }) => {
-                let message = format!("expected a list of words, found {}", value.describe());
+                let message = format!("expected a list of strings, found {}", value.describe());
                 let help = match value {
                     Value::Scalar { text, .. } => {
-                        let words: Vec<&str> = text.split_whitespace().collect();
-                        format!("no shell splits it: write `[{}]`", words.join(", "))
+                        let items: Vec<&str> = text.split_whitespace().collect();
+                        format!("commands are not split by a shell: write `[{}]`", items.join(", "))
                     }
                     _ => "write `[program, argument, …]`".to_owned(),
                 };
@@ -244,33 +242,30 @@ impl<'a> Section<'a> {
                 None
             }
         };
-        let (shown, origin) = match (&words, node) {
-            (Some(words), Some(node)) => {
-                let words: Vec<String> = words.iter().map(|word| resolved::word(word)).collect();
-                (format!("[{}]", words.join(", ")), Origin::Spec(node.place))
+        let (shown, origin) = match (&strings, node) {
+            (Some(strings), Some(node)) => {
+                let items: Vec<String> = strings.iter().map(|text| resolved::list_item(text)).collect();
+                (format!("[{}]", items.join(", ")), Origin::Spec(node.place))
             }
             _ => (NOT_SET.to_owned(), Origin::Default),
         };
-        self.reader.settings.borrow_mut().record(path, shown, words.is_none(), origin);
-        words
+        self.reader.settings.borrow_mut().record(path, shown, strings.is_none(), origin);
+        strings
     }
 
-    fn word(&self, path: &str, at: usize, item: &YamlNode) -> Option<String> {
+    fn string(&self, path: &str, at: usize, item: &YamlNode) -> Option<String> {
         let mistake = |message: String, help: Option<String>| {
             self.reader.mistake_at(Some(item.place), &format!("{path}[{at}]"), message, help);
         };
         self.reader.settings.borrow_mut().record_place(format!("{path}[{at}]"), item.place);
         match &item.value {
             Value::Scalar { text, .. } if text.contains('\0') => {
-                mistake("a NUL byte cannot be part of a word".to_owned(), None);
+                mistake("the text contains a NUL byte".to_owned(), None);
                 None
             }
             Value::Scalar { text, .. } => Some(text.clone()),
             value => {
-                mistake(
-                    format!("expected a word, found {}", value.describe()),
-                    Some("put quotes around it".to_owned()),
-                );
+                mistake(format!("expected text, found {}", value.describe()), Some("put quotes around it".to_owned()));
                 None
             }
         }
@@ -303,25 +298,25 @@ impl<'a> Section<'a> {
                 }
             }
             Some(YamlNode { value, place }) => {
-                let message = format!("expected `NAME: value` lines, found {}", value.describe());
+                let message = format!("expected lines of `NAME: value`, found {}", value.describe());
                 self.reader.mistake_at(Some(*place), &path, message, None);
             }
         }
         names
     }
 
-    /// Makes `key` a known one without reading what stands there.
+    /// Marks `key` as known without reading its value.
     pub(super) fn skip(&mut self, key: &'static str) {
         self.node(key);
     }
 
-    /// A section below this one; empty if the key is not there.
+    /// A subsection; empty if the key is not written.
     pub(super) fn section(&mut self, key: &'static str) -> Section<'a> {
         let node = self.node(key);
         self.reader.section(self.path_of(key), node)
     }
 
-    /// A list of sections; `None` if the key is not there.
+    /// A list of sections; `None` if the key is not written.
     pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'a>>> {
         let path = self.path_of(key);
         match self.node(key)? {
@@ -331,15 +326,14 @@ impl<'a> Section<'a> {
             }
             YamlNode { value, place } => {
                 let message = format!("expected a list of sections, found {}", value.describe());
-                let help = "put `- ` in front of the first key, and indent the others by two more".to_owned();
+                let help = "put `- ` before the first key, and indent the other keys by two more".to_owned();
                 self.reader.mistake_at(Some(*place), &path, message, Some(help));
                 None
             }
         }
     }
 
-    /// A list of sections that has one element if it is not written, or is replaced from above as a whole. An empty list
-    /// is refused.
+    /// A list of sections. The default is one element; an override replaces the entire list. An empty list is refused.
     pub(super) fn elements(&mut self, key: &'static str) -> Vec<Section<'a>> {
         let path = self.path_of(key);
         let written = self.sections(key);
@@ -358,7 +352,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Ends the reading of the section: a key that was not asked for is unknown.
+    /// Ends the reading of the section: keys that were not read are unknown.
     pub(super) fn finish(&self) {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let help = match nearest(&entry.key, self.known.iter().copied()) {

@@ -1,27 +1,27 @@
-//! Every key of a job spec with its default and what it means, as a spec: `configs/reference.yaml`, which
-//! `holdfast check --reference` prints. It is written from the declarations of the keys.
+//! Every key of a job spec with its default and meaning, in the form of a spec: `configs/reference.yaml`, which
+//! `holdfast check --reference` prints. It is generated from the declarations of the keys.
 
 use super::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
 use super::registered::{Chosen, LauncherFacts, ManagerFacts, Registered, RegistryEntry};
 
-/// What stands before the first key.
+/// The text before the first key.
 const HEAD: &str = "\
 # Every key of a job spec with its default. Only `run.command` has none.
 #
-# `holdfast check job.yaml` reports what is wrong in a spec before anything is started. With `--explain` it prints each
-# setting in force and where it came from; `holdfast check --reference` prints this page.
+# `holdfast check job.yaml` reports the mistakes in a spec without starting anything. With `--explain` it prints each
+# setting in force and its origin; `holdfast check --reference` prints this page.
 #
-# Durations: 250ms, 30s, 5min, 1h30m, 2d.   Sizes: 4096, 512KiB, 1GiB, 200MB (base 1024 in every spelling, as in SCR).
+# Durations: 250ms, 30s, 5min, 1h30m, 2d.   Sizes: 4096, 512KiB, 1GiB, 200MB (powers of 1024, as in SCR).
 # Times: 2026-11-20T18:00:00 (local), 2026-11-20T18:00:00Z.   A key without a value counts as not written.
 #
-# SCR's parameters keep their meaning: SCR_FLUSH=5 in the environment, then in the file that SCR_CONF_FILE names,
-# overrides `checkpoint.flush.every`; the site's file, /etc/holdfast/scr.conf, counts for what the spec does not set.
+# SCR's parameters keep their meaning. The order of precedence: the environment (SCR_FLUSH=5 sets
+# `checkpoint.flush.every`), the file that SCR_CONF_FILE names, this spec, the site's file /etc/holdfast/scr.conf.
 ";
 
 /// The widest line.
 const WIDTH: usize = 120;
-/// Where comments behind a value begin.
+/// The column of comments behind a value.
 const COMMENT_COLUMN: usize = 26;
 
 pub fn text(registered: &Registered) -> String {
@@ -58,7 +58,7 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
             push_line(text, &format!("{margin}{}:", key.name));
             let mut element = String::new();
             keys.iter().for_each(|key| write_key(key, indent + 4, registered, &mut element));
-            // The first key, behind its comment if it has one, opens the element.
+            // The first line that is not a comment begins the element.
             let first = element.lines().position(|line| !line.trim_start().starts_with('#')).unwrap_or(0);
             for (at, line) in element.lines().enumerate() {
                 let line = if at == first { format!("{margin}  - {}", line.trim_start()) } else { line.to_owned() };
@@ -69,7 +69,7 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}# Keys of an element:"));
             keys.iter().for_each(|key| write_element_key(key, &margin, registered, text));
-            // An empty list of steps would be a list without a step.
+            // An empty list of steps would be a mistake.
             let value = if key.name == "steps" { "" } else { " []" };
             push_line(text, &format!("{margin}{}:{value}", key.name));
         }
@@ -77,7 +77,7 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
     }
 }
 
-/// A key of a list that is empty: as a comment.
+/// A key of an empty list, as a comment.
 fn write_element_key(key: &Declared, margin: &str, registered: &Registered, text: &mut String) {
     let default = match &key.shape {
         Shape::Later => return,
@@ -91,11 +91,11 @@ fn write_element_key(key: &Declared, margin: &str, registered: &Registered, text
     lines.for_each(|more| push_line(text, &format!("{below:COMMENT_COLUMN$}# {more}")));
 }
 
-/// The doc comment as one paragraph, with the parameter that sets the key. `{managers}` and `{launchers}` stand for what
-/// the entries say of themselves, `{takers}` for those that declare the key.
+/// The doc comment as one paragraph, with the parameter that sets the key. `{managers}` and `{launchers}` are replaced
+/// by the documentation of the registered entries, `{takers}` by the names of those that declare the key.
 fn documentation(key: &Declared, registered: &Registered) -> String {
-    let words: Vec<&str> = key.documentation.split_whitespace().collect();
-    let text = words
+    let parts: Vec<&str> = key.documentation.split_whitespace().collect();
+    let text = parts
         .join(" ")
         .replace("{managers}", &managers(registered))
         .replace("{launchers}", &launchers(registered))
@@ -112,7 +112,9 @@ fn managers(registered: &Registered) -> String {
     for facts in &registered.managers {
         if let Chosen::ByKeys { keys, .. } = facts.chosen {
             let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
-            text += &format!(" With {}, `auto` means `{}`.", keys.join(" or "), facts.name);
+            let (name, keys) = (facts.name, keys.join(" or "));
+            text +=
+                &format!(" `auto` selects `{name}` if and only if {keys} is written, also inside other allocations.");
         }
     }
     text
@@ -156,13 +158,13 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         quoted ^= character == '`';
         character == ' ' && !quoted
     };
-    for word in text.split(is_break) {
+    for part in text.split(is_break) {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+            Some(line) if line.chars().count() + 1 + part.chars().count() <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(part);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(part.to_owned()),
         }
     }
     lines
@@ -179,14 +181,14 @@ mod tests {
     use crate::launch::registry::registered;
 
     #[test]
-    fn the_reference_in_configs_is_the_one_that_is_declared() {
+    fn configs_reference_matches_the_declarations() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/reference.yaml");
         let written = std::fs::read_to_string(path).unwrap();
-        assert!(written == text(&registered()), "write it anew: holdfast check --reference >configs/reference.yaml");
+        assert!(written == text(&registered()), "regenerate it: holdfast check --reference >configs/reference.yaml");
     }
 
     #[test]
-    fn no_line_is_longer_than_a_page_is_wide() {
+    fn lines_fit_the_width() {
         for line in text(&registered()).lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }

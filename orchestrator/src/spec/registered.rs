@@ -1,37 +1,38 @@
-//! What resource managers and launchers declare of themselves, as far as reading a spec depends on it: their names, the
-//! keys that have an effect with them only, and what `auto` means. The registries above this module supply the entries.
+//! What resource managers and launchers declare about themselves, as far as reading a spec depends on it: their names,
+//! the keys that have an effect with them only, and when `auto` selects them. The registries of the layers above supply
+//! the entries.
 
 /// The resource managers and launchers that a spec may name, in the order in which messages list them.
 #[derive(Clone, Debug)]
 pub struct Registered {
     pub managers: Vec<&'static ManagerFacts>,
-    /// The launchers. With `launcher: auto` the first one is taken that can start ranks on the manager's nodes.
+    /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
     pub launchers: Vec<&'static LauncherFacts>,
 }
 
-/// A resource manager as `allocation:` sees it.
+/// A resource manager, for `allocation:`.
 #[derive(Debug)]
 pub struct ManagerFacts {
     /// Its name in a spec.
     pub name: &'static str,
     /// Completes "`name` …" in the reference.
     pub doc: &'static str,
-    /// When `manager: auto` means this one.
+    /// When `manager: auto` selects it.
     pub chosen: Chosen,
-    /// What decides the number of nodes.
+    /// What sets the number of nodes.
     pub nodes: NodeCount,
-    /// How to get at least so many nodes: the first half of "…, or lower `run.nodes`".
+    /// How to get at least this many nodes: the first half of "…, or lower `run.nodes`".
     pub more_nodes: fn(u32) -> String,
     /// The keys of `allocation:`.
     pub keys: KeyFacts,
 }
 
-/// A launcher as `run:` sees it.
+/// A launcher, for `run:`.
 #[derive(Debug)]
 pub struct LauncherFacts {
     /// Its name in a spec.
     pub name: &'static str,
-    /// What the reference adds to the name; may be empty.
+    /// Added to the name in the reference; may be empty.
     pub doc: &'static str,
     /// The resource managers on whose nodes it can start ranks.
     pub managers: &'static [&'static str],
@@ -42,53 +43,53 @@ pub struct LauncherFacts {
 /// Keys that have an effect with some entries only. A key that no entry declares has an effect with all of them.
 #[derive(Debug)]
 pub struct KeyFacts {
-    /// Keys that have an effect with this entry, but not with entries that do not list them. The text is the help where
-    /// such an entry is in force; empty: write this entry's name instead.
+    /// Keys that have an effect with this entry, but not with entries that do not list them. The text is the help shown
+    /// with such another entry; if it is empty, the help suggests this entry.
     pub takes: &'static [(&'static str, &'static str)],
-    /// Keys of other entries for which this one has a help of its own.
+    /// Keys of other entries for which this one has its own help.
     pub without: &'static [(&'static str, &'static str)],
 }
 
-/// When `manager: auto` means a manager.
+/// When `manager: auto` selects a manager.
 #[derive(Debug)]
 pub enum Chosen {
     /// One of these variables is set.
     ByVariables(&'static [&'static str]),
-    /// One of these keys of `allocation:` is written; the manager cannot be used without.
+    /// One of these keys of `allocation:` is written; the manager needs one of them.
     ByKeys {
         keys: &'static [&'static str],
-        /// What to write where none of them stands.
+        /// The help if none of them is written.
         help: &'static str,
     },
-    /// Neither keys nor variables lead to another manager.
+    /// No key and no variable selects another manager.
     Otherwise,
 }
 
-/// What decides the number of nodes of an allocation.
+/// What sets the number of nodes of an allocation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NodeCount {
-    /// `allocation.nodes`, else what the runs need.
+    /// `allocation.nodes`, or else what the runs need.
     Asked,
-    /// The first of these variables that is a number.
+    /// The first of these variables whose value is a number.
     Variables(&'static [&'static str]),
     /// The length of `allocation.hosts`.
     Hosts,
 }
 
-/// Resource managers that are announced, and the variable that each sets in its allocations.
+/// Planned resource managers, and the variable that each sets in its allocations.
 const LATER_MANAGERS: [(&str, &str); 3] = [("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"), ("flux", "FLUX_JOB_ID")];
-/// Launchers that are announced.
+/// Planned launchers.
 const LATER_LAUNCHERS: [&str; 3] = ["flux", "prun", "torchrun"];
 
-/// An entry of either registry.
+/// An entry of one of the two registries.
 pub(super) trait RegistryEntry: 'static {
-    /// The key of the spec that names an entry.
+    /// The key of the spec that selects an entry.
     const KEY: &'static str;
 
     fn name(&self) -> &'static str;
     fn keys(&self) -> &KeyFacts;
     fn all(registered: &Registered) -> &[&'static Self];
-    /// Names that are recognised, so that they are not taken for typing mistakes.
+    /// Planned names: recognised, so that they are not reported as misspellings.
     fn later() -> Vec<&'static str>;
 }
 
@@ -133,12 +134,13 @@ impl RegistryEntry for LauncherFacts {
 }
 
 impl Registered {
-    /// The manager in force: the one that is named, or, for `auto` (`None`), the one whose variables the environment
-    /// holds, else the one for machines without any. That keys of the spec choose one was seen when they were read.
+    /// The manager in force: the one that is named, or, for `auto` (`None`), the one whose variables are set in the
+    /// environment, or else the one for machines without a manager. Keys of the spec that select a manager have been
+    /// considered when they were read.
     ///
     /// # Errors
-    /// The name of the resource manager whose allocation this is, if this version cannot use it: taking its head node
-    /// for the whole machine would run the job in the wrong place.
+    /// The name of the resource manager whose allocation this is, if this version does not support it. Falling back to
+    /// the local manager would run the entire job on the head node.
     pub fn manager(
         &self,
         written: Option<&'static str>,
@@ -162,8 +164,8 @@ impl Registered {
         find(&|facts| matches!(facts.chosen, Chosen::Otherwise)).ok_or("auto")
     }
 
-    /// The launcher in force on nodes of `manager`: the one that is named, or, for `auto` (`None`), the first that can
-    /// start ranks there.
+    /// The launcher in force on nodes of `manager`: the one that is named, or, for `auto` (`None`), the first one that
+    /// can start ranks there.
     pub fn launcher(&self, written: Option<&str>, manager: &str) -> Option<&'static LauncherFacts> {
         let in_force = |facts: &&&LauncherFacts| match written {
             Some(written) => facts.name == written,
@@ -189,7 +191,7 @@ mod tests {
         doc: "asks a lattice",
         chosen: Chosen::ByVariables(&["LATTICE_JOB"]),
         nodes: NodeCount::Variables(&["LATTICE_NODES"]),
-        more_nodes: |wanted| format!("ask the lattice for {wanted}"),
+        more_nodes: |needed| format!("ask the lattice for {needed}"),
         keys: KeyFacts { takes: &[("time_limit", "")], without: &[("nodes", "the lattice counts them")] },
     };
 
@@ -200,7 +202,7 @@ mod tests {
         keys: KeyFacts { takes: &[("launcher_options", "")], without: &[] },
     };
 
-    /// The real entries and the made-up ones.
+    /// The real entries and the ones of this test.
     fn extended() -> Registered {
         let mut registered = registry::registered();
         registered.managers.push(&MANAGER);
@@ -219,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn one_entry_each_makes_a_manager_and_a_launcher_known_with_their_keys() {
+    fn a_registered_manager_and_launcher_can_be_named_with_their_keys() {
         let text = "allocation: {manager: lattice, time_limit: 1h}\n\
                     run: {command: [a], launcher: weave, launcher_options: [-v]}\n";
         let spec = read(text).unwrap();
         assert_eq!((spec.allocation.manager, spec.steps[0].run.launcher), (Some("lattice"), Some("weave")));
-        // Its launcher is the one that `auto` means on its nodes.
+        // `auto` selects its launcher on its nodes.
         read("allocation: {manager: lattice}\nrun: {command: [a], launcher_options: [-v]}\n").unwrap();
         let registered = extended();
         assert_eq!(registered.launcher(None, "lattice").unwrap().name, "weave");
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_refuses_the_keys_of_others_with_its_own_help_or_theirs() {
+    fn keys_of_other_entries_are_refused_with_a_help() {
         for (keys, key, help) in [
             ("nodes: 4", "nodes", "the lattice counts them"),
             ("chaos: [{node: 0, after: 1s}]", "chaos", "virtual nodes only"),
@@ -254,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_wrong_are_answered_with_the_entries() {
-        let with_manager = |word: &str| read(&format!("allocation: {{manager: {word}}}\nrun: {{command: [a]}}\n"));
+    fn an_unknown_name_is_answered_with_the_list_of_entries() {
+        let with_manager = |name: &str| read(&format!("allocation: {{manager: {name}}}\nrun: {{command: [a]}}\n"));
         let mistakes = with_manager("latice").unwrap_err();
         assert!(mistakes.contains("one of `auto`, `local`, `slurm`, `ssh`, `lattice`"), "{mistakes}");
         assert!(mistakes.contains("did you mean `lattice`?"), "{mistakes}");
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_chooses_an_entry_and_counts_its_nodes() {
+    fn the_environment_selects_an_entry_and_sets_its_node_count() {
         let inside = [("LATTICE_JOB", "7"), ("LATTICE_NODES", "5")];
         assert_eq!(read_in("run: {command: [a]}\n", &inside).unwrap().allocation.nodes, 5);
         let mistakes = read_in("run: {nodes: 6, command: [a]}\n", &inside).unwrap_err();
@@ -275,9 +277,9 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_lists_the_entries_and_who_takes_a_key() {
+    fn the_reference_lists_the_entries_and_which_of_them_have_a_key() {
         let text = reference::text(&extended()).replace("\n  # ", " ");
-        assert!(text.contains("any resource manager, `lattice` asks a lattice. With `hosts`"), "{text}");
+        assert!(text.contains("`lattice` asks a lattice. `auto` selects `ssh` if and only if `hosts`"), "{text}");
         assert!(text.contains("Local and ssh and lattice: the allocation ends"), "{text}");
         assert!(text.contains("docs/mpirun.md), `weave`. `auto`"), "{text}");
     }

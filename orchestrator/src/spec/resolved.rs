@@ -1,8 +1,9 @@
-//! A spec with every default filled in, as YAML: what `holdfast check --resolved` prints, to be kept beside a job's results
-//! or to start a new spec from.
+//! A spec with every default filled in, as YAML. `holdfast check --resolved` prints it, to keep it with the results of
+//! a job or to start a new spec from it.
 //!
-//! Two YAML crates meet here. `saphyr-parser` reads specs (`document`), because it keeps the place of every node, which
-//! diagnostics need; it cannot write. `serde_yaml` prints, and quotes what needs quotes; it never reads a spec.
+//! There are two YAML crates. `saphyr-parser` reads specs (`document`), because it keeps the position of every node,
+//! which diagnostics need; it cannot write. `serde_yaml` writes, with quotes where they are needed; it never reads a
+//! spec.
 
 use serde_yaml::{Mapping, Value};
 
@@ -11,7 +12,7 @@ use super::settings::{NOT_SET, Settings};
 /// The settings in force as a spec; reading it again gives the same settings.
 ///
 /// # Errors
-/// When a value cannot be written as YAML, which would be a fault of the settings.
+/// A value cannot be written as YAML, which would be a defect of the settings.
 pub fn yaml(settings: &Settings) -> Result<String, serde_yaml::Error> {
     let mut document = Value::Mapping(Mapping::new());
     for setting in settings.iter().filter(|setting| setting.value != NOT_SET) {
@@ -21,8 +22,8 @@ pub fn yaml(settings: &Settings) -> Result<String, serde_yaml::Error> {
     serde_yaml::to_string(&document)
 }
 
-/// A word as it may stand in a list of a spec: quoted where it would otherwise be taken for something else.
-pub(super) fn word(text: &str) -> String {
+/// A string as an element of a YAML list: quoted where it would otherwise be read as something else.
+pub(super) fn list_item(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "./_-+=@%^~/".contains(character);
     let is_text = !text.is_empty()
         && text.chars().all(plain)
@@ -30,7 +31,7 @@ pub(super) fn word(text: &str) -> String {
     if is_text { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
 }
 
-/// The place of a key path such as `checkpoint.redundancy[0].set_size`, made on the way.
+/// The value at a key path such as `checkpoint.redundancy[0].set_size`; missing levels are created.
 fn at<'a>(document: &'a mut Value, path: &str) -> &'a mut Value {
     let mut place = document;
     for part in path.split(['.', '[']) {
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resolved_spec_says_the_same_when_it_is_read_again() {
+    fn a_resolved_spec_has_the_same_settings_when_it_is_read_again() {
         let text = "
 job: wave
 allocation: {manager: local, nodes: 3, chaos: [{node: 1, after_checkpoint: 2}, {node: 2, after: 1min}]}

@@ -1,32 +1,30 @@
-//! Every setting in force and where it came from: what `holdfast check --explain` prints, and how a mistake that is
-//! found after reading still knows its line.
+//! Every setting in force and its origin: `holdfast check --explain` prints them, and mistakes that are found after
+//! reading get their line from here.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use super::diagnostics::Position;
 
-/// Who decided a setting.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The spec, at this place.
+    /// The spec, at this position.
     Spec(Position),
-    /// A variable of the environment, or another place of SCR's parameters, by name.
+    /// A variable of the environment, or another source of SCR's parameters, by name.
     Parameter(String),
     CommandLine,
-    /// Nobody: the default.
     Default,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its key path: `checkpoint.redundancy[0].set_size`.
+    /// The key path: `checkpoint.redundancy[0].set_size`.
     pub key: String,
-    /// Its value as it may be written in a spec; `none` where an optional one is not set.
+    /// The value in the syntax of a spec; `none` if an optional one is not set.
     pub value: String,
-    /// True if this is the value that the key has when it is not written.
+    /// True if this is the default value.
     pub is_default: bool,
-    /// Who decided it.
     pub origin: Origin,
 }
 
@@ -37,7 +35,7 @@ pub(super) const NOT_SET: &str = "none";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     list: Vec<Setting>,
-    /// Places of sections and lists, which have no value of their own.
+    /// Positions of keys, including sections and lists, which have no value of their own.
     places: HashMap<String, Position>,
 }
 
@@ -52,7 +50,7 @@ impl Settings {
         self.list.iter().find(|setting| setting.key == key)
     }
 
-    /// Where the key stands in the spec; if it does not, where the nearest section around it does.
+    /// The position of the key in the spec or, if it is not written, of the nearest enclosing section.
     pub fn place(&self, key: &str) -> Option<Position> {
         let mut key = key;
         loop {
@@ -63,12 +61,12 @@ impl Settings {
         }
     }
 
-    /// True if the key itself stands in the spec.
+    /// True if the key itself is in the spec.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.places.contains_key(key)
     }
 
-    /// For a spec that was made of a command line: there is no line to name.
+    /// For a spec that was made from a command line: removes all positions.
     pub(super) fn mark_command_line(&mut self) {
         for setting in self.list.iter_mut().filter(|setting| matches!(setting.origin, Origin::Spec(_))) {
             setting.origin = Origin::CommandLine;
@@ -76,7 +74,7 @@ impl Settings {
         self.places.clear();
     }
 
-    /// True if the spec gives the key, or a key below it, another value than its default.
+    /// True if the spec sets the key, or a key below it, to a value that is not its default.
     pub(super) fn is_decided(&self, key: &str) -> bool {
         let below =
             |path: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
@@ -88,7 +86,7 @@ impl Settings {
         self.list.push(Setting { key, value, is_default, origin });
     }
 
-    /// The first place stays: for a section that is its key, not the first of the keys in it.
+    /// Keeps the first position: for a section that of its own key, not of the first key in it.
     pub(super) fn record_place(&mut self, key: String, place: Position) {
         self.places.entry(key).or_insert(place);
     }

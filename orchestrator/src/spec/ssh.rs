@@ -1,7 +1,6 @@
-//! `allocation.hosts` and `allocation.ssh`: machines that no resource manager lends, and how they are reached.
+//! `allocation.hosts` and `allocation.ssh`: machines without a resource manager, and how they are reached.
 //!
-//! What stands here is all that anybody who goes to a host needs to know: the agents' starter, and a launcher that has a
-//! remote shell of its own.
+//! Used to start agents, and by launchers that have their own remote shell.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,74 +15,76 @@ use super::keys::keys;
 use super::reading::{Reader, Section};
 use super::value_kinds::{duration, path, text, whole};
 
-/// The usual port of sshd.
+/// The default port of sshd.
 const PORT: u16 = 22;
-/// A list of hosts of the largest machine is smaller.
+/// The host list of the largest machine is smaller.
 const LARGEST_FILE: u64 = 16 << 20;
-/// As many as [`super::run::RunSpec`] can place.
+/// The limit of [`super::run::RunSpec`].
 const MAX_HOSTS: usize = 1 << 16;
-/// A connection that takes longer to be made will not be made.
+/// The default of `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A signing-in costs both sides a few milliseconds of computing; many more at a time only wait for each other.
+/// The default of `at_once`. A key exchange costs both sides a few milliseconds of processor time: more at a time would
+/// only wait for each other.
 const AT_ONCE: u32 = 32;
 
-/// A host, and who signs in on it where.
+/// A host with user and port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshHost {
-    /// Its name or address, as written: also the node's name.
+    /// Name or address as written; also the node's name.
     pub name: String,
-    /// The user; `None` = the one who runs `holdfast`.
+    /// `None` = the user of `holdfast`.
     pub user: Option<String>,
-    /// The port of its ssh server.
     pub port: u16,
 }
 
-/// How all hosts are reached.
+/// How hosts are reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshAccess {
-    /// The private key; `None` = those of ssh-agent, then the usual files in `~/.ssh`.
+    /// The private key; `None` = those of ssh-agent, then the default files in `~/.ssh`.
     pub identity: Option<PathBuf>,
     /// The file of known host keys; `None` = the user's and the system's.
     pub known_hosts: Option<PathBuf>,
-    /// So long may a connection, and each step of signing in, take.
+    /// Time limit of a connection, and of each step of the authentication.
     pub connect_timeout: Duration,
-    /// So many connections are made at a time.
+    /// The number of connections that are opened at a time.
     pub at_once: u32,
     /// The path of `holdfast` on the hosts; `None` = the same as here.
     pub program: Option<PathBuf>,
 }
 
-/// What `ssh:` holds.
+/// The section as written.
 pub(super) struct WrittenSsh {
-    /// For hosts that name none.
+    /// For hosts without a user.
     user: Option<String>,
+    /// For hosts without a port.
     port: u16,
     pub(super) access: SshAccess,
 }
 
 keys! {
     SshAccess => WrittenSsh;
-    /// For hosts that name none. Default: yours.
+    /// For hosts without a user. Default: your user name.
     user = text().optional(),
-    /// For hosts that name none.
+    /// For hosts without a port.
     port = whole(1..=65_535).or(PORT),
     /// A private key without passphrase. Default: ssh-agent, then ~/.ssh/id_ed25519, id_ecdsa, id_rsa.
     identity = path().optional(),
     /// Default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts.
     known_hosts = path().optional(),
-    /// For a connection, and for each step of signing in.
+    /// Time limit of a connection, and of each step of the authentication.
     connect_timeout = duration().or(CONNECT_TIMEOUT),
-    /// Connections that are made at a time.
+    /// Connections that are opened at a time.
     at_once = whole(1..=1024).or(AT_ONCE),
     /// Path of `holdfast` on the hosts. Default: the same as here.
     program = path().optional(),
     |section| {
         if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
-            let message = format!("`{}` cannot be a user's name", user.escape_debug());
-            section.mistake("user", message, "write the name that you sign in with on the hosts");
+            let message = format!("`{}` is not a valid user name", user.escape_debug());
+            section.mistake("user", message, "write your user name on the hosts");
         }
         if connect_timeout.is_zero() {
-            section.mistake("connect_timeout", "no connection is made in no time", "write a duration such as `10s`");
+            let message = "a timeout of 0 would let every connection fail";
+            section.mistake("connect_timeout", message, "write a duration such as `10s`");
         }
         if program.as_ref().is_some_and(|program| !program.is_absolute()) {
             let message = "paths on remote hosts must be absolute: there is no working directory";
@@ -105,7 +106,7 @@ pub(super) fn hosts(
     let (list_key, file_key) = (section.path_of("hosts"), section.path_of("hosts_file"));
     if list.is_some() && file.is_some() {
         let message = "`hosts` and `hosts_file` exclude each other";
-        reader.mistake(&file_key, message, "keep the list here, or the file, but one of them");
+        reader.mistake(&file_key, message, "keep one of them");
     }
     let items: Vec<Item> = match (list, file) {
         (Some(list), _) => {
@@ -118,7 +119,7 @@ pub(super) fn hosts(
     Some(take(reader, &key, items, ssh.user.as_deref(), ssh.port))
 }
 
-/// One thing that was written: the key for messages, the text, and the line of the hosts file.
+/// An item of either list: the key for messages, the text, and the line of the hosts file.
 type Item = (String, String, Option<usize>);
 
 /// The lines of a hosts file: one or more hosts each, `#` begins a comment.
@@ -127,18 +128,22 @@ fn read_file(reader: &Reader, key: &str, path: &Path) -> Vec<Item> {
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text));
     if let Err(error) = read {
         let message = format!("the hosts file {} cannot be read: {error}", path.display());
-        reader.mistake(key, message, "name a text file with one host a line; its path is seen from where you stand");
+        reader.mistake(
+            key,
+            message,
+            "give a text file with one host a line; the path is relative to the working directory",
+        );
         return Vec::new();
     }
     if text.len() as u64 > LARGEST_FILE {
         let message = format!("the hosts file {} is larger than 16 MiB", path.display());
-        reader.mistake(key, message, "is this the right file? One host a line, nothing else");
+        reader.mistake(key, message, "check that this is the hosts file: one host a line");
         return Vec::new();
     }
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default()));
     lines
-        .flat_map(|(number, line)| line.split_whitespace().map(move |word| (number, word.to_owned())))
-        .map(|(number, word)| (key.to_owned(), word, Some(number)))
+        .flat_map(|(number, line)| line.split_whitespace().map(move |text| (number, text.to_owned())))
+        .map(|(number, text)| (key.to_owned(), text, Some(number)))
         .collect()
 }
 
@@ -159,7 +164,7 @@ fn take(reader: &Reader, key: &str, items: Vec<Item>, user: Option<&str>, port: 
         for host in found {
             if let Some(first) = seen.insert(host.name.clone(), line) {
                 let first = first.map(|line| format!("; the first is on line {line}")).unwrap_or_default();
-                let message = format!("the host `{}` stands here a second time{at}{first}", host.name);
+                let message = format!("the host `{}` is listed twice{at}{first}", host.name);
                 reader.mistake(&key, message, "remove one of them; `run.ranks_per_node` puts several ranks on a node");
             } else if hosts.len() < MAX_HOSTS {
                 hosts.push(host);
@@ -167,12 +172,12 @@ fn take(reader: &Reader, key: &str, items: Vec<Item>, user: Option<&str>, port: 
         }
     }
     if nothing {
-        reader.mistake(key, "there is no host in it", "name at least one host, such as `hosts: [n1, n2]`");
+        reader.mistake(key, "the list of hosts is empty", "name at least one host, such as `hosts: [n1, n2]`");
     }
     hosts
 }
 
-/// Why a text names no host.
+/// A text that is not a host.
 #[derive(Debug, thiserror::Error)]
 enum HostError {
     #[error("`{}` {what}", text.escape_debug())]
@@ -185,20 +190,20 @@ enum HostError {
 fn parse(text: &str, user: Option<&str>, port: u16) -> Result<Vec<SshHost>, HostError> {
     let wrong = |what: &'static str| HostError::Form { text: text.to_owned(), what };
     let (user, rest) = match text.rsplit_once('@') {
-        Some((user, _)) if !is_user(user) => return Err(wrong("has no user in front of the `@`")),
+        Some((user, _)) if !is_user(user) => return Err(wrong("has no valid user before the `@`")),
         Some((user, rest)) => (Some(user.to_owned()), rest),
         None => (user.map(str::to_owned), text),
     };
     let (names, port_text) = match rest.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        // Brackets in front are those of an IPv6 address, not of a list.
+        // Leading brackets belong to an IPv6 address, not to a list.
         Some((address, rest)) => {
             if address.parse::<std::net::Ipv6Addr>().is_err() {
-                return Err(wrong("is no host: between brackets in front stands an IPv6 address"));
+                return Err(wrong("is not a host: leading brackets must contain an IPv6 address"));
             }
             match rest.strip_prefix(':') {
                 Some(port) => (address, Some(port)),
                 None if rest.is_empty() => (address, None),
-                None => return Err(wrong("is no host: behind the address stands `:port`, or nothing")),
+                None => return Err(wrong("is not a host: only `:port` may follow the address")),
             }
         }
         None if rest.parse::<std::net::Ipv6Addr>().is_ok() => (rest, None),
@@ -210,7 +215,7 @@ fn parse(text: &str, user: Option<&str>, port: u16) -> Result<Vec<SshHost>, Host
     let port = match port_text.map(str::parse::<u16>) {
         None => port,
         Some(Ok(port)) if port > 0 => port,
-        Some(_) => return Err(wrong("has no port behind the `:`: a number from 1 to 65535")),
+        Some(_) => return Err(wrong("has no valid port after the `:`: a number from 1 to 65535")),
     };
     let names: Vec<String> = if names.contains(':') {
         vec![names.to_owned()]
@@ -222,28 +227,28 @@ fn parse(text: &str, user: Option<&str>, port: u16) -> Result<Vec<SshHost>, Host
         return Err(wrong("names no host"));
     }
     if let Some(name) = names.iter().find(|name| !is_host(name)) {
-        return Err(HostError::Form { text: name.clone(), what: "cannot be a host's name" });
+        return Err(HostError::Form { text: name.clone(), what: "is not a valid host name" });
     }
     Ok(names.into_iter().map(|name| SshHost { name, user: user.clone(), port }).collect())
 }
 
-/// No option of a command, no part of a path, nothing that a shell takes for more than a word.
+/// True for names that are safe as an argument of a command, as a part of a path, and in a shell.
 fn is_host(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     !name.is_empty() && name.len() <= 253 && !name.starts_with(['-', '.']) && name.chars().all(plain)
 }
 
 fn is_user(name: &str) -> bool {
-    // A user of a directory service may have an `@` or a `\`.
+    // Users of directory services may contain an `@` or a `\`.
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '+' | '@' | '\\' | '$');
     !name.is_empty() && name.len() <= 256 && !name.starts_with('-') && name.chars().all(plain)
 }
 
-/// The path as it is seen from any directory. No shell replaces a `~` in a spec.
+/// The path as an absolute one. A `~` is replaced here, because no shell reads a spec.
 fn at_home(path: PathBuf) -> PathBuf {
     match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(rest), Some(home)) => Path::new(&home).join(rest),
-        // It fails where there is no working directory; then nothing else works either.
+        // Fails only without a working directory, which is reported elsewhere.
         _ => std::path::absolute(&path).unwrap_or(path),
     }
 }
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_bring_its_own_user_and_port() {
+    fn a_host_may_have_its_own_user_and_port() {
         assert_eq!(one("n1"), host("n1", "anna", 22));
         assert_eq!(one("ben@n1"), host("n1", "ben", 22));
         assert_eq!(one("ben@n1.cluster:2222"), host("n1.cluster", "ben", 2222));
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn refuses_invalid_hosts() {
         for text in ["", "@n1", "n1:", "n1:0", "n1:66000", "n1:ssh", "-oProxyCommand=x", "a b", "n[1", "../n1", "[n1]"]
         {
             assert!(parse(text, None, 22).is_err(), "{text:?}");

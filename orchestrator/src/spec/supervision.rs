@@ -1,5 +1,5 @@
-//! `relaunch:`, `health:` and `halt:` when a run is made again, when a node is down, when the job stops by itself;
-//! `before:` and `after:` what is run once in an allocation.
+//! `relaunch:`, `health:` and `halt:`: when the application is relaunched, when a node is down, when the job stops by
+//! itself; `before:` and `after:`: commands that run once in an allocation.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,34 +8,34 @@ use super::quantity::format_duration;
 use super::reading::Section;
 use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, time, whole};
 
-/// When a run that ended is made again.
+/// When the application is relaunched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relaunch {
-    /// Launches after the first one, at most; 0 = never again.
+    /// Maximum number of launches after the first; 0 = no relaunch.
     pub attempts: u32,
-    /// Stop when so many generations in a row end without a newer complete checkpoint.
+    /// Stop when this many generations in a row end without a newer complete checkpoint.
     pub no_progress_limit: u32,
-    /// Wait between the end of a run and the next launch.
+    /// Wait between the end of a generation and the next launch.
     pub settle: Duration,
-    /// Healthy nodes that a launch needs; `None` = as many as the run asks for.
+    /// Healthy nodes that a launch needs; `None` = the nodes of the run.
     pub min_nodes: Option<u32>,
-    /// What the application's exit codes mean; the first rule that names a code decides. An exit code that no rule
-    /// names, and a death by signal, mean relaunch.
+    /// Actions for exit codes of the application; the first rule with the code decides. Without a rule, and after a
+    /// signal, the application is relaunched.
     pub on_exit_code: Vec<ExitCodeRule>,
 }
 
 keys! {
     Relaunch => Relaunch;
-    /// Launches after the first, at most; 0 = never.
+    /// Maximum number of launches after the first; 0 = no relaunch.
     attempts = whole(0..=u32::MAX.into()).or(5).see_scr("SCR_RETRIES"),
-    /// Stop after so many runs in a row without a newer complete checkpoint.
+    /// Stop after this many launches in a row without a newer complete checkpoint.
     no_progress_limit = whole(1..=u32::MAX.into()).or(3),
-    /// Wait between the end of a run and the next launch; SCR waited 60s.
+    /// Wait between the end of a generation and the next launch; SCR waits 60s.
     settle = duration().or(Duration::ZERO),
-    /// Healthy nodes that a launch needs. Default: what the run takes.
+    /// Healthy nodes that a launch needs. Default: the nodes of the run.
     min_nodes = whole::<u32>(1..=65_536).optional().scr("SCR_MIN_NODES"),
-    /// What exit codes of the application mean; the first rule that names one decides, `relaunch` if none does:
-    /// `{codes: [2, 17], action: stop}`.
+    /// Actions for exit codes of the application: `{codes: [2, 17], action: stop}`. The first rule with the code
+    /// decides; without a rule the application is relaunched.
     on_exit_code = list::<ExitCodeRule>(),
     |_section| {
         let on_exit_code = on_exit_code.unwrap_or_default();
@@ -43,7 +43,7 @@ keys! {
     }
 }
 
-/// What some exit codes of the application mean.
+/// The action for some exit codes of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitCodeRule {
     /// The codes, 1 to 255.
@@ -58,10 +58,10 @@ keys! {
     /// `relaunch` or `stop`.
     action = choice::<ExitAction>().optional(),
     |section| {
-        let words = codes.unwrap_or_default();
-        let codes: Vec<u8> = words.iter().filter_map(|word| word.parse().ok()).filter(|code| *code > 0).collect();
-        if codes.len() != words.len() || codes.is_empty() {
-            let help = "write `codes: [2, 17]`; 0 is success and is never relaunched by a rule";
+        let written = codes.unwrap_or_default();
+        let codes: Vec<u8> = written.iter().filter_map(|code| code.parse().ok()).filter(|code| *code > 0).collect();
+        if codes.len() != written.len() || codes.is_empty() {
+            let help = "write `codes: [2, 17]`; 0 means success and cannot be in a rule";
             section.mistake("codes", "expected a list of exit codes from 1 to 255", help);
         }
         if !section.has("action") {
@@ -71,12 +71,12 @@ keys! {
     }
 }
 
-/// What happens after the application ended with an error.
+/// The action after the application ended with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitAction {
-    /// Launch again, within the limits.
+    /// Relaunch, within the limits.
     Relaunch,
-    /// Drain and stop: the error would come again.
+    /// Drain and stop: a relaunch would fail again.
     Stop,
 }
 
@@ -86,57 +86,57 @@ impl Choice for ExitAction {
 }
 
 keys! {
-    /// When a node is down. Once down, down for the whole allocation.
+    /// When a node counts as down. A down node is not used again in this allocation.
     pub struct Health {
-        /// Time between two polls of an agent.
+        /// Interval between two polls of an agent.
         poll: Duration = duration().or(Duration::from_millis(250)),
-        /// An agent that is silent for so long and cannot be restarted means a dead node.
+        /// A node is down if its agent does not answer for this long and cannot be restarted.
         down_after: Duration = duration().or(Duration::from_millis(750)),
-        /// Requests of one kind to agents that are under way at a time (prepare, kill, drain, …).
+        /// Maximum number of concurrent requests of one kind to agents (prepare, kill, drain, …).
         requests: u32 = whole(1..=4096).or(64),
         /// A node with less available memory is down. Default: not checked.
         min_memory: Option<u64> = bytes().optional(),
-        /// The site's own test on each node before a launch, as a list of words; non-zero exit = down.
+        /// The site's own test, run on each node before a launch, as a list; a non-zero exit code means down.
         command: Option<Vec<String>> = words(),
-        /// The run hangs, and is launched again from its newest checkpoint, when for so long no rank printed a line, and
-        /// every rank either waited in a call of the API or made none, used no processor (less than 1 %) and moved no
-        /// data. A rank that computes is never taken for hung, nor are those that wait for it. `none` = never.
+        /// A run is considered hung if, for this long, no rank has produced output and every rank is either waiting in
+        /// a call of the API or idle: no call, less than 1 % of a processor, no I/O. It is then relaunched from its
+        /// newest checkpoint. While a rank computes, the run is never considered hung. `none` = never.
         hang_after: Option<Duration> = duration_or_none().or(None),
-        /// Ranks that spin (most MPI libraries do while they wait) look like ranks that compute: with this, a rank hangs
-        /// that has made no call and while nothing was printed for so long, whatever it computes. `none` = never.
+        /// Ranks that busy-wait, as most MPI libraries do, look like ranks that compute. With this key, a run is also
+        /// considered hung if, for this long, a rank has made no call and no rank has produced output, whatever its
+        /// processor use. `none` = never.
         busy_hang_after: Option<Duration> = duration_or_none().or(None),
     }
     checked by Health::check;
 }
 
-/// Less is too little to tell a rank that hangs from one that waits for a disk.
+/// Within less time, a hung rank cannot be distinguished from one that waits for a disk.
 const SHORTEST_HANG: Duration = Duration::from_secs(1);
-/// More polls than this would take the nodes' time.
+/// Polling more often would cost the nodes too much processor time.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 
 impl Health {
     fn check(&self, section: &Section<'_>) {
-        if self.command.as_ref().is_some_and(|words| names_no_program(words)) {
-            let help = "write the program and its arguments, or leave the key out";
+        if self.command.as_ref().is_some_and(|command| names_no_program(command)) {
+            let help = "write the program and its arguments, or leave `command` out";
             section.mistake("command", "the command is empty", help);
         }
         if self.hang_after.is_some_and(|after| after < SHORTEST_HANG) {
-            let help =
-                "write `hang_after: 10min`, or `none`: a rank that waits for a slow disk for so long would be killed";
+            let help = "write `hang_after: 10min`, or `none`: ranks that wait for a slow disk would be killed";
             section.mistake("hang_after", "shorter than 1s", help);
         }
         if let Some(busy) = self.busy_hang_after
             && self.hang_after.is_none_or(|after| busy < after)
         {
-            let help = "set `hang_after` too, and make `busy_hang_after` longer than any stretch without a call or a line of output";
-            section.mistake("busy_hang_after", "needs a `hang_after` that is not longer", help);
+            let help = "set `hang_after` too, and make `busy_hang_after` longer than any time without a call or output";
+            section.mistake("busy_hang_after", "`busy_hang_after` needs a `hang_after` that is not longer", help);
         }
         if self.poll < SHORTEST_POLL {
-            let message = "shorter than 10ms: polling would take the nodes' time";
+            let message = "shorter than 10ms: polling would cost the nodes too much processor time";
             section.mistake("poll", message, "write `poll: 250ms`");
         } else if self.poll > self.down_after {
             let message = format!(
-                "`poll` ({}) is longer than `down_after` ({}): every node would be taken for dead between two polls",
+                "`poll` ({}) is longer than `down_after` ({}): every node would count as down between two polls",
                 format_duration(self.poll),
                 format_duration(self.down_after)
             );
@@ -146,16 +146,16 @@ impl Health {
 }
 
 keys! {
-    /// When the job stops by itself (`SCR manual §9.5`), checked when a checkpoint completes. More can be set while it
-    /// runs: `holdfast halt`.
+    /// When the job stops by itself (`SCR manual §9.5`), checked when a checkpoint completes. Conditions can be changed
+    /// while the job runs: `holdfast halt`.
     pub struct Halt {
-        /// So long before the allocation ends; 0 = not used.
+        /// This long before the allocation ends; 0 = not used.
         before_end: Duration = duration().or(Duration::ZERO).scr("SCR_HALT_SECONDS"),
         /// From this time on.
         after: Option<SystemTime> = time().optional(),
-        /// `before_end` ahead of this time: an end that only the user knows.
+        /// `before_end` ahead of this time, for an end that is not known to the resource manager.
         before: Option<SystemTime> = time().optional(),
-        /// After so many checkpoints.
+        /// After this many checkpoints.
         checkpoints_left: Option<u64> = whole::<u64>(1..=u64::MAX).optional(),
     }
     checked by Halt::check;
@@ -166,13 +166,13 @@ impl Halt {
         if let (Some(after), Some(before)) = (self.after, self.before)
             && after > before
         {
-            let help = "one of the two is enough; remove `after`, or make it the earlier one";
-            section.mistake("after", "`after` is later than `before`: it can never come to it", help);
+            let help = "remove `after`, or make it the earlier one";
+            section.mistake("after", "`after` is later than `before`: it can never take effect", help);
         }
     }
 }
 
-/// A command that is run once in an allocation: SCR's prerun and postrun.
+/// A command that runs once in an allocation: SCR's prerun and postrun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteCommand {
     /// The program and its arguments.
@@ -182,12 +182,12 @@ pub struct SiteCommand {
 
 keys! {
     SiteCommand => SiteCommand;
-    /// The program and its arguments: words, no shell.
+    /// The program and its arguments, as a list; no shell is involved.
     command = words(),
     /// On the `first` healthy node or on `all`.
     on = choice().or(CommandNodes::First),
     |section| {
-        if !section.has("command") || command.as_ref().is_some_and(|words| names_no_program(words)) {
+        if !section.has("command") || command.as_ref().is_some_and(|command| names_no_program(command)) {
             let help = "write the program and its arguments: `command: [./prepare, --fast]`";
             section.mistake("command", "the command is missing or empty", help);
         }
@@ -195,11 +195,11 @@ keys! {
     }
 }
 
-fn names_no_program(words: &[String]) -> bool {
-    words.first().is_none_or(|program| program.trim().is_empty())
+fn names_no_program(command: &[String]) -> bool {
+    command.first().is_none_or(|program| program.trim().is_empty())
 }
 
-/// The nodes on which a command is run.
+/// The nodes on which a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandNodes {
     /// The first healthy node.

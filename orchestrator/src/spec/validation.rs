@@ -1,4 +1,4 @@
-//! What no single section can know: whether the sections fit each other.
+//! Checks across sections.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::reading::Reader;
 use super::registered::ManagerFacts;
 use super::{JobSpec, Step};
 
-/// Notes what does not fit, at the place of the key that is most likely wrong.
+/// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     check_name(reader, "job", &spec.job);
     check_steps(spec, manager, reader);
@@ -21,7 +21,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Rea
         && before_end >= limit
     {
         let message = format!(
-            "`before_end` ({}) is not shorter than `allocation.time_limit` ({}): the job would stop before it starts",
+            "`before_end` ({}) is not shorter than `allocation.time_limit` ({}): the job would stop at once",
             quantity::format_duration(before_end),
             quantity::format_duration(limit)
         );
@@ -31,16 +31,16 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Rea
     if let Some(min_nodes) = spec.relaunch.min_nodes {
         let help = format!("write a number from {needed} to {}", spec.allocation.nodes);
         if min_nodes > spec.allocation.nodes {
-            let message = format!("{min_nodes} nodes are more than the allocation's {}", spec.allocation.nodes);
+            let message = format!("{min_nodes} nodes are more than the allocation has ({})", spec.allocation.nodes);
             reader.mistake("relaunch.min_nodes", message, help);
         } else if min_nodes < needed {
-            let message = format!("{min_nodes} nodes are fewer than the run's {needed}");
+            let message = format!("{min_nodes} nodes are fewer than the run needs ({needed})");
             reader.mistake("relaunch.min_nodes", message, help);
         }
     }
 }
 
-/// A name that becomes part of paths.
+/// Names become part of paths.
 fn check_name(reader: &Reader, key: &str, name: &str) {
     let plain = !name.is_empty()
         && name.len() <= 100
@@ -76,19 +76,19 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
 }
 
 fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, path: &str, reader: &Reader) {
-    let (wanted, there) = (step.run.nodes, spec.allocation.nodes);
-    if wanted > there {
-        let message = format!("the run wants {wanted} nodes, the allocation has {there}");
-        let more = manager.map(|manager| format!("{}, or ", (manager.more_nodes)(wanted))).unwrap_or_default();
+    let (needed, available) = (step.run.nodes, spec.allocation.nodes);
+    if needed > available {
+        let message = format!("the run needs {needed} nodes, the allocation has {available}");
+        let more = manager.map(|manager| format!("{}, or ", (manager.more_nodes)(needed))).unwrap_or_default();
         let help = format!("{more}lower `{path}run.nodes`");
         let key = format!("{path}run.nodes");
-        // The number may have come from `ranks` alone.
+        // The number may follow from `ranks`.
         let key = if reader.is_written(&key) { key } else { format!("{path}run.ranks") };
         reader.mistake(&key, message, help);
     }
 }
 
-/// All steps run on the same agents, which have one control directory.
+/// All steps share the agents, and these have one control directory.
 fn check_control(spec: &JobSpec, at: usize, reader: &Reader) {
     let (first, step) = (&spec.steps[0], &spec.steps[at]);
     let control = &step.checkpoint.control;
@@ -96,8 +96,8 @@ fn check_control(spec: &JobSpec, at: usize, reader: &Reader) {
         return;
     }
     let message =
-        format!("the control directory is not that of the step `{}`: one agent a node serves both", first.name);
-    // What is not written here is a default that differs from what the first step says.
+        format!("the control directory differs from that of step `{}`; all steps share one agent a node", first.name);
+    // If the key is not written in this step, the mistake is in the first step.
     let here = format!("steps[{at}].checkpoint.control");
     let key = if reader.is_decided(&here) { here } else { "steps[0].checkpoint.control".to_owned() };
     reader.mistake(&key, message, "write the same `base` and `bytes` in every step, or leave them out everywhere");
@@ -111,7 +111,7 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
             && base.to_str().is_some();
         if !plain {
             let message = format!("`{}` is not an absolute path without `..`", base.display());
-            reader.mistake(&key, message, "it must mean the same directory on every node: write `/tmp` or `/dev/shm`");
+            reader.mistake(&key, message, "write a path that exists on every node, such as `/tmp` or `/dev/shm`");
         }
     };
     absolute(format!("{path}checkpoint.control.base"), &control.base);
@@ -129,7 +129,7 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");
         let Redundancy { scheme, set_size, hop_distance, .. } = *descriptor;
         if registry::get(scheme).is_some_and(|known| known.check(Rules { scheme, hop_distance, set_size }).is_err()) {
-            let message = format!("a set of {set_size} cannot rebuild anything with {scheme}");
+            let message = format!("with {scheme}, a set of {set_size} protects nothing");
             reader.mistake(&key("set_size"), message, "write at least 2 (4 to 16 are usual), or `scheme: local`");
         }
         if !bases.contains(&descriptor.cache) {
@@ -138,13 +138,13 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
             reader.mistake(&key("cache"), message, format!("caches: {}", known.join(", ")));
         }
         if !intervals.insert(descriptor.every) {
-            let message = format!("a second descriptor for every {} checkpoints would never be used", descriptor.every);
-            reader.mistake(&key("every"), message, "give each descriptor another `every`");
+            let message = format!("a second descriptor with `every: {}` would never be used", descriptor.every);
+            reader.mistake(&key("every"), message, "give each descriptor a different `every`");
         }
     }
-    // Checkpoint ids count from 1 and must all find a descriptor.
+    // Every checkpoint id needs a descriptor.
     if !redundancy.is_empty() && !intervals.contains(&1) {
-        let message = "no descriptor has `every: 1`: some checkpoints would have none";
+        let message = "no descriptor has `every: 1`: some checkpoints would have no descriptor";
         reader.mistake(&format!("{path}checkpoint.redundancy"), message, "write `every: 1` in one of them");
     }
 }

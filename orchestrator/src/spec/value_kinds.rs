@@ -1,4 +1,4 @@
-//! Kinds of single values: what is expected, how it is read, how it is written, and how SCR writes it.
+//! Kinds of single values: what is expected, how it is read and written, and how it is spelled in SCR parameters.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,10 +12,10 @@ use super::diagnostics::nearest;
 use super::quantity;
 use super::registered::{Registered, RegistryEntry};
 
-/// A message and help of its own, for a value that is wrong in a way that "expected …, found …" does not tell.
-pub(super) type Own = Option<(String, String)>;
+/// A message and help for a mistake that "expected …, found …" does not describe.
+pub(super) type SpecificMistake = Option<(String, String)>;
 
-type Read<T> = Box<dyn Fn(&str) -> Result<T, Own>>;
+type Read<T> = Box<dyn Fn(&str) -> Result<T, SpecificMistake>>;
 
 /// A kind of single value.
 pub(super) struct ValueKind<T> {
@@ -23,7 +23,7 @@ pub(super) struct ValueKind<T> {
     pub(super) expected: String,
     pub(super) read: Read<T>,
     pub(super) show: fn(&T) -> String,
-    /// The text of an SCR parameter as the spec writes it.
+    /// Converts the text of an SCR parameter to the spelling of the spec.
     pub(super) from_scr: fn(&str) -> String,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn switch() -> ValueKind<bool> {
 
 /// `250ms`, `5min`; seconds in SCR.
 pub(super) fn duration() -> ValueKind<Duration> {
-    let expected = "a duration with its unit, such as `250ms`, `30s`, `5min` or `1h30m`";
+    let expected = "a duration with a unit, such as `250ms`, `30s`, `5min` or `1h30m`";
     let show = |duration: &Duration| quantity::format_duration(*duration);
     ValueKind::new(expected, quantity::parse_duration, show).with_scr(|text| format!("{text}s"))
 }
@@ -62,7 +62,7 @@ pub(super) fn duration_or_none() -> ValueKind<Option<Duration>> {
         text => quantity::parse_duration(text).map(Some),
     };
     let show = |duration: &Option<Duration>| duration.map_or_else(|| "none".to_owned(), quantity::format_duration);
-    ValueKind::new("a duration with its unit, such as `30s` or `5min`, or `none`", read, show)
+    ValueKind::new("a duration with a unit, such as `30s` or `5min`, or `none`", read, show)
 }
 
 /// `1GiB`.
@@ -74,7 +74,7 @@ pub(super) fn bytes() -> ValueKind<u64> {
 /// `200MB/s`.
 pub(super) fn bandwidth() -> ValueKind<u64> {
     let show = |bytes: &u64| format!("{}/s", quantity::format_bytes(*bytes));
-    ValueKind::new("bytes a second, such as `200MB/s`", quantity::parse_bandwidth, show)
+    ValueKind::new("bytes per second, such as `200MB/s`", quantity::parse_bandwidth, show)
 }
 
 /// A point in time.
@@ -92,7 +92,7 @@ pub(super) fn percent() -> ValueKind<f64> {
     ValueKind::new("a percentage from 0 to 100", read, f64::to_string)
 }
 
-/// Text for names: not empty, and without NUL bytes, which no path can carry.
+/// Text for names: not empty, and without NUL bytes, which paths cannot contain.
 pub(super) fn text() -> ValueKind<String> {
     ValueKind::new("text", |text| is_text(text).then(|| text.to_owned()), String::clone)
 }
@@ -120,58 +120,58 @@ pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u
     ValueKind::new(expected, read, T::to_string)
 }
 
-/// A value that is written as a word out of a list.
+/// A value that is written as one keyword of a list.
 pub(super) trait Choice: Copy + PartialEq + 'static {
-    /// What one may write, in this version.
+    /// The keywords of this version.
     const AVAILABLE: &'static [(&'static str, Self)];
-    /// What belongs to Holdfast but not to this version: recognised, so that it is not taken for a typing mistake.
+    /// Planned keywords that this version does not have: recognised, so that they are not reported as misspellings.
     const LATER: &'static [&'static str] = &[];
 
-    fn word(self) -> &'static str {
-        Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
+    fn keyword(self) -> &'static str {
+        Self::AVAILABLE.iter().find(|(_, value)| *value == self).map_or("?", |(keyword, _)| keyword)
     }
 }
 
-/// A word out of a list; SCR's words are the same in upper case.
+/// One keyword of a list; SCR spells the same keywords in upper case.
 pub(super) fn choice<T: Choice>() -> ValueKind<T> {
-    let available = T::AVAILABLE.iter().map(|(word, value)| ((*word).to_owned(), *value)).collect();
-    words(available, T::LATER.to_vec(), |value| value.word().to_owned())
+    let available = T::AVAILABLE.iter().map(|(keyword, value)| ((*keyword).to_owned(), *value)).collect();
+    keywords(available, T::LATER.to_vec(), |value| value.keyword().to_owned())
 }
 
 /// A redundancy scheme that is registered.
 pub(super) fn redundancy_scheme() -> ValueKind<Scheme> {
     let show = |scheme: &Scheme| scheme.as_str().to_lowercase();
     let available = registry::all().map(|scheme| (show(&scheme.name()), scheme.name())).collect();
-    words(available, vec!["rs"], show)
+    keywords(available, vec!["rs"], show)
 }
 
 /// The name of a registered resource manager or launcher; `None` is `auto`.
 pub(super) fn entry_name<E: RegistryEntry>(registered: &Registered) -> ValueKind<Option<&'static str>> {
     let names = E::all(registered).iter().map(|entry| (entry.name().to_owned(), Some(entry.name())));
     let available = std::iter::once(("auto".to_owned(), None)).chain(names).collect();
-    words(available, E::later(), |name| name.unwrap_or("auto").to_owned())
+    keywords(available, E::later(), |name| name.unwrap_or("auto").to_owned())
 }
 
-/// One of `available`; `later` are recognised, so that they are not taken for typing mistakes.
-fn words<T: Copy + 'static>(
+/// One of `available`; those of `later` are recognised, so that they are not reported as misspellings.
+fn keywords<T: Copy + 'static>(
     available: Vec<(String, T)>,
     later: Vec<&'static str>,
     show: fn(&T) -> String,
 ) -> ValueKind<T> {
-    let list = available.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    let list = available.iter().map(|(keyword, _)| format!("`{keyword}`")).collect::<Vec<_>>().join(", ");
     let expected = if available.len() == 1 { list.clone() } else { format!("one of {list}") };
-    let wanted = expected.clone();
+    let expected_text = expected.clone();
     let read = move |text: &str| {
         let lower = text.to_lowercase();
-        if let Some((_, value)) = available.iter().find(|(word, _)| *word == lower) {
+        if let Some((_, value)) = available.iter().find(|(keyword, _)| *keyword == lower) {
             return Ok(*value);
         }
         if later.contains(&lower.as_str()) {
             return Err(Some((format!("`{text}` is not available in this version"), format!("available: {list}"))));
         }
-        let known = available.iter().map(|(word, _)| word.as_str()).chain(later.iter().copied());
+        let known = available.iter().map(|(keyword, _)| keyword.as_str()).chain(later.iter().copied());
         Err(nearest(text, known).map(|near| {
-            let message = format!("expected {wanted}, found the word `{}`", text.escape_debug());
+            let message = format!("expected {expected_text}, found `{}`", text.escape_debug());
             (message, format!("did you mean `{near}`?"))
         }))
     };

@@ -55,7 +55,7 @@ static MANAGER: ManagerEntry = ManagerEntry {
             Err(holdfast::allocation::AllocationError::UnknownManager { manager: "simulated".to_owned() })
         })
     },
-    is_there: |_| false,
+    is_available: |_| false,
     place: |_| "simulated nodes".to_owned(),
 };
 

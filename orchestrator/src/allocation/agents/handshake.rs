@@ -1,8 +1,9 @@
-//! The start handshake of agents, one for all resource managers.
+//! The start handshake of agents, shared by all resource managers.
 //!
-//! An agent reads one line from its standard input, what it is ([`AgentStart`]), and writes one to its standard output as
-//! soon as it is up ([`AgentReady`]). Other lines are not ours: a site's prologue or the user's shell may print something.
-//! The agent must have our version, and come up within a time limit; if it does not, the end of its log explains why.
+//! An agent reads its start message ([`AgentStart`]) as one line from standard input, and writes one line to standard
+//! output when it is ready ([`AgentReady`]). Other lines are ignored: a site's prologue or the user's shell may print
+//! something. The agent must have the same version and be ready within a time limit; otherwise the end of its log
+//! explains why.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,31 +18,30 @@ use tokio::process::Command;
 
 use crate::host::log::last_line;
 
-/// A report is short; a longer line is not one.
+/// Reports are short: longer lines are ignored.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// Why an agent is not up.
+/// Why an agent is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    #[error("ended without saying that it is up")]
+    #[error("ended before it was ready")]
     Ended,
-    /// It took too long.
-    #[error("did not come up within {} s", .0.as_secs())]
+    #[error("was not ready within {} s", .0.as_secs())]
     Timeout(Duration),
     /// Another version of Holdfast.
-    #[error("speaks version {found}, and this is version {ours}; install one version on all nodes")]
+    #[error("has protocol version {found}, and this version of Holdfast has {ours}; install one version on all nodes")]
     Version { found: u32, ours: u32 },
-    #[error("broke off while it was started ({0})")]
+    #[error("could not be started ({0})")]
     Io(#[from] io::Error),
-    /// What starts it on the node failed: its message.
+    /// The message of the program that starts agents on nodes.
     #[error("was not started ({0})")]
     Starter(String),
-    /// The node is given up, or the job is ending.
-    #[error("is not waited for any more")]
+    /// The node is down, or the job is ending.
+    #[error("was abandoned: its node is down, or the job is ending")]
     Abandoned,
 }
 
-/// The log of an agent that is being started. What an earlier agent wrote does not explain why this one does not come up.
+/// The log of an agent that is being started, without the lines of earlier agents.
 #[derive(Clone, Debug)]
 pub(crate) struct StartLog {
     path: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct StartLog {
 }
 
 impl StartLog {
-    /// The log as it is before the start.
+    /// The log; its current contents are those of earlier agents.
     pub(crate) fn new(path: PathBuf) -> Self {
         let before = path.metadata().map_or(0, |metadata| metadata.len());
         StartLog { path, before }
@@ -59,20 +59,20 @@ impl StartLog {
         &self.path
     }
 
-    /// The file, for the agent's standard error. It is on the prefix directory: opened by a thread that may wait for that.
+    /// Opens the file for the agent's standard error. It is in the prefix directory, so a separate thread opens it.
     pub(crate) async fn open(&self) -> io::Result<File> {
         let path = self.path.clone();
         let open = move || OpenOptions::new().create(true).append(true).mode(0o600).open(path);
         tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
     }
 
-    /// The last line that was written since.
+    /// The last line that was written by this agent.
     pub(crate) fn last_line(&self) -> Option<String> {
         last_line(&self.path, self.before, |_| true)
     }
 }
 
-/// Writes the start message. An agent that ends at once may not read it: its end is what counts then.
+/// Writes the start message. A broken pipe is no error: the agent has ended, which is reported elsewhere.
 pub(crate) async fn send(mut input: impl AsyncWrite + Unpin, start: &AgentStart) -> io::Result<()> {
     let mut line = serde_json::to_vec(start)?;
     line.push(b'\n');
@@ -93,7 +93,7 @@ impl<R: AsyncRead + Unpin> Reports<R> {
         Reports { output: BufReader::new(output), line: Vec::new() }
     }
 
-    /// The next agent that is up; `None` at the end of the output. Nothing is lost when this future is dropped.
+    /// The report of the next agent that is ready; `None` at the end of the output. Cancel-safe.
     pub(crate) async fn next(&mut self) -> io::Result<Option<AgentReady>> {
         loop {
             let piece = self.output.fill_buf().await?;
@@ -117,7 +117,7 @@ impl<R: AsyncRead + Unpin> Reports<R> {
     }
 }
 
-/// The report of an agent of our version.
+/// Checks the version of an agent.
 ///
 /// # Errors
 /// [`HandshakeError::Version`].
@@ -126,8 +126,8 @@ pub(crate) fn check_version(ready: AgentReady) -> Result<AgentReady, HandshakeEr
     if found == ours { Ok(ready) } else { Err(HandshakeError::Version { found, ours }) }
 }
 
-/// Starts an agent as a child of this process, and waits until it is up. `started` gets its process number at once: whoever
-/// ends the job in the meantime must find it.
+/// Starts an agent as a child process and waits until it is ready. `started` receives its process id at once, so that
+/// the agent can be killed if the job ends in the meantime.
 ///
 /// # Errors
 /// [`HandshakeError`]; the child is killed then.
@@ -144,12 +144,12 @@ pub(crate) async fn start(
         started(pid);
     }
     let pipes = child.stdin.take().zip(child.stdout.take());
-    let talk = async {
+    let handshake = async {
         let (input, output) = pipes.ok_or_else(|| io::Error::other("it has no standard input or output"))?;
         send(input, message).await?;
         check_version(Reports::new(output).next().await?.ok_or(HandshakeError::Ended)?)
     };
-    let answer = tokio::time::timeout(within, talk).await.unwrap_or(Err(HandshakeError::Timeout(within)));
+    let answer = tokio::time::timeout(within, handshake).await.unwrap_or(Err(HandshakeError::Timeout(within)));
     if answer.is_err() {
         let _ = child.kill().await;
     }
@@ -190,7 +190,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[tokio::test]
-    async fn an_agent_that_got_its_message_and_reports_is_up_whatever_is_printed_before() {
+    async fn an_agent_that_reads_its_message_and_reports_is_ready_whatever_is_printed_before() {
         let script = format!("grep -q heat && echo Welcome && echo '{}'", report(holdfast_wire::VERSION));
         assert_eq!(run(&script, LONG).await.0.unwrap().pid, 7);
     }
@@ -203,9 +203,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_that_ends_is_explained_by_its_log() {
-        let (answer, said) = run("echo no directory >&2; exit 69", LONG).await;
+        let (answer, last_line) = run("echo no directory >&2; exit 69", LONG).await;
         assert!(matches!(answer, Err(HandshakeError::Ended)), "{answer:?}");
-        assert_eq!(said.as_deref(), Some("no directory"));
+        assert_eq!(last_line.as_deref(), Some("no directory"));
     }
 
     #[tokio::test]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_an_earlier_agent_explains_nothing() {
+    fn lines_of_an_earlier_agent_are_ignored() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("log");
         std::fs::write(&path, "an earlier end\n").unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_report_that_is_interrupted_is_read_to_its_end() {
+    async fn a_report_is_read_completely_after_an_interruption() {
         let (mut writer, reader) = tokio::io::duplex(64);
         let mut reports = Reports::new(reader);
         let line = report(1);

@@ -1,4 +1,4 @@
-//! Agents at their start: what each one is told ([`template`]), and how it reports that it is up ([`handshake`]).
+//! The start of agents: the start message ([`template`]) and the handshake ([`handshake`]).
 
 pub mod handshake;
 pub mod template;

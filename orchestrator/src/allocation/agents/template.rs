@@ -1,4 +1,4 @@
-//! What every agent of a job is told when it starts.
+//! The start message of the agents of a job.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::AllocatedNodes;
 use crate::spec::{Cache, ControlDirectory};
 
-/// An agent that neither an orchestrator nor ranks need ends after this long; until then an orchestrator can take over.
+/// An agent without orchestrator and ranks ends after this time; until then an orchestrator can take over.
 const ABANDON_AFTER: Duration = Duration::from_secs(300);
 
-/// The same for all agents of a job, but for the node. Kept in the job's state, because whoever takes over, or drains,
-/// starts agents that find what the old ones left.
+/// The common part of the start messages of a job. It is saved in the job's state, so that agents which are started by
+/// a successor or for a drain use the directories of the earlier ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentTemplate {
     pub job: String,
@@ -24,15 +24,16 @@ pub struct AgentTemplate {
     pub user: String,
     /// Base of the control directory.
     pub control_base: String,
-    /// Its expected capacity.
+    /// Required capacity of the control directory.
     pub control_bytes: Option<u64>,
-    /// Bases of the caches with their expected capacities.
+    /// Bases of the caches with their required capacities.
     pub cache_bases: BTreeMap<String, Option<u64>>,
     pub trust: TrustMaterial,
 }
 
 impl AgentTemplate {
-    /// The template of a job whose steps have these caches. Of one that several have, the largest expectation counts.
+    /// The template of a job whose steps have these caches. If several steps share a cache, the largest capacity is
+    /// required.
     pub fn new<'a>(
         job: &str,
         control: &ControlDirectory,
@@ -56,18 +57,18 @@ impl AgentTemplate {
         }
     }
 
-    /// True if the agents of both are the same ones: no other job has this certificate.
+    /// True if both are of the same job: the certificate is unique to a job.
     pub fn is_same_job(&self, other: &Self) -> bool {
         self.job_id == other.job_id && self.trust.certificate.0 == other.trust.certificate.0
     }
 
-    /// What the agent of `node` is told. The allocation adds what belongs to it: root directory, fault_injections.
+    /// The start message for `node`. The allocation adds its own part: root directory, fault injections.
     pub fn for_node(&self, node: &NodeName) -> AgentStart {
         let named = |base: &str| base.replace(NODE_PLACEHOLDER, node.as_str());
         self.message(node.clone(), Identity::Given, named)
     }
 
-    /// What the agents of all nodes are told that find out by themselves where they are.
+    /// The common start message for agents that determine their node themselves.
     pub fn for_any_node(&self, identity: Identity) -> AgentStart {
         self.message(NodeName::new(""), identity, str::to_owned)
     }

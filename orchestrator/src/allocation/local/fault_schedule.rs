@@ -1,6 +1,6 @@
-//! The failures that a spec orders for virtual nodes: which are due, which an agent injects itself, which are done.
+//! Fault injection on virtual nodes: which faults are due, which an agent injects itself, which have been injected.
 //!
-//! Pure. A failure is injected once in a job: the owner of the schedule keeps the numbers of those that are done.
+//! Pure. A fault is injected once in a job: the owner of the schedule saves the numbers of the injected faults.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use holdfast_wire::run::{FaultInjection, FaultPoint};
 use crate::allocation::{Fault, Observation};
 use crate::spec::{FaultAction, FaultMoment, FaultPhase, InjectedFault};
 
-/// The ordered failures of a job.
+/// The faults of a job.
 #[derive(Clone, Debug, Default)]
 pub struct FaultSchedule {
     faults: Vec<InjectedFault>,
@@ -18,18 +18,18 @@ pub struct FaultSchedule {
 }
 
 impl FaultSchedule {
-    /// The schedule of a spec, of which some were injected already.
+    /// The faults of a spec, of which some have been injected already.
     pub fn new(faults: Vec<InjectedFault>, injected: BTreeSet<usize>) -> Self {
         FaultSchedule { faults, injected }
     }
 
-    /// The failures that an observation makes due; they count as injected from here on.
+    /// The faults that are due after an observation; from now on they count as injected.
     pub fn due(&mut self, observation: Observation) -> Vec<Fault> {
         let mut due = Vec::new();
         for (number, fault) in self.faults.iter().enumerate() {
             let due_now = match (fault.moment, observation) {
                 (FaultMoment::After(delay), Observation::SinceLaunch(passed)) => passed >= delay,
-                // A checkpoint that was skipped, because the one before was lost, must not save the node.
+                // A later checkpoint counts too, because the one in the spec may have been lost.
                 (FaultMoment::AfterCheckpoint(id), Observation::Protected(complete)) => complete >= id,
                 _ => false,
             };
@@ -41,7 +41,7 @@ impl FaultSchedule {
         due
     }
 
-    /// The failures that an agent that is started now injects itself, with their numbers.
+    /// The faults that an agent of this node injects itself, with their numbers.
     pub fn armed(&self, node: &NodeName) -> Vec<(usize, FaultInjection)> {
         let of_node =
             |(number, fault): &(usize, &InjectedFault)| fault.node == *node && !self.injected.contains(number);
@@ -59,11 +59,11 @@ impl FaultSchedule {
             .collect()
     }
 
-    /// The agent of a node died by itself: the failure that it injected. If it was armed to take the node along, the node
-    /// is lost, and all other failures of it with it; else it was the first that takes only the agent.
+    /// The fault that the agent of a node injected, after it died by itself. If any of its faults takes the node along,
+    /// it was that one, and all faults of the node are done; otherwise it was the first one.
     pub fn agent_died(&mut self, node: &NodeName) -> Option<Fault> {
         let armed = self.armed(node);
-        let (number, agent_only) = match armed.iter().find(|(_, fault_injection)| !fault_injection.agent_only) {
+        let (number, agent_only) = match armed.iter().find(|(_, fault)| !fault.agent_only) {
             Some((number, _)) => (*number, false),
             None => (armed.first()?.0, true),
         };
@@ -75,7 +75,7 @@ impl FaultSchedule {
         Some(Fault { number, node: node.clone(), agent_only })
     }
 
-    /// The numbers of the failures that were injected.
+    /// The numbers of the injected faults.
     pub fn injected(&self) -> &BTreeSet<usize> {
         &self.injected
     }

@@ -1,9 +1,8 @@
 //! The local manager: virtual nodes on this machine.
 //!
-//! A node is a root directory that stands in front of all its paths, and an agent process. The roots lie in a
-//! workspace below the temporary directory that goes with the job, or in a directory that the user gave, of which
-//! nothing is ever deleted. A node whose root is missing is gone. Only these nodes have failures that a spec orders
-//! ([`fault_schedule`]).
+//! A virtual node is a root directory, which is put before all its paths, and an agent process. The roots are in a
+//! workspace of the job below the temporary directory, or in a directory of the user, in which nothing is ever deleted.
+//! A node without its root is lost. Faults are injected on these nodes only ([`fault_schedule`]).
 
 pub mod fault_schedule;
 
@@ -31,13 +30,13 @@ use crate::host::{process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 
-/// So many agents are being started at a time: each is a process of this machine.
+/// Maximum number of agents that are being started at a time: each is a process of this machine.
 const STARTS_AT_ONCE: usize = 32;
-/// How long an agent may take to say that it is up; a busy machine is slow, a broken one never answers.
+/// Time limit for the start of an agent, also on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// A process that is ending is given this long before it is taken for alive.
+/// Time that a dying process gets before it counts as alive.
 const ENDING: Duration = Duration::from_millis(50);
-/// How long a killed process may take to disappear.
+/// Time limit for the end of a killed process.
 const KILLED: Duration = Duration::from_secs(5);
 
 /// The line of the registry.
@@ -47,12 +46,12 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         doc: "starts virtual nodes on this machine",
         chosen: Chosen::Otherwise,
         nodes: NodeCount::Asked,
-        more_nodes: |wanted| format!("raise `allocation.nodes` to at least {wanted}"),
+        more_nodes: |needed| format!("raise `allocation.nodes` to at least {needed}"),
         keys: KeyFacts {
             takes: &[
                 ("nodes", ""),
                 ("time_limit", ""),
-                ("chaos", "failures are injected on virtual nodes only: `manager: local`"),
+                ("chaos", "faults are injected on virtual nodes only: write `manager: local`"),
             ],
             without: &[],
         },
@@ -65,7 +64,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             record.details().and_then(|directories| Local::with(record.identity.clone(), directories, faults, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
-    is_there: |record| record.details::<LocalDirectories>().is_ok_and(|directories| directories.exist()),
+    is_available: |record| record.details::<LocalDirectories>().is_ok_and(|directories| directories.exist()),
     place: |record| {
         record
             .details::<LocalDirectories>()
@@ -73,12 +72,12 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     },
 };
 
-/// What a second orchestrator has to know about the virtual nodes.
+/// What a successor of this orchestrator needs to know about the virtual nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LocalDirectories {
-    /// The job's own directory below the temporary directory; absent if the roots are the user's.
+    /// The job's directory below the temporary directory; `None` if the roots belong to the user.
     workspace: Option<PathBuf>,
-    /// Where the nodes' roots lie.
+    /// The directory with the roots of the nodes.
     roots: PathBuf,
     /// When the allocation ends, seconds since the epoch.
     end: Option<u64>,
@@ -103,7 +102,7 @@ pub struct Local {
 #[derive(Debug)]
 struct LocalState {
     agents: BTreeMap<NodeName, LocalAgent>,
-    /// Nodes whose injected loss has begun. It takes a while and happens in the background; no agent is started meanwhile.
+    /// Nodes whose injected loss has begun. It takes a while in the background; no agent is started meanwhile.
     lost: BTreeSet<NodeName>,
     faults: FaultSchedule,
     discarded: u32,
@@ -112,12 +111,12 @@ struct LocalState {
 #[derive(Clone, Copy, Debug)]
 struct LocalAgent {
     pid: u32,
-    /// We ended it: it has not injected any of its failures.
+    /// We killed it: it has not injected any of its faults.
     killed: bool,
 }
 
 impl Local {
-    /// Makes the virtual nodes of a new job.
+    /// Creates the virtual nodes of a new job.
     fn create(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
         let AllocationRequest { spec, job_id, user, faults, logs, .. } = request;
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
@@ -137,7 +136,7 @@ impl Local {
         Local::with(Identity { job_id, user, nodes }, directories, faults, logs)
     }
 
-    /// Takes virtual nodes whose roots the user has: `<roots>/<node>` each. Nothing of them is ever deleted.
+    /// Virtual nodes with roots of the user, `<roots>/<node>` each. Nothing in them is ever deleted.
     ///
     /// # Errors
     /// A name cannot be a directory.
@@ -172,7 +171,7 @@ impl Local {
         Ok(Local { identity, directories, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
-    /// The node names that a directory of roots offers, sorted, numbers by value.
+    /// The names of the nodes whose roots are in this directory, sorted, numbers by value.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -205,16 +204,16 @@ impl Local {
         self.lock().lost.contains(node)
     }
 
-    /// Notes on disk that a failure was injected: a second orchestrator must not repeat it.
-    fn note_injected(&self, number: usize) {
+    /// Records on disk that a fault was injected: a successor must not repeat it.
+    fn record_injected(&self, number: usize) {
         if let Some(workspace) = &self.directories.workspace
             && let Err(error) = fs::write(workspace.join(format!("injected-{number}")), b"")
         {
-            tracing::warn!(%error, number, "cannot note that a failure was injected");
+            tracing::warn!(%error, number, "cannot record that a fault was injected");
         }
     }
 
-    /// Makes a node's directories disappear: renamed away in one step, so that no reader meets half of it, then deleted.
+    /// Deletes a node's directories. They are renamed first, so that no reader sees a part of them.
     fn delete_root(&self, node: &NodeName) {
         let Some(workspace) = &self.directories.workspace else { return };
         let number = {
@@ -222,7 +221,7 @@ impl Local {
             state.discarded += 1;
             state.discarded
         };
-        let trash_dir = workspace.join(format!("gone-{node}-{number}"));
+        let trash_dir = workspace.join(format!("deleted-{node}-{number}"));
         match fs::rename(self.root(node), &trash_dir) {
             Ok(()) => remove_tree(&trash_dir),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -230,7 +229,8 @@ impl Local {
         }
     }
 
-    /// Removes the dead agent of a node before the next one starts; a node that it took along is deleted.
+    /// Removes the dead agent of a node before the next one starts. If it injected a fault that takes the node along,
+    /// the node is deleted.
     fn reap_agent(&self, node: &NodeName) {
         let Some(agent) = self.lock().agents.get(node).copied() else { return };
         let by_itself = !agent.killed && process::wait_for_end(agent.pid, ENDING);
@@ -243,8 +243,8 @@ impl Local {
             if by_itself { state.faults.agent_died(node) } else { None }
         };
         if let Some(fault) = fault {
-            tracing::info!(%node, agent_only = fault.agent_only, "an ordered failure was injected by the agent");
-            self.note_injected(fault.number);
+            tracing::info!(%node, agent_only = fault.agent_only, "the agent injected a fault");
+            self.record_injected(fault.number);
             if !fault.agent_only {
                 self.delete_root(node);
             }
@@ -269,10 +269,9 @@ impl Local {
             return Err(AgentStartError::NodeLost { node: node.clone(), reason });
         }
         start.root = Some(root);
-        start.fault_injections =
-            self.lock().faults.armed(node).into_iter().map(|(_, fault_injection)| fault_injection).collect();
+        start.fault_injections = self.lock().faults.armed(node).into_iter().map(|(_, fault)| fault).collect();
         let mut command = tokio::process::Command::new(&self.program);
-        // Its own process group: Ctrl-C on our terminal must reach us only.
+        // A process group of its own, so that Ctrl-C reaches only the orchestrator.
         let adopt = |pid| self.adopt_agent(node, pid);
         let started = handshake::start(command.arg("agent").process_group(0), &start, &log, READY_WITHIN, adopt).await;
         let ready = started.map_err(|problem| AgentStartError::not_ready(node, problem, &log))?;
@@ -297,12 +296,12 @@ impl AllocatedNodes for Local {
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
-        let gone = |node: &&NodeName| !self.root(node).is_dir();
+        let lost = |node: &&NodeName| !self.root(node).is_dir();
         self.identity
             .nodes
             .iter()
-            .filter(gone)
-            .map(|node| (node.clone(), "its root directory is gone".to_owned()))
+            .filter(lost)
+            .map(|node| (node.clone(), "its root directory does not exist".to_owned()))
             .collect()
     }
 
@@ -324,7 +323,7 @@ impl AllocatedNodes for Local {
         match workspace.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             _ => {
-                let source = io::Error::other("something still writes below it");
+                let source = io::Error::other("a process still writes to it");
                 let (path, remedy) = (workspace.clone(), "remove it by hand");
                 Err(AllocationError::Directory { action: "remove", path, source, remedy })
             }
@@ -353,7 +352,7 @@ impl AgentControl for Local {
             killed
         };
         if killed {
-            // The loss of the node began while this agent was being started.
+            // The injected loss of the node began while this agent was being started.
             process::signal(pid, Signal::KILL);
         }
     }
@@ -366,7 +365,7 @@ impl AgentControl for Local {
         if let Some(pid) = pid
             && !process::kill_agent(pid, KILLED)
         {
-            tracing::warn!(%node, pid, "an agent does not end although it was killed");
+            tracing::warn!(%node, pid, "an agent has not ended after SIGKILL");
         }
     }
 
@@ -398,8 +397,8 @@ impl FaultInjection for Local {
     }
 
     fn inject_fault(&self, fault: &Fault) {
-        tracing::info!(node = %fault.node, agent_only = fault.agent_only, "an ordered failure is injected");
-        self.note_injected(fault.number);
+        tracing::info!(node = %fault.node, agent_only = fault.agent_only, "injecting a fault");
+        self.record_injected(fault.number);
         self.kill_agent(&fault.node);
         if !fault.agent_only {
             self.delete_root(&fault.node);
@@ -407,7 +406,7 @@ impl FaultInjection for Local {
     }
 }
 
-/// The numbers of the failures that were injected, as [`Local::note_injected`] left them.
+/// The numbers of the faults that [`Local::record_injected`] recorded.
 fn injected_in(workspace: &Path) -> BTreeSet<usize> {
     let Ok(entries) = fs::read_dir(workspace) else { return BTreeSet::new() };
     let number =
@@ -415,7 +414,7 @@ fn injected_in(workspace: &Path) -> BTreeSet<usize> {
     entries.filter_map(number).collect()
 }
 
-/// Removes a tree below which a process that was just killed may still have been writing: again until it is gone.
+/// Removes a tree. A process that was just killed may still have written to it, so this is retried.
 fn remove_tree(path: &Path) {
     for _ in 0..20 {
         match fs::remove_dir_all(path) {
@@ -432,11 +431,7 @@ fn make_directory(path: &Path) -> Result<(), AllocationError> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, AllocationError> {
-    path.canonicalize().map_err(directory_error(
-        "find",
-        path,
-        "name the directory that holds one root directory a node",
-    ))
+    path.canonicalize().map_err(directory_error("find", path, "give the directory with one root directory a node"))
 }
 
 fn directory_error<'a>(
@@ -475,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_that_the_user_gave_survive_a_release() {
+    fn roots_of_the_user_survive_a_release() {
         let base = tempfile::tempdir().unwrap();
         fs::create_dir(base.path().join("node0")).unwrap();
         let local = local_over(base.path());
@@ -496,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_elsewhere_is_refused() {
+    fn refuses_names_with_a_path() {
         for name in ["", "..", "a/b", "/etc", "a\0"] {
             assert!(check_name("the node", name).is_err(), "{name:?}");
         }

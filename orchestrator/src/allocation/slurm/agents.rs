@@ -1,11 +1,11 @@
-//! Agents on many nodes by one step, and on one node again.
+//! Starts agents on many nodes with one step, or on a single node.
 //!
-//! Who wants an agent asks for one; requests that come together become one `srun`. Its standard input goes to all tasks,
-//! so that one start message serves all: each agent finds out by itself where it is. What the agents say comes back on
-//! its standard output, in any order, each with its node's name.
+//! Requests that arrive together become one `srun`. Its standard input goes to all tasks, so that they share one start
+//! message, and each agent determines its node itself. The agents report on its standard output, in any order, each
+//! with the name of its node.
 //!
-//! The step survives the loss of nodes (`--no-kill`) and this process: it is in a process group of its own, and nobody
-//! reads from it once all agents are up.
+//! The step survives the loss of nodes (`--no-kill`) and of this process: it has its own process group, and its output
+//! is not read once all agents are ready.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -30,26 +30,26 @@ use crate::allocation::agents::handshake::{self, HandshakeError, Reports, StartL
 use crate::allocation::{AgentStartError, AgentTemplate};
 use crate::host::log::{last_line, tail};
 
-/// Questions that come within this time of each other become one step.
+/// Requests that follow each other within this time become one step.
 const GATHER_FOR: Duration = Duration::from_millis(5);
-/// But no request waits longer.
+/// Maximum time that a request waits for others.
 const GATHER_AT_MOST: Duration = Duration::from_millis(50);
-/// While agents come up, it is looked this often what their srun says.
+/// Interval at which the messages of srun are read while agents start.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
-/// What srun says itself begins with this,
+/// The prefix of error messages of srun.
 const SRUN_ERROR: &str = "srun: error: ";
-/// and with this when there is no step at all.
+/// The prefix of the error message if srun could not create the step.
 const NO_STEP: &str = "srun: error: Unable to ";
 
-/// How long an agent may take to come up.
+/// Time limit for the start of an agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub(super) within: Duration,
-    /// It waits for other nodes' first agents.
+    /// True for the first agent of a node, which may share a step with those of other nodes.
     pub(super) first: bool,
 }
 
-/// Answers of agents that are waited for.
+/// The requests of a step that have no answer yet.
 type Waiting = BTreeMap<NodeName, Answer>;
 type Answer = oneshot::Sender<Result<AgentReady, AgentStartError>>;
 
@@ -59,7 +59,7 @@ struct StartRequest {
     start: AgentStart,
     patience: Patience,
     answer: Answer,
-    /// Breaks when nobody waits for the answer any more.
+    /// Closed when the requester has stopped waiting.
     abandoned: oneshot::Receiver<()>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct AgentSteps {
     logs: PathBuf,
 }
 
-/// What every step's task needs.
+/// What the task of a step needs.
 #[derive(Clone, Debug)]
 struct StepContext {
     program: PathBuf,
@@ -82,7 +82,7 @@ struct StepContext {
 }
 
 impl AgentSteps {
-    /// No step yet. Agents are `program agent`; their logs, and those of the steps, go to `logs`.
+    /// Agents are started as `program agent`; their logs, and those of the steps, go to `logs`.
     pub(super) fn start(program: PathBuf, logs: PathBuf) -> Self {
         let (requests, queue) = mpsc::unbounded_channel();
         let (give_up, gives_up) = watch::channel(false);
@@ -92,7 +92,7 @@ impl AgentSteps {
         AgentSteps { requests, running, give_up, logs }
     }
 
-    /// Starts an agent on a node and waits until it is up.
+    /// Starts an agent on a node and waits until it is ready.
     pub(super) async fn agent(
         &self,
         node: NodeName,
@@ -116,18 +116,18 @@ impl AgentSteps {
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// True while any `srun` of ours has tasks.
+    /// True while a step with agents runs.
     pub(super) fn are_running(&self) -> bool {
         self.running.load(Ordering::Acquire) > 0
     }
 
-    /// Waits for no step any more: the `srun` processes are killed. What agents are still there end by themselves.
+    /// Kills the `srun` processes. Agents that still run end by themselves.
     pub(super) fn give_up(&self) {
         self.give_up.send_replace(true);
     }
 }
 
-/// Makes steps of the requests.
+/// Combines requests into steps.
 async fn gather(mut queue: mpsc::UnboundedReceiver<StartRequest>, context: StepContext) {
     let mut number = 0_u32;
     while let Some(request) = queue.recv().await {
@@ -140,7 +140,7 @@ async fn gather(mut queue: mpsc::UnboundedReceiver<StartRequest>, context: StepC
                 Ok(None) | Err(_) => break,
             }
         }
-        // Agents that are started for the first time come up together; one that is missed elsewhere must not wait for them.
+        // First starts share a step; a restart must not wait for them.
         let (first, again): (Vec<_>, Vec<_>) = together.into_iter().partition(|request| request.patience.first);
         for requests in std::iter::once(first).chain(again.into_iter().map(|request| vec![request])) {
             if !requests.is_empty() {
@@ -164,7 +164,7 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
     }
     let abandoned = async {
         for abandoned in abandoned {
-            // Nothing is ever sent: it ends with the request.
+            // Nothing is ever sent: the channel is closed with the request.
             let _ = abandoned.await;
         }
     };
@@ -188,10 +188,10 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
         receive(output, &mut waiting, &failures).await
     };
     let problem = tokio::select! {
-        // Who has got his answer does not wait any more either.
+        // Before `abandoned`, because requesters that got their answer have closed their channels too.
         biased;
         ended = tokio::time::timeout(within, handshake) => ended.unwrap_or(Err(HandshakeError::Timeout(within))).err(),
-        // The node is known to be gone by now.
+        // All requesters have stopped waiting, because their nodes are down.
         () = abandoned => Some(HandshakeError::Abandoned),
         _ = context.give_up.wait_for(|given_up| *given_up) => Some(HandshakeError::Abandoned),
     };
@@ -211,11 +211,11 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
     }
     let given_up = async {
         if !all_failed {
-            // Its sender lives as long as the allocation is used.
+            // The sender exists as long as the allocation.
             let _ = context.give_up.wait_for(|given_up| *given_up).await;
         }
     };
-    // A step with agents is waited for, however long; one without is of no use.
+    // Wait for the end of a step with agents; kill one without agents.
     tokio::select! {
         _ = child.wait() => {}
         () = given_up => {
@@ -225,13 +225,13 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
     context.running.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// The words of the step.
+/// The options of srun for the step.
 fn arguments(nodes: &[NodeName]) -> Vec<String> {
     let mut words: Vec<String> = [
-        // Beside the application, on the processors and the memory that it has.
+        // Shares processors and memory with the application.
         "--overlap",
         "--mem=0",
-        // The loss of a node, or of an agent, is not the end of the others.
+        // The other agents survive the loss of a node or of an agent.
         "--no-kill",
         "--kill-on-bad-exit=0",
         "--wait=0",
@@ -253,7 +253,7 @@ fn spawn(context: &StepContext, nodes: &[NodeName], log: &Path) -> io::Result<(C
     let errors = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
     let mut command = Command::new("srun");
     command.args(arguments(nodes)).arg(&context.program).arg("agent");
-    // Not by srun's own `--error`: where a node has no such directory, no agent at all would start.
+    // Not with srun's `--error`: if one node lacks the directory, no agent would start.
     command.env(AGENT_LOGS, &context.logs);
     for name in environment::removed_variables() {
         command.env_remove(name);
@@ -262,7 +262,7 @@ fn spawn(context: &StepContext, nodes: &[NodeName], log: &Path) -> io::Result<(C
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(errors)
-        // Its own process group: Ctrl-C on our terminal must reach us only.
+        // A process group of its own, so that Ctrl-C reaches only the orchestrator.
         .process_group(0)
         .spawn()?;
     match (child.stdin.take(), child.stdout.take()) {
@@ -271,7 +271,7 @@ fn spawn(context: &StepContext, nodes: &[NodeName], log: &Path) -> io::Result<(C
     }
 }
 
-/// What explains that an agent of a step is not up: its own log, or else what srun said.
+/// Explains why an agent of a step is not ready: by its own log, or else by the messages of srun.
 struct Failures<'a> {
     step_log: &'a Path,
     logs: &'a BTreeMap<NodeName, StartLog>,
@@ -289,8 +289,8 @@ impl Failures<'_> {
     }
 }
 
-/// Takes in the reports of the agents, and what `srun` says of those that end, until all are up or no report can come any
-/// more.
+/// Receives the reports of the agents, and srun's messages about agents that ended, until every request has an answer
+/// or no more reports can arrive.
 async fn receive(output: ChildStdout, waiting: &mut Waiting, failures: &Failures<'_>) -> Result<(), HandshakeError> {
     let (mut reports, mut looked) = (Reports::new(output), 0);
     let mut look = tokio::time::interval(CHECK_EVERY);
@@ -300,7 +300,8 @@ async fn receive(output: ChildStdout, waiting: &mut Waiting, failures: &Failures
                 let Some(ready) = ready? else { break };
                 let Some(answer) = waiting.remove(&ready.node) else { continue };
                 let node = ready.node.clone();
-                let _ = answer.send(handshake::check_version(ready).map_err(|problem| failures.of(node, &Arc::new(problem))));
+                let checked = handshake::check_version(ready);
+                let _ = answer.send(checked.map_err(|problem| failures.of(node, &Arc::new(problem))));
             }
             _ = look.tick() => {
                 let length = failures.step_log.metadata().map_or(0, |metadata| metadata.len());
@@ -317,13 +318,13 @@ async fn receive(output: ChildStdout, waiting: &mut Waiting, failures: &Failures
     Ok(())
 }
 
-/// The nodes whose agents have ended, in the words of `srun`.
+/// The nodes whose agents have ended, according to the messages of srun.
 ///
 /// # Errors
-/// Some could not be started, and then none is told what it has to know.
-fn ended_on(said: &str) -> Result<Vec<NodeName>, HandshakeError> {
+/// A task could not be launched; srun then forwards its input to none of them.
+fn ended_on(messages: &str) -> Result<Vec<NodeName>, HandshakeError> {
     let mut nodes = Vec::new();
-    for line in said.lines().filter_map(|line| line.strip_prefix(SRUN_ERROR)) {
+    for line in messages.lines().filter_map(|line| line.strip_prefix(SRUN_ERROR)) {
         if line.contains("launch failed") || line.starts_with("Task launch for") {
             return Err(HandshakeError::Starter(line.to_owned()));
         }
@@ -339,21 +340,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_step_holds_one_agent_a_node_and_survives_their_loss() {
+    fn one_step_has_one_agent_a_node_and_survives_their_loss() {
         let nodes = ["n1", "n2", "n4"].map(NodeName::from);
         let words = arguments(&nodes);
         for expected in ["--overlap", "--no-kill", "--nodes=3", "--ntasks=3", "--ntasks-per-node=1"] {
-            assert!(words.iter().any(|word| word == expected), "{expected}: {words:?}");
+            assert!(words.iter().any(|option| option == expected), "{expected}: {words:?}");
         }
         assert!(words.contains(&"--nodelist=n[1-2,4]".to_owned()), "{words:?}");
     }
 
     #[test]
-    fn what_srun_says_of_agents_that_end_names_their_nodes() {
-        let said = "srun: cluster configuration lacks support for cpu binding\n\
+    fn messages_of_srun_about_ended_agents_name_their_nodes() {
+        let messages = "srun: cluster configuration lacks support for cpu binding\n\
                     srun: error: n2: task 1: Exited with exit code 69\n\
                     srun: error: n[4-5]: tasks 3-4: Killed\n";
-        assert_eq!(ended_on(said).unwrap(), ["n2", "n4", "n5"].map(NodeName::from));
+        assert_eq!(ended_on(messages).unwrap(), ["n2", "n4", "n5"].map(NodeName::from));
         let error = ended_on("srun: error: task 2 launch failed: Slurmd could not connect IO\n").unwrap_err();
         assert!(error.to_string().contains("could not connect"), "{error}");
     }

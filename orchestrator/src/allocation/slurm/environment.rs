@@ -1,19 +1,19 @@
-//! What a batch script or `salloc` tells us: variables, read once.
+//! The environment variables of an allocation (`sbatch`, `salloc`), read once.
 
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
 use crate::allocation::AllocationError;
 
-/// The variables of an allocation: today's name, and the one before.
+/// The variables of an allocation: current and older names.
 const JOB: [&str; 2] = ["SLURM_JOB_ID", "SLURM_JOBID"];
 const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 const USER: [&str; 3] = ["SLURM_JOB_USER", "USER", "LOGNAME"];
-/// The node that a batch script runs on; `salloc` may leave its shell elsewhere.
+/// The node of a batch script; the shell of `salloc` may run outside the allocation.
 const OWN_NODE: &str = "SLURMD_NODENAME";
 
-/// Variables by which a batch script's own options become defaults of every `srun` in it. The steps that we start say
-/// themselves what they are.
+/// Variables by which the options of a batch script become defaults of every `srun` in it. Our steps set all options
+/// themselves.
 const SHAPE: [&str; 22] = [
     "SLURM_NTASKS",
     "SLURM_NPROCS",
@@ -39,17 +39,17 @@ const SHAPE: [&str; 22] = [
     "SLURM_EXPORT_ENV",
 ];
 
-/// The variables that no step of ours inherits.
+/// The variables that are removed from the environment of our steps.
 pub fn removed_variables() -> &'static [&'static str] {
     &SHAPE
 }
 
-/// The job whose allocation this is, if it is one.
+/// The id of the job whose allocation this is, if any.
 pub fn job_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     first_of(&JOB, &variable)
 }
 
-/// An allocation as its environment describes it.
+/// An allocation as described by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Environment {
     pub(super) job_id: String,
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_script_says_which_nodes_are_ours_and_on_which_it_runs() {
+    fn reads_job_nodes_and_own_node_of_a_batch_script() {
         let batch = [
             ("SLURM_JOB_ID", "17"),
             ("SLURM_JOB_NODELIST", "n[1-2,4]"),
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_of_salloc_may_stand_on_no_node_of_the_allocation() {
+    fn the_shell_of_salloc_may_run_outside_the_allocation() {
         let shell = [("SLURM_JOBID", "17"), ("SLURM_NODELIST", "n1"), ("SLURMD_NODENAME", "login3")];
         assert_eq!(read(&shell).unwrap().own_node, None);
     }
 
     #[test]
-    fn outside_of_an_allocation_the_user_learns_how_to_get_one() {
+    fn outside_an_allocation_the_error_explains_how_to_get_one() {
         let message = read(&[("SLURM_JOB_ID", "")]).unwrap_err().to_string();
         assert!(message.contains("SLURM_JOB_ID") && message.contains("sbatch"), "{message}");
         let bad = read(&[("SLURM_JOB_ID", "1"), ("SLURM_JOB_NODELIST", "n[1")]).unwrap_err();

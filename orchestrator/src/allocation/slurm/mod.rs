@@ -1,15 +1,15 @@
-//! The Slurm manager: the nodes of the job that we run in.
+//! The Slurm manager: the nodes of the Slurm job of this process.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `environment` | what a batch script or `salloc` tells us |
-//! | `preflight` | what Slurm needs on this machine |
-//! | `query` | questions to Slurm's commands, each with a time limit |
-//! | `watch` | down nodes and the end of the allocation, looked at while we run |
-//! | `agents` | agents on many nodes by one step, and on one node again |
-//! | [`refusal`] | what it means when Slurm does not start a step, and how long to go on trying |
+//! | `environment` | the environment variables of an allocation |
+//! | `preflight` | requirements on this machine |
+//! | `query` | queries to Slurm's commands, each with a time limit |
+//! | `watch` | polls down nodes and the end of the allocation |
+//! | `agents` | starts agents on many nodes with one step, or on a single node |
+//! | [`refusal`] | why Slurm refuses a step, and how long to retry |
 //!
-//! Slurm is asked seldom, and never waited for to learn that a node is dead: its agent's silence says so long before.
+//! Slurm is queried rarely. The loss of a node is detected by its silent agent, long before Slurm reports it.
 
 mod agents;
 mod environment;
@@ -44,32 +44,31 @@ use environment::job_of_environment;
 pub use environment::removed_variables;
 pub use query::QueryError;
 
-/// An agent that is started for the first time: all nodes at once, on a busy machine.
+/// Time limit for first starts: agents of all nodes at once, on a busy machine.
 const FIRST_START: Duration = Duration::from_secs(60);
-/// An agent whose node is well. `srun` needs ten seconds to find that the controller does not answer.
+/// Time limit for a restart on a healthy node. `srun` needs ten seconds to find that the controller does not answer.
 const RESTART: Duration = Duration::from_secs(15);
-/// An agent whose node still takes connections but went silent. Either it alone hangs, and then another one is up as soon
-/// as the first was; or the node is frozen, and then Slurm cannot start anything there. So it gets several times as long as
-/// the start of all agents took, within these limits.
+/// Time limits for the restart of a silent agent whose node still accepts connections. Either only the agent hangs, and
+/// a restart takes about as long as the first start; or the node is frozen, and Slurm cannot start anything there. So
+/// the limit is a multiple of the longest first start, within these bounds.
 const RESTART_OF_SILENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
-/// So many times.
+/// The multiple.
 const RESTART_OF_SILENT_FACTOR: u32 = 3;
-/// While agents end, it is looked this often.
+/// Interval at which the end of agents is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The line of the registry.
 pub static ENTRY: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
         name: "slurm",
-        doc: "takes those of the job that we run in (`sbatch`, `salloc`)",
+        doc: "uses the nodes of the current Slurm job (`sbatch`, `salloc`)",
         chosen: Chosen::ByVariables(&["SLURM_JOB_ID", "SLURM_JOBID"]),
         nodes: NodeCount::Variables(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]),
-        more_nodes: |wanted| format!("ask Slurm for at least {wanted} (`sbatch --nodes`)"),
+        more_nodes: |needed| format!("request at least {needed} from Slurm (`sbatch --nodes`)"),
         keys: KeyFacts {
             takes: &[],
             without: &[
-                ("nodes", "the allocation has the nodes that Slurm gave it (`sbatch --nodes`); leave it out"),
-                ("time_limit", "Slurm ends the allocation (`sbatch --time`); leave it out"),
+                ("nodes", "Slurm sets the number of nodes (`sbatch --nodes`): leave the key out"),
+                ("time_limit", "Slurm sets the end of the allocation (`sbatch --time`): leave the key out"),
             ],
         },
     },
@@ -81,7 +80,9 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     reopen: |record, _, logs| {
         Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
     },
-    is_there: |record| job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.identity.job_id),
+    is_available: |record| {
+        job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.identity.job_id)
+    },
     place: |record| format!("the nodes of Slurm job {}", record.identity.job_id),
 };
 
@@ -93,26 +94,26 @@ pub struct Slurm {
     logs: PathBuf,
     watch: Watch,
     steps: AgentSteps,
-    /// Where agents listened last, of nodes that had one.
+    /// Nodes that had an agent, with its last address if it is known.
     known: Mutex<BTreeMap<NodeName, Option<SocketAddr>>>,
-    /// How long the slowest first start of an agent took, milliseconds; zero if there was none yet.
+    /// Duration of the slowest first start of an agent, milliseconds; zero before the first one.
     slowest_start_ms: AtomicU64,
 }
 
 impl Slurm {
-    /// The allocation that this process stands in. Logs of agents go to `logs`.
+    /// The allocation of this process. Logs of agents go to `logs`.
     ///
     /// # Errors
-    /// We do not stand in one, or Slurm's commands do not answer.
+    /// This process is not in an allocation, or Slurm's commands do not answer.
     async fn of_environment(logs: PathBuf) -> Result<Self, AllocationError> {
         let environment = Environment::read(|name| std::env::var(name).ok())?;
         Slurm::with(environment, logs).await
     }
 
-    /// The allocation of a job whose orchestrator died: we must stand in the same.
+    /// The allocation of a job whose orchestrator ended. This process must be in the same allocation.
     ///
     /// # Errors
-    /// As [`Slurm::of_environment`], or this is another allocation.
+    /// As for [`Slurm::of_environment`], or this is another allocation.
     async fn reopen(record: &Identity, logs: PathBuf) -> Result<Self, AllocationError> {
         let here = job_of_environment(|name| std::env::var(name).ok());
         if here.as_ref() != Some(&record.job_id) {
@@ -120,7 +121,7 @@ impl Slurm {
             return Err(AllocationError::Elsewhere { manager: "slurm", job_id, here });
         }
         let environment = Environment::read(|name| std::env::var(name).ok())?;
-        // The order of the nodes is what ranks were placed by.
+        // Ranks were placed by the recorded order of the nodes.
         Slurm::with(Environment { nodes: record.nodes.clone(), ..environment }, logs).await
     }
 
@@ -133,7 +134,7 @@ impl Slurm {
         std::fs::create_dir_all(&logs).map_err(failed)?;
         let program = program::ourselves()?;
         let watch = Watch::start(&job_id, &nodes).await?;
-        // The variable names who submitted; the directories belong to who runs.
+        // The variable names the user that submitted the job; the directories belong to the user that runs it.
         let user = watch.user().unwrap_or(user);
         let steps = AgentSteps::start(program, logs.clone());
         let identity = Identity { job_id, user, nodes };
@@ -173,7 +174,7 @@ impl Slurm {
         Ok(RunningAgent { ready, log })
     }
 
-    /// Starts an agent by a step of its own or a common one; again, while Slurm refuses it for a reason that passes.
+    /// Starts an agent with its own or a shared step. Retries while Slurm refuses the step for a temporary reason.
     async fn ask(
         &self,
         node: &NodeName,
@@ -185,29 +186,29 @@ impl Slurm {
             let started = self.steps.agent(node.clone(), template, patience).await;
             let Err(AgentStartError::Refused { reason, .. }) = &started else { return started };
             let Some(pause) = retries.next_pause(Refusal::of(reason), Instant::now()) else { return started };
-            tracing::info!(%node, reason, "an agent is not started yet, and tried again");
+            tracing::info!(%node, reason, "Slurm refused to start an agent; retrying");
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// What the agent gets whose node takes connections and is silent otherwise.
+    /// Time limit for the restart of a silent agent whose node still accepts connections.
     fn restart_of_silent(&self) -> Duration {
         let first = Duration::from_millis(self.slowest_start_ms.load(Ordering::Relaxed));
         let (least, most) = RESTART_OF_SILENT;
-        // One that took over has seen no start.
+        // After a take-over no start has been measured.
         if first.is_zero() { most } else { (first * RESTART_OF_SILENT_FACTOR).clamp(least, most) }
     }
 
-    /// Starts the agent of a node that had one at this address. Meanwhile the machine is watched: a step on one that is
-    /// gone would only say so after Slurm's own, much longer, patience.
+    /// Starts the agent of a node that had one at this address. The machine is probed in the meantime, because a step
+    /// on a lost machine would only fail after Slurm's own, much longer, time limits.
     async fn start_again(
         &self,
         node: &NodeName,
         template: &AgentTemplate,
         address: SocketAddr,
     ) -> Result<AgentReady, AgentStartError> {
-        let gone = || {
-            let reason = format!("nothing answers at {}, where its agent was", address.ip());
+        let lost = || {
+            let reason = format!("no answer from {}, the address of its agent", address.ip());
             AgentStartError::NodeLost { node: node.clone(), reason }
         };
         let within = match reachable::probe(address).await {
@@ -216,7 +217,7 @@ impl Slurm {
         };
         tokio::select! {
             started = self.ask(node, template, Patience { within, first: false }) => started,
-            () = reachable::wait_until_unreachable(address) => Err(gone()),
+            () = reachable::wait_until_unreachable(address) => Err(lost()),
         }
     }
 }
@@ -256,12 +257,12 @@ impl AllocatedNodes for Slurm {
 
 impl AgentControl for Slurm {
     fn starts_at_once(&self) -> usize {
-        // One step starts them all; whoever waits for a permit would get a step of its own.
+        // One step starts all agents; with fewer permits, late ones would get steps of their own.
         self.identity.nodes.len().max(1)
     }
 
     fn restart_within(&self) -> Duration {
-        // Whatever else happens: every attempt has its own, much shorter, limit.
+        // Each attempt has its own, much shorter, limit.
         RetrySchedule::at_most() + RESTART
     }
 
@@ -274,12 +275,12 @@ impl AgentControl for Slurm {
     }
 
     fn adopt_agent(&self, node: &NodeName, _pid: u32) {
-        // Its step belongs to an orchestrator that is gone; whether it lives, its address will show.
+        // Its step belongs to an earlier orchestrator. Whether it is alive is found by its address.
         self.known().entry(node.clone()).or_insert(None);
     }
 
     fn kill_agent(&self, _node: &NodeName) {
-        // From here nothing can be killed there. An agent that takes the place of another ends it on the node itself.
+        // Not possible from here. A new agent kills its predecessor on the node itself.
     }
 
     fn terminate_agents(&self, _agents: &[(NodeName, u32)], patience: Duration) {
@@ -287,7 +288,7 @@ impl AgentControl for Slurm {
         while self.steps.are_running() && begun.elapsed() < patience.min(Duration::from_secs(1)) {
             std::thread::sleep(LOOK_EVERY);
         }
-        // A step with a dead node would last until Slurm notices.
+        // A step with a dead node would run until Slurm reports the node as down.
         self.steps.give_up();
     }
 }

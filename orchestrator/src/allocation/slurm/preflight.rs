@@ -1,4 +1,4 @@
-//! What Slurm needs on this machine, looked for before anything is started.
+//! Checks the requirements of Slurm on this machine before anything is started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,12 +11,12 @@ use crate::host::{external_command, program};
 
 /// The commands of Slurm that we use.
 const SLURM_COMMANDS: [&str; 3] = ["srun", "squeue", "sinfo"];
-/// The first Slurm whose steps can overlap.
+/// The oldest version with overlapping steps.
 const OLDEST_SLURM: (u32, u32) = (20, 11);
-/// `srun --version` answers within this, or hangs.
+/// Time limit for `srun --version`.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// Looks for Slurm's commands, and whether its version can do what is needed.
+/// Checks Slurm's commands and version.
 pub(super) fn check(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Result<(), AllocationError> {
     if job_of_environment(variable).is_none() {
         return Err(AllocationError::Outside { manager: "slurm", missing: "SLURM_JOB_ID" });
@@ -32,7 +32,7 @@ pub(super) fn check(variable: impl Fn(&str) -> Option<String>, path: Option<&OsS
     let found = found.trim().to_owned();
     match slurm_version(&found) {
         Some(version) if version < OLDEST_SLURM => Err(AllocationError::OldSlurm { found, oldest: OLDEST_SLURM }),
-        // One that says it in another way is not old for that.
+        // An unknown version format is not an error.
         _ => Ok(()),
     }
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slurm_that_cannot_overlap_steps_is_told_by_its_version() {
+    fn a_slurm_without_overlapping_steps_is_recognised_by_its_version() {
         assert_eq!(slurm_version("slurm-wlm 22.05.8"), Some((22, 5)));
         assert!(slurm_version("slurm 20.02.7").is_some_and(|version| version < OLDEST_SLURM));
         assert!(slurm_version("slurm 20.11.0").is_some_and(|version| version >= OLDEST_SLURM));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slurm_needs_and_is_not_in_path_is_named() {
+    fn a_missing_command_is_named() {
         let inside = |name: &str| (name == "SLURM_JOB_ID").then(|| "7".to_owned());
         let error = check(inside, Some(OsStr::new("/nowhere"))).unwrap_err().to_string();
         assert!(error.contains("srun") && error.contains("PATH"), "{error}");

@@ -1,5 +1,5 @@
-//! Questions to Slurm's commands. The controller may be restarting or overloaded: every question has a time limit, and
-//! whoever asks has an answer for "nobody knows".
+//! Queries to Slurm's commands. The controller may be restarting or overloaded, so every query has a time limit, and
+//! its callers handle a missing answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +11,11 @@ use holdfast_model::NodeName;
 use super::refusal::Refusal;
 use crate::host::external_command::{self, ExternalCommandError};
 
-/// Slurm's commands themselves try for ten seconds, some of them twice.
+/// Time limit of a query. Slurm's commands retry for ten seconds, some of them twice.
 const WITHIN: Duration = Duration::from_secs(25);
-/// Slurm's own word for "does not end".
+/// Slurm's values for a job without an end.
 const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 
-/// A job as Slurm knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlurmJob {
     pub(super) state: String,
@@ -41,7 +40,7 @@ fn read_job(text: &str) -> Option<SlurmJob> {
     Some(SlurmJob { state: state.to_owned(), user: user.to_owned(), end })
 }
 
-/// The nodes among these that are down, each with Slurm's state and reason. Nodes that are only being drained work on.
+/// The nodes among these that are down, each with Slurm's state and reason. Draining nodes are not down.
 pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, QueryError> {
     let list = hostlist::compress(nodes);
     let text = query("sinfo", &["--noheader", "--states=down,fail", "--format=%N|%T|%E", "--nodes", &list]).await?;
@@ -54,7 +53,7 @@ fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
         let mut fields = line.trim().splitn(3, '|');
         let (Some(list), Some(state)) = (fields.next(), fields.next()) else { continue };
         let reason = fields.next().unwrap_or_default().trim();
-        // A mark at the end of the state says that the node does not answer.
+        // A suffix marks nodes that do not answer.
         let state = state.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
         for node in hostlist::expand(list).unwrap_or_default() {
             let known = down.iter().any(|(other, _)| *other == node);
@@ -68,20 +67,20 @@ fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
 }
 
 async fn query(command: &'static str, arguments: &[&str]) -> Result<String, QueryError> {
-    let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
-    let asked = tokio::task::spawn_blocking(move || {
+    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let answer = tokio::task::spawn_blocking(move || {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         external_command::run(command, &words, &environment(), WITHIN)
     });
-    let answer = asked.await.map_err(|error| ExternalCommandError::start(command, io::Error::other(error)))??;
+    let answer = answer.await.map_err(|error| ExternalCommandError::start(command, io::Error::other(error)))??;
     if !answer.success {
-        let message = answer.errors.lines().last().unwrap_or("it does not say why").to_owned();
+        let message = answer.errors.lines().last().unwrap_or("without a message").to_owned();
         return Err(QueryError::Failed { command, message });
     }
     Ok(answer.output)
 }
 
-/// Times as seconds since the epoch, whatever the user's or the site's habit is.
+/// Times as seconds since the epoch, and default formats, whatever the user or site has set.
 fn environment() -> BTreeMap<String, Option<String>> {
     let seconds = Some("%s".to_owned());
     [("SLURM_TIME_FORMAT", seconds), ("SQUEUE_FORMAT", None), ("SINFO_FORMAT", None)]
@@ -89,19 +88,20 @@ fn environment() -> BTreeMap<String, Option<String>> {
         .into()
 }
 
-/// A question that was not answered.
+/// A query without a usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// The command did not run to its end.
-    #[error("{0}; are Slurm's commands in PATH on this node, and is its controller up? (`scontrol ping`)")]
+    #[error(
+        "{0}; check that Slurm's commands are in PATH on this node and that its controller is up (`scontrol ping`)"
+    )]
     NoAnswer(#[from] ExternalCommandError),
-    #[error("{command} failed: {message}; is Slurm's controller up? (`scontrol ping`)")]
+    #[error("{command} failed: {message}; check that Slurm's controller is up (`scontrol ping`)")]
     Failed { command: &'static str, message: String },
-    /// Its answer is not understood.
-    #[error("{command} answered {answer:?}; is this version of Slurm supported?")]
+    #[error("unexpected output of {command}: {answer:?}; check that this version of Slurm is supported")]
     Unparsable {
         command: &'static str,
-        /// The beginning of its answer.
+        /// The beginning of the output.
         answer: String,
     },
 }
@@ -111,7 +111,7 @@ impl QueryError {
         QueryError::Unparsable { command, answer: text.trim().chars().take(200).collect() }
     }
 
-    /// What this tells about the controller.
+    /// The kind of refusal that this error means.
     pub(super) fn refusal(&self) -> Refusal {
         match self {
             QueryError::NoAnswer(ExternalCommandError::Timeout { .. }) => Refusal::NoController,
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_not_taken_for_one() {
+    fn refuses_output_that_is_not_a_job() {
         for text in ["", "RUNNING", "RUNNING|user1", "RUNNING|user1|soon", "slurm_load_jobs error: Invalid job id"] {
             assert_eq!(read_job(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn down_nodes_come_with_slurm_s_reason_once_each_and_strangers_are_left_out() {
+    fn each_down_node_has_slurm_s_reason_and_nodes_of_others_are_left_out() {
         let nodes = ["n1", "n2", "n3"].map(NodeName::from);
         let text = "n[2-3]|down*|Not responding\nn2|down|again\nn9|down|other\nn1|fail|\nbroken\n";
         let down = read_down(text, &nodes);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_does_not_answer_is_waited_for_and_a_missing_command_is_not() {
+    fn a_silent_controller_is_retried_and_a_missing_command_is_not() {
         let timeout = ExternalCommandError::Timeout { command: "squeue".to_owned(), within: WITHIN };
         assert_eq!(QueryError::from(timeout).refusal(), Refusal::NoController);
         let missing = ExternalCommandError::start("squeue", io::ErrorKind::NotFound.into());

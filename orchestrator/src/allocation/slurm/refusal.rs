@@ -1,22 +1,22 @@
-//! What it means when Slurm does not start a step, read from the words of `srun`.
+//! Why Slurm refuses to start a step, parsed from the messages of srun, and how long to retry.
 //!
-//! A controller that is restarted, or replaced by its backup, does not answer for seconds or minutes; and after that it
-//! refuses every step on nodes that have not registered with it yet, for reasons that have nothing to do with it
-//! ("Memory required by task is not available", measured with 22.05: four seconds). That is nobody's failure: the nodes
-//! are well, and so are the ranks that run. Whoever wants a step waits.
+//! A controller that is restarted, or replaced by its backup, does not answer for seconds or minutes. After that it
+//! refuses steps on nodes that have not registered yet, with misleading reasons ("Memory required by task is not
+//! available", for four seconds, measured with 22.05). Nodes and running ranks are healthy meanwhile, so the step is
+//! retried.
 
 use std::time::{Duration, Instant};
 
-/// A controller is waited for so long.
+/// Time limit for a controller that does not answer.
 const CONTROLLER: Duration = Duration::from_secs(15 * 60);
-/// And its word that there is no room for a step, where nothing of ours can be in the way.
+/// Time limit for temporary refusals.
 const SETTLING: Duration = Duration::from_secs(60);
-/// Between two attempts at first, and at the most.
+/// First and longest pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Words of one that does not answer.
-const SILENT: [&str; 8] = [
+/// Messages about a controller that does not answer.
+const NO_ANSWER: [&str; 8] = [
     "Unable to contact slurm controller",
     "Socket timed out",
     "Connection refused",
@@ -26,8 +26,8 @@ const SILENT: [&str; 8] = [
     "Slurm backup controller in standby mode",
     "Transport endpoint is not connected",
 ];
-/// Words of one that has just begun, or has too much to do.
-const BEGINNING: [&str; 8] = [
+/// Messages of a controller that was just started or is overloaded.
+const TEMPORARY: [&str; 8] = [
     "Memory required by task is not available",
     "Requested nodes are busy",
     "Required node not available",
@@ -38,23 +38,23 @@ const BEGINNING: [&str; 8] = [
     "Nodes required for job are DOWN, DRAINED",
 ];
 
-/// Why there is no step.
+/// Why Slurm refused a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody answers.
+    /// The controller does not answer.
     NoController,
-    /// The controller answers, but does not know its nodes yet, or is too busy.
+    /// The controller answers, but its nodes have not registered yet, or it is overloaded.
     NotYet,
-    /// It would say the same again.
+    /// A retry would be refused too.
     Final,
 }
 
 impl Refusal {
-    pub fn of(said: &str) -> Self {
-        let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-        if says(&SILENT) {
+    pub fn of(message: &str) -> Self {
+        let is_one_of = |known: &[&str]| known.iter().any(|text| message.contains(text));
+        if is_one_of(&NO_ANSWER) {
             Refusal::NoController
-        } else if says(&BEGINNING) {
+        } else if is_one_of(&TEMPORARY) {
             Refusal::NotYet
         } else {
             Refusal::Final
@@ -62,22 +62,22 @@ impl Refusal {
     }
 }
 
-/// How long somebody has been trying.
+/// Pauses and time limits of the retries of one step.
 #[derive(Clone, Debug, Default)]
 pub struct RetrySchedule {
-    silent_since: Option<Instant>,
+    no_answer_since: Option<Instant>,
     refused_since: Option<Instant>,
     attempts: u32,
 }
 
 impl RetrySchedule {
-    /// After how long to try again; `None`: not any more.
+    /// The pause before the next attempt; `None` after the time limit.
     pub fn next_pause(&mut self, refusal: Refusal, now: Instant) -> Option<Duration> {
         let (since, patience) = match refusal {
             Refusal::NoController => {
-                // One that comes back begins anew.
+                // When it answers again, its refusals get a new time limit.
                 self.refused_since = None;
-                (&mut self.silent_since, CONTROLLER)
+                (&mut self.no_answer_since, CONTROLLER)
             }
             Refusal::NotYet => (&mut self.refused_since, SETTLING),
             Refusal::Final => return None,
@@ -88,7 +88,7 @@ impl RetrySchedule {
         (tried < patience).then_some(pause)
     }
 
-    /// The longest that anybody goes on.
+    /// The maximum time of all retries.
     pub fn at_most() -> Duration {
         CONTROLLER + SETTLING
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_is_told_from_what_does_not() {
+    fn temporary_refusals_are_distinguished_from_final_ones() {
         let table = [
             (
                 "Unable to confirm allocation for job 4: Unable to contact slurm controller (connect failure)",
@@ -112,13 +112,13 @@ mod tests {
             ("Unable to create step for job 1: Invalid job id specified", Refusal::Final),
             ("Unable to create step for job 1: More processors requested than permitted", Refusal::Final),
         ];
-        for (said, expected) in table {
-            assert_eq!(Refusal::of(said), expected, "{said}");
+        for (message, expected) in table {
+            assert_eq!(Refusal::of(message), expected, "{message}");
         }
     }
 
     #[test]
-    fn a_controller_is_waited_for_longer_than_its_refusals_which_count_anew_when_it_comes_back() {
+    fn a_silent_controller_has_a_longer_limit_than_its_refusals_which_begin_again_afterwards() {
         let start = Instant::now();
         let mut retries = RetrySchedule::default();
         assert_eq!(retries.next_pause(Refusal::NotYet, start), Some(PAUSE));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pauses_grow_and_stay_short_enough_to_notice_a_controller_that_is_back() {
+    fn pauses_grow_up_to_their_maximum() {
         let (start, mut retries) = (Instant::now(), RetrySchedule::default());
         let pauses: Vec<_> = (0..12).filter_map(|_| retries.next_pause(Refusal::NoController, start)).collect();
         assert!(pauses.is_sorted() && pauses[0] == PAUSE && pauses[11] == LONGEST_PAUSE, "{pauses:?}");

@@ -1,7 +1,6 @@
-//! Down nodes and the end of the allocation, looked at every few seconds while we run: an administrator may set a node
-//! down, or prolong a job.
+//! Polls down nodes and the end of the allocation: an administrator may set a node down, or extend a job.
 //!
-//! A controller that does not answer changes nothing: what was known stays.
+//! If the controller does not answer, the last known values remain.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +13,7 @@ use super::query::{self, QueryError};
 use super::refusal::RetrySchedule;
 use crate::allocation::AllocationError;
 
-/// How often. Each look is two requests to a controller that serves a whole site.
+/// Poll interval. Each poll is two requests to a controller that serves an entire site.
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -24,7 +23,7 @@ struct SlurmStatus {
     user: Option<String>,
 }
 
-/// What Slurm said last. The looking ends with this.
+/// The last answers of Slurm. Dropping this ends the polling.
 #[derive(Debug)]
 pub(super) struct Watch {
     status: Arc<Mutex<SlurmStatus>>,
@@ -32,10 +31,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Looks once, and then again and again. A controller that does not answer just now is waited for.
+    /// Polls once, and then periodically. Retries the first poll if the controller does not answer.
     ///
     /// # Errors
-    /// The first look fails, or the job does not run.
+    /// The first poll fails, or the job does not run.
     pub(super) async fn start(job_id: &str, nodes: &[NodeName]) -> Result<Self, AllocationError> {
         let mut retries = RetrySchedule::default();
         let (job, down) = loop {
@@ -45,11 +44,11 @@ impl Watch {
             let Some(pause) = refusal.and_then(|refusal| retries.next_pause(refusal, Instant::now())) else {
                 break (job, down);
             };
-            tracing::warn!("Slurm's controller does not answer; asked again");
+            tracing::warn!("Slurm's controller does not answer; retrying");
             tokio::time::sleep(pause).await;
         };
         let job = job?;
-        // CONFIGURING, SUSPENDED, STOPPED, RESIZING: not now, or not any more.
+        // CONFIGURING, SUSPENDED, STOPPED, RESIZING: not running.
         if job.state != "RUNNING" {
             return Err(AllocationError::NotRunning { job_id: job_id.to_owned(), state: job.state });
         }
@@ -83,11 +82,11 @@ async fn watch(status: Arc<Mutex<SlurmStatus>>, job_id: String, nodes: Vec<NodeN
         let (job, down) = tokio::join!(query::job(&job_id), query::down(&nodes));
         match job {
             Ok(job) => status.lock().end = job.end,
-            Err(error) => tracing::info!(%error, "the end of the allocation is not known anew"),
+            Err(error) => tracing::info!(%error, "cannot query the end of the allocation"),
         }
         match down {
             Ok(down) => status.lock().down = down,
-            Err(error) => tracing::info!(%error, "down nodes are not known anew"),
+            Err(error) => tracing::info!(%error, "cannot query down nodes"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What is done on a host over a connection: asking what it is, starting and ending an agent, running a command, following
-//! what runs there. Each blocks, and opens a connection of its own.
+//! Operations on a host over a connection: survey, start and end of an agent, running a command, following ranks. Each
+//! blocks, and opens its own connection.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use super::on_node::{HostFacts, NodeCommand, SurveyRequest};
 use super::survey_answer::SurveyAnswer;
 use crate::exit;
 
-/// Starting an agent and looking at directories take as long, on a busy machine or a slow file system.
+/// Time limit for an answer, also from a busy machine or a slow file system.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// A line that is longer is not ours.
+/// Longer lines are not messages.
 const LONGEST_LINE: u64 = 1 << 20;
-/// Lines that the user's shell or the site may print before ours.
+/// Maximum number of lines that the user's shell or the site may print before a message.
 const FOREIGN_LINES: usize = 1000;
 
-/// Asks a host what it is.
+/// Surveys a host.
 pub(super) fn survey_host(target: &Target, request: &SurveyRequest) -> Result<SurveyAnswer, SshError> {
     let connection = Connection::open(target)?;
     connection.set_timeout(Some(ANSWER_WITHIN));
@@ -38,16 +38,16 @@ pub(super) fn survey_host(target: &Target, request: &SurveyRequest) -> Result<Su
     Ok(SurveyAnswer { facts, address: connection.address(), at: Timestamp::from(SystemTime::now()) })
 }
 
-/// A program that does not know the request may be another version of Holdfast.
+/// A program that does not support the request may be another version of Holdfast.
 fn version_instead(target: &Target, connection: &Connection, error: SshError) -> SshError {
     if !matches!(error, SshError::UnexpectedAnswer { .. }) {
         return error;
     }
-    let said = connection.start(&["--version"], b"").ok().and_then(|mut command| {
+    let version = connection.start(&["--version"], b"").ok().and_then(|mut command| {
         let line = command.line(LONGEST_LINE).ok().flatten()?;
         String::from_utf8(line).ok()?.strip_prefix("holdfast ").map(|version| version.trim().to_owned())
     });
-    match said {
+    match version {
         Some(found) if found != env!("CARGO_PKG_VERSION") => SshError::Version {
             host: target.host.name.clone(),
             program: target.program.clone(),
@@ -58,8 +58,8 @@ fn version_instead(target: &Target, connection: &Connection, error: SshError) ->
     }
 }
 
-/// Starts the agent of a host: in a session of its own, so that it outlives the connection and us.
-/// When the start is cancelled, there is none afterwards.
+/// Starts the agent of a host in its own session, so that it survives the connection and this process. After a
+/// cancellation, no agent is left.
 pub(super) fn start(
     target: &Target,
     mut start: AgentStart,
@@ -67,11 +67,11 @@ pub(super) fn start(
     cancelled: &CancellationToken,
 ) -> Result<AgentReady, SshError> {
     let connection = Connection::open(target)?;
-    let too_late = || target.io("start an agent", &io::Error::other("it is not waited for any more"));
+    let abandoned = || target.io("start an agent", &io::Error::other("the start was cancelled"));
     if cancelled.is_cancelled() {
-        return Err(too_late());
+        return Err(abandoned());
     }
-    // Where we reach the host, the other hosts do.
+    // Other hosts reach it at the same address.
     start.listen = SocketAddr::new(connection.address(), 0);
     connection.set_timeout(Some(ANSWER_WITHIN));
     let log = log.to_string_lossy();
@@ -81,26 +81,23 @@ pub(super) fn start(
         return Ok(ready);
     }
     end(target, ready.pid, Duration::ZERO)?;
-    Err(too_late())
+    Err(abandoned())
 }
 
-/// Ends a process on a host if it is an agent and still there `patience` after now.
+/// Kills a process on a host if it is an agent and still runs after `patience`.
 pub(super) fn end(target: &Target, pid: u32, patience: Duration) -> Result<(), SshError> {
     let connection = Connection::open(target)?;
     connection.set_timeout(Some(ANSWER_WITHIN));
     let (pid, patience) = (pid.to_string(), patience.as_millis().to_string());
     let mut command = connection.start(&["node", "end", &pid, &patience], b"")?;
     let ended = command.end().map_err(|error| target.io("end an agent", &error))?;
-    if ended.code == Some(0) { Ok(()) } else { Err(command.error_for(&ended, "did not end the agent")) }
+    if ended.code == Some(0) { Ok(()) } else { Err(command.error_for(&ended, "could not end the agent")) }
 }
 
-/// Runs a command on a host, its output here: its exit code, as a shell gives it.
-///
-/// # Errors
-/// [`SshError`].
+/// Runs a command on a host and prints its output here. Returns its exit code, in the convention of shells.
 pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> {
     let connection = Connection::open(target)?;
-    // How long it may take, whoever asked knows.
+    // The caller has a time limit.
     connection.set_timeout(None);
     let mut command = connection.start(&["node", "run"], &line(target, what)?)?;
     let broken = |error: &io::Error| target.io("run a command", error);
@@ -108,7 +105,7 @@ pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> 
         match command.line(LONGEST_LINE) {
             Ok(Some(mut line)) => {
                 line.push(b'\n');
-                // A reader that has seen enough does not end the command.
+                // A closed standard output does not end the command.
                 let _ = io::stdout().write_all(&line);
             }
             Ok(None) => break,
@@ -118,21 +115,21 @@ pub fn run_command(target: &Target, what: &NodeCommand) -> Result<u8, SshError> 
     let ended = command.end().map_err(|error| broken(&error))?;
     match ended.code {
         Some(code @ (126 | 127)) if ended.errors.contains(&target.program) => {
-            Err(command.error_for(&super::connection::CommandEnd { code: Some(code), ..ended }, "is not there"))
+            Err(command.error_for(&super::connection::CommandEnd { code: Some(code), ..ended }, "cannot be run"))
         }
         Some(code) => {
             let _ = writeln!(io::stderr(), "{}", ended.errors);
             Ok(u8::try_from(code).unwrap_or(exit::INTERNAL))
         }
-        None => Err(command.error_for(&ended, "was ended by a signal")),
+        None => Err(command.error_for(&ended, "was killed by a signal")),
     }
 }
 
-/// Sends a message to `holdfast node VERB` on a host, and hands everything that comes back to `receive`: messages, each with
-/// as many bytes that follow it as `bytes_behind` says, until `receive` returns false.
+/// Sends a message to `holdfast node VERB` on a host, and passes its messages to `receive`, each with the bytes that
+/// follow it (`bytes_behind`), until `receive` returns false.
 ///
 /// # Errors
-/// The host cannot be reached, or the connection broke before.
+/// The host cannot be reached, or the connection was lost before.
 pub fn follow<T: DeserializeOwned>(
     target: &Target,
     verb: &str,
@@ -142,13 +139,13 @@ pub fn follow<T: DeserializeOwned>(
 ) -> Result<(), SshError> {
     let connection = Connection::open(target)?;
     let mut command = connection.start(&["node", verb], &line(target, message)?)?;
-    // Ranks compute for hours without a message.
+    // Ranks may run for hours without a message.
     connection.set_timeout(None);
-    let broken = |error: &io::Error| target.io("follow what runs there", error);
+    let broken = |error: &io::Error| target.io("follow the ranks", error);
     loop {
         let Some(line) = command.line(LONGEST_LINE).map_err(|error| broken(&error))? else {
             let ended = command.end().map_err(|error| broken(&error))?;
-            return Err(command.error_for(&ended, "ended too early"));
+            return Err(command.error_for(&ended, "ended unexpectedly"));
         };
         let Ok(message) = serde_json::from_slice::<T>(&line) else {
             foreign_line(target, &line);
@@ -164,7 +161,7 @@ pub fn follow<T: DeserializeOwned>(
     }
 }
 
-/// The user's shell or the site may print something.
+/// Logs a line that is not a message, printed by the user's shell or the site.
 fn foreign_line(target: &Target, line: &[u8]) {
     tracing::info!(host = target.host.name, line = %String::from_utf8_lossy(line), "foreign_line");
 }
@@ -176,16 +173,16 @@ fn line(target: &Target, message: &impl Serialize) -> Result<Vec<u8>, SshError> 
     Ok(line)
 }
 
-/// The first line that is an answer; others go to `foreign`.
+/// The first line that is an answer; earlier lines go to `foreign`.
 fn answer<T: DeserializeOwned>(target: &Target, command: &mut Command, foreign: impl Fn(&[u8])) -> Result<T, SshError> {
     for _ in 0..FOREIGN_LINES {
-        let line = command.line(LONGEST_LINE).map_err(|error| target.io("hear an answer", &error))?;
+        let line = command.line(LONGEST_LINE).map_err(|error| target.io("read the answer", &error))?;
         let Some(line) = line else { break };
         match serde_json::from_slice(&line) {
             Ok(answer) => return Ok(answer),
             Err(_) => foreign(&line),
         }
     }
-    let ended = command.end().map_err(|error| target.io("hear an answer", &error))?;
+    let ended = command.end().map_err(|error| target.io("read the answer", &error))?;
     Err(command.error_for(&ended, "ended without an answer"))
 }

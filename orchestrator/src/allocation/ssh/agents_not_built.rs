@@ -1,4 +1,4 @@
-//! A build without ssh: every way to a host says so.
+//! A build without ssh: all operations fail with [`SshError::NotBuilt`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn end(_target: &Target, _pid: u32, _patience: Duration) -> Result<()
     Err(SshError::NotBuilt)
 }
 
-/// Would run a command on a host.
+/// Runs a command on a host.
 ///
 /// # Errors
 /// [`SshError::NotBuilt`].
@@ -37,7 +37,7 @@ pub fn run_command(_target: &Target, _what: &NodeCommand) -> Result<u8, SshError
     Err(SshError::NotBuilt)
 }
 
-/// Would follow what runs on a host.
+/// Follows the ranks of a host.
 ///
 /// # Errors
 /// [`SshError::NotBuilt`].

@@ -1,5 +1,5 @@
-//! One connection to one host: made, checked, signed in, and a command run over it. Everything blocks, and everything has
-//! a time limit but what a command itself takes.
+//! A connection to a host: connecting, host key check, authentication, and commands. All calls block, and have a time
+//! limit, except for the run time of a command.
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -18,15 +18,15 @@ use super::{Target, quoted};
 
 /// The system's file of trusted keys.
 const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
-/// A host that vanishes in the middle of a long silence is noticed after this, at the latest twice as late.
+/// A lost host is detected within one to two times this.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// libssh2's own number for an expired time limit.
+/// libssh2's error number for an expired time limit.
 const TIMEOUT: ssh2::ErrorCode = ssh2::ErrorCode::Session(-9);
-/// Read at once of what a host says.
+/// Size of the read buffer.
 const PIECE_BYTES: usize = 32 << 10;
-/// Kept of what a command says on its standard error.
+/// Maximum size of the standard error of a command that is kept.
 const KEPT_ERRORS: u64 = 4 << 10;
-/// The kinds of host key that we can check, best first, and the signatures that go with each.
+/// Supported kinds of host keys, best first, with their signature algorithms.
 const KINDS: [(&str, &[&str]); 5] = [
     ("ssh-ed25519", &["ssh-ed25519"]),
     ("ecdsa-sha2-nistp256", &["ecdsa-sha2-nistp256"]),
@@ -35,14 +35,14 @@ const KINDS: [(&str, &[&str]); 5] = [
     ("ssh-rsa", &["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"]),
 ];
 
-/// A connection that has been let in.
+/// An authenticated connection.
 pub struct Connection {
     session: Session,
     target: Target,
     address: IpAddr,
 }
 
-/// A command on the host, under way.
+/// A running command on the host.
 pub struct Command {
     channel: Channel,
     output: BufReader<ssh2::Stream>,
@@ -52,14 +52,14 @@ pub struct Command {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandEnd {
-    /// Its exit code; none if a signal ended it.
+    /// `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The end of what it said on its standard error.
+    /// The beginning of its standard error.
     pub errors: String,
 }
 
 impl Connection {
-    /// Makes a connection, checks the host's key, signs in.
+    /// Connects, checks the host key, and authenticates.
     ///
     /// # Errors
     /// [`SshError`], each with what the user can do.
@@ -71,13 +71,13 @@ impl Connection {
         session.set_timeout(milliseconds(target.access.connect_timeout));
         let kinds = preferred(&known.kinds(&target.host.name, target.host.port));
         let supported = session.supported_algs(MethodType::HostKey).unwrap_or_default();
-        let wanted: Vec<&str> = kinds.into_iter().filter(|kind| supported.contains(kind)).collect();
-        if !wanted.is_empty() {
-            session.method_pref(MethodType::HostKey, &wanted.join(",")).map_err(session_failed)?;
+        let usable: Vec<&str> = kinds.into_iter().filter(|kind| supported.contains(kind)).collect();
+        if !usable.is_empty() {
+            session.method_pref(MethodType::HostKey, &usable.join(",")).map_err(session_failed)?;
         }
         session.set_tcp_stream(stream);
         session.handshake().map_err(|error| match error.code() {
-            TIMEOUT => target.timeout("agreeing on keys"),
+            TIMEOUT => target.timeout("exchanging keys"),
             _ => SshError::Handshake {
                 host: target.host.name.clone(),
                 port: target.host.port,
@@ -94,8 +94,8 @@ impl Connection {
         self.address
     }
 
-    /// Starts `holdfast` on the host with these arguments, and hands it these bytes on its standard input, which stays
-    /// open: its end means that we are gone.
+    /// Starts `holdfast` on the host with these arguments and writes `input` to its standard input. That stays open;
+    /// its end means that the connection was lost.
     ///
     /// # Errors
     /// [`SshError::Session`], [`SshError::Timeout`].
@@ -107,7 +107,8 @@ impl Connection {
                 _ => target.session(doing, &error),
             }
         };
-        let words: Vec<String> = [target.program.as_str()].iter().chain(arguments).map(|word| quoted(word)).collect();
+        let words: Vec<String> =
+            [target.program.as_str()].iter().chain(arguments).map(|argument| quoted(argument)).collect();
         let mut channel = self.session.channel_session().map_err(failed("open a channel"))?;
         channel.exec(&words.join(" ")).map_err(failed("start a command"))?;
         let mut command = Command {
@@ -116,26 +117,26 @@ impl Connection {
             target: target.clone(),
         };
         command.channel.write_all(input).and_then(|()| command.channel.flush()).map_err(|error| {
-            // One that is not there ends before it reads.
+            // A missing program ends before it reads its input.
             match command.end() {
-                Ok(ended) => command.error_for(&ended, "ended before it was told anything"),
-                Err(_) => target.io("hand a command its input", &error),
+                Ok(ended) => command.error_for(&ended, "ended before it read its input"),
+                Err(_) => target.io("write the input of a command", &error),
             }
         })?;
         Ok(command)
     }
 
-    /// From now on a command may be silent for as long as this, or for ever.
+    /// Sets the time limit for further output of commands; `None` = no limit.
     pub fn set_timeout(&self, within: Option<Duration>) {
         self.session.set_timeout(within.map_or(0, milliseconds));
     }
 }
 
 impl Command {
-    /// The next line that the command writes, without its end; `None` after the last.
+    /// The next line of the output without its line end; `None` at the end.
     ///
     /// # Errors
-    /// The connection broke, or nothing came in time.
+    /// The connection was lost, or there was no output within the time limit.
     pub fn line(&mut self, longest: u64) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         if (&mut self.output).take(longest).read_until(b'\n', &mut line)? == 0 {
@@ -145,20 +146,20 @@ impl Command {
         Ok(Some(line))
     }
 
-    /// The next bytes that it writes, exactly so many.
+    /// Exactly `count` further bytes of the output.
     ///
     /// # Errors
-    /// There are no more, or the connection broke.
+    /// The output has ended, or the connection was lost.
     pub fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.output.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     ///
     /// # Errors
-    /// The connection broke, or it does not end in time.
+    /// The connection was lost, or the command does not end in time.
     pub fn end(&mut self) -> io::Result<CommandEnd> {
         let mut errors = Vec::new();
         self.channel.stderr().take(KEPT_ERRORS).read_to_end(&mut errors)?;
@@ -172,12 +173,12 @@ impl Command {
         Ok(CommandEnd { code, errors: String::from_utf8_lossy(&errors).trim().to_owned() })
     }
 
-    /// What it means that the program ended like this without having said what it should.
+    /// The error for a command that ended without the expected output.
     pub fn error_for(&self, ended: &CommandEnd, problem: &str) -> SshError {
         let (host, program) = (self.target.host.name.clone(), self.target.program.clone());
         let last = ended.errors.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned();
         match ended.code {
-            // What shells say of a program that is not there, or is none.
+            // The codes of shells for a program that does not exist or cannot be executed.
             Some(126 | 127) => SshError::NoProgram { host, program, shell_message: last },
             _ if last.is_empty() => SshError::UnexpectedAnswer { host, program, problem: problem.to_owned() },
             _ => SshError::UnexpectedAnswer { host, program, problem: format!("{problem}: {last}") },
@@ -207,7 +208,7 @@ fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// One address after the other, together no longer than a connection may take.
+/// Tries all addresses, one after the other, within the time limit of a connection.
 fn connect(target: &Target) -> Result<(TcpStream, IpAddr), SshError> {
     let (host, port) = (target.host.name.clone(), target.host.port);
     let resolved = (host.as_str(), port).to_socket_addrs();
@@ -222,7 +223,7 @@ fn connect(target: &Target) -> Result<(TcpStream, IpAddr), SshError> {
         }
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
-                // Small messages back and forth; and a host that is gone must not be waited for for ever.
+                // Messages are small, and a lost host must be detected.
                 let _ = stream.set_nodelay(true);
                 let _ = sockopt::set_socket_keepalive(&stream, true);
                 let _ = sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE);
@@ -252,8 +253,8 @@ fn known_hosts(target: &Target) -> Result<KnownHosts, SshError> {
     read.map_err(SshError::KnownHosts)
 }
 
-/// The signatures to ask a host for: those of the kinds of key that it is known by come first, because a host that is
-/// known by its RSA key alone would otherwise show another key, which nobody knows.
+/// The signature algorithms to offer: first those of the known keys of the host. Otherwise a host of which only the RSA
+/// key is known would present another, unknown key.
 fn preferred(known: &[String]) -> Vec<&'static str> {
     let (mut first, mut then) = (Vec::new(), Vec::new());
     for (kind, signatures) in KINDS {
@@ -266,7 +267,7 @@ fn preferred(known: &[String]) -> Vec<&'static str> {
 fn check_host_key(session: &Session, target: &Target, known: &KnownHosts) -> Result<(), SshError> {
     let (host, port) = (target.host.name.clone(), target.host.port);
     let Some((key, _)) = session.host_key() else {
-        let problem = "it shows no host key".to_owned();
+        let problem = "it presented no host key".to_owned();
         return Err(SshError::Handshake { host, port, problem });
     };
     let hash = session.host_key_hash(HashType::Sha256).unwrap_or_default();
@@ -291,11 +292,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_asked_first_for_the_kind_of_key_that_is_known() {
+    fn known_kinds_of_keys_are_preferred() {
         assert_eq!(preferred(&[])[0], "ssh-ed25519");
         assert_eq!(preferred(&["ssh-rsa".to_owned()])[..3], ["rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"]);
         let both = preferred(&["ssh-rsa".to_owned(), "ecdsa-sha2-nistp256".to_owned()]);
         assert_eq!(both[..2], ["ecdsa-sha2-nistp256", "rsa-sha2-512"]);
-        assert_eq!(both.len(), preferred(&[]).len(), "an unknown key is still shown, with its fingerprint");
+        assert_eq!(
+            both.len(),
+            preferred(&[]).len(),
+            "other kinds are still offered, to show the fingerprint of an unknown key"
+        );
     }
 }

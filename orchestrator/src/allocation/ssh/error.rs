@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a host, each with what the user can do.
+//! Errors of connections to hosts, each with a remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,92 +7,82 @@ use std::time::Duration;
 /// A host cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
-    /// This build has no ssh.
-    #[error("this build of Holdfast has no ssh; use one that was built with the feature `ssh`, which is on by default")]
+    #[error("this build of Holdfast does not support ssh; use one with the feature `ssh`, which is enabled by default")]
     NotBuilt,
-    /// The name leads nowhere.
     #[error("the name {host} cannot be resolved ({source}); check its spelling, DNS and /etc/hosts")]
     Name { host: String, source: io::Error },
-    #[error("{host} refuses connections on port {port}; does its ssh server run, and on this port?")]
+    #[error("{host} refuses connections on port {port}; check that its ssh server runs, and on this port")]
     Refused { host: String, port: u16 },
     #[error(
-        "{host} did not answer on port {port} within {} s ({doing}); is it up, and does a firewall let us through? (`allocation.ssh.connect_timeout`)",
+        "{host} did not answer on port {port} within {} s ({doing}); check that it is up and that no firewall blocks \
+        the connection, or raise `allocation.ssh.connect_timeout`",
         within.as_secs_f64()
     )]
-    Timeout {
-        host: String,
-        port: u16,
-        doing: &'static str,
-        /// How long it was waited.
-        within: Duration,
-    },
-    /// The network said no.
-    #[error("{host} cannot be reached on port {port}: {source}; check the network between here and there")]
+    Timeout { host: String, port: u16, doing: &'static str, within: Duration },
+    #[error("{host} cannot be reached on port {port}: {source}; check the network to the host")]
     Network { host: String, port: u16, source: io::Error },
-    /// What answers is no ssh server that we can talk to.
-    #[error("{host} port {port}: {problem}; is it an ssh server, and does it accept new connections? (`MaxStartups`)")]
+    /// The peer is not a usable ssh server.
+    #[error(
+        "{host} port {port}: {problem}; check that it is an ssh server and that it accepts new connections \
+        (`MaxStartups`)"
+    )]
     Handshake {
         host: String,
         port: u16,
         /// What libssh2 said.
         problem: String,
     },
-    /// The files of trusted keys.
     #[error("the file of known host keys cannot be read: {0}; check `allocation.ssh.known_hosts`")]
     KnownHosts(io::Error),
-    /// The key stands in none of them.
     #[error(
-        "the host key of {host} is not known{}: {key}; sign in once by hand (`ssh {}{host}`), or add it with `ssh-keyscan {}{host} >>{}` after you have compared it",
-        known_by.as_ref().map(|kinds| format!(" (only {kinds})")).unwrap_or_default(), options("-p", *port), options("-p", *port), file.display()
+        "the host key of {host} is not known{}: {key}; connect once by hand (`ssh {}{host}`), or verify the key and \
+        add it with `ssh-keyscan {}{host} >>{}`",
+        known_by.as_ref().map(|kinds| format!(" (only {kinds})")).unwrap_or_default(),
+        options("-p", *port),
+        options("-p", *port),
+        file.display()
     )]
     UnknownKey {
         host: String,
         port: u16,
         /// `SHA256:…`, as `ssh-keygen -l` shows it, and the kind of key.
         key: String,
-        /// The kinds of key that are known of the host, if any.
+        /// The kinds of the known keys of the host, if any.
         known_by: Option<String>,
-        /// Where it would have to stand.
+        /// The file in which it would be expected.
         file: PathBuf,
     },
-    /// Another key stands there.
     #[error(
-        "THE HOST KEY OF {host} HAS CHANGED: it is now {key}, and {}:{line} has another. Somebody may be listening in; if the host was installed anew, remove that line (`ssh-keygen -f {} -R '{name}'`) and sign in once by hand",
+        "THE HOST KEY OF {host} HAS CHANGED: it is now {key}, and {}:{line} has another. This may be an attack. If the \
+        host was reinstalled, remove that line (`ssh-keygen -f {} -R '{name}'`) and connect once by hand",
         file.display(), file.display()
     )]
     ChangedKey {
         host: String,
-        /// The name under which its key is noted.
+        /// The name in the file.
         name: String,
-        /// The key it shows, and its kind.
+        /// The presented key and its kind.
         key: String,
-        /// Where the other stands.
         file: PathBuf,
         line: usize,
     },
-    /// The key is marked as stolen or retired.
+    /// The key is marked as revoked.
     #[error("the host key of {host} is revoked by {}:{line}; ask the administrator of the host", file.display())]
-    RevokedKey {
-        host: String,
-        /// Where that stands.
-        file: PathBuf,
-        line: usize,
-    },
-    /// Nobody is let in.
+    RevokedKey { host: String, file: PathBuf, line: usize },
     #[error(
-        "{host} does not let {user} in; it accepts {methods}; tried: {}; put the public key into ~/.ssh/authorized_keys there (`ssh-copy-id {user}@{host}`), load a key that has a passphrase into ssh-agent (`ssh-add`), or name another with `allocation.ssh.identity`",
+        "{host} denied access to {user}; it accepts {methods}; tried: {}; add the public key to ~/.ssh/authorized_keys \
+        on the host (`ssh-copy-id {user}@{host}`), load a key with a passphrase into ssh-agent (`ssh-add`), or set \
+        another key with `allocation.ssh.identity`",
         tried_or_nothing(tried)
     )]
     Denied {
         host: String,
-        /// Who wanted in.
         user: String,
-        /// What the server accepts.
+        /// The authentication methods of the server.
         methods: String,
-        /// What was tried, and what came of it.
+        /// Each key that was tried, with the result.
         tried: Vec<String>,
     },
-    /// A command on the host.
     #[error("{host}: cannot {doing}: {problem}")]
     Session {
         host: String,
@@ -100,37 +90,33 @@ pub enum SshError {
         /// What libssh2 said.
         problem: String,
     },
-    /// The program is not there.
     #[error(
-        "{host} has no program {program} that can be run ({shell_message}); install Holdfast there at this path, or say where it is with `allocation.ssh.program`"
+        "{host} has no program {program} that can be run ({shell_message}); install Holdfast on the host at this path, \
+        or set its path with `allocation.ssh.program`"
     )]
     NoProgram { host: String, program: String, shell_message: String },
     #[error("{host} has Holdfast {found} at {program}, and this is {ours}; install one version on all nodes")]
     Version { host: String, program: String, found: String, ours: String },
-    /// It answers something else than it should.
     #[error("{host}: {program} {problem}")]
     UnexpectedAnswer { host: String, program: String, problem: String },
-    /// A directory, or the program, that has to be the same everywhere.
+    /// A directory or program that has to be the same on all hosts.
     #[error(
-        "{host} does not see {} as this machine does ({problem}); it must be the same on all hosts: a shared file system",
+        "{} on {host} differs from this machine ({problem}); it must be the same on all hosts: use a shared file \
+        system",
         path.display()
     )]
     NotShared {
         host: String,
         /// The directory or program.
         path: PathBuf,
-        /// What it sees instead.
         problem: String,
     },
-    /// Other hosts could not talk to it.
+    /// Other hosts could not connect to it.
     #[error(
-        "the name {host} leads to {address}, which only this machine can reach; list the host by a name or address that all hosts can use"
+        "the name {host} resolves to {address}, which only this machine can reach; list the host by a name or address \
+        that all hosts can reach"
     )]
-    Loopback {
-        host: String,
-        /// Where the name leads.
-        address: std::net::IpAddr,
-    },
+    Loopback { host: String, address: std::net::IpAddr },
 }
 
 fn options(option: &str, port: u16) -> String {
@@ -138,5 +124,5 @@ fn options(option: &str, port: u16) -> String {
 }
 
 fn tried_or_nothing(tried: &[String]) -> String {
-    if tried.is_empty() { "nothing: there is no key in ssh-agent, nor in ~/.ssh".to_owned() } else { tried.join("; ") }
+    if tried.is_empty() { "no key: there is none in ssh-agent or in ~/.ssh".to_owned() } else { tried.join("; ") }
 }

@@ -1,8 +1,8 @@
-//! The host keys that a user trusts: files as OpenSSH's `sshd(8)` describes them under SSH_KNOWN_HOSTS FILE FORMAT.
+//! The host keys that a user trusts, in the format that OpenSSH's `sshd(8)` describes under SSH_KNOWN_HOSTS FILE
+//! FORMAT.
 //!
-//! Read by ourselves and not by libssh2, because which kinds of key a host is known by decides what is asked of it, and
-//! because an error has to name the line that stands against it. Certificates of authorities (`@cert-authority`) say
-//! nothing about plain keys and are passed over.
+//! Not read with libssh2, because the kinds of the known keys determine the algorithms to offer, and because an error
+//! has to name the line of a conflicting key. Lines with `@cert-authority` do not apply to plain keys and are skipped.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,16 +12,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-/// The file of a very large site is smaller.
+/// Maximum size of a file: that of a very large site is smaller.
 const LARGEST: u64 = 32 << 20;
-/// The port that is not mentioned in names.
+/// The port that is omitted in names.
 const USUAL_PORT: u16 = 22;
 
 /// Trusted keys, in the order of the files.
 #[derive(Clone, Debug, Default)]
 pub struct KnownHosts {
     entries: Vec<KnownKey>,
-    /// The files that were looked at, for messages.
+    /// The files that were read or looked for, for messages.
     files: Vec<PathBuf>,
 }
 
@@ -36,13 +36,13 @@ struct KnownKey {
 
 #[derive(Clone, Debug)]
 enum Names {
-    /// Patterns, of which one with a `!` excludes.
+    /// Patterns; one with a `!` excludes.
     Plain(Vec<String>),
-    /// HMAC-SHA1 of the name under the salt.
+    /// HMAC-SHA1 of the name with the salt.
     Hashed { salt: Vec<u8>, hash: Vec<u8> },
 }
 
-/// Where a key stands.
+/// The location of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLocation {
     pub file: PathBuf,
@@ -50,17 +50,16 @@ pub struct KeyLocation {
     pub line: usize,
 }
 
-/// What the files say about a host's key.
+/// The result of the check of a host key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyCheck {
-    /// It is the host's.
     Known,
-    /// No key of this kind is known of the host.
+    /// No key of this kind is known for the host.
     Unknown {
-        /// The kinds that are known.
+        /// The known kinds.
         others: Vec<String>,
     },
-    /// Another key of this kind is.
+    /// Another key of this kind is known.
     Changed(KeyLocation),
     /// The key must not be used any more.
     Revoked(KeyLocation),
@@ -77,10 +76,10 @@ impl KnownHosts {
         Ok(known)
     }
 
-    /// Reads those of these files that are there.
+    /// Reads those of these files that exist.
     ///
     /// # Errors
-    /// One is there and cannot be read.
+    /// An existing file cannot be read.
     pub fn usual(paths: &[PathBuf]) -> io::Result<Self> {
         let mut known = KnownHosts::default();
         for path in paths {
@@ -92,7 +91,6 @@ impl KnownHosts {
         Ok(known)
     }
 
-    /// The files that were looked at.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -103,14 +101,14 @@ impl KnownHosts {
         File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(named)?;
         self.files.push(path.to_owned());
         for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            // A line that is not text, or makes no sense, trusts nobody.
+            // Invalid lines are skipped.
             let entry = std::str::from_utf8(line).ok().and_then(|line| parse(line, path, at + 1));
             self.entries.extend(entry);
         }
         Ok(())
     }
 
-    /// The kinds of key that the host is known by, best first as the files have them: `ssh-ed25519`, `ssh-rsa`, ….
+    /// The kinds of the known keys of a host, in the order of the files: `ssh-ed25519`, `ssh-rsa`, ….
     pub fn kinds(&self, host: &str, port: u16) -> Vec<String> {
         let mut kinds = Vec::new();
         for entry in self.of(host, port).filter(|entry| !entry.revoked) {
@@ -122,7 +120,7 @@ impl KnownHosts {
         kinds
     }
 
-    /// What the files say about this key of a host.
+    /// Checks a key of a host.
     pub fn check(&self, host: &str, port: u16, key: &[u8]) -> HostKeyCheck {
         let kind = kind_of(key);
         let place = |entry: &KnownKey| KeyLocation { file: entry.file.clone(), line: entry.line };
@@ -137,8 +135,7 @@ impl KnownHosts {
         if self.of(host, port).any(|entry| !entry.revoked && entry.key == key) {
             return HostKeyCheck::Known;
         }
-        // A key that was noted when the server had the usual port still speaks for the host; another one there does not
-        // speak against this.
+        // A key that is known for the default port is valid for other ports too; a different key there is no conflict.
         if port != USUAL_PORT && changed.is_none() && self.check(host, USUAL_PORT, key) == HostKeyCheck::Known {
             return HostKeyCheck::Known;
         }
@@ -154,13 +151,13 @@ impl KnownHosts {
     }
 }
 
-/// The name under which a host's key is noted: `n1`, or `[n1]:2222`.
+/// The name of a host in the files: `n1`, or `[n1]:2222`.
 pub fn lookup_name(host: &str, port: u16) -> String {
     let host = host.to_ascii_lowercase();
     if port == USUAL_PORT { host } else { format!("[{host}]:{port}") }
 }
 
-/// The kind that a key says of itself: its first string. Empty if it is no key.
+/// The kind of a key, which is its first string; empty if it is not a key.
 pub fn kind_of(key: &[u8]) -> String {
     let length = key.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes) as usize;
     let name = length.checked_add(4).and_then(|end| key.get(4..end)).unwrap_or_default();
@@ -168,26 +165,26 @@ pub fn kind_of(key: &[u8]) -> String {
 }
 
 fn parse(line: &str, file: &Path, number: usize) -> Option<KnownKey> {
-    let mut words = line.split_ascii_whitespace().peekable();
-    if words.peek()?.starts_with('#') {
+    let mut fields = line.split_ascii_whitespace().peekable();
+    if fields.peek()?.starts_with('#') {
         return None;
     }
-    let mark = words.next_if(|word| word.starts_with('@'));
+    let mark = fields.next_if(|field| field.starts_with('@'));
     let revoked = match mark {
         None => false,
         Some("@revoked") => true,
         Some(_) => return None,
     };
-    let names = Names::parse(words.next()?)?;
-    let kind = words.next()?;
-    let key = STANDARD.decode(words.next()?).ok()?;
+    let names = Names::parse(fields.next()?)?;
+    let kind = fields.next()?;
+    let key = STANDARD.decode(fields.next()?).ok()?;
     (kind_of(&key) == kind).then(|| KnownKey { names, revoked, key, file: file.to_owned(), line: number })
 }
 
 impl Names {
-    fn parse(word: &str) -> Option<Self> {
-        let Some(hashed) = word.strip_prefix("|1|") else {
-            return Some(Names::Plain(word.split(',').map(str::to_ascii_lowercase).collect()));
+    fn parse(field: &str) -> Option<Self> {
+        let Some(hashed) = field.strip_prefix("|1|") else {
+            return Some(Names::Plain(field.split(',').map(str::to_ascii_lowercase).collect()));
         };
         let (salt, hash) = hashed.split_once('|')?;
         Some(Names::Hashed { salt: STANDARD.decode(salt).ok()?, hash: STANDARD.decode(hash).ok()? })
@@ -208,7 +205,7 @@ impl Names {
     }
 }
 
-/// `*` is any text, `?` any one character. Linear in the product of the lengths, whatever the pattern.
+/// `*` matches any text, `?` any single character. Takes time linear in the product of the lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -277,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn another_port_is_another_host_unless_the_same_key_is_known_without() {
+    fn another_port_is_another_host_unless_the_key_is_known_for_the_default_port() {
         let known = known(&(line("[n1]:2222", ED, 1) + &line("n2", ED, 2)));
         assert_eq!(known.check("n1", 2222, &key(ED, 1)), HostKeyCheck::Known);
         assert!(matches!(known.check("n1", 22, &key(ED, 1)), HostKeyCheck::Unknown { .. }));
@@ -300,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_that_openssh_makes_of_a_name_is_that_name_s() {
-        // What `ssh-keygen -H` made of the name `n1`.
+    fn reads_hashes_of_openssh() {
+        // Made with `ssh-keygen -H` from the name `n1`.
         let names = Names::parse("|1|H+ffmLs4Qrk2cZYgb6IQKSEleRY=|zbkVdJ1pTVtJmmUIxWLcyKssoVU=").unwrap();
         assert!(names.include("n1") && !names.include("n2"));
     }
@@ -318,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_trust_nobody() {
+    fn invalid_lines_are_skipped() {
         let wrong_kind = format!("n1 {RSA} {}\n", STANDARD.encode(key(ED, 1)));
         let text = format!("# n1\n\nn1\nn1 {ED}\nn1 {ED} %%%\n{wrong_kind}@cert-authority {}", line("n1", ED, 1));
         let known = known(&text);
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_must_be_there_and_the_usual_ones_need_not() {
+    fn a_named_file_must_exist_and_the_default_ones_need_not() {
         let missing = PathBuf::from("/nowhere/known_hosts");
         assert!(KnownHosts::named(&missing).unwrap_err().to_string().contains("/nowhere/known_hosts"));
         assert!(KnownHosts::usual(&[missing]).unwrap().entries.is_empty());

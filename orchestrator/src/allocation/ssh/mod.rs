@@ -1,17 +1,18 @@
-//! The ssh manager: machines that the spec lists. No resource manager lends them, watches them or takes them back.
+//! The ssh manager: machines that the spec lists, without a resource manager.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `connection` | one connection to one host: made, checked, signed in, a command run over it |
+//! | `connection` | a connection to a host, and commands over it |
 //! | `known_hosts` | the host keys that a user trusts |
-//! | `sign_in` | ssh-agent and key files |
-//! | `survey_answer` | what a host answers when it is asked what it is |
-//! | `survey` | which hosts can be used, and what is wrong with the others, before anything is started |
+//! | `sign_in` | authentication with ssh-agent and key files |
+//! | `survey_answer` | the answer of a host to the survey |
+//! | `survey` | which hosts can be used, checked before anything is started |
 //! | `agents` | starting and ending an agent, following the ranks of a node |
-//! | `error` | what can go wrong on the way to a host, with what the user can do |
+//! | `error` | errors of connections to hosts |
 //!
-//! What runs on the hosts, at the other end, is [`on_node`]; the launcher's part of it is in [`crate::launch::ssh`]. An agent outlives the connection that started it.
-//! Nothing secret is on a command line: the job's key travels on standard input.
+//! [`on_node`] is the other end, on the hosts; the launcher's part of it is in [`crate::launch::ssh`]. An agent
+//! survives the connection that started it. There are no secrets on command lines: the job's key is sent on standard
+//! input.
 
 #[cfg_attr(not(feature = "ssh"), path = "agents_not_built.rs")]
 mod agents;
@@ -55,42 +56,41 @@ pub use error::SshError;
 use on_node::SurveyRequest;
 pub use survey::{UsableHost, survey};
 
-/// An agent whose machine is there, but that went silent: frozen, and then nothing can be started there either.
+/// Time limit for the restart of a silent agent whose machine answers. On a frozen machine nothing can be started.
 const RESTART_OF_SILENT: Duration = Duration::from_secs(3);
-/// An agent that ends closes its port at once.
+/// Interval at which the port of an agent is checked; it is closed as soon as the agent ends.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A machine that answers does so within this.
+/// Time limit for the answer of a machine.
 const LOOK_WITHIN: Duration = Duration::from_millis(250);
 
-/// A host with all that is needed to get there.
+/// A host with everything that is needed to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     pub host: SshHost,
     pub user: String,
     pub access: SshAccess,
-    /// The path of `holdfast` there.
+    /// The path of `holdfast` on the host.
     pub program: String,
 }
 
-/// The line of the registry.
 pub static ENTRY: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
         name: "ssh",
-        doc: "those that are listed here, without any resource manager",
+        doc: "uses the listed hosts, without a resource manager",
         chosen: Chosen::ByKeys {
             keys: &["hosts", "hosts_file"],
-            help: "list the machines: `hosts: [n1, user@n2:2222]`, or name a file with one a line: `hosts_file: hosts`",
+            help: "list the machines: `hosts: [n1, user@n2:2222]`, or use a file with one a line: `hosts_file: hosts`",
         },
         nodes: NodeCount::Hosts,
-        more_nodes: |wanted| format!("list at least {wanted} hosts"),
+        more_nodes: |needed| format!("list at least {needed} hosts"),
         keys: KeyFacts {
             takes: &[
                 ("time_limit", ""),
                 ("hosts", ""),
                 ("hosts_file", ""),
-                ("ssh", "it goes with a list of hosts: write `hosts: [n1, n2]` and `manager: ssh`"),
+                ("ssh", "it needs a list of hosts: write `hosts: [n1, n2]` and `manager: ssh`"),
             ],
-            without: &[("nodes", "the list of hosts is the nodes; leave it out")],
+            without: &[("nodes", "the list of hosts sets the number of nodes: leave the key out")],
         },
     },
     check: || if cfg!(feature = "ssh") { Ok(()) } else { Err(AllocationError::NoSsh) },
@@ -100,21 +100,21 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         let opened = record.details().and_then(|hosts| Ssh::reopen(record.identity.clone(), hosts, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
-    // No resource manager takes them away.
-    is_there: |_| true,
+    // There is no resource manager that could reclaim them.
+    is_available: |_| true,
     place: |record| format!("the hosts {}", hostlist::compress(&record.identity.nodes)),
 };
 
-/// What a second orchestrator has to know of a list of hosts.
+/// What a successor of this orchestrator needs to know of the hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Hosts {
     hosts: Vec<SshHost>,
     access: SshAccess,
-    /// The path of `holdfast` on them.
+    /// The path of `holdfast` on the hosts.
     program: String,
     /// When the allocation ends, seconds since the epoch.
     end: Option<u64>,
-    /// The host on which the orchestrator runs, if it is one of them, with its own name.
+    /// The host of the orchestrator, if it is one of these, with its host name.
     own: Option<(NodeName, String)>,
 }
 
@@ -124,23 +124,23 @@ pub struct Ssh {
     identity: Identity,
     hosts: Hosts,
     logs: PathBuf,
-    /// Hosts that could not be used from the beginning, and why.
+    /// Hosts that failed the survey, with the reason.
     refused: BTreeMap<NodeName, String>,
-    /// Agents that were started or adopted.
+    /// Started or adopted agents.
     agents: Mutex<BTreeMap<NodeName, HostAgent>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HostAgent {
     pid: u32,
-    /// Known of those that were started by us.
+    /// `None` for adopted agents.
     address: Option<SocketAddr>,
 }
 
 /// The targets of an allocation.
 ///
 /// # Errors
-/// The own program cannot be found.
+/// The running executable cannot be found.
 pub fn targets(allocation: &spec::Allocation, user: &str) -> Result<Vec<Target>, AllocationError> {
     let program = program(&allocation.ssh)?;
     Ok(allocation.hosts.iter().map(|host| target(host, &allocation.ssh, user, &program)).collect())
@@ -157,13 +157,13 @@ fn target(host: &SshHost, access: &SshAccess, user: &str, program: &str) -> Targ
     Target { host: host.clone(), user, access: access.clone(), program: program.to_owned() }
 }
 
-/// A word as every shell takes it: nothing in single quotes means anything but the quote itself.
+/// Quotes an argument for any shell.
 #[cfg(any(feature = "ssh", test))]
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
+fn quoted(argument: &str) -> String {
+    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
-/// What every host of a list must have.
+/// What is checked on every host.
 fn survey_request(request: &AllocationRequest<'_>) -> SurveyRequest {
     let own = host::program::ourselves().ok();
     let owned = |paths: &BTreeSet<&Path>| paths.iter().map(|path| (*path).to_owned()).collect();
@@ -172,7 +172,7 @@ fn survey_request(request: &AllocationRequest<'_>) -> SurveyRequest {
     SurveyRequest { directories: owned(&directories.collect()), programs: owned(&programs.collect()), mark: None }
 }
 
-/// What a dry run finds out about the hosts.
+/// The lines of a dry run about the hosts.
 fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationError> {
     let targets = targets(request.spec, &request.user)?;
     let surveyed = survey(&targets, &survey_request(request), request.spec.ssh.at_once as usize);
@@ -180,8 +180,8 @@ fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationErr
         Ok(UsableHost { address, version, clock: (apart, ahead), .. }) => {
             let clock = match (apart.as_secs(), ahead) {
                 (0, _) => String::new(),
-                (seconds, true) => format!(", its clock {seconds} s ahead of ours"),
-                (seconds, false) => format!(", its clock {seconds} s behind ours"),
+                (seconds, true) => format!(", clock {seconds} s ahead"),
+                (seconds, false) => format!(", clock {seconds} s behind"),
             };
             format!("{node} at {address}: Holdfast {version}{clock}")
         }
@@ -191,8 +191,8 @@ fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationErr
 }
 
 impl Ssh {
-    /// Looks at all hosts of a job that begins; those that cannot be used are down from the beginning. The logs of agents,
-    /// as everything below the prefix, are on a file system that all hosts share.
+    /// Surveys all hosts of a new job; those that cannot be used are down. The logs of agents, like everything below
+    /// the prefix, are on a shared file system.
     async fn open(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
         let AllocationRequest { spec, job_id, user, needed, state, .. } = &request;
         make_directory(&request.logs)?;
@@ -202,8 +202,8 @@ impl Ssh {
         asked.mark = Some((mark.clone(), job_id.clone()));
         durable::replace(&mark, job_id.as_bytes())?;
         let (targets, at_once) = (targets(spec, user)?, spec.ssh.at_once as usize);
-        let looking = tokio::task::spawn_blocking(move || survey(&targets, &asked, at_once));
-        let found = looking.await.map_err(AllocationError::Survey);
+        let surveying = tokio::task::spawn_blocking(move || survey(&targets, &asked, at_once));
+        let found = surveying.await.map_err(AllocationError::Survey);
         let _ = std::fs::remove_file(&mark);
         let found = found?;
         let refused: BTreeMap<NodeName, String> =
@@ -228,7 +228,7 @@ impl Ssh {
         Ok(Ssh { identity, hosts, logs: request.logs, refused, agents: Mutex::default() })
     }
 
-    /// Takes the hosts over from an orchestrator that is gone. They are not looked at: an agent that answers is enough.
+    /// Takes the hosts over from an orchestrator that ended. They are not surveyed: an answer of the agent is enough.
     fn reopen(identity: Identity, mut hosts: Hosts, logs: PathBuf) -> Result<Self, AllocationError> {
         (ENTRY.check)()?;
         make_directory(&logs)?;
@@ -247,18 +247,18 @@ impl Ssh {
     }
 
     async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
-        let gone = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
+        let lost = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
         let Some(target) = self.target(node) else {
             return Err(AgentStartError::Unknown { node: node.clone() });
         };
         if let Some(reason) = self.refused.get(node) {
-            return Err(gone(reason.clone()));
+            return Err(lost(reason.clone()));
         }
         let log = StartLog::new(self.logs.join(format!("{node}.log")));
         let earlier = self.lock().get(node).copied();
         let (start, place) = (template.for_node(node), log.path().to_owned());
-        // Dropped with this future. A thread that blocks cannot be stopped, and a host that wakes up after nobody waits for
-        // its agent any more must not get one.
+        // Cancelled when this future is dropped. A blocking thread cannot be stopped, and a host that answers too late
+        // must not be left with an agent.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
         let starting = tokio::task::spawn_blocking(move || agents::start(&target, start, &place, &cancelled));
@@ -266,8 +266,8 @@ impl Ssh {
             let started = match starting.await {
                 Ok(Ok(ready)) => handshake::check_version(ready),
                 Ok(Err(error @ SshError::UnexpectedAnswer { .. })) => Err(HandshakeError::Starter(error.to_string())),
-                // Nothing that a second attempt would mend.
-                Ok(Err(error)) => return Err(gone(error.to_string())),
+                // A second attempt would fail too.
+                Ok(Err(error)) => return Err(lost(error.to_string())),
                 Err(error) => Err(io::Error::other(error).into()),
             };
             started.map_err(|problem| AgentStartError::not_ready(node, problem, &log))
@@ -280,36 +280,37 @@ impl Ssh {
         Ok(RunningAgent { ready, log: log.path().to_owned() })
     }
 
-    /// The start of an agent on a node that had one at this address. Meanwhile the machine is watched: a connection to
-    /// one that is gone would only say so after a much longer time.
+    /// Waits for the start of an agent on a node that had one at this address. The machine is probed in the meantime,
+    /// because a connection to a lost machine fails only after a much longer time.
     async fn start_again(
         &self,
         node: &NodeName,
         address: SocketAddr,
         started: impl Future<Output = Result<AgentReady, AgentStartError>>,
     ) -> Result<AgentReady, AgentStartError> {
-        let gone = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
+        let lost = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
         let silent = reachable::probe(address).await == ProbeResult::Accepted;
         let limited = async {
             if !silent {
                 return started.await;
             }
-            let frozen = || gone(format!("it takes connections, but nothing runs there within {RESTART_OF_SILENT:?}"));
+            let frozen =
+                || lost(format!("it accepts connections, but no agent could be started within {RESTART_OF_SILENT:?}"));
             tokio::time::timeout(RESTART_OF_SILENT, started).await.unwrap_or_else(|_| Err(frozen()))
         };
         tokio::select! {
             started = limited => started,
             () = reachable::wait_until_unreachable(address) => {
-                Err(gone(format!("nothing answers at {}, where its agent was", address.ip())))
+                Err(lost(format!("no answer from {}, the address of its agent", address.ip())))
             }
         }
     }
 
-    /// Ends a process on a host if it is an agent, `patience` after now.
+    /// Kills a process on a host if it is an agent and still runs after `patience`.
     fn end(&self, node: &NodeName, pid: u32, patience: Duration) {
         let Some(target) = self.target(node) else { return };
         if let Err(error) = agents::end(&target, pid, patience) {
-            tracing::info!(%node, pid, %error, "an agent could not be ended from here");
+            tracing::info!(%node, pid, %error, "cannot end an agent");
         }
     }
 }
@@ -321,7 +322,7 @@ fn make_directory(path: &std::path::Path) -> Result<(), AllocationError> {
     })
 }
 
-/// True once nobody listens at the address any more; false if somebody still does after `patience`.
+/// Waits up to `patience` until no process listens at the address; true if none does.
 fn is_closed_within(address: SocketAddr, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
@@ -335,7 +336,7 @@ fn is_closed_within(address: SocketAddr, patience: Duration) -> bool {
     }
 }
 
-/// Does `work` for every item on a bounded number of threads; returns when all is done. The results come in the order of the
+/// Does `work` for every item on a bounded number of threads, and waits for all. The results are in the order of the
 /// items.
 fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
@@ -412,7 +413,7 @@ impl AgentControl for Ssh {
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration) {
         let known = self.lock().clone();
         on_threads(agents, self.starts_at_once(), |(node, pid)| {
-            // An agent of this number whose port is closed has ended, or is about to.
+            // An agent whose port is closed has ended, or is about to.
             let address = known.get(node).filter(|agent| agent.pid == *pid).and_then(|agent| agent.address);
             if !address.is_some_and(|address| is_closed_within(address, patience)) {
                 let left = if address.is_some() { Duration::ZERO } else { patience };
@@ -445,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_reaches_the_host_as_it_is() {
+    fn quoted_arguments_are_unchanged_for_the_shell() {
         assert_eq!(quoted("/opt/a b/$x"), "'/opt/a b/$x'");
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_closed_is_an_agent_that_has_ended() {
+    fn a_closed_port_means_that_the_agent_has_ended() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert!(!is_closed_within(address, Duration::ZERO));
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_s_own_user_signs_in_and_else_the_one_who_runs_holdfast() {
+    fn the_user_of_a_host_is_its_own_or_that_of_holdfast() {
         let allocation = crate::spec::JobSpec::parse(
             "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
             "job.yaml",

@@ -1,5 +1,5 @@
-//! Signing in: the keys that ssh-agent holds, then key files. Never a password, never a passphrase: nobody is there to
-//! type one when a node has to be replaced at night.
+//! Authentication: the keys of ssh-agent, then key files. Passwords and passphrases are not supported, because nodes
+//! are replaced without a user being present.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,23 +13,23 @@ use super::Target;
 use super::error::SshError;
 use super::known_hosts::kind_of;
 
-/// The files in `~/.ssh` that are tried, in this order.
+/// The files in `~/.ssh` that are tried in this order.
 const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
-/// A server breaks off after six attempts by default.
+/// By default, servers disconnect after six attempts.
 const ATTEMPTS: usize = 5;
-/// A key is smaller.
+/// Maximum size of a key file.
 const LARGEST_KEY: u64 = 64 << 10;
-/// Where OpenSSH's own format says whether it is encrypted.
+/// The beginning of OpenSSH's key format.
 const OPENSSH_MAGIC: &[u8] = b"openssh-key-v1\0";
 
-/// Signs in on a host whose key has been checked.
+/// Authenticates on a host whose key has been checked.
 pub(super) fn sign_in(session: &Session, target: &Target) -> Result<(), SshError> {
     let user = target.user.as_str();
     let methods = match session.auth_methods(user) {
         Ok(methods) => methods.to_owned(),
-        // The host asks for nothing.
+        // The host accepts connections without authentication.
         Err(_) if session.authenticated() => return Ok(()),
-        Err(error) => return Err(target.session("sign in", &error)),
+        Err(error) => return Err(target.session("authenticate", &error)),
     };
     if session.authenticated() {
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) fn sign_in(session: &Session, target: &Target) -> Result<(), SshError
     Err(SshError::Denied { host: target.host.name.clone(), user: user.to_owned(), methods, tried })
 }
 
-/// With the keys that ssh-agent holds; of a key that was named, only that.
+/// Tries the keys of ssh-agent; if the spec names a key, only that one.
 fn with_agent(session: &Session, target: &Target, tried: &mut Vec<String>) -> bool {
     let named = target.access.identity.as_deref().map(public_half);
     if std::env::var_os("SSH_AUTH_SOCK").is_none() || matches!(named, Some(None)) {
@@ -58,12 +58,12 @@ fn with_agent(session: &Session, target: &Target, tried: &mut Vec<String>) -> bo
             return false;
         }
     };
-    let wanted = |blob: &[u8]| named.as_ref().is_none_or(|named| named.as_deref() == Some(blob));
-    for key in keys.iter().filter(|key| wanted(key.blob())).take(ATTEMPTS) {
+    let is_named = |blob: &[u8]| named.as_ref().is_none_or(|named| named.as_deref() == Some(blob));
+    for key in keys.iter().filter(|key| is_named(key.blob())).take(ATTEMPTS) {
         match agent.userauth(&target.user, key) {
             Ok(()) => return true,
             Err(error) => {
-                tried.push(format!("{} ({}) of ssh-agent: {}", key.comment(), kind_of(key.blob()), error.message()));
+                tried.push(format!("{} ({}) from ssh-agent: {}", key.comment(), kind_of(key.blob()), error.message()));
             }
         }
     }
@@ -80,7 +80,7 @@ fn with_files(session: &Session, target: &Target, tried: &mut Vec<String>) -> bo
     };
     for file in files {
         if tried.len() >= ATTEMPTS {
-            tried.push(format!("{}: not any more, after {ATTEMPTS} other keys", file.display()));
+            tried.push(format!("{}: not tried after {ATTEMPTS} other keys", file.display()));
             break;
         }
         let outcome = match is_protected(&file) {
@@ -96,7 +96,7 @@ fn with_files(session: &Session, target: &Target, tried: &mut Vec<String>) -> bo
     false
 }
 
-/// The public half of a key file, as `ssh-keygen` leaves it beside.
+/// The public key that belongs to a key file (`.pub`).
 fn public_half(file: &Path) -> Option<Vec<u8>> {
     let mut name = file.as_os_str().to_owned();
     name.push(".pub");
@@ -105,7 +105,7 @@ fn public_half(file: &Path) -> Option<Vec<u8>> {
 }
 
 fn is_protected(file: &Path) -> io::Result<bool> {
-    Ok(asks_for_passphrase(&read(file)?))
+    Ok(needs_passphrase(&read(file)?))
 }
 
 fn read(file: &Path) -> io::Result<String> {
@@ -114,9 +114,8 @@ fn read(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// True if a private key cannot be used without a passphrase: by its header, or, in OpenSSH's own format, by the name
-/// of its cipher.
-fn asks_for_passphrase(text: &str) -> bool {
+/// True if a private key needs a passphrase, according to its header or, in OpenSSH's format, the name of its cipher.
+fn needs_passphrase(text: &str) -> bool {
     if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
         return true;
     }
@@ -141,17 +140,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_a_passphrase_is_told_from_one_without() {
-        assert!(asks_for_passphrase(&openssh("aes256-ctr")));
-        assert!(!asks_for_passphrase(&openssh("none")));
-        assert!(asks_for_passphrase("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII=\n"));
-        assert!(asks_for_passphrase("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"));
-        assert!(!asks_for_passphrase("-----BEGIN RSA PRIVATE KEY-----\nMII=\n"));
-        assert!(!asks_for_passphrase(""));
+    fn a_key_with_a_passphrase_is_recognised() {
+        assert!(needs_passphrase(&openssh("aes256-ctr")));
+        assert!(!needs_passphrase(&openssh("none")));
+        assert!(needs_passphrase("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII=\n"));
+        assert!(needs_passphrase("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"));
+        assert!(!needs_passphrase("-----BEGIN RSA PRIVATE KEY-----\nMII=\n"));
+        assert!(!needs_passphrase(""));
     }
 
     #[test]
-    fn the_public_half_stands_beside_the_key() {
+    fn the_public_key_is_read_from_the_file_beside_the_key() {
         let base = tempfile::tempdir().unwrap();
         let key = base.path().join("id");
         assert_eq!(public_half(&key), None);

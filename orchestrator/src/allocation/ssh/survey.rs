@@ -1,5 +1,5 @@
-//! Which hosts can be used, looked at before anything is started: each is reached, has this version of Holdfast, and sees
-//! the directories that must be the same everywhere.
+//! Checks which hosts can be used before anything is started: each must be reachable, have this version of Holdfast,
+//! and have access to the shared directories.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::survey_answer::SurveyAnswer;
 use super::{Target, agents, on_threads};
 use crate::host::{boot_id, host_name};
 
-/// What was found of a host that can be used.
+/// A host that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsableHost {
     pub address: IpAddr,
-    /// It is the machine that we run on.
+    /// True if it is this machine.
     pub is_here: bool,
     /// Its version of Holdfast.
     pub version: String,
-    /// Its clock against ours: so far apart, and whether it is ahead.
+    /// The difference of its clock from ours, and whether it is ahead.
     pub clock: (Duration, bool),
 }
 
-/// Looks at all hosts, some at a time.
+/// Surveys all hosts, some at a time.
 pub fn survey(
     targets: &[Target],
     request: &SurveyRequest,
@@ -39,7 +39,7 @@ pub fn survey(
     checked.collect()
 }
 
-/// What the facts of a host mean.
+/// Checks the answer of a host.
 fn check(target: &Target, seen: &SurveyAnswer, addresses: &[IpAddr]) -> Result<UsableHost, SshError> {
     let (host, facts, address) = (target.host.name.clone(), &seen.facts, seen.address);
     let ours = env!("CARGO_PKG_VERSION");
@@ -52,7 +52,7 @@ fn check(target: &Target, seen: &SurveyAnswer, addresses: &[IpAddr]) -> Result<U
         let (path, problem) = (path.clone(), problem.clone());
         return Err(SshError::NotShared { host, path, problem });
     }
-    // Agents listen where the host was reached. At such an address no other host reaches them.
+    // Agents listen at the address by which the host was reached. Other hosts cannot use a loopback address.
     if address.is_loopback() && addresses.iter().any(|other| !other.is_loopback()) {
         return Err(SshError::Loopback { host, address });
     }
@@ -79,16 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_another_version_or_without_the_directory_is_refused_with_what_to_do() {
+    fn a_host_of_another_version_or_without_the_directory_is_refused_with_a_remedy() {
         let error = checked(|facts| facts.version = "0.0.9".to_owned(), "10.0.0.1", &[]).unwrap_err().to_string();
         assert!(error.contains("0.0.9") && error.contains("one version"), "{error}");
-        let missing = (PathBuf::from("/pfs/run"), "it does not exist there".to_owned());
+        let missing = (PathBuf::from("/pfs/run"), "does not exist on the host".to_owned());
         let error = checked(|facts| facts.problems.push(missing.clone()), "10.0.0.1", &[]).unwrap_err().to_string();
         assert!(error.contains("/pfs/run") && error.contains("shared file system"), "{error}");
     }
 
     #[test]
-    fn a_loopback_address_will_do_only_where_all_hosts_are_this_machine() {
+    fn loopback_addresses_are_accepted_only_if_all_hosts_have_them() {
         assert!(checked(|_| (), "127.0.0.1", &["127.0.0.1", "127.0.0.1"]).is_ok());
         let error = checked(|_| (), "127.0.1.1", &["127.0.1.1", "10.0.0.2"]).unwrap_err().to_string();
         assert!(error.contains("127.0.1.1"), "{error}");

@@ -1,4 +1,4 @@
-//! The answer of a host to the survey, with what only the asker knows.
+//! The answer of a host to the survey, with what is only known on this side.
 
 use std::net::IpAddr;
 
@@ -6,11 +6,10 @@ use holdfast_model::Timestamp;
 
 use super::on_node::HostFacts;
 
-/// What a host said of itself.
 #[derive(Clone, Debug)]
 pub(super) struct SurveyAnswer {
     pub(super) facts: HostFacts,
     pub(super) address: IpAddr,
-    /// Our clock when the answer came.
+    /// The local time at which the answer arrived.
     pub(super) at: Timestamp,
 }

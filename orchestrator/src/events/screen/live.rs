@@ -1,4 +1,4 @@
-//! The live view on a terminal: a status line, and bars of long work.
+//! The live view on a terminal: a status line, and progress bars of long operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::View;
 use super::queue::Frame;
 
-/// How often a bar is redrawn for the time that passes.
+/// Interval at which a progress bar is redrawn.
 const REDRAW: Duration = Duration::from_millis(250);
-/// Bars at a time; a terminal has few lines.
+/// Maximum number of progress bars, because a terminal has few lines.
 const MOST_BARS: usize = 8;
 
 #[derive(Debug)]
@@ -40,16 +40,16 @@ impl LiveView {
         }
     }
 
-    /// Shows the long work of a node; what is not listed any more is over.
+    /// Shows the long operations of a node; those that are not in `work` any more have ended.
     fn progress(&mut self, node: &NodeName, work: &[Progress]) {
         let name = |item: &Progress| (node.clone(), format!("{} {}", item.task, item.checkpoint));
         let current: BTreeMap<_, _> = work.iter().map(|item| (name(item), item)).collect();
         self.work.retain(|key, bar| {
-            let stays = key.0 != *node || current.contains_key(key);
-            if !stays {
+            let keep = key.0 != *node || current.contains_key(key);
+            if !keep {
                 bar.finish_and_clear();
             }
-            stays
+            keep
         });
         for (key, item) in current {
             if !self.work.contains_key(&key) && self.work.len() >= MOST_BARS {
@@ -81,7 +81,7 @@ impl LiveView {
 }
 
 fn bar_style() -> ProgressStyle {
-    // The template is a constant; should it be wrong, a plain bar is shown.
+    // The template is a constant; if it is invalid, the default bar is shown.
     ProgressStyle::with_template("  {prefix:24} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")

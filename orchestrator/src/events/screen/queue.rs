@@ -1,11 +1,11 @@
-//! What waits to be written to one file descriptor. Nothing here writes.
+//! The queue of output for one file descriptor.
 //!
-//! Three kinds of content, by what may become of them when the reader of the descriptor is slower than the job:
+//! Three kinds of content, which are treated differently if the reader of the descriptor is slower than the job:
 //!
 //! * lines of Holdfast: accepted up to a number; those beyond it are counted, and a line in their place reports the
 //!   count;
 //! * output of ranks: its producer waits while much of it is here (it is in files, and stays there meanwhile);
-//! * the live view: only the newest content counts.
+//! * the live view: only the newest content is kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::View;
 use crate::launch::output::Stream;
 
-/// Lines of Holdfast that wait, at most: as many as a relaunch of thousands of nodes makes, a few times.
+/// Maximum number of lines of Holdfast in the queue: several times those of a relaunch of thousands of nodes.
 const MOST_LINES: usize = 1 << 16;
 /// The producer of rank output waits while this much of it is not written.
 const MUCH_OUTPUT: usize = 16 << 20;

@@ -1,5 +1,5 @@
-//! The thread that writes to one file descriptor, or to both if they are the same file: writing may take as long as the
-//! reader or the file system takes.
+//! The thread that writes to one file descriptor, or to both if they are the same file. A write may block as long as
+//! the reader or the file system does.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::live::LiveView;
 use super::queue::{Frame, Message, Queue};
 use crate::launch::output::Stream;
 
-/// The handle of a thread. Dropped, it lets the thread write what is left.
+/// The handle of the thread. After it is dropped, the thread writes what is left and ends.
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ pub(super) trait Sink: Send + 'static {
 
 impl Writer {
     /// # Errors
-    /// No thread can be made.
+    /// A thread cannot be started.
     pub(super) fn start(name: &str, mut sink: impl Sink) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);

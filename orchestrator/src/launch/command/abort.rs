@@ -1,19 +1,20 @@
-//! `MPI_Abort`, as MPI libraries say it on standard error: which rank called it, with which code.
+//! `MPI_Abort`, parsed from the messages of MPI libraries on standard error: the rank that called it, and its code.
 //!
-//! MPICH says so too of an error that it ends a rank for itself, perhaps only because another rank is gone.
+//! MPICH prints the same message for an error for which it aborts a rank itself, perhaps only because another rank was
+//! lost.
 //!
-//! The launcher then ends all ranks, often the caller too before it can end itself, and of some it says so before it says
-//! anything of the caller. The library's words are what is left of the caller's own end.
+//! After a call, the launcher kills all ranks, often including the caller before it can exit, and reports some of them
+//! before the caller. Then the library's message is the only source of the caller's exit code.
 
 use holdfast_model::{Rank, RankEnd};
 
-/// Of an abort whose code nobody has said, or is the one of success.
+/// The code of an abort whose code is unknown or 0.
 const SOME_ERROR: i32 = 1;
 
-/// In MPICH's words, what sets a call apart from an error.
+/// In MPICH's message, distinguishes a call from an error.
 const CALLED: &str = "application called MPI_Abort";
 
-/// What was said so far.
+/// The first abort so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Abort {
     rank: Option<Rank>,
@@ -22,7 +23,7 @@ pub(super) struct Abort {
 }
 
 impl Abort {
-    /// Takes in a line without its label; `label` is the rank whose line it is. The first abort counts.
+    /// Parses a line without its label; `label` is its rank. Only the first abort counts.
     pub(super) fn read_line(&mut self, label: Option<Rank>, line: &str) {
         if self.rank.is_none()
             && let Some((rank, code)) = parse_open_mpi_abort(line).or_else(|| parse_mpich_abort(label, line))
@@ -34,18 +35,19 @@ impl Abort {
         }
     }
 
-    /// The rank that is aborted.
+    /// The rank that aborted.
     pub(super) fn rank(&self) -> Option<Rank> {
         self.rank
     }
 
-    /// True if this rank's program called it. Otherwise the library did, and another rank may have been the first.
+    /// True if the program of this rank called `MPI_Abort`. Otherwise the library aborted, and another rank may have
+    /// failed first.
     pub(super) fn was_called_by(&self, rank: Rank) -> bool {
         self.called && self.rank == Some(rank)
     }
 
-    /// The end that it meant: its code as a parent process sees it, and never that of success. `launcher` is how the
-    /// launcher ended, which passes the code on.
+    /// The end of the rank: its code as a parent process sees it, and never 0. `launcher` is the end of the launcher,
+    /// which passes the code on.
     pub(super) fn end(&self, launcher: Option<RankEnd>) -> RankEnd {
         let of_launcher = match launcher {
             Some(RankEnd::Code(code)) => Some(code),
@@ -56,8 +58,8 @@ impl Abort {
     }
 }
 
-/// `MPI_ABORT was invoked on rank 4 in communicator MPI_COMM_WORLD`; the code follows in the next lines. In another
-/// communicator the rank has another number.
+/// `MPI_ABORT was invoked on rank 4 in communicator MPI_COMM_WORLD`; the code follows on the next lines. Ranks of other
+/// communicators are numbered differently and ignored.
 fn parse_open_mpi_abort(line: &str) -> Option<(Rank, Option<i32>)> {
     let (_, rest) = line.split_once("MPI_ABORT was invoked on rank ")?;
     let (rank, rest) = rest.split_once(' ')?;
@@ -67,15 +69,15 @@ fn parse_open_mpi_abort(line: &str) -> Option<(Rank, Option<i32>)> {
     Some((Rank(rank.parse().ok()?), None))
 }
 
-/// `with errorcode 5.`, since Open MPI 5 `Errorcode: 5`.
+/// `with errorcode 5.`; since Open MPI 5 `Errorcode: 5`.
 fn parse_open_mpi_code(line: &str) -> Option<i32> {
     let line = line.trim();
     let code = line.strip_prefix("with errorcode ").or_else(|| line.strip_prefix("Errorcode: "))?;
     code.trim_end_matches('.').parse().ok()
 }
 
-/// `Abort(5) on node 4 (rank 4 in comm 0): application called MPI_Abort(…)`, also for an error that the library ends the
-/// program for. The node is the rank in the world.
+/// `Abort(5) on node 4 (rank 4 in comm 0): application called MPI_Abort(…)`, also for errors for which the library
+/// aborts. The node is the rank in MPI_COMM_WORLD.
 fn parse_mpich_abort(label: Option<Rank>, line: &str) -> Option<(Rank, Option<i32>)> {
     let (code, rest) = line.strip_prefix("Abort(")?.split_once(") on node ")?;
     let (node, _) = rest.split_once(' ')?;
@@ -86,14 +88,14 @@ fn parse_mpich_abort(label: Option<Rank>, line: &str) -> Option<(Rank, Option<i3
 mod tests {
     use super::*;
 
-    fn heard(lines: &[(Option<u32>, &str)]) -> (Option<Rank>, RankEnd) {
+    fn parsed(lines: &[(Option<u32>, &str)]) -> (Option<Rank>, RankEnd) {
         let mut abort = Abort::default();
         lines.iter().for_each(|(label, line)| abort.read_line(label.map(Rank), line));
         (abort.rank(), abort.end(None))
     }
 
     #[test]
-    fn every_library_s_words_are_understood() {
+    fn parses_the_messages_of_all_libraries() {
         let open_mpi = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD";
         let table: [&[(Option<u32>, &str)]; 5] = [
             &[(Some(2), open_mpi), (Some(1), "with errors"), (Some(2), "with errorcode 5.")],
@@ -103,12 +105,12 @@ mod tests {
             &[(None, open_mpi), (None, "with errorcode 5."), (None, "Abort(6) on node 1 (rank 1 in comm 0): echo")],
         ];
         for lines in table {
-            assert_eq!(heard(lines), (Some(Rank(2)), RankEnd::Code(5)), "{lines:?}");
+            assert_eq!(parsed(lines), (Some(Rank(2)), RankEnd::Code(5)), "{lines:?}");
         }
     }
 
     #[test]
-    fn a_call_is_told_from_an_error_of_the_library() {
+    fn a_call_is_distinguished_from_an_error_of_the_library() {
         let called = |line: &str| {
             let mut abort = Abort::default();
             abort.read_line(Some(Rank(2)), line);
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_of_another_communicator_and_other_words_are_none() {
+    fn ignores_ranks_of_other_communicators_and_other_text() {
         let lines = [
             "MPI_ABORT was invoked on rank 0 in communicator MPI COMMUNICATOR 3 SPLIT FROM 0",
             "MPI_ABORT was invoked on rank x in communicator MPI_COMM_WORLD",
@@ -133,12 +135,12 @@ mod tests {
             "Abort(5) on node",
         ];
         for line in lines {
-            assert_eq!(heard(&[(Some(1), line)]).0, None, "{line}");
+            assert_eq!(parsed(&[(Some(1), line)]).0, None, "{line}");
         }
     }
 
     #[test]
-    fn a_code_is_the_one_that_a_parent_would_see_and_never_success() {
+    fn the_code_is_that_seen_by_a_parent_process_and_never_0() {
         let end = |code: Option<i32>, launcher| Abort { rank: Some(Rank(0)), code, called: true }.end(launcher);
         assert_eq!(end(Some(807_018_255), None), RankEnd::Code(15));
         assert_eq!(end(Some(-1), None), RankEnd::Code(255));

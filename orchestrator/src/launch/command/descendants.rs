@@ -1,25 +1,25 @@
-//! The processes that a launcher leaves behind: those that reach the nodes for it (srun, ssh) are in process groups of
-//! their own, and survive an mpirun that is killed.
+//! The descendants of a launcher: its helpers (srun, ssh) have their own process groups, and survive an mpirun that is
+//! killed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
-/// Those of an mpirun that ended well are gone within this.
+/// The descendants of an mpirun that succeeded end within this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL_EVERY: Duration = Duration::from_millis(10);
-/// While they are killed, they may start others.
+/// Descendants may start others while they are being killed.
 const ROUNDS: usize = 5;
 
-/// From now on, processes that lose their parent among our descendants become our children.
+/// From now on, orphaned descendants become our children.
 pub(super) fn adopt() {
     if let Err(error) = set_child_subreaper(Some(getpid())) {
-        tracing::warn!(%error, "processes that mpirun leaves behind cannot be adopted");
+        tracing::warn!(%error, "cannot adopt processes that mpirun leaves behind");
     }
 }
 
-/// Kills all of them, at once.
+/// Kills all descendants.
 pub(in crate::launch) fn kill() {
     for _ in 0..ROUNDS {
         let found = all();
@@ -32,7 +32,7 @@ pub(in crate::launch) fn kill() {
     }
 }
 
-/// Waits a little for those that are about to end, and kills the others. The launcher itself has been waited for.
+/// Waits a limited time for descendants to end, and kills the others. The launcher itself has been waited for.
 pub(super) fn terminate() {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -45,11 +45,11 @@ pub(super) fn terminate() {
     kill();
 }
 
-/// Our descendants that live.
+/// Our running descendants.
 fn all() -> Vec<Pid> {
     let Ok(processes) = procfs::process::all_processes() else { return Vec::new() };
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    // Those that end meanwhile have no status.
+    // Processes that have ended meanwhile have no status.
     for stat in processes.filter_map(|process| process.ok()?.stat().ok()) {
         if !matches!(stat.state, 'Z' | 'X') {
             children.entry(stat.ppid).or_default().push(stat.pid);

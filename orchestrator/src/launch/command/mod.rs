@@ -1,8 +1,8 @@
-//! One launcher command that starts all ranks (`srun`, `mpirun`), watched by the step supervisor.
+//! A launcher command that starts all ranks (`srun`, `mpirun`), supervised by the step supervisor.
 //!
-//! Its output goes to files, so that it never waits for a reader and outlives everybody who might read. What it says of
-//! single ranks is read from its standard error while it runs ([`LauncherMessages`]); in which order their ends are reported is
-//! decided in [`rank_ends`]; when the command ends, the rest follows from its exit status.
+//! Its output goes to files, so that it never waits for a reader and is kept when readers end. The ends of single ranks
+//! are parsed from its standard error while it runs ([`LauncherMessages`]) and reported in the order that [`rank_ends`]
+//! determines; those of all other ranks follow from the exit status of the command.
 
 pub(super) mod abort;
 pub(super) mod descendants;
@@ -23,62 +23,61 @@ use super::children::Started;
 use super::{LaunchError, LineLabels, Step, StepEvent, StepPlan};
 use rank_ends::RankEnds;
 
-/// How often the command's messages are read, and its end is looked for.
+/// Interval at which the messages and the end of the command are polled.
 const POLL_EVERY: Duration = Duration::from_millis(10);
-/// Read of the launcher's messages at once at most.
+/// Maximum size of a read of the messages.
 const PIECE_BYTES: u64 = 64 << 10;
-/// A line without end is not the launcher's.
+/// Longer lines are not messages of the launcher.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// A command that starts all ranks: the program and its arguments follow its own options.
+/// A command that starts all ranks. The program and its arguments follow the options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LauncherCommand {
     pub(super) program: PathBuf,
     pub(super) options: Vec<String>,
-    /// Variables that it must not inherit.
+    /// Variables that are removed from its environment.
     pub(super) without: Vec<String>,
-    /// The ranks that it starts, and where.
+    /// The ranks with their nodes.
     pub(super) ranks: BTreeMap<Rank, NodeName>,
 }
 
-/// What a launcher says of its ranks, and what its own end means.
+/// Parses the messages of a launcher about its ranks, and interprets its own end.
 pub(super) trait LauncherMessages {
-    /// How it labels the lines of ranks.
+    /// The labels of the lines of ranks.
     fn labels(&self) -> &'static LineLabels;
 
-    /// A line of standard error, without its label: of a rank, or of the launcher itself.
+    /// Parses a line of standard error without its label: of a rank, or of the launcher itself.
     fn read_line(&mut self, rank: Option<Rank>, text: &str, ends: &mut RankEnds);
 
-    /// Looks for what the launcher does not say itself.
+    /// Polls for failures that the launcher does not report.
     fn poll(&mut self, _directory: &Path, _ends: &mut RankEnds) {}
 
-    /// True for a signal by which this launcher ends ranks for the sake of others.
+    /// True for a signal that the launcher itself sends after the failure of another rank.
     fn is_own_signal(&self, end: RankEnd) -> bool;
 
-    /// True for an end that is reported only later, when it is known whether another rank's end explains it; it is
-    /// most likely this launcher's doing, which its own end will show.
+    /// True for an end that was probably caused by the launcher. It is reported later, when the end of another rank or
+    /// of the launcher may explain it.
     fn waits_for_launcher(&self, end: RankEnd) -> bool;
 
-    /// The launcher has ended without starting anything, for a reason that passes: the reason, and after which time to
-    /// try again.
+    /// The launcher ended without starting anything, for a temporary reason: the reason, and the pause before a retry.
     fn retry(&mut self, _launcher: RankEnd, _ends: &RankEnds) -> Option<(String, Duration)> {
         None
     }
 
-    /// The launcher has ended, and all its lines are read: reports what follows from that.
+    /// The launcher has ended, and all its lines have been read: reports what follows.
     fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds);
 
-    /// How the ranks ended of which nothing was said, when the launcher has ended so.
+    /// The end of all ranks that were not reported, given the end of the launcher.
     fn end_of_unreported(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd;
 }
 
-/// Runs the command to its end; again, while its messages give a reason to retry.
+/// Runs the command to its end. Retries while its messages give a reason.
 pub(super) fn supervise(
     step: &mut Step,
     command: &LauncherCommand,
     messages: &mut impl LauncherMessages,
 ) -> Result<(), LaunchError> {
-    // What it starts and leaves behind comes to us, so that we can end it.
+    // Adopts the processes that it leaves behind, so that they can be killed.
     descendants::adopt();
     let first = command.ranks.keys().next().copied().unwrap_or(Rank(0));
     let mut watch = LauncherWatch::new(command, messages);
@@ -108,14 +107,14 @@ pub(super) fn supervise(
     }
 }
 
-/// Waits for the end of the command, and reports the ends of ranks meanwhile.
+/// Waits for the end of the command, and reports the ends of ranks in the meantime.
 fn wait_for_end(step: &mut Step, watch: &mut LauncherWatch<'_, impl LauncherMessages>) -> Result<RankEnd, LaunchError> {
     loop {
         if let Some((_, end)) = step.children.reap().pop() {
             return Ok(end);
         }
         let events = watch.poll(&step.directory);
-        // Some ranks may have begun, and would wait for those that cannot.
+        // Ranks that have started would wait for the others.
         let refused = events.iter().any(|event| matches!(event, StepEvent::Refused { .. }));
         step.emit_all(events)?;
         if refused {
@@ -125,7 +124,7 @@ fn wait_for_end(step: &mut Step, watch: &mut LauncherWatch<'_, impl LauncherMess
     }
 }
 
-/// Starts the command in the name of the first rank; `None` if the step is ending.
+/// Starts the command, registered under the first rank; `None` if the step is ending.
 fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Option<Started>> {
     let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     let mut command = Command::new(&launcher.program);
@@ -138,7 +137,7 @@ fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Opt
         .args(&step.plan.arguments)
         .current_dir(&step.plan.working_directory)
         .envs(&step.plan.environment)
-        // What the orchestrator was given, if it was anything: the launcher hands it on.
+        // That of the orchestrator; the launcher passes it on.
         .stdin(Stdio::inherit())
         .stdout(open(StepPlan::all_output_in(&step.directory))?)
         .stderr(open(StepPlan::all_errors_in(&step.directory))?);
@@ -147,7 +146,7 @@ fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Opt
     step.children.start(first, &mut command).map_err(cannot)
 }
 
-/// Reads what the command says, in the words of its messages.
+/// Reads the output of the command.
 struct LauncherWatch<'a, D> {
     messages: &'a mut D,
     ends: RankEnds,
@@ -162,7 +161,7 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
         LauncherWatch { messages, ends, errors: None, offset: 0, partial: Vec::new() }
     }
 
-    /// What has become known since the last look.
+    /// The events since the last poll.
     fn poll(&mut self, directory: &Path) -> Vec<StepEvent> {
         self.read_lines(directory);
         self.ends.release_due(self.messages);
@@ -170,13 +169,13 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
         self.ends.take_events()
     }
 
-    /// Whether the command, which has ended with this, is to be tried again, with this same watch.
+    /// Whether to retry the command, which has ended like this: reason and pause.
     fn retry(&mut self, directory: &Path, launcher: RankEnd) -> Option<(String, Duration)> {
         self.read_lines(directory);
         self.messages.retry(launcher, &self.ends)
     }
 
-    /// The command has ended with this: so have all ranks of which it said nothing.
+    /// The last events, after the command has ended like this.
     fn finish(&mut self, directory: &Path, launcher: RankEnd) -> Vec<StepEvent> {
         self.read_lines(directory);
         self.ends.release(self.messages, Some(launcher));
@@ -188,10 +187,10 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
 
     fn read_lines(&mut self, directory: &Path) {
         let labels = self.messages.labels();
-        // A file that cannot be read now is read the next time; at the end the exit status says enough.
+        // After a read error, the next poll retries; at the end the exit status suffices.
         while let Ok(read) = self.read(directory) {
-            let whole = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let lines: Vec<u8> = self.partial.drain(..whole).collect();
+            let complete = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<u8> = self.partial.drain(..complete).collect();
             for line in lines.split(|byte| *byte == b'\n') {
                 let labelled = (labels.read)(line);
                 let (rank, text) = labelled.as_ref().map_or((None, line), |(rank, text)| (Some(*rank), text.as_ref()));
@@ -220,12 +219,12 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
     }
 }
 
-/// What the tests of its users have in common.
+/// Fixtures for the tests of launchers.
 #[cfg(test)]
 pub(super) mod fixtures {
     use super::*;
 
-    /// The ranks 0, 1 and 2 of a command that wrote this, watched by its messages.
+    /// A command with ranks 0, 1 and 2 that has printed a text.
     pub(in crate::launch) struct Watched<D> {
         directory: tempfile::TempDir,
         messages: D,

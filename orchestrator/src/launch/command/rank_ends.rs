@@ -1,4 +1,4 @@
-//! The ends of ranks, reported in an order in which the first is the one that began: the others may have ended for it.
+//! The ends of ranks, ordered so that the first reported one is the root cause: others may be its consequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use super::LauncherMessages;
 use super::abort::Abort;
 use crate::launch::StepEvent;
 
-/// A rank that a signal ends is reported late, when its memory has been written to a core file; the ranks that miss it end
-/// with an error of their own long before. So those wait a little, and the first that is reported is the one that began.
+/// A rank that is killed by a signal is reported late, after its core file was written. Ranks that lose their
+/// connection to it fail long before. So errors are held back for this time.
 const HOLD_BACK: Duration = Duration::from_millis(400);
 
-/// A launcher's own signal may reach a rank before it is known which one made the launcher send it. The launcher ends soon
-/// after, and its end says more; should it not end, the wait does.
+/// A signal of the launcher may reach a rank before the root cause is known. The launcher ends soon after, and its end
+/// gives more information. If it does not end, this limits the wait.
 const HOLD_BACK_FOR_LAUNCHER: Duration = Duration::from_secs(3);
 
-/// A rank that ended and waits to be reported.
+/// The end of a rank that is held back.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     since: Instant,
@@ -25,7 +25,7 @@ struct Held {
     end: RankEnd,
 }
 
-/// What is known of the ranks of a launcher command.
+/// The state of the ranks of a launcher command.
 #[derive(Debug)]
 pub(in crate::launch) struct RankEnds {
     ranks: BTreeMap<Rank, NodeName>,
@@ -52,7 +52,7 @@ impl RankEnds {
         &self.ranks
     }
 
-    /// The first rank: the subject of what concerns them all.
+    /// The first rank, which stands for all in reports that concern all.
     pub(in crate::launch) fn first(&self) -> Rank {
         self.ranks.keys().next().copied().unwrap_or(Rank(0))
     }
@@ -67,19 +67,19 @@ impl RankEnds {
         self.reported.is_empty()
     }
 
-    /// True if the run was refused.
+    /// True if the launch was refused.
     pub(in crate::launch) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// The run is refused for this reason. Reported once: the first reason is the cause of the others.
+    /// Reports that the launch was refused. Only the first reason is reported, as the cause of any others.
     pub(in crate::launch) fn refuse(&mut self, rank: Rank, reason: String) {
         if !std::mem::replace(&mut self.refused, true) {
             self.events.push(StepEvent::Refused { rank, reason });
         }
     }
 
-    /// The launcher failed, and nothing is known of any rank.
+    /// Reports that the launcher failed without information about its ranks.
     pub(in crate::launch) fn fail(&mut self, launcher: RankEnd) {
         self.events.push(StepEvent::Failed { end: launcher });
     }
@@ -90,7 +90,7 @@ impl RankEnds {
         }
     }
 
-    /// Reports the end of a rank later: it may be the consequence of another one.
+    /// Holds the end of a rank back: it may be a consequence of another one.
     pub(in crate::launch) fn hold(&mut self, rank: Rank, end: RankEnd) {
         self.held.push(Held { since: Instant::now(), rank, end });
     }
@@ -99,7 +99,7 @@ impl RankEnds {
         self.abort.read_line(rank, text);
     }
 
-    /// Reports all that wait once one of them has waited long enough.
+    /// Reports all ends that are held back once one of them has waited long enough.
     pub(super) fn release_due(&mut self, messages: &impl LauncherMessages) {
         let due = |held: &Held| {
             let unexplained = messages.waits_for_launcher(held.end) && self.abort.rank().is_none();
@@ -110,12 +110,12 @@ impl RankEnds {
         }
     }
 
-    /// Reports all that wait, first the one that began: it called `MPI_Abort`, or it was not ended by the launcher, or it
-    /// is the odd one out, since those that miss it end alike, or it was the first. `launcher` is how the launcher ended,
-    /// if it has.
+    /// Reports all ends that are held back, the root cause first. That is the rank that called `MPI_Abort`; or one that
+    /// was not killed by the launcher; or the one with the rarest end, since its consequences are alike; or the
+    /// earliest. `launcher` is the end of the launcher, if it has ended.
     pub(super) fn release(&mut self, messages: &impl LauncherMessages, launcher: Option<RankEnd>) {
         let mut held = std::mem::take(&mut self.held);
-        // Words of a program that was started inside of the run say nothing of the run.
+        // If the launcher succeeded, the message came from a program that was started inside the application.
         if let Some(rank) = self.abort.rank().filter(|_| launcher != Some(RankEnd::SUCCESS)) {
             let is_own = |held: &Held| held.rank == rank && matches!(held.end, RankEnd::Code(_));
             if !held.iter().any(is_own) {
@@ -133,27 +133,27 @@ impl RankEnds {
         }
     }
 
-    /// Reports all ranks of which nothing is known.
+    /// Reports all remaining ranks.
     pub(super) fn report_remaining(&mut self, end: RankEnd) {
-        let silent: Vec<Rank> = self.ranks.keys().filter(|rank| !self.reported.contains(rank)).copied().collect();
-        for rank in silent {
+        let remaining: Vec<Rank> = self.ranks.keys().filter(|rank| !self.reported.contains(rank)).copied().collect();
+        for rank in remaining {
             self.report(rank, end);
         }
     }
 
-    /// What was reported since the last call.
+    /// The events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<StepEvent> {
         std::mem::take(&mut self.events)
     }
 }
 
-/// True for an end that may be another rank's doing: an error of a rank that misses it, or a launcher's own signals.
+/// True for an end that may be a consequence of another one: an error, or a signal that launchers send.
 pub(in crate::launch) fn may_be_consequence(end: RankEnd) -> bool {
     const SIGKILL: i32 = 9;
     matches!(end, RankEnd::Code(_) | RankEnd::Signal(SIGKILL)) || is_termination(end)
 }
 
-/// True for the signal by which launchers end all ranks when one of them fails.
+/// True for the signal that launchers send to all ranks when one of them fails.
 pub(in crate::launch) fn is_termination(end: RankEnd) -> bool {
     const SIGTERM: i32 = 15;
     end == RankEnd::Signal(SIGTERM)

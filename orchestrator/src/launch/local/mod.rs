@@ -1,4 +1,4 @@
-//! The local launcher: every rank is a child of the step supervisor on this machine.
+//! The local launcher: every rank is a child of the step supervisor.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -15,14 +15,12 @@ use super::children::{Started, wait_for_any};
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
 use crate::spec::{KeyFacts, LauncherFacts};
 
-/// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts { name: "local", doc: "", managers: &["local"], keys: KeyFacts { takes: &[], without: &[] } },
     open: |_| Ok(Box::new(LocalLauncher)),
     supervision: |plan| Ok(Box::new(LocalSupervision { processes: plan.details()? })),
 };
 
-/// One process a rank, on this machine.
 #[derive(Clone, Copy, Debug, Default)]
 struct LocalLauncher;
 
@@ -112,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_learns_who_it_is_and_where_its_agent_listens() {
+    fn every_rank_gets_its_number_and_the_socket_of_its_agent() {
         let plan = plan(&[("node0", "/s/node0"), ("node2", "/s/node2")]).unwrap();
         assert_eq!(plan.arguments, ["--fast"]);
         assert_eq!(plan.environment["HOLDFAST_JOB"], "17");
@@ -126,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_socket_stops_the_launch_before_it_begins() {
+    fn a_node_without_socket_is_an_error() {
         let error = plan(&[("node0", "/s/node0")]).unwrap_err();
         assert!(error.to_string().contains("node2"));
     }

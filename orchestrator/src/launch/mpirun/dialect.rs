@@ -1,8 +1,8 @@
-//! Which mpirun this is, by what it says of itself.
+//! Recognises an mpirun by its answer to `--version`.
 
 use serde::{Deserialize, Serialize};
 
-/// A family of mpirun programs that take the same words.
+/// A family of mpirun programs with the same options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -14,26 +14,25 @@ pub enum Dialect {
     Hydra,
 }
 
-/// An mpirun that was recognised.
+/// A recognised mpirun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recognised {
-    /// How it is spoken to.
     pub dialect: Dialect,
-    /// Its name and version, for people.
+    /// Name and version, for messages.
     pub name: String,
 }
 
-/// What is spoken, for messages.
+/// The supported families, for messages.
 pub const KNOWN: &str = "Open MPI 3, 4 and 5, and Hydra (MPICH and its relatives)";
 
-/// Recognises the answer to `--version`; `None` for an mpirun that is not known.
+/// Parses the answer to `--version`; `None` for an unsupported mpirun.
 pub fn recognise(answer: &str) -> Option<Recognised> {
     let mut lines = answer.lines().map(str::trim);
     let first = lines.clone().find(|line| !line.is_empty())?;
     if first.contains("(Open MPI)") || first.contains("(OpenRTE)") || first.contains("(PRRTE)") {
         let version = first.split_whitespace().last()?;
         let major: u32 = version.split('.').next()?.parse().ok()?;
-        // The version of PRRTE itself is another than that of the Open MPI around it.
+        // PRRTE has a version of its own, independent of Open MPI's.
         let dialect = match major {
             _ if first.contains("(PRRTE)") => Dialect::Prrte,
             3 | 4 => Dialect::OpenMpi,
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_mpirun_is_recognised_by_its_own_words() {
+    fn recognises_each_supported_mpirun() {
         let table = [
             ("mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to …\n", Dialect::OpenMpi, "Open MPI 4.1.4"),
             ("mpirun (Open MPI) 4.0.3\n", Dialect::OpenMpi, "Open MPI 4.0.3"),
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn other_programs_are_not_recognised() {
         for answer in
             ["", "mpirun (Open MPI) 1.10.7\n", "mpirun 3.0\n", "Some MPI launcher, version 4.1\n", "(Open MPI)"]
         {

@@ -1,4 +1,4 @@
-//! Where mpirun is, and which one.
+//! Finds mpirun and its dialect.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,41 +9,36 @@ use super::dialect::{KNOWN, Recognised, recognise};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
 
-/// Looked for in this order, where the spec names none.
+/// Searched in this order if the spec names none.
 const NAMES: [&str; 4] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun"];
-/// An answer that takes longer does not come.
+/// Time limit for the answer to `--version`.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// No mpirun can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// There is none.
     #[error(
-        "none of {} is in PATH ({path}), and `launcher: mpirun` needs one; load the module of your MPI, or name it: `run.launcher_program`",
+        "none of {} is in PATH ({path}), and `launcher: mpirun` needs one; load the module of your MPI, or set \
+        `run.launcher_program`",
         NAMES.join(", ")
     )]
-    Missing {
-        /// Where it was looked for.
-        path: String,
-    },
-    /// The one that was named cannot be run.
-    #[error("`run.launcher_program: {program}` is no program that can be run here; give the path of mpirun or mpiexec")]
+    Missing { path: String },
+    #[error("`run.launcher_program: {program}` cannot be run here; give the path of mpirun or mpiexec")]
     Named {
-        /// As it stands in the spec.
+        /// As in the spec.
         program: String,
     },
-    /// It was not recognised.
-    #[error("{} is not an mpirun that is known here: {KNOWN}. Asked for its version it said: {answer}. Name another: `run.launcher_program`", path.display())]
+    #[error(
+        "{} is not a supported mpirun ({KNOWN}); its answer to --version: {answer}; set another with \
+        `run.launcher_program`",
+        path.display()
+    )]
     Unknown { path: PathBuf, answer: String },
-    /// It did not tell its version.
-    #[error("{0}, asked for its version; try `--version` by hand, or name another: `run.launcher_program`")]
-    Silent(#[from] ExternalCommandError),
+    #[error("cannot get the version of mpirun: {0}; try `--version` by hand, or set `run.launcher_program`")]
+    NoVersion(#[from] ExternalCommandError),
 }
 
-/// Finds mpirun (`named`, or by name in `path`), and asks it what it is.
-///
-/// # Errors
-/// [`FindError`].
+/// Finds mpirun (`named`, or by name in `path`), and recognises it.
 pub fn find(
     named: Option<&str>,
     working_directory: &Path,
@@ -58,7 +53,7 @@ pub fn find(
             .find_map(|name| program::find(name, working_directory, path).ok())
             .ok_or_else(|| FindError::Missing { path: path.unwrap_or_default().to_string_lossy().into_owned() })?,
     };
-    let answer = ask(&program)?;
+    let answer = version(&program)?;
     match recognise(&answer) {
         Some(recognised) => Ok((program, recognised)),
         None => {
@@ -68,8 +63,8 @@ pub fn find(
     }
 }
 
-/// What a program answers to `--version`, on whichever stream.
-fn ask(program: &Path) -> Result<String, ExternalCommandError> {
+/// The answer to `--version`, from standard output or standard error.
+fn version(program: &Path) -> Result<String, ExternalCommandError> {
     let answer = external_command::run(program, &["--version"], &BTreeMap::new(), WITHIN)?;
     Ok(if answer.output.trim().is_empty() { answer.errors } else { answer.output })
 }
@@ -87,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_there_is_asked() {
+    fn uses_the_first_program_that_exists() {
         let base = tempfile::tempdir().unwrap();
         script(base.path(), "mpiexec", "echo 'mpiexec (OpenRTE) 4.1.4'");
         let (path, found) = find(None, Path::new("/"), Some(base.path().as_os_str())).unwrap();
@@ -100,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_with_what_was_found() {
+    fn unusable_programs_are_reported() {
         let base = tempfile::tempdir().unwrap();
         let path = Some(base.path().as_os_str());
         let missing = find(None, Path::new("/"), path).unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! Hydra, the mpiexec of MPICH and its relatives.
 //!
-//! Its machine file is taken in order, and a host that is named twice gets a daemon twice, so that any rank can be put on
-//! any node. Ranks that follow each other on a node share a daemon, as they should: they then know that they share memory.
+//! Its machine file is read in order, and a host that is listed twice gets two daemons, so that any rank can be placed
+//! on any node. Consecutive ranks on a node share a daemon, so that they can use shared memory.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ pub(super) fn host_file(homes: &BTreeMap<Rank, NodeName>) -> String {
     blocks.iter().map(|(node, ranks)| format!("{node}:{ranks}\n")).collect()
 }
 
-/// The words in front of the program.
+/// The options before the program.
 pub(super) fn options(start: &Start<'_>) -> Vec<String> {
     let words = [
-        // No resource manager: it would add its hosts.
+        // No resource manager, because it would add its hosts.
         "-rmk",
         "user",
         "-launcher",
@@ -32,7 +32,7 @@ pub(super) fn options(start: &Start<'_>) -> Vec<String> {
         "-launcher-exec",
         start.shell,
         "-prepend-rank",
-        // Sent to the daemons over their connection, not on a command line.
+        // Sends variables over the connection of the daemons instead of a command line.
         "-genvall",
         "-f",
         start.host_file,
@@ -61,27 +61,27 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_on_a_node_share_a_line_and_order_is_kept() {
+    fn consecutive_ranks_on_a_node_share_a_line_and_order_is_kept() {
         assert_eq!(host_file(&homes(&["n5", "n5", "n2", "n2"])), "n5:2\nn2:2\n");
         assert_eq!(host_file(&homes(&["n5", "n2", "n5", "n6"])), "n5:1\nn2:1\nn5:1\nn6:1\n");
     }
 
     #[test]
-    fn the_resource_manager_is_not_asked_and_nothing_stands_on_the_command_line() {
+    fn no_resource_manager_is_used_and_no_variables_are_on_the_command_line() {
         let homes = homes(&["n5", "n2"]);
         let variables = ["TOKEN".to_owned()];
         let words = options(&Start { homes: &homes, host_file: "/g/hosts", shell: "/g/shell", variables: &variables });
-        let has = |wanted: &[&str]| words.windows(wanted.len()).any(|window| window == wanted);
+        let has = |expected: &[&str]| words.windows(expected.len()).any(|window| window == expected);
         assert!(
             has(&["-rmk", "user"]) && has(&["-launcher", "ssh"]) && has(&["-launcher-exec", "/g/shell"]),
             "{words:?}"
         );
         assert!(has(&["-f", "/g/hosts"]) && has(&["-n", "2"]), "{words:?}");
-        assert!(!words.iter().any(|word| word.contains("TOKEN")), "{words:?}");
+        assert!(!words.iter().any(|option| option.contains("TOKEN")), "{words:?}");
     }
 
     #[test]
-    fn labels_name_the_rank_and_its_own_words_have_none() {
+    fn labels_name_the_rank_and_its_own_messages_have_none() {
         assert_eq!(labelled(b"[3] text"), Some((Rank(3), b"text".as_slice())));
         assert_eq!(labelled(b"[12] "), Some((Rank(12), b"".as_slice())));
         for line in ["[mpiexec@ctl] Exit codes", "[proxy:0:1@n2] main", "[3]", "text", "=   PID 90 RUNNING AT n2"] {

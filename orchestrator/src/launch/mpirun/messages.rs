@@ -1,4 +1,4 @@
-//! What an mpirun and the parents of its ranks say, and what its end means.
+//! The messages of an mpirun and of the parents of its ranks, and the meaning of its end.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::launch::LineLabels;
 use crate::launch::command::LauncherMessages;
 use crate::launch::command::rank_ends::{RankEnds, is_termination, may_be_consequence};
 
-/// Kept of an mpirun's own messages, to explain why there is no run.
+/// Maximum size of the messages of mpirun that are kept to explain a failed launch.
 const LONGEST_MESSAGES: usize = 2 << 10;
 
 static HYDRA_LABELS: LineLabels = LineLabels {
@@ -27,7 +27,7 @@ static OPEN_MPI_LABELS: LineLabels = LineLabels {
     is_internal: rank::is_internal,
 };
 
-/// How this mpirun labels the lines of ranks.
+/// The labels of the lines of ranks.
 pub(in crate::launch) fn labels(dialect: Dialect) -> &'static LineLabels {
     match dialect {
         Dialect::Hydra => &HYDRA_LABELS,
@@ -35,13 +35,13 @@ pub(in crate::launch) fn labels(dialect: Dialect) -> &'static LineLabels {
     }
 }
 
-/// What mpirun and its ranks' parents have said so far.
+/// The messages of mpirun and of the parents of its ranks so far.
 #[derive(Debug)]
 pub(super) struct MpirunMessages {
     dialect: Dialect,
-    /// Ranks that are known to have begun.
+    /// Ranks that have started.
     begun: BTreeSet<Rank>,
-    /// mpirun's own messages, in one line.
+    /// Messages of mpirun itself, in one line.
     launcher_messages: String,
 }
 
@@ -71,28 +71,29 @@ impl LauncherMessages for MpirunMessages {
         match RankReport::parse(text) {
             Some((rank, RankReport::Begins)) => drop(self.begun.insert(rank)),
             Some((rank, RankReport::Refused(reason))) => ends.refuse(rank, reason),
-            // mpirun ends the other ranks itself, and their parents report that: those wait for the one that began.
+            // mpirun kills the other ranks after a failure, and their parents report that: held back for the root
+            // cause.
             Some((rank, RankReport::Ended(end))) if may_be_consequence(end) => ends.hold(rank, end),
             Some((rank, RankReport::Ended(end))) => ends.report(rank, end),
             None => {}
         }
     }
 
-    /// A daemon that did not come up: MPICH's mpiexec would wait for it for ever.
+    /// Detects a daemon that did not start, for which MPICH's mpiexec would wait forever.
     fn poll(&mut self, directory: &Path, ends: &mut RankEnds) {
         if ends.is_refused() || self.begun.len() >= ends.ranks().len() {
             return;
         }
-        let silent_rank = |node: &NodeName| {
+        let missing_rank = |node: &NodeName| {
             let mut ranks = ends.ranks().iter();
             ranks.find(|(rank, home)| *home == node && !self.begun.contains(rank)).map(|(rank, _)| *rank)
         };
         let failures = remote_shell::failures(directory);
-        let found = failures.into_iter().find_map(|(node, problem)| Some((silent_rank(&node)?, node, problem)));
+        let found = failures.into_iter().find_map(|(node, problem)| Some((missing_rank(&node)?, node, problem)));
         if let Some((rank, node, problem)) = found {
             let colon = if self.launcher_messages.is_empty() { "" } else { ": " };
-            let said = &self.launcher_messages;
-            ends.refuse(rank, format!("mpirun's daemon on node {node} did not come up: {problem}{colon}{said}"));
+            let messages = &self.launcher_messages;
+            ends.refuse(rank, format!("mpirun's daemon on node {node} did not start: {problem}{colon}{messages}"));
         }
     }
 
@@ -104,7 +105,7 @@ impl LauncherMessages for MpirunMessages {
         is_termination(end)
     }
 
-    /// What an mpirun that failed leaves to be reported, if no rank's end explains it.
+    /// Reports an mpirun that failed, if no rank's end explains it.
     fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds) {
         let failed = matches!(launcher, RankEnd::Code(code) if code != 0);
         if !failed || !ends.none_reported() || ends.is_refused() {
@@ -113,17 +114,17 @@ impl LauncherMessages for MpirunMessages {
         if !self.begun.is_empty() {
             return ends.fail(launcher);
         }
-        let said = if self.launcher_messages.is_empty() { "it said nothing" } else { &self.launcher_messages };
-        ends.refuse(ends.first(), format!("mpirun ended with {launcher} before any rank began: {said}"));
+        let messages = if self.launcher_messages.is_empty() { "no message" } else { &self.launcher_messages };
+        ends.refuse(ends.first(), format!("mpirun ended with {launcher} before any rank started: {messages}"));
     }
 
-    /// The ranks' parents say nothing of ranks that succeed.
+    /// The parents do not report ranks that succeed.
     fn end_of_unreported(&self, launcher: RankEnd, _ends: &RankEnds) -> RankEnd {
         if launcher == RankEnd::SUCCESS { RankEnd::SUCCESS } else { RankEnd::Unknown }
     }
 }
 
-/// A text without a label that was put into it again.
+/// Removes repetitions of the label from a text.
 fn without<'a>(text: &'a [u8], label: &[u8]) -> Cow<'a, [u8]> {
     let at = |text: &[u8]| text.windows(label.len().max(1)).position(|window| window == label);
     let Some(mut found) = at(text) else { return text.into() };
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn under_mpirun_the_rank_that_began_is_told_before_those_that_were_ended_for_it() {
+    fn the_root_cause_is_reported_before_the_ranks_that_mpirun_killed() {
         let text = "[0] @holdfast-rank 0 begins\n[2] @holdfast-rank 2 begins\n[0] @holdfast-rank 0 signal 15\n\
                     [2] @holdfast-rank 2 code 3\n[1] @holdfast-rank 1 signal 15\n";
         let mut watched = under_mpirun(text);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn under_mpirun_silent_ranks_did_not_succeed_when_another_failed() {
+    fn unreported_ranks_are_unknown_when_mpirun_failed() {
         let mut watched = under_mpirun("[1] @holdfast-rank 1 signal 11\n");
         assert_eq!(watched.poll(), [StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) }]);
         let unknown = |rank| StepEvent::Exited { rank: Rank(rank), end: RankEnd::Unknown };
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_mpirun_that_starts_nothing_is_a_launch_that_failed_in_its_own_words() {
+    fn an_mpirun_that_starts_nothing_is_a_failed_launch_with_its_messages() {
         let text = "-----------\nmpirun has detected an attempt to run as root.\n\nWe refuse.\n-----------\n";
         let events = under_mpirun(text).finish(RankEnd::Code(1));
         let StepEvent::Refused { reason, .. } = &events[0] else { panic!("{events:?}") };
@@ -182,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn an_mpirun_that_fails_without_a_word_of_its_ranks_is_not_one_that_never_began() {
+    fn an_mpirun_that_fails_after_ranks_started_is_not_a_failed_launch() {
         let text = "[0] @holdfast-rank 0 begins\nORTE has lost communication with a remote daemon.\n";
         let events = under_mpirun(text).finish(RankEnd::Code(205));
         assert_eq!(events[0], StepEvent::Failed { end: RankEnd::Code(205) });
     }
 
     #[test]
-    fn an_abort_is_its_rank_s_whoever_was_ended_for_it() {
+    fn an_abort_is_credited_to_its_rank() {
         let text = "[0] @holdfast-rank 0 begins\n[1] Abort(5) on node 1 (rank 1 in comm 0): application called\n\
                     [0] @holdfast-rank 0 signal 15\n";
         let events = under_mpirun(text).finish(RankEnd::Code(5));
@@ -197,21 +198,23 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_is_told_first_wherever_its_echo_stands() {
-        let said = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 5.\n";
+    fn an_abort_is_reported_first_whatever_the_order_of_its_consequences() {
+        let message = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 5.\n";
         let echo = "[1,1]<stderr>:@holdfast-rank 1 signal 15\n";
         let own = "[1,2]<stderr>:@holdfast-rank 2 code 5\n";
         let ended = "[1,2]<stderr>:@holdfast-rank 2 signal 15\n";
         let abort = StepEvent::Exited { rank: Rank(2), end: RankEnd::Code(5) };
-        for text in [[said, echo, own], [echo, own, said], [echo, said, own], [echo, own, ""], [ended, echo, said]] {
+        let orders =
+            [[message, echo, own], [echo, own, message], [echo, message, own], [echo, own, ""], [ended, echo, message]];
+        for text in orders {
             let mut watched = under(Dialect::OpenMpi, &text.concat());
-            assert_eq!(watched.poll(), [], "another may still turn out to be the first");
+            assert_eq!(watched.poll(), [], "another rank may still be the root cause");
             assert_eq!(watched.finish(RankEnd::Code(5)).first(), Some(&abort), "{text:?}");
         }
     }
 
     #[test]
-    fn a_program_that_a_node_does_not_have_is_a_launch_that_failed() {
+    fn a_missing_program_is_a_failed_launch() {
         let text = "[0] @holdfast-rank 0 begins\n[0] @holdfast-rank 0 refused cannot run ./app on n3: No such file\n";
         let events = under_mpirun(text).finish(RankEnd::Code(127));
         let reason = "cannot run ./app on n3: No such file".to_owned();
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_aborts_because_another_rank_is_gone_is_not_the_first() {
+    fn an_abort_of_the_library_after_the_loss_of_a_rank_is_not_the_root_cause() {
         let text = "[2] @holdfast-rank 2 code 3\n[0] Abort(807018255) on node 0 (rank 0 in comm 0): Fatal error in \
                     internal_Barrier\n[0] @holdfast-rank 0 code 15\n[1] @holdfast-rank 1 signal 15\n";
         let events = under_mpirun(text).finish(RankEnd::Code(15));
@@ -227,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_comes_again_within_a_line_is_no_text() {
+    fn a_repeated_label_within_a_line_is_removed() {
         let read = labels(Dialect::OpenMpi).read;
         let line = b"[1,2]<stderr>:[n5] [1,2]<stderr>:[ 0] [1,2]<stderr>:/lib/libc.so";
         let (rank, text) = read(line).unwrap();
         assert_eq!((rank, text.as_ref()), (Rank(2), b"[n5] [ 0] /lib/libc.so".as_slice()));
-        // That of another rank is text.
+        // The label of another rank is text.
         let (_, text) = read(b"[1,2]<stdout>:[1,3]<stdout>:x").unwrap();
         assert_eq!(text.as_ref(), b"[1,3]<stdout>:x");
     }

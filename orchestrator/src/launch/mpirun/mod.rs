@@ -1,18 +1,17 @@
-//! The mpirun launcher: one mpirun (or mpiexec) is the whole run.
+//! The mpirun launcher: one mpirun (or mpiexec) starts all ranks.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `dialect` | which mpirun it is |
-//! | `find` | where it is, and asking it |
-//! | `openmpi`, `hydra` | the options and files of each family |
-//! | `messages` | what an mpirun says, and what its end means |
-//! | [`rank`] | the parent of a rank |
-//! | [`remote_shell`] | how mpirun's daemons get onto a node |
+//! | `dialect` | recognises an mpirun |
+//! | `find` | finds mpirun |
+//! | `openmpi`, `hydra` | options and files of each family |
+//! | `messages` | messages of mpirun, and the meaning of its end |
+//! | [`rank`] | the parent process of a rank |
+//! | [`remote_shell`] | starts mpirun's daemons on a node |
 //!
-//! Each rank stands on its node because the host file says so, line by line; a down node is not in it. The daemons that
-//! mpirun needs on the nodes are started by our own remote shell ([`remote_shell`]), as steps that overlap or over
-//! ssh, so that it never waits for a resource manager that has not noticed a dead node. How ranks end is told by their
-//! parents ([`rank`]).
+//! The host file places each rank on its node, line by line; down nodes are not in it. Our own remote shell
+//! ([`remote_shell`]) starts mpirun's daemons, as overlapping steps or over ssh, so that mpirun never waits for a
+//! resource manager that has not detected a dead node. The parents of the ranks ([`rank`]) report how they end.
 
 mod dialect;
 mod find;
@@ -48,14 +47,14 @@ use crate::spec::{KeyFacts, LauncherFacts};
 use messages::MpirunMessages;
 use remote_shell::{REACH_FILE, RemoteShells};
 
-/// The file that says where each rank goes.
+/// The file with the node of each rank.
 const HOST_FILE: &str = "hosts";
-/// Parameters of SCR and of our own, which ranks read.
+/// Prefixes of SCR's and our own variables, which are passed to the ranks.
 const OURS: [&str; 2] = ["SCR_", "HOLDFAST_"];
-/// What an outer launcher has left for the processes that it started. An mpirun that finds it takes itself for one of them,
-/// or hands it to the ranks, which are others. The variables of ranks ([`environment::RANK_VARIABLES`]) come beside.
+/// Variables that an outer launcher sets for its own ranks. With them, mpirun would behave as one of those ranks, or
+/// pass them on. The variables of ranks ([`environment::RANK_VARIABLES`]) are removed too.
 const OF_AN_OUTER_LAUNCHER: [&str; 20] = [
-    // Options of a site for ssh, which our remote shell is not.
+    // Options of a site for ssh, which our remote shell does not support.
     "HYDRA_LAUNCHER_EXTRA_ARGS",
     "SLURM_PROCID",
     "SLURM_LOCALID",
@@ -78,7 +77,6 @@ const OF_AN_OUTER_LAUNCHER: [&str; 20] = [
     "MPI_LOCALRANKID",
 ];
 
-/// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "mpirun",
@@ -86,7 +84,10 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
         managers: &["slurm", "ssh"],
         keys: KeyFacts {
             takes: &[
-                ("launcher_program", "it names the mpirun of `launcher: mpirun`; write that, or leave it out"),
+                (
+                    "launcher_program",
+                    "it sets the program of `launcher: mpirun`: write that launcher, or leave the key out",
+                ),
                 ("launcher_options", ""),
             ],
             without: &[],
@@ -96,7 +97,7 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
     supervision: |plan| Ok(Box::new(MpirunSupervision { step: plan.details()? })),
 };
 
-/// What the supervision has to know of a run.
+/// The plan's details for the supervision.
 #[derive(Debug, Serialize, Deserialize)]
 struct MpirunStep {
     dialect: Dialect,
@@ -108,27 +109,27 @@ struct MpirunStep {
 struct MpirunLauncher {
     program: PathBuf,
     dialect: Dialect,
-    /// The program that remote shells are: ourselves.
+    /// The executable of the remote shells: our own.
     holdfast: PathBuf,
-    /// The same on the nodes, where it is the ranks' parent.
+    /// Its path on the nodes, where it is the parent of the ranks.
     on_nodes: PathBuf,
     /// Names of the variables of this process.
     variables: BTreeSet<String>,
 }
 
-/// What a dialect has to know of a run.
+/// The start parameters that the options of a dialect need.
 #[derive(Clone, Copy, Debug)]
 struct Start<'a> {
     homes: &'a BTreeMap<Rank, NodeName>,
     host_file: &'a str,
     /// The path of the remote shell.
     shell: &'a str,
-    /// Names of variables that ranks must get.
+    /// Names of the variables to pass to the ranks.
     variables: &'a [String],
 }
 
 impl MpirunLauncher {
-    /// Finds the mpirun that is to be used, and asks it what it is.
+    /// Finds and recognises mpirun.
     fn open(context: &LauncherContext<'_>) -> Result<Self, LaunchError> {
         let path = env::var_os("PATH");
         let named = context.run.launcher_program.as_deref();
@@ -140,7 +141,7 @@ impl MpirunLauncher {
         Ok(MpirunLauncher { program, dialect, holdfast, on_nodes, variables })
     }
 
-    /// Settings of the dialect, where the user has not made his own.
+    /// Settings of the dialect that the user has not set.
     fn settings(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let settings = match self.dialect {
             Dialect::Hydra => &[],
@@ -170,7 +171,7 @@ impl Launcher for MpirunLauncher {
         };
         durable::replace(&host_file, hosts.as_bytes())?;
 
-        // The built-in examples are where `holdfast` is there.
+        // The built-in examples are in the `holdfast` executable on the nodes.
         let program = if request.program == self.holdfast { &self.on_nodes } else { request.program };
         let mut plan = LaunchRequest { program, ..request }.plan();
         let socket = request.common_socket()?.to_string_lossy().into_owned();
@@ -178,13 +179,13 @@ impl Launcher for MpirunLauncher {
         let mut passed_on: BTreeSet<String> = plan.environment.keys().cloned().collect();
         passed_on.extend(self.variables.iter().filter(|name| OURS.iter().any(|own| name.starts_with(own))).cloned());
         passed_on.remove(REACH_FILE);
-        // Not of the ranks: of mpirun.
+        // For mpirun, not for the ranks.
         plan.environment.extend(self.settings().filter(|(name, _)| !run.env.contains_key(name)));
         plan.environment.insert(REACH_FILE.to_owned(), reach_file.to_string_lossy().into_owned());
 
         let host_file = host_file.to_string_lossy();
         let shell = remote_shell::link(directory, &self.holdfast)?;
-        // It is split at blanks, and nothing can be quoted in it.
+        // mpirun splits it at blanks, without any quoting.
         if shell.to_string_lossy().contains([' ', '\t', ':']) {
             return Err(LaunchError::Blank { path: shell });
         }
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_ranks_stand_in_no_file() {
+    fn nodes_without_ranks_are_in_no_file() {
         for (dialect, expected) in
             [(Dialect::OpenMpi, "n5\nn2\nn5\nn2\n"), (Dialect::Hydra, "n5:1\nn2:1\nn5:1\nn2:1\n")]
         {
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_s_options_stand_behind_ours_and_in_front_of_the_rank_s_parent() {
+    fn the_options_of_the_user_are_between_ours_and_the_parent_of_the_rank() {
         let base = tempfile::tempdir().unwrap();
         for dialect in [Dialect::OpenMpi, Dialect::Prrte, Dialect::Hydra] {
             let launcher = plan(dialect, "/bin/holdfast", base.path()).map(|plan| command(&plan)).unwrap();
@@ -270,18 +271,18 @@ mod tests {
     }
 
     #[test]
-    fn values_never_stand_on_the_command_line() {
+    fn values_are_never_on_the_command_line() {
         let base = tempfile::tempdir().unwrap();
         for dialect in [Dialect::OpenMpi, Dialect::Prrte, Dialect::Hydra] {
             let plan = plan(dialect, "/bin/holdfast", base.path()).unwrap();
             let launcher = command(&plan);
             assert_eq!(plan.environment["TOKEN"], "secret");
-            assert!(!launcher.options.iter().any(|word| word.contains("secret")), "{:?}", launcher.options);
+            assert!(!launcher.options.iter().any(|option| option.contains("secret")), "{:?}", launcher.options);
         }
     }
 
     #[test]
-    fn parameters_of_scr_reach_the_ranks_and_the_outer_launcher_s_numbers_do_not() {
+    fn parameters_of_scr_reach_the_ranks_and_variables_of_an_outer_launcher_do_not() {
         let base = tempfile::tempdir().unwrap();
         let launcher = plan(Dialect::OpenMpi, "/bin/holdfast", base.path()).map(|plan| command(&plan)).unwrap();
         let has = |name: &str| launcher.options.windows(2).any(|pair| pair == ["-x", name]);
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_launcher_would_split_is_refused() {
+    fn refuses_a_path_that_mpirun_would_split() {
         let base = tempfile::tempdir().unwrap();
         let directory = base.path().join("my runs");
         std::fs::create_dir(&directory).unwrap();

@@ -1,7 +1,7 @@
 //! Open MPI's mpirun, version 4 (ORTE) and 5 (PRRTE).
 //!
-//! The host file has one line a rank, in the order of ranks, and `seq` maps by it: whatever is not in it does not exist.
-//! Resource managers are switched off: what they know of the allocation would be added to the file's hosts.
+//! The host file has one line a rank, in the order of ranks, and `seq` maps by it: other nodes are not used. Resource
+//! managers are disabled, because they would add their hosts to those of the file.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use holdfast_model::{NodeName, Rank};
 
 use super::{Dialect, Start};
 
-/// The managers from which it would take hosts.
+/// Disables the resource managers.
 const NO_MANAGER: &str = "^slurm,tm,lsf,gridengine";
-/// Passed on by itself, or not to be passed on at all.
+/// Prefixes of variables that mpirun passes on itself, or that must not be passed on.
 const ITS_OWN: [&str; 5] = ["OMPI_", "PMIX_", "PMI_", "PRTE_", "PRRTE_"];
 
 /// One line a rank.
@@ -19,12 +19,12 @@ pub(super) fn host_file(homes: &BTreeMap<Rank, NodeName>) -> String {
     homes.values().map(|node| format!("{node}\n")).collect()
 }
 
-/// The words in front of the program.
+/// The options before the program.
 pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
     let mut words = vec!["-np".to_owned(), start.homes.len().to_string()];
-    let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+    let mut add = |more: &[&str]| words.extend(more.iter().map(|option| (*option).to_owned()));
     add(&["--hostfile", start.host_file, "--map-by", "seq"]);
-    // A daemon in the foreground: what reaches it (a Slurm step, an ssh session) lasts as long as it, and ends with it.
+    // Daemons in the foreground, so that their Slurm step or ssh session lasts as long as they do.
     add(&["--leave-session-attached"]);
     if dialect == Dialect::Prrte {
         add(&["--output", "tag"]);
@@ -41,14 +41,14 @@ pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
             add(&["--mca", name, value]);
         }
     }
-    // By name: values on a command line can be read by everybody on the machine.
+    // Only names, because the command line can be read by every user of the machine.
     let passed_on = start.variables.iter().filter(|name| !ITS_OWN.iter().any(|own| name.starts_with(own)));
     words.extend(passed_on.flat_map(|name| ["-x".to_owned(), name.clone()]));
     words
 }
 
-/// Settings that the user's own options override. Processes are not bound: with one line a rank, it would bind all ranks of
-/// a node to its first processor.
+/// Default settings. Binding is disabled: with one line a rank, mpirun would bind all ranks of a node to its first
+/// processor.
 pub(super) fn variables(dialect: Dialect) -> &'static [(&'static str, &'static str)] {
     match dialect {
         Dialect::Prrte => &[("PRTE_MCA_hwloc_default_binding_policy", "none")],
@@ -65,12 +65,12 @@ pub(super) fn labelled(line: &[u8]) -> Option<(Rank, &[u8])> {
     let rank = Rank(std::str::from_utf8(&job[comma + 1..]).ok()?.parse().ok()?);
     let of_stream = rest.strip_prefix(b"<std")?;
     let text = of_stream.strip_prefix(b"out>:").or_else(|| of_stream.strip_prefix(b"err>:"))?;
-    // From 5 on a blank follows.
+    // Version 5 adds a blank.
     let is_5 = job[..comma].contains(&b'@');
     Some((rank, if is_5 { text.strip_prefix(b" ").unwrap_or(text) } else { text }))
 }
 
-/// The label that stands in front of a line's text. It is put there anew whenever a rank writes, also within a line.
+/// The label before a line's text. mpirun repeats it with every write of a rank, also within a line.
 pub(super) fn label<'a>(line: &'a [u8], text: &[u8]) -> &'a [u8] {
     &line[..line.len() - text.len()]
 }
@@ -89,15 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_has_a_line_and_nobody_else() {
+    fn the_host_file_has_one_line_a_rank() {
         assert_eq!(host_file(&homes()), "n5\nn2\nn5\nn6\n");
     }
 
     #[test]
-    fn neither_slurm_nor_another_daemon_starts_daemons() {
+    fn daemons_are_started_by_our_remote_shell_only() {
         for (dialect, mca, kind) in [(Dialect::OpenMpi, "--mca", "rsh"), (Dialect::Prrte, "--prtemca", "ssh")] {
             let words = options(dialect, &start(&homes(), &[]));
-            let has = |wanted: &[&str]| words.windows(wanted.len()).any(|window| window == wanted);
+            let has = |expected: &[&str]| words.windows(expected.len()).any(|window| window == expected);
             assert!(has(&["-np", "4"]) && has(&["--map-by", "seq"]) && has(&["--hostfile", "/g/hosts"]), "{words:?}");
             assert!(has(&[mca, "plm", kind]) && has(&[mca, "ras", NO_MANAGER]), "{words:?}");
             assert!(has(&[mca, &format!("plm_{kind}_agent"), "/g/shell"]), "{words:?}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_passed_on_by_name_and_its_own_not_at_all() {
+    fn variables_are_passed_on_by_name_except_those_of_mpirun() {
         let names = ["HOLDFAST_JOB", "TOKEN", "OMPI_MCA_btl", "PMIX_MCA_x"].map(str::to_owned);
         let words = options(Dialect::OpenMpi, &start(&homes(), &names));
         let passed: Vec<&str> = words.windows(2).filter(|pair| pair[0] == "-x").map(|pair| pair[1].as_str()).collect();

@@ -1,8 +1,8 @@
 //! One rank under mpirun: `holdfast rank -- PROGRAM ARGUMENTS`.
 //!
-//! What an mpirun says of a rank that ends badly differs from one to the other, comes late, or never (MPICH's Hydra says
-//! nothing of an exit code before all ranks have ended, and does not end them). So each rank has this parent, which
-//! starts it, waits, and says how it ended, as a line of its own on standard error, where the step supervisor reads it.
+//! How an mpirun reports a failed rank depends on the implementation, and may be late or missing: MPICH's Hydra reports
+//! exit codes only after all ranks have ended, and does not kill them. So each rank has this parent process, which
+//! starts it, waits for its end and reports it as a line on standard error, where the step supervisor reads it.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -17,16 +17,16 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use crate::host::host_name;
 use crate::launch::children::end_of;
 
-/// So begins what we say; nobody else does.
+/// The prefix of our reports.
 const MARK: &str = "@holdfast-rank ";
-/// Code of a process that cannot run its program, as in a shell.
+/// Exit code if the program cannot be run, as in a shell.
 const NOT_RUN: u8 = 127;
 
-/// What is said of a rank.
+/// A report about a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RankReport {
     Begins,
-    /// Its program cannot be run.
+    /// The program cannot be run.
     Refused(String),
     Ended(RankEnd),
 }
@@ -51,8 +51,8 @@ impl RankReport {
     /// Reads a line of a rank's standard error, without its label.
     pub fn parse(line: &str) -> Option<(Rank, RankReport)> {
         let (rank, rest) = line.strip_prefix(MARK)?.split_once(' ')?;
-        let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let report = match word {
+        let (kind, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let report = match kind {
             "begins" => RankReport::Begins,
             "refused" => RankReport::Refused(rest.to_owned()),
             "code" => RankReport::Ended(RankEnd::Code(rest.trim().parse().ok()?)),
@@ -64,17 +64,20 @@ impl RankReport {
     }
 }
 
-/// True for a line of a rank's parent, which is not the application's.
+/// True for a report, which is not output of the application.
 pub fn is_internal(line: &[u8]) -> bool {
     line.starts_with(MARK.as_bytes())
 }
 
-/// The environment does not tell which rank this is.
+/// The environment does not contain the rank.
 #[derive(Debug, thiserror::Error)]
-#[error("none of {} is set: mpirun starts this program, told to by `holdfast run`", rank_names().collect::<Vec<_>>().join(", "))]
+#[error(
+    "none of {} is set; this command is started by mpirun under `holdfast run`, not by hand",
+    rank_names().collect::<Vec<_>>().join(", ")
+)]
 pub struct NoRank;
 
-/// Where an mpirun puts the rank, innermost first.
+/// The variables in which mpirun sets the rank, innermost first.
 fn rank_names() -> impl Iterator<Item = &'static str> {
     environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun).map(|variables| variables.rank)
 }
@@ -83,27 +86,24 @@ fn own_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Rank, NoRank> {
     rank_names().find_map(|name| variable(name)?.parse().ok()).map(Rank).ok_or(NoRank)
 }
 
-/// Runs one rank to its end; the exit code to end with.
-///
-/// # Errors
-/// [`NoRank`].
+/// Runs a rank to its end. Returns its exit code.
 pub fn run(command: &[String]) -> Result<u8, NoRank> {
     let rank = own_rank(|name| std::env::var(name).ok())?;
-    // What a launcher sends goes to the whole process group: the rank has it, and we wait how it takes it. A handler,
-    // unlike an ignored signal, is not inherited.
+    // Launchers send signals to the entire process group, so the rank gets them too, and we wait for its end. Handlers,
+    // unlike ignored signals, are not inherited.
     for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
     report(rank, &RankReport::Begins);
     let Some((program, arguments)) = command.split_first() else {
-        report(rank, &RankReport::Refused("there is no command".to_owned()));
+        report(rank, &RankReport::Refused("the command is missing".to_owned()));
         return Ok(NOT_RUN);
     };
-    // The innermost launcher's number, whatever an outer one has left in the environment.
+    // Overrides the rank of an outer launcher.
     let mut command = Command::new(program);
     command.args(arguments).env(environment::RANK, rank.to_string());
     if rank != Rank(0) {
-        // Input is the first rank's. To the others some launchers give an end of a pipe on which nothing ever comes.
+        // Only the first rank gets the input. Some launchers give the others a pipe that never ends.
         command.stdin(Stdio::null());
     }
     let ended = command.spawn().and_then(|mut child| child.wait());
@@ -122,7 +122,7 @@ pub fn run(command: &[String]) -> Result<u8, NoRank> {
     }
 }
 
-/// As a shell says it.
+/// The exit code in the convention of shells.
 fn code_of(end: RankEnd) -> u8 {
     match end {
         RankEnd::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
@@ -131,7 +131,8 @@ fn code_of(end: RankEnd) -> u8 {
     }
 }
 
-/// One write: lines of several ranks never mix. The rank may have left half a line behind.
+/// Writes a report in one write, so that lines of several ranks are not mixed. The rank may have left an incomplete
+/// line.
 fn report(rank: Rank, report: &RankReport) {
     let line = match report {
         RankReport::Begins => report.line(rank),
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_within_one_node_or_of_the_outer_launcher_is_not_the_rank() {
+    fn local_ranks_and_ranks_of_an_outer_launcher_are_ignored() {
         let of = |set: &[(&str, &str)]| {
             let set: Vec<(String, String)> =
                 set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn reports_are_parsed() {
         let all = [
             RankReport::Begins,
             RankReport::Refused("no such file".to_owned()),
@@ -173,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_application_says_is_not_taken_for_ours() {
+    fn output_of_the_application_is_not_a_report() {
         for line in ["", "rank 3 code 3", "@holdfast-rank x code 3", "@holdfast-rank 3 code x", "@holdfast-rank 3"] {
             assert_eq!(RankReport::parse(line), None, "{line}");
         }
     }
 
     #[test]
-    fn an_end_is_passed_on_to_the_launcher_as_a_shell_would() {
+    fn the_exit_code_follows_the_convention_of_shells() {
         assert_eq!(code_of(RankEnd::Code(3)), 3);
         assert_eq!(code_of(RankEnd::Signal(11)), 139);
     }

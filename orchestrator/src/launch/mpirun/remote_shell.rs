@@ -1,11 +1,9 @@
-//! The remote shell of a launcher that starts daemons of its own: `holdfast remote-shell HOST COMMAND…`.
+//! The remote shell for the daemons of mpirun: `holdfast remote-shell HOST COMMAND…`.
 //!
-//! Both families of mpirun start a daemon on each node with a program that they call like rsh. Their own ways through
-//! Slurm are of no use here: that of Hydra lets Slurm sort the nodes, and then the ranks stand elsewhere than asked for;
-//! that of Open MPI takes the allocation's first nodes, dead ones among them, and waits for them. So they are told that
-//! there is no resource manager, and that we are their rsh: we know how each node is reached.
-//!
-//! How, is written into the generation's directory, and a variable names that file.
+//! Both families of mpirun start a daemon on each node with a program that they call like rsh. Their own support for
+//! Slurm cannot be used: Hydra lets Slurm sort the nodes, so that ranks are placed wrongly; Open MPI uses the first
+//! nodes of the allocation, including dead ones, and waits for them. So their resource managers are disabled, and this
+//! program is their rsh. A file in the generation's directory, named by a variable, has the remote shell of each node.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,19 +26,19 @@ use crate::allocation::RemoteShell;
 use crate::host::program;
 use crate::launch::LaunchError;
 
-/// Names the file, for the remote shells that mpirun starts.
+/// The variable with the path of the file, for the remote shells that mpirun starts.
 pub const REACH_FILE: &str = "HOLDFAST_REACH_FILE";
-/// The file's name in the generation's directory.
+/// The name of the file in the generation's directory.
 const FILE: &str = "reach.json";
-/// Beside it: ways that ended badly, one line each.
+/// The file with the failures, one line each.
 const FAILURES: &str = "reach.broken";
-/// A link to this program by which it is called, where a launcher's remote shell is a path and nothing else.
+/// The name of a link to this program, because launchers accept only a path as their remote shell.
 pub const CALLED: &str = "holdfast-remote-shell";
-/// A list of a hundred thousand nodes stays below this.
+/// Maximum size of the files; enough for a hundred thousand nodes.
 const LARGEST_FILE: u64 = 256 << 20;
 
-/// With the path of their program: mpirun may look for it elsewhere, since it changes PATH for its own.
-fn found_here(mut words: Vec<String>) -> Vec<String> {
+/// Resolves the program to its path, because mpirun changes PATH.
+fn with_resolved_program(mut words: Vec<String>) -> Vec<String> {
     let path = std::env::var_os("PATH");
     if let Some(program) = words.first_mut()
         && let Ok(found) = program::find(program, Path::new("/"), path.as_deref())
@@ -50,7 +48,7 @@ fn found_here(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// Makes the link by which a launcher calls this program as its remote shell.
+/// Creates the link by which a launcher calls this program.
 pub(super) fn link(directory: &Path, holdfast: &Path) -> Result<PathBuf, LaunchError> {
     let path = directory.join(CALLED);
     match std::os::unix::fs::symlink(holdfast, &path) {
@@ -59,7 +57,7 @@ pub(super) fn link(directory: &Path, holdfast: &Path) -> Result<PathBuf, LaunchE
     }
 }
 
-/// How the nodes of a generation are reached.
+/// The remote shells of the nodes of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteShells {
     job_id: String,
@@ -67,7 +65,7 @@ pub struct RemoteShells {
     nodes: BTreeMap<NodeName, NodeShell>,
 }
 
-/// How one node is reached.
+/// The remote shell of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct NodeShell {
     words: Vec<String>,
@@ -77,39 +75,31 @@ struct NodeShell {
 /// A node cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteShellError {
-    /// Started by hand.
-    #[error("{REACH_FILE} is not set: mpirun starts this program, told to by `holdfast run`")]
+    #[error("{REACH_FILE} is not set; this command is started by mpirun under `holdfast run`, not by hand")]
     ByHand,
-    /// The arguments are not those of a remote shell.
-    #[error("a remote shell is called with a host and a command, and got: {0:?}")]
+    #[error("expected a host and a command, got: {0:?}")]
     Arguments(Vec<String>),
-    /// The file cannot be used.
-    #[error("cannot read {}, which says how nodes are reached: {source}", path.display())]
+    #[error("cannot read the remote shells of the nodes from {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// The launcher wants a node that is not one of the run's.
-    #[error("{host} is no node of this run; does `run.launcher_options` name other hosts?")]
-    UnknownHost {
-        /// As the launcher said it.
-        host: String,
-    },
-    /// The program that goes there.
+    #[error("{host} is not a node of this run; check `run.launcher_options` for other hosts")]
+    UnknownHost { host: String },
     #[error("cannot run {program} to reach {host}: {source}")]
     Start { program: String, host: String, source: io::Error },
 }
 
 impl RemoteShells {
-    /// The ways to the nodes of a generation.
     pub(super) fn new<'a>(
         job_id: &str,
         generation: Generation,
         nodes: impl Iterator<Item = (&'a NodeName, RemoteShell)>,
     ) -> Self {
-        let resolve = |shell: RemoteShell| NodeShell { words: found_here(shell.words), inherits: shell.inherits };
+        let resolve =
+            |shell: RemoteShell| NodeShell { words: with_resolved_program(shell.words), inherits: shell.inherits };
         let nodes = nodes.map(|(node, shell)| (node.clone(), resolve(shell))).collect();
         RemoteShells { job_id: job_id.to_owned(), generation, nodes }
     }
 
-    /// Writes it down for the remote shells: the file's path.
+    /// Writes the file for the remote shells, and returns its path.
     pub(super) fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = directory.join(FILE);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
@@ -117,9 +107,9 @@ impl RemoteShells {
         Ok(path)
     }
 
-    /// The words that run a launcher's command line on a host.
+    /// The command that runs a launcher's command line on a host.
     fn words(&self, host: &str, line: &str) -> Option<(&NodeName, Vec<String>)> {
-        // Some launchers cut a name at its first dot.
+        // Some launchers cut names at the first dot.
         let shell = self.nodes.iter().find(|(node, _)| node.as_str() == host).or_else(|| {
             let mut short = self.nodes.iter().filter(|(node, _)| node.as_str().split('.').next() == Some(host));
             short.next().filter(|_| short.next().is_none())
@@ -127,7 +117,7 @@ impl RemoteShells {
         let (node, shell) = shell?;
         let line = match shell.inherits {
             true => line.to_owned(),
-            // So that the node's agent knows whose daemon this is. The shell is the one for which the line was written.
+            // The variables mark the daemon for the node's agent. The line is written for the user's login shell.
             false => format!(
                 "env {}={} {}={} $SHELL -c {}",
                 environment::JOB,
@@ -141,22 +131,19 @@ impl RemoteShells {
     }
 }
 
-/// What mpirun calls us with: options of rsh, the host, and the words of a command line.
+/// Splits the arguments of mpirun: options of rsh, the host, and the parts of a command line.
 fn parts(arguments: &[String]) -> Option<(&str, String)> {
-    let host = arguments.iter().position(|word| !word.starts_with('-'))?;
+    let host = arguments.iter().position(|argument| !argument.starts_with('-'))?;
     let command = arguments.get(host + 1..).filter(|words| !words.is_empty())?;
     Some((&arguments[host], command.join(" ")))
 }
 
-/// One word of a shell of either family.
+/// Quotes an argument for any shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Goes to the host, and waits for what the launcher runs there; the exit code to end with.
-///
-/// # Errors
-/// [`RemoteShellError`].
+/// Runs the launcher's command on the host. Returns its exit code.
 pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShellError> {
     let path = PathBuf::from(file.ok_or(RemoteShellError::ByHand)?);
     let (host, line) = parts(arguments).ok_or_else(|| RemoteShellError::Arguments(arguments.to_vec()))?;
@@ -166,14 +153,14 @@ pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShe
     let reach = reach.map_err(|source| RemoteShellError::File { path: path.clone(), source })?;
     let (node, words) =
         reach.words(host, &line).ok_or_else(|| RemoteShellError::UnknownHost { host: host.to_owned() })?;
-    let ended = go(&words, host);
+    let ended = execute(&words, host);
     let problem = match &ended {
         Ok(status) if status.success() => None,
         Ok(status) => Some(format!("{} ended with {status}", words.first().map_or("", String::as_str))),
         Err(error) => Some(error.to_string()),
     };
     if let Some(problem) = problem {
-        // Hydra would wait for its daemon for ever.
+        // Hydra would wait for its daemon forever.
         record_failure(&path, node, &problem);
     }
     let status = ended?;
@@ -181,7 +168,7 @@ pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShe
     Ok(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-fn go(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError> {
+fn execute(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError> {
     let failed = |source| {
         let program = words.first().cloned().unwrap_or_default();
         RemoteShellError::Start { program, host: host.to_owned(), source }
@@ -192,8 +179,7 @@ fn go(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
     let mut child = Command::new(program).args(options).spawn().map_err(failed)?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // Whoever ends this shell means what it stands for. The number is the child's until it has been waited for, and then
-    // this process ends.
+    // Signals are passed on to the child. This process ends after the child was waited for, so its id is not reused.
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
@@ -204,21 +190,21 @@ fn go(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError> {
     child.wait().map_err(failed)
 }
 
-/// One line, one write.
+/// Appends a failure, in one write.
 fn record_failure(file: &Path, node: &NodeName, problem: &str) {
     let line = format!("{node} {}\n", problem.replace('\n', " "));
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file.with_file_name(FAILURES));
-    // If it cannot be written down, mpirun's own words are left.
+    // If this fails, mpirun's own messages remain.
     let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
 }
 
-/// The ways that ended badly so far: nodes, and how.
+/// The failures so far: nodes and problems.
 pub(super) fn failures(directory: &Path) -> Vec<(NodeName, String)> {
     let Ok(file) = File::open(directory.join(FAILURES)) else { return Vec::new() };
     let mut text = String::new();
     let _ = file.take(LARGEST_FILE).read_to_string(&mut text);
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let lines = whole.lines().filter_map(|line| line.split_once(' '));
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = complete.lines().filter_map(|line| line.split_once(' '));
     lines.map(|(node, problem)| (node.into(), problem.to_owned())).collect()
 }
 
@@ -233,11 +219,11 @@ mod tests {
     }
 
     fn text(words: &[&str]) -> Vec<String> {
-        words.iter().map(|word| (*word).to_owned()).collect()
+        words.iter().map(|option| (*option).to_owned()).collect()
     }
 
     #[test]
-    fn both_launchers_calls_are_understood() {
+    fn parses_the_arguments_of_both_families() {
         let hydra = text(&["-x", "n5", "\"/usr/bin/hydra_pmi_proxy\"", "--proxy-id", "0"]);
         assert_eq!(parts(&hydra), Some(("n5", "\"/usr/bin/hydra_pmi_proxy\" --proxy-id 0".to_owned())));
         let open_mpi = text(&["n5", " PATH=/usr/bin:$PATH ; export PATH ; /usr/bin/orted -mca ess \"env\""]);
@@ -247,19 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_the_run_s_is_not_reached() {
+    fn hosts_outside_the_run_are_refused() {
         assert_eq!(reach(&["n1", "n2"], true).words("n3", "true"), None);
         assert_eq!(reach(&["n1", "n2"], true).words("n2", "a b").unwrap().1, text(&["go", "n2", "a b"]));
     }
 
     #[test]
-    fn a_short_name_is_enough_where_it_means_one_node() {
+    fn an_unambiguous_short_name_is_accepted() {
         assert_eq!(reach(&["n1.left", "n2.left"], true).words("n2", "x").unwrap().1, text(&["go", "n2.left", "x"]));
         assert_eq!(reach(&["n2.right", "n2.left"], true).words("n2", "x"), None);
     }
 
     #[test]
-    fn where_the_environment_does_not_follow_the_daemon_is_marked() {
+    fn without_inherited_environment_the_daemon_is_marked() {
         let words = reach(&["n1"], false).words("n1", "echo 'a b'").unwrap().1;
         let expected = r"env HOLDFAST_JOB='17' HOLDFAST_GENERATION=3 $SHELL -c 'echo '\''a b'\'''";
         assert_eq!(words.last().map(String::as_str), Some(expected));
@@ -268,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn the_file_is_read_back() {
         let base = tempfile::tempdir().unwrap();
         let path = reach(&["n1"], true).write(base.path()).unwrap();
         let read: RemoteShells = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -277,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_ends_badly_is_told_and_one_that_ends_well_is_not() {
+    fn only_failures_are_recorded() {
         let base = tempfile::tempdir().unwrap();
         let shell = |code: &str| {
             let words = ["sh", "-c", &format!("exit {code}; # $0")].map(str::to_owned).to_vec();
@@ -289,8 +275,8 @@ mod tests {
         assert_eq!(run(&text(&["n1", "x"]), Some(path.clone().into())).unwrap(), 0);
         assert_eq!(failures(base.path()), []);
         assert_eq!(run(&text(&["-x", "n2", "x"]), Some(path.into())).unwrap(), 3);
-        let told = failures(base.path());
-        assert_eq!(told.len(), 1);
-        assert!(told[0].0 == "n2".into() && told[0].1.contains("exit status: 3"), "{told:?}");
+        let failed = failures(base.path());
+        assert_eq!(failed.len(), 1);
+        assert!(failed[0].0 == "n2".into() && failed[0].1.contains("exit status: 3"), "{failed:?}");
     }
 }

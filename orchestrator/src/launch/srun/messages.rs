@@ -1,4 +1,4 @@
-//! What `srun` says of its tasks, and what its end means.
+//! The messages of srun about its tasks, and the meaning of its end.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -11,23 +11,24 @@ use crate::launch::LineLabels;
 use crate::launch::command::LauncherMessages;
 use crate::launch::command::rank_ends::{RankEnds, is_termination, may_be_consequence};
 
-/// srun's own messages are not labelled with a rank, but with this.
+/// The prefix of error messages of srun itself.
 const OWN_MESSAGE: &str = "srun: error: ";
-/// The beginning of such a message when there is no step at all.
+/// The beginning of such a message if srun could not create the step.
 const NO_STEP: &str = "Unable to ";
-/// srun's message before the ranks of a cancelled step end: a user cancelled it, or an MPI library for `MPI_Abort`.
+/// srun's message before it ends the ranks of a step that was cancelled, by a user or by an MPI library for
+/// `MPI_Abort`.
 const CANCELLED: &str = "srun: Job step aborted";
 
 /// srun's labels.
 pub(in crate::launch) static LABELS: LineLabels =
     LineLabels { read: |line| label(line).map(|(rank, text)| (rank, Cow::from(text))), is_internal: |_| false };
 
-/// What srun has said so far.
+/// The messages of srun so far.
 #[derive(Debug, Default)]
 pub(super) struct SrunMessages {
-    /// Why there is no step.
+    /// Why the step was not created.
     obstacle: Option<String>,
-    /// Slurm ends the step: how its ranks end says nothing of why.
+    /// Slurm ends the step, so the ends of its ranks are consequences.
     cancelled: bool,
     retries: RetrySchedule,
 }
@@ -47,7 +48,7 @@ impl LauncherMessages for SrunMessages {
         self.cancelled |= text.starts_with(CANCELLED);
         let Some((ranks, end)) = rank_ends(text) else { return };
         for rank in ranks {
-            // A step that was not cancelled ends no rank: a signal is the rank's own affair.
+            // If the step was not cancelled, a signal did not come from Slurm.
             match end {
                 RankEnd::Code(code) if code != 0 => ends.hold(rank, end),
                 RankEnd::Signal(_) if self.cancelled && may_be_consequence(end) => ends.hold(rank, end),
@@ -67,7 +68,7 @@ impl LauncherMessages for SrunMessages {
     fn retry(&mut self, launcher: RankEnd, ends: &RankEnds) -> Option<(String, Duration)> {
         let reason = self.obstacle.clone().filter(|_| ends.none_ended() && matches!(launcher, RankEnd::Code(_)))?;
         let pause = self.retries.next_pause(Refusal::of(&reason), Instant::now())?;
-        // What it said so far does not count for the next attempt.
+        // Messages of this attempt do not count for the next one.
         (self.obstacle, self.cancelled) = (None, false);
         Some((reason, pause))
     }
@@ -78,7 +79,7 @@ impl LauncherMessages for SrunMessages {
         }
     }
 
-    /// srun says nothing of ranks that succeed. If it names none that failed, and fails itself, the ends are unknown.
+    /// srun does not report ranks that succeed. If it fails without naming a rank, the ends are unknown.
     fn end_of_unreported(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd {
         match launcher {
             RankEnd::Code(0) => RankEnd::SUCCESS,
@@ -88,7 +89,7 @@ impl LauncherMessages for SrunMessages {
     }
 }
 
-/// `12: text`. Blanks make the numbers of equal width.
+/// `12: text`. Blanks pad the numbers to equal width.
 fn label(line: &[u8]) -> Option<(Rank, &[u8])> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let rank = std::str::from_utf8(&line[..colon]).ok()?.trim_start_matches(' ').parse().ok()?;
@@ -96,7 +97,7 @@ fn label(line: &[u8]) -> Option<(Rank, &[u8])> {
     Some((Rank(rank), text.strip_prefix(b" ").unwrap_or(text)))
 }
 
-/// `srun: error: n[1-2]: tasks 0-1,3: Exited with exit code 3`: which ranks, and how they ended.
+/// `srun: error: n[1-2]: tasks 0-1,3: Exited with exit code 3`: ranks and their end.
 fn rank_ends(line: &str) -> Option<(Vec<Rank>, RankEnd)> {
     let rest = line.strip_prefix(OWN_MESSAGE)?;
     // The first part is a list of hosts.
@@ -107,7 +108,7 @@ fn rank_ends(line: &str) -> Option<(Vec<Rank>, RankEnd)> {
 
 /// `0-1,3`.
 fn rank_list(text: &str) -> Option<Vec<Rank>> {
-    // A list of hosts whose name is nothing.
+    // Parsed as a host list.
     let hosts = hostlist::expand(&format!("r[{}]", text.trim_matches(['[', ']']))).ok()?;
     hosts.iter().map(|host| host.as_str().strip_prefix('r')?.parse().ok().map(Rank)).collect()
 }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_srun_says_of_its_tasks_is_understood() {
+    fn parses_messages_about_tasks() {
         let table = [
             ("srun: error: n3: task 2: Exited with exit code 3", ranks(&[2]), RankEnd::Code(3)),
             ("srun: error: n[1-2]: tasks 0-1,5: Exited with exit code 1", ranks(&[0, 1, 5]), RankEnd::Code(1)),
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_s_end_is_told_once_and_the_silent_ones_succeeded() {
+    fn each_end_is_reported_once_and_unreported_ranks_succeeded() {
         let mut watched = watched("srun: error: n1: task 1: Aborted\nsrun: error: n1: task 1: Killed\nsrun: er");
         let aborted = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(6) };
         assert_eq!(watched.poll(), [aborted]);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_died_of_a_signal_is_told_before_those_that_missed_it() {
+    fn a_rank_killed_by_a_signal_is_reported_before_its_consequences() {
         let text = "srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n1: task 1: Segmentation fault\n";
         let mut watched = watched(text);
         let segfault = StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) };
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ranks_that_end_with_errors_the_odd_one_out_is_told_first() {
+    fn of_several_errors_the_rarest_is_reported_first() {
         let text = "srun: error: n1: task 0: Exited with exit code 1\n\
                     srun: error: n3: task 2: Exited with exit code 3\n\
                     srun: error: n1: task 1: Exited with exit code 1\n";
@@ -204,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_launcher_that_was_killed_nobody_knows_how_its_ranks_ended() {
+    fn after_srun_was_killed_the_ends_of_its_ranks_are_unknown() {
         let events = watched("").finish(RankEnd::Signal(9));
         assert!(events.iter().all(|event| matches!(event, StepEvent::Exited { end: RankEnd::Unknown, .. })));
         assert_eq!(events.len(), 3);
     }
 
     #[test]
-    fn a_step_that_slurm_does_not_make_is_a_launch_that_failed() {
+    fn a_refused_step_is_a_failed_launch() {
         let text = "srun: error: Unable to create step for job 1: Requested nodes are busy\n";
         let events = watched(text).finish(RankEnd::Code(1));
         let reason = "Unable to create step for job 1: Requested nodes are busy".to_owned();
@@ -219,11 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_that_was_refused_may_be_tried_again_and_then_only_its_new_words_count() {
+    fn a_refused_launch_is_retried_without_its_old_messages() {
         let text = "srun: error: Unable to create step for job 1: Memory required by task is not available\n";
         let mut watched = watched(text);
-        let said = watched.retry(RankEnd::Code(1));
-        assert_eq!(said.as_deref(), Some("Unable to create step for job 1: Memory required by task is not available"));
+        let reason = watched.retry(RankEnd::Code(1));
+        assert_eq!(
+            reason.as_deref(),
+            Some("Unable to create step for job 1: Memory required by task is not available")
+        );
         assert_eq!(watched.retry(RankEnd::Code(0)), None);
         assert!(
             watched
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_whose_rank_ran_was_not_refused_and_its_end_is_not_forgotten() {
+    fn after_a_rank_ran_the_launch_was_not_refused() {
         let text = "srun: error: n1: task 1: Killed\nsrun: error: Unable to confirm allocation\n";
         let mut watched = watched(text);
         assert_eq!(watched.retry(RankEnd::Code(1)), None);
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_for_which_slurm_kills_the_step_is_its_rank_s() {
+    fn an_abort_is_credited_to_its_rank_when_slurm_kills_the_step() {
         let cancelled = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n";
         let killed = "srun: error: n1: tasks 0-2: Killed\n";
         let others = "srun: error: n1: tasks 0-1: Killed\n";
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_aborts_is_the_first_where_no_other_rank_has_an_end_of_its_own() {
+    fn an_abort_of_the_library_is_the_root_cause_if_there_is_no_other() {
         let text = "0: Abort(807018255) on node 0 (rank 0 in comm 0): Fatal error in internal_Barrier\n\
                     srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n\
                     srun: error: n1: tasks 0-2: Killed\n";

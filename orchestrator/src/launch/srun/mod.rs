@@ -1,8 +1,8 @@
-//! The srun launcher: one Slurm step is the whole run.
+//! The srun launcher: all ranks are one Slurm step.
 //!
-//! Each rank is pinned to its node by a host file with one line a rank (`-m arbitrary`), so that survivors stay where
-//! their files are and down nodes are not even mentioned. `--overlap` is what lets a step start beside one that still has
-//! tasks on a dead node: without it the new step would wait until Slurm has noticed.
+//! A host file with one line a rank (`-m arbitrary`) places each rank on its node, so that survivors stay where their
+//! files are, and down nodes are not mentioned. `--overlap` lets a step start while an older one still has tasks on a
+//! dead node. Without it, the new step would wait until Slurm reports the node as down.
 
 mod messages;
 
@@ -19,12 +19,11 @@ use messages::SrunMessages;
 
 pub(super) use messages::LABELS;
 
-/// What a batch script gave each task, which `srun` does not take over by itself.
+/// An option of the batch script that `srun` does not inherit.
 const CPUS_PER_TASK: &str = "SLURM_CPUS_PER_TASK";
-/// The file that says where each task goes.
+/// The file with the node of each task.
 const HOST_FILE: &str = "hosts";
 
-/// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "srun",
@@ -39,7 +38,7 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
 /// One Slurm step.
 #[derive(Clone, Debug, Default)]
 struct SrunLauncher {
-    /// Processors of a rank, as the batch script asked for.
+    /// Processors of a rank, as requested by the batch script.
     cpus_per_task: Option<String>,
 }
 
@@ -76,11 +75,11 @@ impl SrunLauncher {
     fn options(&self, ranks: usize, nodes: usize, more: &[String]) -> Vec<String> {
         let mut words: Vec<String> = [
             "--overlap",
-            // What becomes of the others when a node or a rank is lost is ours to decide.
+            // The orchestrator decides what happens to the others when a node or a rank is lost.
             "--no-kill",
             "--kill-on-bad-exit=0",
             "--wait=0",
-            // Whose line it is: one stream carries all ranks.
+            // All ranks share one stream.
             "--label",
             "--export=ALL",
             "--distribution=arbitrary",
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rank_is_pinned_to_its_node_and_nodes_without_ranks_are_not_mentioned() {
+    fn each_rank_is_placed_on_its_node_and_nodes_without_ranks_are_not_mentioned() {
         let base = tempfile::tempdir().unwrap();
         let plan = plan(base.path(), &[("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")]).unwrap();
         let hosts = std::fs::read_to_string(&plan.environment["SLURM_HOSTFILE"]).unwrap();
@@ -136,17 +135,17 @@ mod tests {
         assert_eq!(plan.environment["HOLDFAST_RANKS"], "4");
         assert!(!plan.environment.contains_key("HOLDFAST_RANK"));
         let launcher: LauncherCommand = details(&plan);
-        for word in
+        for expected in
             ["--overlap", "--no-kill", "--nodes=2", "--ntasks=4", "--distribution=arbitrary", "--cpus-per-task=4"]
         {
-            assert!(launcher.options.iter().any(|option| option == word), "{word}: {:?}", launcher.options);
+            assert!(launcher.options.iter().any(|option| option == expected), "{expected}: {:?}", launcher.options);
         }
         assert_eq!(launcher.ranks[&Rank(0)], "n5".into());
         assert!(launcher.without.contains(&"SLURM_NTASKS_PER_NODE".to_owned()));
     }
 
     #[test]
-    fn sockets_that_differ_from_node_to_node_are_refused_with_what_to_change() {
+    fn different_socket_paths_are_refused_with_a_remedy() {
         let base = tempfile::tempdir().unwrap();
         let error = plan(base.path(), &[("n2", "/t/n2/agent.sock"), ("n5", "/t/n5/agent.sock")]).unwrap_err();
         assert!(error.to_string().contains("control"), "{error}");

@@ -1,8 +1,8 @@
-//! The ssh launcher: the ranks of every node are started over one connection to it, and nothing is needed there but
-//! `holdfast`. For programs without MPI, or with an MPI that is told who it is by `HOLDFAST_RANK` and the like.
+//! The ssh launcher: the ranks of every node are started over one connection to it; the node needs only `holdfast`. For
+//! programs without MPI, or with an MPI that reads variables such as `HOLDFAST_RANK`.
 //!
-//! The step supervisor holds the connections. What the ranks print comes back over them into the files of each rank, their
-//! ends with exit code or signal. When the supervisor ends, the connections do, and with them the ranks.
+//! The step supervisor holds the connections. Over them it receives the output of the ranks, which it writes to files,
+//! and their ends. When the supervisor ends, so do the connections and with them the ranks.
 
 pub mod on_node;
 
@@ -26,17 +26,17 @@ use crate::host::user_name;
 use crate::spec::{KeyFacts, LauncherFacts};
 use on_node::{NodeRanks, NodeRanksMessage};
 
-/// While nothing happens, it is looked this often whether the step is to end.
+/// Interval at which it is checked whether the step is to end.
 const POLL_EVERY: Duration = Duration::from_millis(10);
-/// NodeEvent that wait to be written down; an application that prints faster waits.
+/// Maximum number of queued messages; an application that prints faster is slowed down.
 const WAITING: usize = 256;
-/// When the ranks are to be killed, their last lines are received for as long as this at most, and while they come.
-const ON_ITS_WAY: Duration = Duration::from_millis(200);
-/// What the supervisor's own end does to the ranks.
+/// Time limit for receiving the last output of ranks before they are killed.
+const LAST_OUTPUT: Duration = Duration::from_millis(200);
+/// The end of ranks whose supervisor ends.
 const KILLED: RankEnd = RankEnd::Signal(9);
 
-/// Variables that belong to a machine or to a sign-in, not to a job; everything else that `holdfast run` was started with
-/// goes to the ranks, as `srun` would have it.
+/// Variables that belong to a machine or session, not to a job. All others of `holdfast run` are passed to the ranks,
+/// as with `srun`.
 const NOT_PASSED_ON: [&str; 20] = [
     "HOME",
     "USER",
@@ -61,7 +61,6 @@ const NOT_PASSED_ON: [&str; 20] = [
 ];
 const NOT_PASSED_ON_PREFIXES: [&str; 5] = ["SSH_", "XDG_", "DBUS_", "SUDO_", "SYSTEMD_"];
 
-/// The line of the registry.
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "ssh",
@@ -76,9 +75,9 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
 /// The nodes of a step that is started over ssh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RemoteStep {
-    /// The number of connections that are made at a time.
+    /// The number of connections that are opened at a time.
     at_once: usize,
-    /// Where to go, and which ranks to start there with which variables.
+    /// The nodes with their ranks.
     nodes: BTreeMap<NodeName, RemoteNode>,
 }
 
@@ -97,7 +96,6 @@ struct SshLauncher {
 }
 
 impl SshLauncher {
-    /// The launcher for these hosts.
     fn new(targets: Vec<Target>) -> Self {
         let named = |target: Target| (NodeName::new(target.host.name.clone()), target);
         SshLauncher { targets: targets.into_iter().map(named).collect() }
@@ -112,7 +110,7 @@ impl Launcher for SshLauncher {
             let (Some(socket), Some(target)) = (request.sockets.get(&node.name), self.targets.get(&node.name)) else {
                 return Err(LaunchError::NoSocket { node: node.name.clone() });
             };
-            // No node's name: that stands for a virtual one, whose neighbours are on this machine.
+            // Without the node's name, which is only for virtual nodes.
             let variables = |rank: &Rank| {
                 let variables = BTreeMap::from([
                     (environment::RANK.to_owned(), rank.to_string()),
@@ -120,7 +118,7 @@ impl Launcher for SshLauncher {
                 ]);
                 (*rank, variables)
             };
-            // The built-in examples are where `holdfast` is there.
+            // The built-in examples are in the `holdfast` executable on the host.
             let program = if is_ourselves { target.program.clone().into() } else { request.program.to_owned() };
             let ranks = node.ranks.iter().map(variables).collect();
             nodes.insert(node.name.clone(), RemoteNode { target: target.clone(), program, ranks });
@@ -130,7 +128,7 @@ impl Launcher for SshLauncher {
     }
 }
 
-/// What a node's thread tells.
+/// An event from the thread of a node.
 enum NodeEvent {
     Message(NodeRanksMessage, Vec<u8>),
     Lost(SshError),
@@ -141,8 +139,8 @@ struct SshSupervision {
 }
 
 impl Supervision for SshSupervision {
-    /// Starts the ranks of all nodes, writes down what they print and how they end, until none is left. When it returns,
-    /// the process is to end: that ends what is still there.
+    /// Starts the ranks of all nodes, writes their output to files and reports their ends, until none is left. The
+    /// process ends afterwards, and with it everything that still runs.
     fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
         let (events, without) = start_all(&step.plan, &self.nodes);
         let mut watched = RunningRanks::new(&self.nodes);
@@ -170,8 +168,8 @@ fn supervise(
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    // What ranks printed before they are killed is in the queue, or on its way over the network.
-    let deadline = Instant::now() + ON_ITS_WAY;
+    // The last output of the ranks may still be in the queue or in the network.
+    let deadline = Instant::now() + LAST_OUTPUT;
     while let left = deadline.saturating_duration_since(Instant::now())
         && let Ok((node, event)) = events.recv_timeout(left.min(POLL_EVERY))
     {
@@ -203,7 +201,7 @@ impl RunningRanks {
             return self.print(step, *rank, *errors, bytes);
         }
         if let NodeEvent::Lost(error) = &event {
-            // Where people look when ranks end without a message.
+            // Users look into the output of the rank first.
             let message = format!("holdfast: {error}\n");
             if let Some(rank) = self.first_of(node) {
                 self.print(step, rank, true, message.as_bytes())?;
@@ -232,19 +230,19 @@ impl RunningRanks {
                 vec![StepEvent::Refused { rank, reason: format!("{node}: {reason}") }]
             }
             NodeEvent::Message(NodeRanksMessage::Done, _) => self.lost(node),
-            // It would be so on every attempt.
+            // A retry would fail too.
             NodeEvent::Lost(error @ (SshError::NoProgram { .. } | SshError::NotBuilt)) => {
                 self.refused = true;
                 let rank = self.first_of(node).unwrap_or(Rank(0));
                 vec![StepEvent::Refused { rank, reason: error.to_string() }]
             }
-            // Perhaps the node is down: that is for others to say.
+            // The node may be down, which is detected elsewhere.
             NodeEvent::Lost(_) => self.lost(node),
             NodeEvent::Message(NodeRanksMessage::Up | NodeRanksMessage::Output { .. }, _) => Vec::new(),
         }
     }
 
-    /// Nobody will say any more how the ranks of a node end.
+    /// The connection to a node was lost: the ends of its ranks are unknown.
     fn lost(&mut self, node: &NodeName) -> Vec<StepEvent> {
         let left = self.left.remove(node).unwrap_or_default();
         left.into_iter().map(|rank| StepEvent::Exited { rank, end: RankEnd::Unknown }).collect()
@@ -258,7 +256,8 @@ impl RunningRanks {
     }
 }
 
-/// One thread a node; some connections are made at a time. Also the nodes for which there is no thread.
+/// Starts one thread a node; the number of connections that are opened at a time is limited. Also returns the nodes
+/// whose thread could not be started.
 fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName, NodeEvent)>, Vec<NodeName>) {
     let mut without = Vec::new();
     let (sender, events) = mpsc::sync_channel(WAITING);
@@ -302,12 +301,12 @@ fn start_all(plan: &StepPlan, remote: &RemoteStep) -> (mpsc::Receiver<(NodeName,
     (events, without)
 }
 
-/// Those of these variables that the ranks get.
+/// The variables that are passed to the ranks.
 fn passed_on(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    let stays = |name: &str| {
+    let is_local = |name: &str| {
         NOT_PASSED_ON.contains(&name) || NOT_PASSED_ON_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     };
-    variables.filter(|(name, _)| !stays(name)).collect()
+    variables.filter(|(name, _)| !is_local(name)).collect()
 }
 
 fn append_output(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_gets_its_ranks_and_every_rank_learns_who_it_is() {
+    fn every_node_gets_its_ranks_with_their_variables() {
         let plan = plan();
         let remote: RemoteStep = details(&plan);
         assert_eq!(remote.nodes.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["n2", "n3"]);
@@ -353,12 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_lost_takes_its_ranks_along_and_nobody_else_s() {
+    fn a_lost_node_ends_only_its_own_ranks() {
         let mut step = watched();
         let fine = NodeRanksMessage::Exited { rank: Rank(0), end: RankEnd::SUCCESS };
         assert_eq!(step.receive(&"n3".into(), NodeEvent::Message(fine.clone(), Vec::new())).len(), 1);
-        assert!(step.receive(&"n3".into(), NodeEvent::Message(fine, Vec::new())).is_empty(), "told once");
-        let broken = || SshError::Session { host: "n3".into(), doing: "follow", problem: "gone".into() };
+        assert!(step.receive(&"n3".into(), NodeEvent::Message(fine, Vec::new())).is_empty(), "reported once");
+        let broken = || SshError::Session { host: "n3".into(), doing: "follow", problem: "lost".into() };
         let lost = step.receive(&"n3".into(), NodeEvent::Lost(broken()));
         assert_eq!(lost, [StepEvent::Exited { rank: Rank(2), end: RankEnd::Unknown }]);
         assert!(!step.is_over());
@@ -387,16 +386,16 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_cannot_be_started_ends_the_step_with_the_node_s_name() {
+    fn a_program_that_cannot_be_started_ends_the_step_and_names_the_node() {
         let mut step = watched();
         let refused = NodeRanksMessage::Refused { rank: Rank(1), reason: "no such file".to_owned() };
-        let told = step.receive(&"n2".into(), NodeEvent::Message(refused, Vec::new()));
-        assert_eq!(told, [StepEvent::Refused { rank: Rank(1), reason: "n2: no such file".to_owned() }]);
+        let events = step.receive(&"n2".into(), NodeEvent::Message(refused, Vec::new()));
+        assert_eq!(events, [StepEvent::Refused { rank: Rank(1), reason: "n2: no such file".to_owned() }]);
         assert!(step.is_over());
     }
 
     #[test]
-    fn what_belongs_to_the_sign_in_here_does_not_go_there() {
+    fn session_variables_are_not_passed_on() {
         let variables = [("PATH", "/bin"), ("HOME", "/root"), ("SSH_AUTH_SOCK", "/x"), ("OMP_NUM_THREADS", "4")];
         let handed = passed_on(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
         assert_eq!(handed.keys().collect::<Vec<_>>(), ["OMP_NUM_THREADS", "PATH"]);

@@ -1,7 +1,7 @@
-//! The ranks of this node, at the other end of the connection (`holdfast node ranks`): each a process in a group of its own,
-//! its output handed on, its end reported.
+//! The ranks of this node, at the host's end of the connection (`holdfast node ranks`). Each is a process in its own
+//! group; its output is passed on, its end reported.
 //!
-//! When the connection ends, the ranks are killed: their run is over for whoever started it. (The node's agent would find
+//! When the connection ends, the ranks are killed: the supervisor treats them as lost. (The node's agent would find
 //! them too, by their environment.)
 
 use std::collections::BTreeMap;
@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::ssh::on_node::{NodeCommand, NodeError, message, when_connection_ends};
 use crate::launch::children::{Children, Started};
 
-/// Handed on at once at most.
+/// Maximum size of an output message.
 const PIECE_BYTES: usize = 32 << 10;
-/// What a rank has started and that still holds its output is waited for so long after the rank's own end.
+/// Time limit for reading the rest of a rank's output after its end, because its children may keep the pipe open.
 const LEFT_OVER: Duration = Duration::from_millis(500);
-/// While ranks run, it is looked this often whether one has ended.
+/// Interval at which the ends of ranks are polled.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
-/// Where messages are written: one at a time.
+/// The output stream for messages.
 type Out<W> = Arc<Mutex<W>>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRanks {
-    /// What is run, with its arguments, where, and with which variables.
+    /// The command of all ranks.
     pub command: NodeCommand,
     /// The ranks, with the variables of each.
     pub ranks: BTreeMap<Rank, BTreeMap<String, String>>,
@@ -38,11 +38,11 @@ pub struct NodeRanks {
 
 /// A message about the ranks of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "news", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum NodeRanksMessage {
-    /// The message was understood; ranks are being started.
+    /// The request was read; ranks are being started.
     Up,
-    /// A rank could not be started; those that were are killed.
+    /// A rank could not be started; those that were started are killed.
     Refused {
         rank: Rank,
         reason: String,
@@ -50,7 +50,7 @@ pub enum NodeRanksMessage {
     /// A rank wrote; its bytes follow this line.
     Output {
         rank: Rank,
-        /// To its standard error.
+        /// True for standard error.
         errors: bool,
         bytes: usize,
     },
@@ -58,7 +58,7 @@ pub enum NodeRanksMessage {
         rank: Rank,
         end: RankEnd,
     },
-    /// None is left.
+    /// No rank is left.
     Done,
 }
 
@@ -73,16 +73,13 @@ impl NodeRanksMessage {
 }
 
 /// Runs the ranks to their end.
-///
-/// # Errors
-/// [`NodeError`].
 pub fn run(input: &mut impl BufRead, output: impl Write + Send + 'static) -> Result<(), NodeError> {
     let NodeRanks { command, ranks } = message(input)?;
     let (out, children) = (Arc::new(Mutex::new(output)), Arc::new(Children::default()));
     let started = Arc::clone(&children);
     when_connection_ends(move || {
         started.kill_all();
-        // Nobody would read what is still reported.
+        // Further messages could not be sent.
         std::process::exit(0);
     })?;
     run_all(&command, ranks, &out, &children).map_err(NodeError::io("report", "the ranks"))
@@ -146,7 +143,7 @@ fn start(
     children.start(rank, &mut process)
 }
 
-/// Hands on what a rank writes, on a thread of its own.
+/// Passes on the output of a rank, on a separate thread.
 fn pass_on<W: Write + Send + 'static>(
     mut stream: impl Read + Send + 'static,
     rank: Rank,
@@ -171,7 +168,8 @@ fn pass_on<W: Write + Send + 'static>(
     })
 }
 
-/// What a rank printed comes before its end; but a process that it left behind may hold its output for ever.
+/// The output of a rank is sent before its end. The wait is limited, because a process that it left behind may keep the
+/// pipe open.
 fn wait_for(readers: Vec<JoinHandle<()>>) {
     let begun = Instant::now();
     while readers.iter().any(|reader| !reader.is_finished()) && begun.elapsed() < LEFT_OVER {
@@ -221,15 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn each_rank_s_output_is_handed_on_before_its_end_is_told() {
+    fn the_output_of_each_rank_is_sent_before_its_end() {
         let messages = messages_of("echo rank $RANK of $JOB; echo oops >&2; exit $RANK", 2);
         for rank in [0, 1] {
-            let of = |wanted: bool| {
-                let is_of = |message: &&(NodeRanksMessage, Vec<u8>)| matches!(&message.0, NodeRanksMessage::Output { rank: of, errors, .. } if of.0 == rank && *errors == wanted);
+            let output_of = |errors_only: bool| {
+                let is_of = |message: &&(NodeRanksMessage, Vec<u8>)| match &message.0 {
+                    NodeRanksMessage::Output { rank: of, errors, .. } => of.0 == rank && *errors == errors_only,
+                    _ => false,
+                };
                 messages.iter().filter(is_of).flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>()
             };
-            assert_eq!(of(false), format!("rank {rank} of 17\n").into_bytes());
-            assert_eq!(of(true), b"oops\n");
+            assert_eq!(output_of(false), format!("rank {rank} of 17\n").into_bytes());
+            assert_eq!(output_of(true), b"oops\n");
             let end = NodeRanksMessage::Exited { rank: Rank(rank), end: RankEnd::Code(rank as i32) };
             let at = messages.iter().position(|(message, _)| *message == end).unwrap();
             let last = messages
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_told_as_one_and_what_a_rank_leaves_behind_keeps_nobody_waiting() {
+    fn a_signal_is_reported_without_waiting_for_processes_that_the_rank_leaves_behind() {
         let mut messages = messages_of("sleep 600 & echo $!; kill -KILL $$", 1);
         assert_eq!(messages.remove(0).0, NodeRanksMessage::Up);
         let child: i32 = String::from_utf8(messages[0].1.clone()).unwrap().trim().parse().unwrap();
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_refused_once() {
+    fn a_missing_program_is_refused_once() {
         let command =
             NodeCommand { words: vec!["/no/such".to_owned()], directory: "/".into(), environment: BTreeMap::new() };
         let ranks = (0..3).map(|rank| (Rank(rank), BTreeMap::new())).collect();

@@ -1,7 +1,7 @@
-//! Starting and ending the agent of this machine.
+//! Starts and ends the agent of this machine.
 //!
-//! The agent is a child in a session of its own: the end of the connection, with all that sshd ends then, does not reach
-//! it. Its report that it is up is handed on, and that is the end of this process.
+//! The agent runs in its own session, so that it survives the end of the connection. This process passes its report on
+//! and ends.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -14,15 +14,12 @@ use super::{NodeError, message};
 use crate::allocation::agents::handshake::{self, StartLog};
 use crate::host::{process, program};
 
-/// How long an agent may take to come up; a busy machine is slow, a broken one never answers.
+/// Time limit for the start of an agent, also on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(25);
-/// How long a killed process may take to disappear.
+/// Time limit for the end of a killed process.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// Starts an agent whose log goes to `log`, and hands on that it is up.
-///
-/// # Errors
-/// [`NodeError`].
+/// Starts an agent whose log goes to `log`, and passes its report on.
 pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Result<(), NodeError> {
     let start: AgentStart = message(input)?;
     let program = program::ourselves()?;
@@ -30,7 +27,7 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(NodeError::io("wait for", "the agent"))?;
     let started = runtime.block_on(async {
-        // It stays long after whoever may want to unmount the user's home.
+        // The agent must not keep the user's home busy.
         let mut command = Command::new(program);
         command.args(["agent", "--own-session"]).current_dir("/");
         handshake::start(&mut command, &start, &log, READY_WITHIN, |_| ()).await
@@ -44,14 +41,14 @@ pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Re
     line.push(b'\n');
     let written = output.write_all(&line).and_then(|()| output.flush());
     if written.is_err() {
-        // The connection is gone: nobody would know of the agent.
+        // The connection was lost, and the orchestrator does not know the agent.
         process::kill_agent(ready.pid, KILLED);
     }
     written.map_err(NodeError::io("write to", "standard output"))
 }
 
-/// Ends the process if it is an agent, and still there after `patience`; another process of its number is left alone. False if
-/// it does not end.
+/// Kills the process if it is an agent and still runs after `patience`; any other process with this id is left alone.
+/// False if it does not end.
 pub fn end(pid: u32, patience: Duration) -> bool {
     !process::runs_as(pid, "agent") || process::wait_for_end(pid, patience) || process::kill_agent(pid, KILLED)
 }

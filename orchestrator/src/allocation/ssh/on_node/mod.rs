@@ -1,16 +1,15 @@
-//! What runs on a host at the other end of an ssh connection: `holdfast node …`, started by the orchestrator of another
-//! machine, never by hand.
+//! The host's end of an ssh connection: `holdfast node …`, started by the orchestrator on another machine.
 //!
 //! | verb | what it does |
 //! |---|---|
-//! | `survey` | says what this machine is, and which directories it does not see as the asker does |
-//! | `agent` | starts the agent in a session of its own, and ends when it is up |
+//! | `survey` | reports version, clock and identity of this machine, and which directories and programs differ |
+//! | `agent` | starts the agent in its own session, and ends when it is ready |
 //! | `end` | ends an agent |
-//! | `run` | runs one command |
-//! | `ranks` | runs the ranks of this node: the launcher's part ([`crate::launch::ssh`]) |
+//! | `run` | runs a command |
+//! | `ranks` | runs the ranks of this node, the launcher's part ([`crate::launch::ssh`]) |
 //!
-//! Each reads one JSON line from standard input: nothing but numbers and paths is on a command line. Standard input stays
-//! open as long as the connection does; its end ends commands and ranks, because their ends can be reported to nobody any
+//! Each reads one JSON line from standard input; the command line has only numbers and paths. Standard input stays open
+//! as long as the connection. When it ends, commands and ranks are killed, because their results cannot be reported any
 //! more.
 
 pub mod agent;
@@ -26,34 +25,35 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::agents::handshake::HandshakeError;
+use crate::allocation::error::after_colon;
 use crate::host::program::ProgramError;
 
-/// A message is one line, shorter than this.
+/// Maximum length of a message, which is one line.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// What a host is asked before anything is started there.
+/// What the survey checks on a host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SurveyRequest {
-    /// Directories that must be there.
+    /// Directories that must exist.
     pub directories: Vec<PathBuf>,
-    /// Files that must be there and executable.
+    /// Files that must exist and be executable.
     pub programs: Vec<PathBuf>,
-    /// A file below the first of the directories, and what is in it: that the directory exists does not make it the same.
+    /// A file below the first directory with its contents, to verify that this is the same directory on all hosts.
     pub mark: Option<(PathBuf, String)>,
 }
 
-/// What a host says of itself.
+/// What a host reports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Its version of Holdfast.
     pub version: String,
-    /// The version of what agents and orchestrators say to each other.
+    /// The version of the protocol between agents and orchestrators.
     pub wire: u32,
     pub clock: Timestamp,
     pub host_name: String,
-    /// What the kernel calls this boot; machines in containers share it.
+    /// The kernel's id of this boot; containers on one machine share it.
     pub boot_id: String,
-    /// What is not as it should be: the path, and what is wrong with it.
+    /// Failed checks: path and problem.
     pub problems: Vec<(PathBuf, String)>,
 }
 
@@ -63,7 +63,7 @@ pub struct NodeCommand {
     /// The program and its arguments.
     pub words: Vec<String>,
     pub directory: PathBuf,
-    /// Variables that it gets beside those of the sign-in.
+    /// Variables in addition to those of the ssh session.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -71,18 +71,18 @@ pub struct NodeCommand {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// Standard input.
-    #[error("the message on standard input cannot be read: {0}; this is started by `holdfast run`, not by hand")]
+    #[error("cannot read the message on standard input: {0}; this command is started by `holdfast run`, not by hand")]
     Message(io::Error),
     /// A file or a process.
     #[error("cannot {action} {what}: {source}")]
     Io { action: &'static str, what: String, source: io::Error },
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The agent did not come up.
-    #[error("the agent {problem}{}; see {log}", log_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default())]
+    /// The agent is not ready.
+    #[error("the agent {problem}{}; see {log}", after_colon(log_line.as_deref()))]
     Agent {
         problem: Box<HandshakeError>,
-        /// The last line of its log.
+        /// The last line of the log.
         log_line: Option<String>,
         log: String,
     },
@@ -95,7 +95,7 @@ impl NodeError {
     }
 }
 
-/// Reads the line that says what to do.
+/// Reads the request.
 ///
 /// # Errors
 /// [`NodeError::Message`].
@@ -109,7 +109,7 @@ pub(crate) fn line(input: &mut impl BufRead) -> Result<Vec<u8>, NodeError> {
     Ok(line)
 }
 
-/// Calls `then` when standard input ends: the connection is gone.
+/// Calls `then` when standard input ends, because the connection was lost.
 pub(crate) fn when_connection_ends(then: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
     let wait = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());

@@ -1,4 +1,4 @@
-//! What this machine is.
+//! Surveys this machine.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read as _, Write};
@@ -11,13 +11,10 @@ use holdfast_model::Timestamp;
 use super::{HostFacts, NodeError, SurveyRequest, message};
 use crate::host::{boot_id, host_name};
 
-/// A mark is shorter.
+/// Maximum length of a mark.
 const LONGEST_MARK: u64 = 4096;
 
-/// Answers one request.
-///
-/// # Errors
-/// [`NodeError`].
+/// Answers a survey request.
 pub fn run(input: &mut impl BufRead, mut output: impl Write) -> Result<(), NodeError> {
     let request: SurveyRequest = message(input)?;
     let mut line = serde_json::to_vec(&look(&request)).map_err(|error| NodeError::Message(error.into()))?;
@@ -30,8 +27,8 @@ pub fn look(request: &SurveyRequest) -> HostFacts {
     for directory in &request.directories {
         let problem = match fs::metadata(directory) {
             Ok(metadata) if metadata.is_dir() => continue,
-            Ok(_) => "it is no directory there".to_owned(),
-            Err(error) => in_words(&error),
+            Ok(_) => "not a directory on the host".to_owned(),
+            Err(error) => describe(&error),
         };
         problems.push((directory.clone(), problem));
     }
@@ -41,18 +38,18 @@ pub fn look(request: &SurveyRequest) -> HostFacts {
         let directory = request.directories.first().cloned().unwrap_or_default();
         match read(mark) {
             Ok(found) if found == *text => {}
-            Ok(_) => problems.push((directory, "it is another directory there".to_owned())),
+            Ok(_) => problems.push((directory, "a different directory on the host".to_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                problems.push((directory, "it is another directory there, of the same name".to_owned()));
+                problems.push((directory, "a different directory of the same name on the host".to_owned()));
             }
-            Err(error) => problems.push((directory, in_words(&error))),
+            Err(error) => problems.push((directory, describe(&error))),
         }
     }
     for program in &request.programs {
         let problem = match fs::metadata(program) {
             Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => continue,
-            Ok(_) => "it is no executable file there".to_owned(),
-            Err(error) => in_words(&error),
+            Ok(_) => "not an executable file on the host".to_owned(),
+            Err(error) => describe(&error),
         };
         problems.push((program.clone(), problem));
     }
@@ -66,9 +63,9 @@ pub fn look(request: &SurveyRequest) -> HostFacts {
     }
 }
 
-fn in_words(error: &io::Error) -> String {
+fn describe(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "it does not exist there".to_owned(),
+        io::ErrorKind::NotFound => "does not exist on the host".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -84,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_the_same_name_is_told_from_the_same_directory() {
+    fn a_different_directory_of_the_same_name_is_detected() {
         let base = tempfile::tempdir().unwrap();
         let mark = (base.path().join("mark"), "17".to_owned());
         let request =
             SurveyRequest { directories: vec![base.path().to_owned()], mark: Some(mark), programs: Vec::new() };
-        assert!(look(&request).problems[0].1.contains("another directory"));
+        assert!(look(&request).problems[0].1.contains("different directory"));
         fs::write(base.path().join("mark"), "17").unwrap();
         assert!(look(&request).problems.is_empty());
         fs::write(base.path().join("mark"), "18").unwrap();
@@ -97,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_files_are_reported() {
         let base = tempfile::tempdir().unwrap();
         let program = base.path().join("app");
         fs::write(&program, b"").unwrap();
