@@ -24,7 +24,7 @@ use holdfast_model::{CheckpointId, Location, NodeName, Rank};
 use holdfast_testkit::{files_below, fixtures, scratch_copy};
 use originals::{JOB, bytes, node, scr};
 
-/// Checks that a tree is written with the bytes of an original file; on a difference the texts say more.
+/// Checks that a tree is written with the bytes of an original file; on a difference the printed texts are compared.
 fn same_bytes(tree: &Tree, path: &Path) {
     let original = bytes(path);
     assert_eq!(print::text(tree), print::text(&read(path).unwrap()), "{}", path.display());
@@ -56,7 +56,7 @@ fn every_meta_file_says_the_same_when_written_again() {
             identical += 1;
             continue;
         }
-        // What came in a message is reversed, and later keys stand in front as everywhere.
+        // What came in a message is reversed, and later keys are first, as everywhere.
         let came_in_a_message =
             ["c-partner/", "e-multi-descriptor/", "g-drain-partner/", "a3-", "s-srun-end-to-end/drain-pdsh-failure/"];
         if came_in_a_message.iter().any(|part| text.contains(part)) {

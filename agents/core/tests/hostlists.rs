@@ -106,7 +106,7 @@ fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
             // Better: names with different texts are two lists, not an undefined value.
             ("compress", "atlas1 zeus2") => assert_eq!(compress(&names(arguments)), "atlas[1],zeus[2]"),
             ("compress", _) => assert_eq!(compress(&names(arguments)), answer.trim_matches('"'), "{case}"),
-            // Better: the padding of the whole range is kept.
+            // Unlike the original: the padding of the entire range is kept.
             ("expand", "\"node[08-11]\"") => {
                 assert_eq!(spaced(&expand("node[08-11]").unwrap()), "node08 node09 node10 node11")
             }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheme_is_its_upper_case_name() {
+    fn a_scheme_is_named_in_upper_case() {
         const XOR: Scheme = Scheme::new("XOR");
         assert_eq!("xor".parse(), Ok(XOR));
         assert_eq!(XOR.to_string(), "XOR");

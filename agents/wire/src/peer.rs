@@ -156,7 +156,6 @@ pub enum Order {
     /// Check the ranks' files, write their meta files, report sizes.
     Seal {
         checkpoint: CheckpointId,
-        /// Ranks of the run.
         ranks: u32,
         /// Also compute CRCs.
         crc: bool,
@@ -207,7 +206,6 @@ pub enum Order {
         directory: PathBuf,
         /// Each local rank's descriptor and files.
         ranks: Vec<FetchRank>,
-        /// Ranks of the run.
         total_ranks: u32,
     },
     /// Copy a dataset to the prefix directory.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_core::redundancy::drainable::{Drainability, Reason, drainable};
+use holdfast_core::redundancy::drainable::{Drainability, IncompleteReason, drainable};
 use holdfast_core::redundancy::inventory;
 use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName};
 
@@ -68,7 +68,7 @@ pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> Drain
                 break;
             }
             Drainability::Incomplete(reason) => {
-                if reason != Reason::NeverComplete && plan.remnant.is_none() {
+                if reason != IncompleteReason::NeverComplete && plan.remnant.is_none() {
                     plan.remnant = Some(candidate(id, inventories, Some(reason.to_string())));
                 }
                 plan.skipped.push((id, reason.to_string()));

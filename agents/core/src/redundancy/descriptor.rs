@@ -20,26 +20,17 @@ pub enum DescriptorError {
     UnknownType {
         /// The value of TYPE.
         found: String,
-        /// The schemes that are registered.
         known: String,
     },
     /// A key that every descriptor has is not there.
     #[error("redundancy descriptor without {key}; drop this checkpoint, or restore the file map from a copy")]
-    Missing {
-        /// The absent key.
-        key: &'static str,
-    },
+    Missing { key: &'static str },
     /// A key's value is not a number in range.
     #[error(
         "redundancy descriptor with {key} `{found}`, which is not a valid number; drop this checkpoint, or restore \
          the file map from a copy"
     )]
-    Invalid {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        found: String,
-    },
+    Invalid { key: &'static str, found: String },
 }
 
 /// The tree in the order in which the owner writes it into its file map.

@@ -19,48 +19,44 @@ pub enum Drainability {
     },
     /// It is on the prefix already: nothing to do, for this and all older ones.
     AlreadyFlushed,
-    /// It cannot be completed.
-    Incomplete(Reason),
+    Incomplete(IncompleteReason),
 }
 
 /// Why a checkpoint cannot be completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum IncompleteReason {
     /// It was never complete in cache: the run ended while it was written.
     NeverComplete,
-    /// No healthy node has a whole rank of it.
+    /// No healthy node has all files of one of its ranks.
     NothingHeld,
-    /// Whole groups are gone.
+    /// All files of some groups are lost.
     GroupsUnseen {
-        /// Groups that the descriptors speak of.
+        /// Groups that the descriptors record.
         expected: u32,
-        /// Groups of which anything is there.
+        /// Groups of which any file is left.
         seen: u32,
     },
     /// A group lost more than its scheme allows.
     GroupLost {
-        /// The scheme.
         scheme: Scheme,
         /// World rank of its member 0.
         group_id: u32,
-        /// Members missing.
         missing: u32,
         /// The missing ranks that are known by name.
         ranks: Vec<Rank>,
     },
-    /// Descriptors contradict each other.
     Contradiction(String),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for IncompleteReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::NeverComplete => f.write_str("it was never complete: the run ended while it was written"),
-            Reason::NothingHeld => f.write_str("no healthy node holds a whole rank of it"),
-            Reason::GroupsUnseen { expected, seen } => {
+            IncompleteReason::NeverComplete => f.write_str("it was never complete: the run ended while it was written"),
+            IncompleteReason::NothingHeld => f.write_str("no healthy node holds all files of any of its ranks"),
+            IncompleteReason::GroupsUnseen { expected, seen } => {
                 write!(f, "only {seen} of {expected} redundancy groups have files left")
             }
-            Reason::GroupLost { scheme, group_id, missing, ranks } => {
+            IncompleteReason::GroupLost { scheme, group_id, missing, ranks } => {
                 write!(f, "group {group_id} lost {missing} member(s)")?;
                 if let Some(scheme) = registry::get(*scheme) {
                     write!(f, ", and {}", scheme.limit())?;
@@ -70,7 +66,7 @@ impl fmt::Display for Reason {
                 }
                 Ok(())
             }
-            Reason::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
+            IncompleteReason::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
         }
     }
 }
@@ -83,7 +79,7 @@ pub fn drainable<'a>(
     flush: Option<Locations>,
 ) -> Drainability {
     match flush {
-        None => return Drainability::Incomplete(Reason::NeverComplete),
+        None => return Drainability::Incomplete(IncompleteReason::NeverComplete),
         Some(locations) if locations.pfs => return Drainability::AlreadyFlushed,
         // A flush that was under way counts as none.
         Some(_) => {}
@@ -94,7 +90,7 @@ pub fn drainable<'a>(
     }
 }
 
-struct Seen<'a> {
+struct HeldGroup<'a> {
     descriptor: &'a RankDescriptor,
     complete: BTreeSet<u32>,
     known: BTreeMap<u32, Rank>,
@@ -110,30 +106,39 @@ fn every_rank_is_complete(held: &Held<'_>) -> bool {
     worlds.all(|other| other == world) && ranks.into_iter().eq((0..world).map(Rank))
 }
 
-fn judge<'a>(id: CheckpointId, inventories: impl IntoIterator<Item = &'a Inventory>) -> Result<Vec<u32>, Reason> {
+fn judge<'a>(
+    id: CheckpointId,
+    inventories: impl IntoIterator<Item = &'a Inventory>,
+) -> Result<Vec<u32>, IncompleteReason> {
     let held = by_rank(id, (0u32..).zip(inventories));
     if every_rank_is_complete(&held) {
         return Ok(Vec::new());
     }
-    let mut groups: BTreeMap<u32, Seen<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<u32, HeldGroup<'_>> = BTreeMap::new();
     let mut run: Option<(Scheme, u32)> = None;
     for (rank, holders) in &held {
         for (_, holding) in holders {
             let Some(descriptor) = &holding.descriptor else { continue };
             let own = (descriptor.descriptor.scheme, descriptor.groups);
             if *run.get_or_insert(own) != own {
-                return Err(Reason::Contradiction(format!("rank {rank} has another scheme or number of groups")));
+                return Err(IncompleteReason::Contradiction(format!(
+                    "rank {rank} has another scheme or number of \
+                        groups"
+                )));
             }
-            let group = groups.entry(descriptor.group_id).or_insert_with(|| Seen {
+            let group = groups.entry(descriptor.group_id).or_insert_with(|| HeldGroup {
                 descriptor,
                 complete: BTreeSet::new(),
                 known: BTreeMap::new(),
             });
             if group.descriptor.group_size != descriptor.group_size {
-                return Err(Reason::Contradiction(format!("group {} has two sizes", descriptor.group_id)));
+                return Err(IncompleteReason::Contradiction(format!("group {} has two sizes", descriptor.group_id)));
             }
             if *group.known.entry(descriptor.group_rank).or_insert(*rank) != *rank {
-                return Err(Reason::Contradiction(format!("group {} has a member twice", descriptor.group_id)));
+                return Err(IncompleteReason::Contradiction(format!(
+                    "group {} has a member twice",
+                    descriptor.group_id
+                )));
             }
             if holding.complete {
                 group.complete.insert(descriptor.group_rank);
@@ -141,17 +146,26 @@ fn judge<'a>(id: CheckpointId, inventories: impl IntoIterator<Item = &'a Invento
         }
     }
     let Some((scheme, expected)) = run.filter(|_| groups.values().any(|group| !group.complete.is_empty())) else {
-        return Err(Reason::NothingHeld);
+        return Err(IncompleteReason::NothingHeld);
     };
-    let known = registry::get(scheme)
-        .ok_or_else(|| Reason::Contradiction(format!("they name the scheme {scheme}, which is not known here")))?;
+    let known = registry::get(scheme).ok_or_else(|| {
+        IncompleteReason::Contradiction(format!(
+            "they name the scheme {scheme}, which is not known \
+                here"
+        ))
+    })?;
     let mut rebuild = Vec::new();
     for (&group_id, group) in &groups {
         let complete = u32::try_from(group.complete.len()).unwrap_or(u32::MAX);
         let missing = group.descriptor.group_size.saturating_sub(complete);
         if missing > known.tolerance(group.descriptor) {
             let gone = group.known.iter().filter(|(index, _)| !group.complete.contains(index));
-            return Err(Reason::GroupLost { scheme, group_id, missing, ranks: gone.map(|(_, rank)| *rank).collect() });
+            return Err(IncompleteReason::GroupLost {
+                scheme,
+                group_id,
+                missing,
+                ranks: gone.map(|(_, rank)| *rank).collect(),
+            });
         }
         if missing > 0 {
             rebuild.push(group_id);
@@ -159,7 +173,7 @@ fn judge<'a>(id: CheckpointId, inventories: impl IntoIterator<Item = &'a Invento
     }
     let seen = u32::try_from(groups.len()).unwrap_or(u32::MAX);
     if seen != expected {
-        return Err(Reason::GroupsUnseen { expected, seen });
+        return Err(IncompleteReason::GroupsUnseen { expected, seen });
     }
     Ok(rebuild)
 }
@@ -256,7 +270,7 @@ mod tests {
     fn a_whole_set_that_is_gone_is_noticed() {
         let mut run = xor_run();
         run.truncate(4);
-        let expected = Reason::GroupsUnseen { expected: 2, seen: 1 };
+        let expected = IncompleteReason::GroupsUnseen { expected: 2, seen: 1 };
         assert_eq!(judged(&run), Drainability::Incomplete(expected));
     }
 
@@ -267,7 +281,7 @@ mod tests {
         run[0].holdings.clear();
         assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
         run[1].holdings.clear();
-        assert!(matches!(judged(&run), Drainability::Incomplete(Reason::GroupLost { missing: 1, .. })));
+        assert!(matches!(judged(&run), Drainability::Incomplete(IncompleteReason::GroupLost { missing: 1, .. })));
     }
 
     #[test]
@@ -277,14 +291,14 @@ mod tests {
         let mut run = nodes(vec![vec![own(0, 1)], vec![own(1, 2)], vec![own(2, 2), own(1, 1)]]);
         assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
         run[0].holdings.clear();
-        assert!(matches!(judged(&run), Drainability::Incomplete(Reason::Contradiction(_))), "rank 0 is lost");
+        assert!(matches!(judged(&run), Drainability::Incomplete(IncompleteReason::Contradiction(_))), "rank 0 is lost");
     }
 
     #[test]
     fn complete_files_of_all_ranks_but_the_last_are_not_enough() {
         let own = |rank| Holding { ranks: Some(3), ..holding(rank, partner::NAME, (1, 0, 3, rank), true) };
         let run = nodes(vec![vec![own(0)], vec![own(1)], Vec::new()]);
-        assert!(matches!(judged(&run), Drainability::Incomplete(Reason::GroupLost { missing: 1, .. })));
+        assert!(matches!(judged(&run), Drainability::Incomplete(IncompleteReason::GroupLost { missing: 1, .. })));
     }
 
     #[test]
@@ -295,8 +309,8 @@ mod tests {
             Drainability::AlreadyFlushed
         );
         let never = drainable(CheckpointId(3), &run, None);
-        assert_eq!(never, Drainability::Incomplete(Reason::NeverComplete));
+        assert_eq!(never, Drainability::Incomplete(IncompleteReason::NeverComplete));
         let other = drainable(CheckpointId(4), &run, Some(IN_CACHE));
-        assert_eq!(other, Drainability::Incomplete(Reason::NothingHeld));
+        assert_eq!(other, Drainability::Incomplete(IncompleteReason::NothingHeld));
     }
 }

@@ -13,20 +13,11 @@ use crate::kvtree::file::HashFileError;
 /// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
 #[derive(Debug, Error)]
 pub enum RedundancyError {
-    /// A file operation failed.
     #[error(
         "cannot {doing} {}: {source}; check the directory and its free space, then repeat the step",
         path.display()
     )]
-    Io {
-        /// What was being done.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The link to another member failed.
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "the link to the {neighbour} failed while {doing}: {source}; the step is repeated when the group's nodes are \
          known to be up"
@@ -34,9 +25,7 @@ pub enum RedundancyError {
     Link {
         /// Which member: `left neighbour`, `right neighbour`.
         neighbour: &'static str,
-        /// What was being done.
         doing: &'static str,
-        /// What the link said.
         source: io::Error,
     },
     /// A neighbour sent a piece of another length: the members do not agree on chunk or piece size.
@@ -47,7 +36,6 @@ pub enum RedundancyError {
     PieceLength {
         /// Bytes due.
         expected: usize,
-        /// Bytes received.
         found: usize,
     },
     /// The step was stopped by the caller.
@@ -58,86 +46,46 @@ pub enum RedundancyError {
         "refusing the file name `{name}` in {}: {why}; the file that names it is damaged or forged",
         directory.display()
     )]
-    UnsafeName {
-        /// The directory.
-        directory: PathBuf,
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    UnsafeName { directory: PathBuf, name: String, why: &'static str },
     /// The header of a redundancy file does not make sense.
     #[error("the redundancy header of {origin} is not usable: {why}; treat this member of the set as lost")]
     Header {
         /// File or neighbour that the header came from.
         origin: String,
-        /// What is wrong.
         why: String,
     },
-    /// A member's file is not what its header or meta data says: it must count as missing, and must not be used.
+    /// A member's file does not match its header or meta data: it must count as missing, and must not be used.
     #[error(
         "{} of rank {rank} (member {member} of its set) is damaged: {why}; count this member as missing",
         path.display()
     )]
-    MemberDamaged {
-        /// Index in the set.
-        member: u32,
-        /// World rank.
-        rank: Rank,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    MemberDamaged { member: u32, rank: Rank, path: PathBuf, why: String },
     /// The rebuilt file is not the one that was lost.
     #[error(
         "rebuilding {} gave wrong data: {why}; one of the set's remaining files is damaged, and nothing was written",
         path.display()
     )]
-    RebuiltWrong {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    RebuiltWrong { path: PathBuf, why: String },
     /// Numbers that no set can have.
     #[error("a set cannot have {members} members with member {index}; a set has at least 2, counted from 0")]
-    Shape {
-        /// Number of members.
-        members: u32,
-        /// Index asked for.
-        index: u32,
-    },
+    Shape { members: u32, index: u32 },
     /// The member's data does not fit into its chunks.
     #[error(
         "{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed \
          on by all members first"
     )]
-    ChunkTooSmall {
-        /// Bytes of all files.
-        bytes: u64,
-        /// Members.
-        members: u32,
-        /// Chunk.
-        chunk: u64,
-    },
+    ChunkTooSmall { bytes: u64, members: u32, chunk: u64 },
     /// The scheme computes no files.
     #[error("the redundancy scheme {scheme} computes no files; they can only be copied")]
-    NotComputed {
-        /// The scheme.
-        scheme: Scheme,
-    },
+    NotComputed { scheme: Scheme },
     /// More members are missing than the scheme can compute again.
     #[error("{missing} of {members} members of set {group_id} are missing, more than can be computed again")]
     TooManyMissing {
         /// World rank of member 0.
         group_id: u32,
-        /// Members of the set.
         members: u32,
-        /// Members that are missing.
         missing: usize,
     },
-    /// A thread of the step failed.
     #[error("a thread of the step failed; repeat the step")]
     ThreadFailed,
     /// A service of the member's node failed.
@@ -149,7 +97,6 @@ pub enum RedundancyError {
     /// A meta file or rank file map could not be read or written.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A file could not be replaced.
     #[error(transparent)]
     Durable(#[from] DurableError),
 }

@@ -12,18 +12,15 @@ use crate::kvtree::{Element, Tree};
 /// A set, as the names of its redundancy files identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SetId {
-    /// Its scheme.
     pub scheme: Scheme,
     /// World rank of member 0.
     pub group_id: u32,
-    /// Number of members.
     pub members: u32,
 }
 
-/// What the name of a redundancy file says.
+/// The set and member in the name of a redundancy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetFile {
-    /// The set.
     pub set: SetId,
     /// Index of the member whose file it is, from 0.
     pub member: u32,
@@ -42,12 +39,11 @@ pub struct FileFormat {
     pub extension: &'static str,
 }
 
-/// What the header of a redundancy file says of the file itself.
+/// What the header of a redundancy file records about the file itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescribedHeader {
     /// Bytes behind the header.
     pub data_bytes: u64,
-    /// Members of the set.
     pub members: u32,
     /// The member whose file it is, from 0.
     pub member: u32,
@@ -56,9 +52,7 @@ pub struct DescribedHeader {
 /// A rebuilt member that was installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltMember {
-    /// World rank.
     pub rank: Rank,
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// Meta data of its application files in the order of the file map, checksums included.
     pub files: Vec<Meta>,
@@ -82,7 +76,7 @@ impl MemberFiles {
         let mut tree = Tree::new();
         tree.put("RANK", self.rank);
         tree.put("FILES", self.files.len());
-        // The file added last stands in front. No index comes twice, so that there is always a tree.
+        // The file added last is the first. No index comes twice, so that there is always a tree.
         let files = self.files.iter().enumerate().rev();
         let files = files.map(|(index, meta)| Element { key: index.to_string(), value: meta.to_tree() });
         tree.set("FILE", Tree::from_front_to_back(files.collect()).unwrap_or_default());

@@ -1,4 +1,5 @@
-//! Groups: who protects whom (`SCR manual §7.3`, `docs/scr-files.md` §5), and the tools by which schemes form them.
+//! Groups: which ranks protect each other (`SCR manual §7.3`, `docs/scr-files.md` §5), and the tools by which schemes
+//! form them.
 //!
 //! The groups are the original's wherever the original forms any, so that a site can change over with its data. Where
 //! the original gives up (a group of one), the lone rank joins a neighbour group; and two ranks of one failure domain
@@ -13,9 +14,8 @@ use thiserror::Error;
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// Index of its node.
     pub node: u32,
-    /// Index of its failure domain: what is lost together. The node itself unless the site's topology says more.
+    /// Index of its failure domain: what is lost together. The node itself, unless the topology defines larger domains.
     pub domain: u32,
 }
 
@@ -44,7 +44,6 @@ impl Rules {
     }
 }
 
-/// One group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// World rank of member 0.
@@ -54,7 +53,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// Number of members.
     pub fn size(&self) -> u32 {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
@@ -63,35 +61,28 @@ impl Group {
 /// A rank's place in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership<'a> {
-    /// Its group.
     pub group: &'a Group,
     /// Its index in the group, from 0.
     pub index: u32,
-    /// Whose data it receives.
+    /// The rank whose data it receives.
     pub left: Rank,
-    /// To whom it sends.
+    /// The rank that it sends to.
     pub right: Rank,
-    /// Number of groups of the whole run (GROUPS).
+    /// Number of groups of the run (GROUPS).
     pub total: u32,
 }
 
 /// Why a run is without the protection that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForcedLocal {
-    /// All ranks share one failure domain.
     OneDomain {
-        /// What was asked for.
         asked: Scheme,
     },
     /// One failure domain has more ranks than all others together.
     DomainTooLarge {
-        /// What was asked for.
         asked: Scheme,
-        /// The domain.
         domain: u32,
-        /// Ranks in it.
         ranks: usize,
-        /// Ranks of the run.
         world: usize,
     },
 }
@@ -118,18 +109,11 @@ impl fmt::Display for ForcedLocal {
 pub enum RulesError {
     /// No scheme of this name is registered.
     #[error("there is no redundancy scheme `{asked}`; known are {known}")]
-    UnknownScheme {
-        /// What was asked for.
-        asked: Scheme,
-        /// The schemes that are registered.
-        known: String,
-    },
+    UnknownScheme { asked: Scheme, known: String },
     /// Sets too small for the scheme.
     #[error("{scheme} set size {size} is too small; a set has at least {least} members")]
     SetSize {
-        /// The scheme.
         scheme: Scheme,
-        /// What was asked for.
         size: u32,
         /// The smallest set that it can use.
         least: u32,
@@ -142,17 +126,14 @@ pub enum RulesError {
     NoRanks,
 }
 
-/// Stored descriptors that make up no groups.
+/// Why stored descriptors do not describe valid groups.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Contradiction {
-    /// Two ranks in one place.
     #[error("ranks {} and {} both are member {index} of group {group_id}", ranks[0], ranks[1])]
     SameMember {
         /// World rank of member 0.
         group_id: u32,
-        /// The place.
         index: u32,
-        /// The ranks.
         ranks: [Rank; 2],
     },
     /// Members are missing, or their number differs.
@@ -161,7 +142,6 @@ pub enum Contradiction {
         /// World rank of member 0.
         group_id: u32,
     },
-    /// The stored rules are impossible.
     #[error(transparent)]
     Rules(#[from] RulesError),
 }
@@ -169,17 +149,17 @@ pub enum Contradiction {
 /// All groups of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// The scheme in force, LOCAL where `forced_local` says why.
+    /// The scheme in force; LOCAL if there is a `forced_local`.
     pub scheme: Scheme,
-    /// Why the scheme is not the one asked for, for the user to see.
+    /// Why the scheme is not the requested one, for the user.
     pub forced_local: Option<ForcedLocal>,
     /// The groups, by ascending id.
     pub groups: Vec<Group>,
-    places: Vec<Place>,
+    places: Vec<GroupSlot>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct GroupSlot {
     group: usize,
     index: u32,
     left: Rank,
@@ -187,7 +167,7 @@ struct Place {
 }
 
 impl Groups {
-    /// Each rank alone: nobody protects anybody.
+    /// Each rank in a group of its own, without protection.
     pub fn alone(scheme: Scheme, world: usize) -> Groups {
         Groups::of_rings(scheme, world, (0..world).map(|rank| Ring { order: vec![rank], hop: 1 }).collect())
     }
@@ -205,7 +185,7 @@ impl Groups {
             }
         }
         let mut groups = Vec::with_capacity(found.len());
-        let mut places = vec![Place { group: 0, index: 0, left: Rank(0), right: Rank(0) }; descriptors.len()];
+        let mut places = vec![GroupSlot { group: 0, index: 0, left: Rank(0), right: Rank(0) }; descriptors.len()];
         for (id, members) in found {
             let size = members.len();
             let complete = members.keys().copied().eq((0u32..).take(size))
@@ -215,7 +195,7 @@ impl Groups {
             }
             let members: Vec<Rank> = members.into_values().map(rank_of).collect();
             for (at, rank) in members.iter().enumerate() {
-                places[rank.index()] = Place {
+                places[rank.index()] = GroupSlot {
                     group: groups.len(),
                     index: u32::try_from(at).unwrap_or(u32::MAX),
                     left: members[(at + size - 1) % size],
@@ -255,7 +235,7 @@ impl Groups {
     pub(super) fn of_rings(scheme: Scheme, world: usize, mut rings: Vec<Ring>) -> Groups {
         rings.sort_by_key(|ring| ring.order.iter().min().copied());
         let mut groups = Vec::with_capacity(rings.len());
-        let mut places = vec![Place { group: 0, index: 0, left: Rank(0), right: Rank(0) }; world];
+        let mut places = vec![GroupSlot { group: 0, index: 0, left: Rank(0), right: Rank(0) }; world];
         for (group, ring) in rings.iter().enumerate() {
             let mut members = ring.order.clone();
             members.sort_unstable();
@@ -278,7 +258,6 @@ impl Groups {
 /// A copy of one rank's files: made by its own node, kept on its right neighbour's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NeighbourCopy {
-    /// Whose files.
     pub rank: Rank,
     /// Index of the node where the rank runs.
     pub from_node: u32,
@@ -303,7 +282,7 @@ impl NeighbourCopy {
     }
 }
 
-/// Ranks are u32 everywhere; a world larger than that does not exist.
+/// Ranks are u32 everywhere, so that no run is larger.
 fn rank_of(index: usize) -> Rank {
     Rank(u32::try_from(index).unwrap_or(u32::MAX))
 }
@@ -396,7 +375,7 @@ fn sets_by_level(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
         let fits = |at: usize, sets: &[Vec<usize>], taken: &[BTreeSet<u32>]| {
             sets.get(at).is_some_and(|set| set.len() <= size) && !taken[at].contains(&domain)
         };
-        // Sets that are full stay full, so that the search need not look at the full ones in front again.
+        // A full set stays full, so that the search can skip the full sets in front.
         while sets.get(search_from).is_some_and(|set| set.len() > size) {
             search_from += 1;
         }
@@ -414,8 +393,8 @@ fn sets_by_level(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
     Some(sets.into_iter().map(|order| Ring { order, hop: 1 }).collect())
 }
 
-/// Sets for ranks that are spread too unevenly for levels: ranks sorted by domain are dealt out like cards, so that the
-/// ranks of one domain, which are adjacent, go to different sets.
+/// Sets for ranks that are spread too unevenly for levels: ranks sorted by domain are assigned round-robin, so that the
+/// ranks of one domain, which are adjacent, are in different sets.
 fn sets_dealt_out(sites: &[Site], rules: Rules, sizes: &DomainSizes) -> Vec<Ring> {
     let world = sites.len();
     let largest = sizes.values().copied().max().unwrap_or(1);

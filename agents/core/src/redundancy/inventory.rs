@@ -26,7 +26,7 @@ pub(crate) fn by_rank<'a>(id: CheckpointId, inventories: impl IntoIterator<Item 
     found
 }
 
-/// `1`, `1 and 2`, `1, 2 and 3`, `1, 2, 3, 4 and 96 more`: for reasons that people read.
+/// `1`, `1 and 2`, `1, 2 and 3`, `1, 2, 3, 4 and 96 more`: for messages.
 pub(crate) fn in_words(ranks: &[Rank]) -> String {
     const NAMED: usize = 8;
     let text: Vec<String> = ranks.iter().take(NAMED).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! A member's files as one: concatenated, and padded with zeros as far as anybody reads.
+//! A member's files as one: concatenated, and padded with zeros to any length.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,13 +19,13 @@ pub struct LogicalFile {
     directory: PathBuf,
     member: u32,
     rank: Rank,
-    parts: Vec<Part>,
+    parts: Vec<FileSpan>,
     total: u64,
     open: usize,
 }
 
 #[derive(Debug)]
-struct Part {
+struct FileSpan {
     name: String,
     start: u64,
     size: u64,
@@ -35,7 +35,7 @@ struct Part {
 
 impl LogicalFile {
     /// Opens the files of `files` in `directory`; each must be a regular file of exactly the size that its meta data
-    /// says. `member` is the index in the set, for messages.
+    /// records. `member` is the index in the set, for messages.
     pub fn open(directory: &Path, member: u32, files: &MemberFiles) -> Result<LogicalFile, RedundancyError> {
         let mut logical = LogicalFile {
             directory: directory.to_owned(),
@@ -51,13 +51,18 @@ impl LogicalFile {
                 origin: format!("rank {}", files.rank),
                 why: "the sizes of its files do not add up".into(),
             })?;
-            logical.parts.push(Part { name: meta.file.clone(), start, size: meta.size, crc: meta.crc, handle: None });
+            logical.parts.push(FileSpan {
+                name: meta.file.clone(),
+                start,
+                size: meta.size,
+                crc: meta.crc,
+                handle: None,
+            });
             logical.handle(logical.parts.len() - 1)?;
         }
         Ok(logical)
     }
 
-    /// Bytes of all files together.
     pub fn total_bytes(&self) -> u64 {
         self.total
     }
@@ -67,7 +72,7 @@ impl LogicalFile {
         self.rank
     }
 
-    /// Sets the checksum that file number `at` must have where its header does not say one (the file's own meta data
+    /// Sets the checksum that file number `at` must have if its header does not contain one (the file's own meta data
     /// does).
     pub(crate) fn expect_crc(&mut self, at: usize, crc: u32) {
         if let Some(part) = self.parts.get_mut(at) {
@@ -99,7 +104,7 @@ impl LogicalFile {
         Ok(done)
     }
 
-    /// Reads at `offset`, filling with zeros what lies behind the last file.
+    /// Reads at `offset`, filling what is after the last file with zeros.
     pub fn read_padded(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), RedundancyError> {
         let real = self.read_real(offset, buffer)?;
         buffer[real..].fill(0);
@@ -155,7 +160,7 @@ impl Verifier {
         Verifier::default()
     }
 
-    /// Takes the next real bytes; an error as soon as a file ends with another checksum than its meta data says.
+    /// Takes the next real bytes; an error as soon as a file ends with another checksum than its meta data records.
     pub fn feed(&mut self, logical: &LogicalFile, mut bytes: &[u8]) -> Result<(), RedundancyError> {
         loop {
             let Some(part) = logical.parts.get(self.part) else { return Ok(()) };
@@ -182,7 +187,7 @@ impl Verifier {
         }
     }
 
-    /// After the last byte: closes files of size 0 at the end, and says how many files carried a checksum.
+    /// After the last byte: closes files of size 0 at the end, and returns how many files carried a checksum.
     pub fn finish(mut self, logical: &LogicalFile) -> Result<usize, RedundancyError> {
         self.feed(logical, &[])?;
         Ok(self.verified)

@@ -1,5 +1,5 @@
-//! What a member of a group has at hand while it takes part in encoding or rebuilding: its files on this node, and
-//! links to the other members. An agent provides it; tests provide it with directories and channels.
+//! What a member of a group works with while it takes part in encoding or rebuilding: its files on this node, and links
+//! to the other members. An agent provides it; tests provide it with directories and channels.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -14,12 +14,10 @@ use super::piece::Pool;
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
-/// One member's part in a step of its group. All members of a group agree on everything but their place in it.
+/// One member's part in a step of its group. All members of a group have the same values, except for their own index.
 #[derive(Clone, Debug)]
 pub struct MemberTask {
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Ranks of the run.
     pub ranks: u32,
     /// World rank of member 0.
     pub group_id: u32,
@@ -38,7 +36,6 @@ pub struct MemberTask {
 }
 
 impl MemberTask {
-    /// Number of members.
     pub fn size(&self) -> u32 {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
@@ -89,7 +86,7 @@ pub trait GroupMember: Sync {
     /// When the file map cannot be written.
     fn keep_descriptor(&self, owner: Rank, descriptor: &RankDescriptor) -> Result<()>;
 
-    /// Enters a file of the own rank into the file map; returns where to write it.
+    /// Adds a file of the own rank to the file map; returns where to write it.
     ///
     /// # Errors
     /// When the file map cannot be written.

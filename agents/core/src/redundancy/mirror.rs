@@ -1,6 +1,6 @@
 //! A scheme that exists in tests only: each member keeps the files of all members in one redundancy file, so that any
-//! one survivor restores all. All members send to all, and several can be lost: what a real scheme of that kind needs
-//! of the trait is there. It is registered by one line, and the tests here take it, with all others, the whole way.
+//! one survivor restores all. All members send to all, and several can be lost: it uses what a real scheme of that kind
+//! needs of the trait. It is registered by one line, and the tests of all schemes cover it.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,12 +1,12 @@
 //! Redundancy: descriptors, groups, and the schemes that restore the files of a lost node.
 //!
-//! One trait, [`RedundancyScheme`], is all that the rest of the program knows of a scheme; the [`registry`] lists them.
-//! Each has a folder: [`local`], [`partner`], [`xor`].
+//! One trait, [`RedundancyScheme`], is the only interface of a scheme; the [`registry`] lists them. Each has a folder:
+//! [`local`], [`partner`], [`xor`].
 //!
-//! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`groups`]: who is in a group with whom;
+//! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`groups`]: which ranks form a group;
 //! * [`inventory`]: what the nodes hold; [`plan`]: what a restart has to move and rebuild; [`drainable`]: what can be
 //!   saved at the end of an allocation. All of that is pure;
-//! * [`member`] and [`link`]: what a member of a group has at hand while it encodes or rebuilds, in an agent or in a
+//! * [`member`] and [`link`]: what a member of a group works with while it encodes or rebuilds, in an agent or in a
 //!   test;
 //! * [`files`]: redundancy files by name, the files of a member; [`logical`]: these as one; [`piece`]: buffers.
 

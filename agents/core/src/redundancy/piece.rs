@@ -1,4 +1,4 @@
-//! The byte loop, the size of pieces, and the buffers that go round.
+//! The XOR loop, the size of pieces, and the reuse of buffers.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 /// Default size of a piece: two of them fit into the second-level cache of any machine of the last fifteen years.
 pub const DEFAULT_PIECE_BYTES: usize = 256 * 1024;
 
-/// Largest piece that is accepted: bounds what a peer can make us allocate.
+/// Largest piece that is accepted: limits how much a peer can make this process allocate.
 pub const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A piece size that works, whatever was asked for.
+/// The requested piece size, limited to the supported range.
 pub(crate) fn usable_piece(bytes: usize) -> usize {
     bytes.clamp(1, MAX_PIECE_BYTES)
 }
@@ -40,11 +40,10 @@ pub struct Pool {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// More free buffers than this are given back to the system.
+/// More free buffers than this are freed.
 const KEPT: usize = 16;
 
 impl Pool {
-    /// An empty pool.
     pub fn new() -> Self {
         Pool::default()
     }
@@ -56,7 +55,7 @@ impl Pool {
         buffer
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub fn give(&self, buffer: Vec<u8>) {
         let mut free = self.free.lock();
         if free.len() < KEPT && buffer.capacity() > 0 {

@@ -1,5 +1,5 @@
 //! The restart plan: what has to be moved, rebuilt and copied again so that every rank has its files of a checkpoint on
-//! the node where it now runs (`SCR manual §11.4.2` to `§11.4.4`). A pure function; the agents perform what it says.
+//! the node where it now runs (`SCR manual §11.4.2` to `§11.4.4`). A pure function; the agents carry the plan out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,9 +13,7 @@ use super::registry;
 /// Files of a rank that go to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Move {
-    /// Whose files.
     pub rank: Rank,
-    /// Where they are.
     pub from_node: u32,
     /// Where the rank runs.
     pub to_node: u32,
@@ -26,42 +24,38 @@ pub struct Move {
 pub struct GroupRebuild {
     /// World rank of member 0.
     pub group_id: u32,
-    /// Indices of the members to rebuild, ascending; all others have their files at home when the moves are done.
+    /// Indices of the members to rebuild, ascending; all others have their files on their node when the moves are done.
     pub missing: Vec<u32>,
-    /// Their ranks.
     pub ranks: Vec<Rank>,
 }
 
-/// Files of a rank on a node that are neither complete there nor wanted there.
+/// Files of a rank on a node that are incomplete, or that do not belong there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deletion {
-    /// The node.
     pub node: u32,
-    /// Whose files.
     pub rank: Rank,
 }
 
 /// What to do, in this order: deletions, moves, rebuilds, copies, and at last the deletion of surplus copies. Until
 /// then no step removes complete files: another node may be lost between any two of them.
 ///
-/// Afterwards a rank's files at home carry no partner tag in the file map, and each copy elsewhere carries the name of
-/// the rank's present node, whatever the tags were before: a copy may have become the original, and the other way
+/// Afterwards a rank's files on its node carry no partner tag in the file map, and each copy elsewhere carries the name
+/// of the rank's present node, whatever the tags were before: a copy may have become the original, and the other way
 /// round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// How it is protected, and the groups for the new placement.
     pub groups: Groups,
     /// Incomplete files, which are in the way.
     pub deletions: Vec<Deletion>,
-    /// Files that go home. Their source stays, as a copy or until the end.
+    /// Files that are sent to their rank's node. The source is kept, as a copy or until the end.
     pub moves: Vec<Move>,
     /// Groups to rebuild.
     pub rebuilds: Vec<GroupRebuild>,
     /// Copies to make (again).
     pub recopy: Vec<NeighbourCopy>,
-    /// Complete files that the new placement has no use for, the sources of moves among them. They are deleted last:
+    /// Complete files that the new placement does not need, the sources of moves among them. They are deleted last:
     /// until the copies are made, they may be the only ones that survive the loss of another node.
     pub surplus: Vec<Deletion>,
     /// Each rank's descriptor for the new run.
@@ -69,7 +63,7 @@ pub struct RestartPlan {
 }
 
 impl RestartPlan {
-    /// True if every file already lies where it should.
+    /// True if every file is on its node already.
     pub fn is_empty(&self) -> bool {
         self.deletions.is_empty()
             && self.moves.is_empty()
@@ -91,17 +85,14 @@ pub enum UnusableCheckpoint {
         /// What was found: a number of ranks at least this.
         found: u32,
     },
-    /// Nobody knows how these ranks were protected: they and those who kept their descriptors are gone.
+    /// It is unknown how these ranks were protected: their files and all copies of their descriptors are lost.
     NoDescriptor(Vec<Rank>),
-    /// Descriptors contradict each other.
     Contradiction(String),
     /// More is lost than the scheme can restore.
     Lost {
-        /// The scheme.
         scheme: Scheme,
         /// World rank of the group's member 0, where one group is concerned.
         group_id: Option<u32>,
-        /// The ranks that are lost.
         ranks: Vec<Rank>,
     },
 }
@@ -114,7 +105,7 @@ impl fmt::Display for UnusableCheckpoint {
                 write!(f, "it was written by a run of {found} or more ranks, and this run has {world}")
             }
             UnusableCheckpoint::NoDescriptor(ranks) => {
-                write!(f, "nothing is left of {}, not even how it was protected", named(ranks))
+                write!(f, "all files of {} are lost, and so are the copies of the descriptors", named(ranks))
             }
             UnusableCheckpoint::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
             UnusableCheckpoint::Lost { scheme, group_id, ranks } => {
@@ -134,8 +125,8 @@ impl fmt::Display for UnusableCheckpoint {
     }
 }
 
-/// Plans the restart from checkpoint `id`. `sites[r]` is where rank `r` of the new run lives; inventories, each with
-/// the index of its node, are those of all nodes that can be used, spares included.
+/// Plans the restart from checkpoint `id`. `sites[r]` is where rank `r` of the new run runs; inventories, each with the
+/// index of its node, are those of all nodes that can be used, spares included.
 ///
 /// # Errors
 /// Why the checkpoint cannot be used.
@@ -181,7 +172,7 @@ pub fn plan(
             kept.insert((site.node, rank));
             continue;
         }
-        // The rank's own files before a copy that has to stay anyway; then whoever has to send least.
+        // The rank's own files are preferred to a copy that has to be kept anyway; then the node that sends least.
         let source = holders
             .iter()
             .min_by_key(|(node, holding)| (holding.partner_of.is_some(), sent.get(node).copied().unwrap_or(0), *node));
@@ -243,7 +234,7 @@ fn collect_descriptors(world: u32, held: &Held<'_>) -> Result<Vec<RankDescriptor
     if unknown.is_empty() { Ok(found) } else { Err(what_was_lost(unknown, held)) }
 }
 
-/// What it means that the descriptors of some ranks are not known, as far as the others' tell.
+/// What is lost if the descriptors of some ranks are unknown, derived from the known ones.
 fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     let mut groups: BTreeMap<u32, (u32, Vec<Rank>)> = BTreeMap::new();
     let mut first = None;

@@ -101,7 +101,7 @@ fn two_lost_members_of_a_set_are_named() {
     assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
     held[1].1.holdings.clear();
     held[2].1.holdings.clear();
-    // Now rank 1's descriptor, which node 2 kept, is gone too.
+    // Now rank 1's descriptor, which node 2 kept, is lost, too.
     let reason = plan(ID, &one_a_node(&[0, 4, 5, 3]), &held).unwrap_err();
     assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
 }
@@ -206,7 +206,7 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
         complete.remove(&(deletion.node, deletion.rank));
     }
     for step in &plan.moves {
-        assert!(complete.contains(&(step.from_node, step.rank)), "moves only whole ranks");
+        assert!(complete.contains(&(step.from_node, step.rank)), "moves only complete ranks");
         assert_eq!(step.to_node, sites[step.rank.index()].node);
         assert!(present.insert((step.to_node, step.rank)), "arrives once");
         complete.insert((step.to_node, step.rank));

@@ -23,12 +23,10 @@ static SCHEMES: &[&dyn RedundancyScheme] = &[
 /// The scheme where nothing else is asked for.
 pub const DEFAULT: Scheme = xor::NAME;
 
-/// All schemes.
 pub fn all() -> impl Iterator<Item = &'static dyn RedundancyScheme> {
     SCHEMES.iter().copied()
 }
 
-/// The scheme of this name.
 pub fn get(scheme: Scheme) -> Option<&'static dyn RedundancyScheme> {
     all().find(|known| known.name() == scheme)
 }
@@ -54,7 +52,8 @@ pub fn names() -> String {
     text
 }
 
-/// True if a checkpoint of this scheme is lost with a node. Names that are not registered are those of other means.
+/// True if a checkpoint of this scheme is lost with a node. A name that is not registered counts as a scheme that
+/// survives.
 pub fn is_unprotected(scheme: Scheme) -> bool {
     get(scheme).is_some_and(|known| !known.protects())
 }

@@ -1,8 +1,8 @@
-//! What a redundancy scheme is to the rest of the program: one trait, for the leader that forms groups and plans a
-//! restart, for the agents that encode and rebuild, for the drain and for the scan of a checkpoint directory.
+//! The interface of a redundancy scheme: one trait, for the leader that forms groups and plans a restart, for the
+//! agents that encode and rebuild, for the drain and for the scan of a checkpoint directory.
 //!
-//! A scheme is one folder beside this file and one line in the [`registry`](super::registry). Nothing else knows its
-//! name or the names of its files.
+//! A scheme is one folder beside this file and one line in the [`registry`](super::registry). No other code refers to
+//! its name or to the names of its files.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -22,7 +22,6 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 /// The header of a redundancy file, as far as a scan needs it: what its set and some members' files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetHeader {
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// Ranks of the run that wrote it.
     pub ranks: u32,
@@ -30,7 +29,7 @@ pub struct SetHeader {
     pub members: Vec<Rank>,
     /// How many members can be lost and computed again.
     pub tolerance: u32,
-    /// The application's files of the members that it knows of, by index.
+    /// The application's files of the members that the header describes, by index.
     pub files: Vec<(u32, MemberFiles)>,
 }
 
@@ -77,8 +76,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// True if a member exchanges files with its neighbours only: then it needs to know no others of its group, which
-    /// may have as many members as the run has nodes.
+    /// True if a member exchanges files with its neighbours only: then it needs no others of its group, which may have
+    /// as many members as the run has nodes.
     fn is_between_neighbours(&self) -> bool {
         false
     }
@@ -105,7 +104,7 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Err(RedundancyError::NotComputed { scheme: self.name() })
     }
 
-    /// The set and member that the base name of a redundancy file says; `None` for other files.
+    /// The set and member in the base name of a redundancy file; `None` for other files.
     fn parse_file_name(&self, _name: &str) -> Option<SetFile> {
         None
     }
@@ -115,8 +114,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// How many members of a set can be lost and computed again, where the names of its files tell; `None` if only its
-    /// headers do.
+    /// How many members of a set can be lost and computed again, if the names of its files determine it; `None` if only
+    /// its headers do.
     fn tolerance_by_name(&self, _set: SetId) -> Option<u32> {
         None
     }
@@ -146,7 +145,7 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     /// drain: application files, redundancy files, their meta files and file maps.
     ///
     /// # Errors
-    /// Survivors that are not sound, or a file operation; nothing is changed in the directory then.
+    /// Survivors that are damaged, or a file operation; nothing is changed in the directory then.
     fn rebuild_in(
         &self,
         _directory: &Path,

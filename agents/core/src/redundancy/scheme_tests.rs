@@ -1,6 +1,6 @@
-//! Every registered scheme taken the whole way, known by its trait alone: groups are formed, a checkpoint is encoded
-//! with real files and links, as many members are lost as the scheme tolerates, and a restart plan is carried out; then
-//! the same loss is judged for a drain and made good in the checkpoint directory.
+//! Tests of every registered scheme through its trait: groups are formed, a checkpoint is encoded with real files and
+//! links, as many members are lost as the scheme tolerates, and a restart plan is carried out; then the same loss is
+//! judged for a drain and rebuilt in the checkpoint directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

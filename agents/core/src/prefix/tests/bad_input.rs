@@ -199,7 +199,7 @@ fn a_filemap_that_names_a_file_elsewhere_counts_as_lost() {
         let scanned = scan(&directory, ScanOptions::default()).unwrap();
         assert!(matches!(&scanned.damaged[..], [file] if matches!(file.damage, FileDamage::Filemap(_))));
     }
-    // What the rank wrote is known from the XOR header: the filemap is restored, and the forged one gone.
+    // What the rank wrote is known from the XOR header: the filemap is restored, and the forged one is removed.
     let report = add_now(scratch.path(), "d").unwrap();
     assert_eq!(report.outcome, AddOutcome::Complete);
     let restored = RankFilemap::read(&RankFilemap::path_in(&directory, Rank(1))).unwrap();

@@ -58,7 +58,7 @@ fn the_index_is_old_or_new_whenever_its_writer_is_killed() {
         let written = lines.filter_map(|line| line.strip_prefix("written ")?.parse::<u64>().ok()).nth(round).unwrap();
         writer.kill().unwrap();
         writer.wait().unwrap();
-        // Whatever instant the kill met: a whole index, with all that was acknowledged, and a lock that is free.
+        // After a kill at any instant: a complete index with all acknowledged entries, and a free lock.
         let found = ids(&prefix);
         assert!(found.len() as u64 >= written);
         assert_eq!(found, (1..=found.len() as u64).collect::<Vec<_>>());
@@ -223,7 +223,7 @@ impl Caller {
 }
 
 /// Every file below the prefix with a digest of what it holds. Temporary files are left out: a kill leaves them, and
-/// nothing reads them. The elements of a filemap may stand in either of its two orders.
+/// nothing reads them. The elements of a filemap may be in either of its two orders.
 fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
     let digest = |path: &Path, bytes: &[u8]| match RankFilemap::read(path) {
         Ok(filemap) => format!("{filemap:?}"),

@@ -175,7 +175,7 @@ fn a_drains_summary_is_written_in_the_order_of_the_original() {
         fixtures("scr").join("f-drain-xor/one-node-lost/expected/tree/pfs/scr.2011-04-15_12:00:00.1145655.3");
     let path = summary::path_in(&expected);
     let summary = Summary::from_tree(&file::read(&path).unwrap(), &path).unwrap();
-    // The ranks stand in numeric order there, and we keep the order of the files.
+    // The ranks are in numeric order there, and we keep the order of the files.
     assert!(file::encode(&summary.to_tree()) == fs::read(&path).unwrap());
 }
 
@@ -215,7 +215,7 @@ fn a_flush_by_the_library_is_added_without_touching_its_summary() {
     assert!(super::world::add_now(scratch.path(), directory).unwrap().is_complete());
     assert!(fs::read(&summary).unwrap() == before);
 
-    // A file of it is lost: the summary alone tells that, because the library writes no filemaps.
+    // A file of it is lost: only the summary records that, because the library writes no filemaps.
     index::update(&prefix, |index| index.remove(&name(directory))).unwrap();
     fs::remove_file(scratch.path().join(directory).join("rank_2.ckpt")).unwrap();
     let report = super::world::add_now(scratch.path(), directory).unwrap();

@@ -23,7 +23,7 @@ fn world(ranks: u32, set_size: u32) -> (TempDir, PathBuf) {
     (scratch, directory)
 }
 
-/// All files of a rank, as if its node and every copy were gone.
+/// All files of a rank, as if its node and every copy were lost.
 fn lose(directory: &Path, rank: u32, set_size: u32, ranks: u32) {
     let (first, count) = set_of(rank, set_size, ranks);
     for file in [format!("rank_{rank}.ckpt"), format!("{}_of_{count}_in_{first}.xor", rank - first + 1)] {
@@ -64,13 +64,13 @@ fn more_than_256_ranks_are_ranks_like_any_other() {
 #[test]
 fn a_lost_filemap_is_known_from_either_neighbour() {
     let (scratch, directory) = world(4, 4);
-    // Its own XOR file still tells.
+    // Its own XOR file still records them.
     fs::remove_file(directory.join("0.scrfilemap")).unwrap();
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
     assert_eq!((report.outcome, report.rebuilt.len()), (AddOutcome::Complete, 0));
     assert!(directory.join("0.scrfilemap").exists());
 
-    // Its own XOR file is gone too: the right neighbour tells, and the member is rebuilt.
+    // Its own XOR file is lost, too: the right neighbour's header records them, and the member is rebuilt.
     let (scratch, directory) = world(4, 4);
     for file in ["1.scrfilemap", "2_of_4_in_0.xor", "2_of_4_in_0.xor.scr"] {
         fs::remove_file(directory.join(file)).unwrap();

@@ -12,7 +12,7 @@ use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::prefix::{DirectoryName, Prefix, PrefixError};
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::xor;
-use crate::redundancy::xor::header::{Header, chunk_size};
+use crate::redundancy::xor::header::{XorHeader, chunk_size};
 use holdfast_model::{CheckpointId, Rank};
 
 /// A local time as the index writes it.
@@ -79,7 +79,7 @@ pub fn drained_checkpoint(directory: &Path, id: u64, ranks: u32, set_size: u32) 
             files: vec![app_meta(id, rank, ranks, &data[rank as usize], false)],
         };
         for (index, rank) in members.iter().enumerate() {
-            let header = Header {
+            let header = XorHeader {
                 chunk,
                 checkpoint: CheckpointId(id),
                 ranks,

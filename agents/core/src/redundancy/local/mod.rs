@@ -5,10 +5,8 @@ use holdfast_model::{RankDescriptor, Scheme};
 use super::groups::{Contradiction, ForcedLocal, Groups, Rules, Site};
 use super::scheme::RedundancyScheme;
 
-/// The scheme's name.
 pub const NAME: Scheme = Scheme::new("LOCAL");
 
-/// The scheme.
 #[derive(Debug)]
 pub struct Local;
 

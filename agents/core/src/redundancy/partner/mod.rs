@@ -9,10 +9,8 @@ use super::groups::{
 use super::member::{GroupMember, MemberTask};
 use super::scheme::RedundancyScheme;
 
-/// The scheme's name.
 pub const NAME: Scheme = Scheme::new("PARTNER");
 
-/// The scheme.
 #[derive(Debug)]
 pub struct Partner;
 

@@ -1,7 +1,7 @@
 //! The rebuild at the drain: all files of the set lie in one directory (what the original's `scr_rebuild_xor` does).
 //!
-//! Better than the original in two points: the survivors' checksums are verified while they are read, and nothing is
-//! installed if one is wrong; and a rebuilt file appears under its name only when it is complete.
+//! It differs from the original in two points: the survivors' checksums are verified while they are read, and nothing
+//! is installed if one is wrong; and a rebuilt file appears under its name only when it is complete.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use super::encode::Member;
-use super::header::{self, MAX_MEMBERS, Occasion};
+use super::header::{self, HeaderOrder, MAX_MEMBERS};
 use super::name::XorName;
 use super::rebuild::{Reader, Survivor};
 use super::writer::LostMember;
@@ -25,7 +25,6 @@ use crate::redundancy::scheme::Progress;
 /// Pieces that were read and not yet written: what memory a rebuild takes.
 const PIECES_IN_FLIGHT: usize = 4;
 
-/// How to rebuild.
 #[derive(Clone, Copy, Debug)]
 pub struct RebuildOptions {
     /// Verify the survivors' checksums. Turn it off only if they were verified a moment ago.
@@ -45,7 +44,7 @@ impl Default for RebuildOptions {
 /// rebuilt.
 ///
 /// # Errors
-/// [`RedundancyError::MemberDamaged`] or [`RedundancyError::Header`] if a survivor is not sound: it then counts as
+/// [`RedundancyError::MemberDamaged`] or [`RedundancyError::Header`] if a survivor is damaged: it then counts as
 /// missing, too. Nothing is changed in the directory.
 pub fn rebuild_member(
     directory: &Path,
@@ -71,7 +70,7 @@ pub fn rebuild_member(
     let tree = {
         let at = |member: u32| &survivors[(if member < missing { member } else { member - 1 }) as usize];
         let (right, left) = (at((missing + 1) % members), at((missing + members - 1) % members));
-        header::rebuilt(right.xor.tree(), left.xor.tree(), Occasion::Drain)?
+        header::rebuilt(right.xor.tree(), left.xor.tree(), HeaderOrder::Drain)?
     };
     let mut lost = LostMember::create(directory, &tree, group_id, &reserved, Durability::Machine)?;
     if lost.index() != missing {

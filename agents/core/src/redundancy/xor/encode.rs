@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use super::header::Header;
+use super::header::XorHeader;
 use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
@@ -59,26 +59,24 @@ impl Member {
         }
     }
 
-    /// Where the own chunk for `slot` begins in the own logical file; no chunk stands in the own slot.
+    /// Where the own chunk for `slot` begins in the own logical file; the own slot has no chunk.
     pub(crate) fn chunk_start(&self, slot: u32) -> u64 {
         let chunk = if slot < self.index { slot } else { slot - 1 };
         u64::from(chunk) * self.chunk
     }
 }
 
-/// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes of the whole file.
+pub struct WrittenXorFile {
     pub bytes: u64,
-    /// CRC32 of the whole file.
+    /// CRC32 of the complete file.
     pub crc: u32,
 }
 
-impl Written {
+impl WrittenXorFile {
     /// The meta data of the XOR file; `header` is the one that was written. The checksum is in it if `with_crc`, which
     /// the original does only with `SCR_CRC_ON_COPY`.
-    pub fn meta(&self, header: &Header, with_crc: bool) -> Meta {
+    pub fn meta(&self, header: &XorHeader, with_crc: bool) -> Meta {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let name = XorName {
             group_id: header.members.first().map_or(0, |rank| rank.0),
@@ -100,17 +98,17 @@ impl Written {
 
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`.
 ///
-/// `left` and `right` are the neighbours in the ring; what they must guarantee is said in
+/// `left` and `right` are the neighbours in the ring; their guarantees are described in
 /// [`link`](crate::redundancy::link). Progress counts the bytes of XOR data.
 pub fn encode_member(
     member: &Member,
-    header: &Header,
+    header: &XorHeader,
     data: &mut LogicalFile,
     left: &mut dyn Incoming,
     right: &mut dyn Outgoing,
     out: &mut impl Write,
     progress: &mut Progress<'_>,
-) -> Result<Written, RedundancyError> {
+) -> Result<WrittenXorFile, RedundancyError> {
     member.check()?;
     member.check_fits(data.total_bytes())?;
     let (n, m) = (member.members, member.index);
@@ -148,7 +146,7 @@ pub fn encode_member(
     }
     member.pool.give(free);
     member.pool.give(scratch);
-    Ok(Written { bytes: head.len() as u64 + member.chunk, crc: crc.finalize() })
+    Ok(WrittenXorFile { bytes: head.len() as u64 + member.chunk, crc: crc.finalize() })
 }
 
 pub(crate) fn receive(left: &mut dyn Incoming, expected: usize) -> Result<Vec<u8>, RedundancyError> {

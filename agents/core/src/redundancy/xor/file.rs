@@ -5,29 +5,28 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::header::Header;
+use super::header::XorHeader;
 
 use crate::kvtree::{Tree, file};
 use crate::redundancy::{RedundancyError, inside};
 
-/// An XOR file that was opened and checked: the header is sound, and exactly one chunk follows it.
+/// An XOR file that was opened and checked: the header is valid, and exactly one chunk follows it.
 #[derive(Debug)]
 pub struct XorFile {
     path: PathBuf,
     tree: Tree,
-    header: Header,
+    header: XorHeader,
     header_bytes: u64,
     data: File,
 }
 
 impl XorFile {
-    /// Opens `name` in `directory`.
     pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
         let path = directory.join(name);
         let mut data = inside::open(directory, name)?;
         let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(&data))
             .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
-        let header = Header::from_tree(&tree, &path.display().to_string())?;
+        let header = XorHeader::from_tree(&tree, &path.display().to_string())?;
         let found = data.seek(SeekFrom::End(0)).map_err(RedundancyError::io("look at", &path))?;
         if header_bytes.checked_add(header.chunk) != Some(found) {
             return Err(RedundancyError::Header {
@@ -38,17 +37,15 @@ impl XorFile {
         Ok(XorFile { path, tree, header, header_bytes, data })
     }
 
-    /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The header.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &XorHeader {
         &self.header
     }
 
-    /// The header as it stands in the file, with its order of elements.
+    /// The header with the file's order of elements.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -58,13 +55,13 @@ impl XorFile {
         self.header_bytes + self.header.chunk
     }
 
-    /// Reads XOR data at `offset` of the chunk; the whole buffer is filled.
+    /// Reads XOR data at `offset` of the chunk; the entire buffer is filled.
     pub fn read_data(&self, offset: u64, buffer: &mut [u8]) -> Result<(), RedundancyError> {
         let at = self.header_bytes + offset;
         self.data.read_exact_at(buffer, at).map_err(RedundancyError::io("read", &self.path))
     }
 
-    /// The bytes of the header, for the checksum of the whole file.
+    /// The bytes of the header, for the checksum of the complete file.
     pub fn read_header(&self) -> Result<Vec<u8>, RedundancyError> {
         // The header was decoded from memory of this size before.
         let mut bytes = vec![0; usize::try_from(self.header_bytes).unwrap_or(0)];

@@ -12,7 +12,7 @@ use holdfast_testkit::{files_below, fixtures, scratch_copy};
 use super::directory::{RebuildOptions, rebuild_member};
 use super::encode::{Member, encode_member};
 use super::file::XorFile;
-use super::header::{Header, Occasion, chunk_size, rebuilt};
+use super::header::{HeaderOrder, XorHeader, chunk_size, rebuilt};
 use super::name::XorName;
 use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use super::writer::LostMember;
@@ -74,7 +74,7 @@ fn filemap_of(directory: &Path) -> Filemap {
     all
 }
 
-/// What an agent knows before encoding: file map and meta files.
+/// What an agent has before encoding: file map and meta files.
 fn member_files(directory: &Path, xor: &XorFile, with_crc: bool) -> MemberFiles {
     let rank = xor.header().current.rank;
     // Merging reversed the order; file names of the original's file map are in the order of concatenation.
@@ -132,7 +132,7 @@ fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_the_original() {
                 let mut members = Vec::new();
                 for index in 0..n {
                     let (mut right, mut left) = (senders[index].take().unwrap(), receivers[index].take().unwrap());
-                    let header = Header {
+                    let header = XorHeader {
                         chunk,
                         checkpoint: xors[0].header().checkpoint,
                         ranks: xors[0].header().ranks,
@@ -179,7 +179,7 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
             let original = XorFile::open(&directories[missing], &named(name, missing)).unwrap();
             let (right, left) = ((missing + 1) % n, (missing + n - 1) % n);
             let neighbour = |at: usize| XorFile::open(&directories[at], &named(name, at)).unwrap();
-            let tree = rebuilt(neighbour(right).tree(), neighbour(left).tree(), Occasion::Restart).unwrap();
+            let tree = rebuilt(neighbour(right).tree(), neighbour(left).tree(), HeaderOrder::Restart).unwrap();
             let lost =
                 LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new(), Durability::Process).unwrap();
             let chunk = original.header().chunk;
@@ -231,7 +231,7 @@ fn a_restart_rebuilds_the_files_that_the_original_rebuilt_at_its_restart() {
     let right = XorFile::open(&directory("node4"), "4_of_4_in_0.xor").unwrap();
     let left = XorFile::open(&directory("node1"), "2_of_4_in_0.xor").unwrap();
     let original = XorFile::open(&directory("node3"), "3_of_4_in_0.xor").unwrap();
-    let tree = rebuilt(right.tree(), left.tree(), Occasion::Restart).unwrap();
+    let tree = rebuilt(right.tree(), left.tree(), HeaderOrder::Restart).unwrap();
     assert!(crate::kvtree::file::encode(&tree) == original.read_header().unwrap());
 }
 
@@ -357,7 +357,7 @@ fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
         file.put("FILE", forged);
         let home = tempfile::tempdir().unwrap();
         let reserved = BTreeSet::from(["rank_1.ckpt".to_owned()]);
-        let result = rebuilt(&tree, left.tree(), Occasion::Restart)
+        let result = rebuilt(&tree, left.tree(), HeaderOrder::Restart)
             .and_then(|t| LostMember::create(home.path(), &t, name.group_id, &reserved, Durability::Process));
         assert!(result.is_err(), "{forged}");
         assert_eq!(files_below(home.path()), Vec::<PathBuf>::new());
@@ -382,7 +382,7 @@ fn a_damaged_xor_file_is_never_opened_as_a_sound_one() {
 fn a_neighbour_that_goes_away_ends_the_rebuild_and_nothing_stays() {
     let (name, directories) = sets().remove(0);
     let open = |index: usize| XorFile::open(&directories[index], &named(name, index)).unwrap();
-    let tree = rebuilt(open(2).tree(), open(0).tree(), Occasion::Restart).unwrap();
+    let tree = rebuilt(open(2).tree(), open(0).tree(), HeaderOrder::Restart).unwrap();
     let home = tempfile::tempdir().unwrap();
     let lost = LostMember::create(home.path(), &tree, name.group_id, &BTreeSet::new(), Durability::Process).unwrap();
     let member = Member { piece: 100, ..Member::new(1, name.members, lost.header().chunk) };

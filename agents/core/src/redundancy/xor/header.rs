@@ -1,4 +1,4 @@
-//! The hash in front of an XOR file: who belongs to the set, and the meta data of the own and the left neighbour's
+//! The hash at the start of an XOR file: the members of the set, and the meta data of the own and the left neighbour's
 //! files.
 //!
 //! The order of elements is the original's, so that our files have its bytes (`docs/scr-files.md` §1, §6). File index =
@@ -12,17 +12,15 @@ use crate::kvtree::Tree;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::{MemberFiles, bad, number};
 
-/// More members than any site would put into one set; bounds what a damaged header can make us do.
+/// More members than any site would put into one set; limits the work that a damaged header can cause.
 pub const MAX_MEMBERS: u32 = 65_536;
 
 /// The header of an XOR file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct XorHeader {
     /// Bytes of XOR data behind the header.
     pub chunk: u64,
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Ranks of the run.
     pub ranks: u32,
     /// World ranks of the set's members, by index.
     pub members: Vec<Rank>,
@@ -32,7 +30,7 @@ pub struct Header {
     pub partner: MemberFiles,
 }
 
-impl Header {
+impl XorHeader {
     /// The tree in the order in which the library writes it.
     pub fn to_tree(&self) -> Tree {
         let mut tree = Tree::new();
@@ -53,7 +51,7 @@ impl Header {
     }
 
     /// Reads and checks a header, in any order of its elements. `origin` names it in errors.
-    pub fn from_tree(tree: &Tree, origin: &str) -> Result<Header, RedundancyError> {
+    pub fn from_tree(tree: &Tree, origin: &str) -> Result<XorHeader, RedundancyError> {
         let subtree = |key: &str| tree.get(key).ok_or_else(|| bad(origin, format!("{key} is missing")));
         let group = subtree("GROUP")?;
         let count: u32 = number(group, "RANKS", origin)?;
@@ -64,7 +62,7 @@ impl Header {
         let mut listed = BTreeMap::new();
         for (index, rank) in group.get("RANK").into_iter().flat_map(Tree::iter) {
             let pair = index.parse::<u32>().ok().zip(rank.keys().next().and_then(|rank| rank.parse().ok()));
-            let (index, rank) = pair.ok_or_else(|| bad(origin, format!("GROUP does not say who member {index} is")))?;
+            let (index, rank) = pair.ok_or_else(|| bad(origin, format!("GROUP has no rank for member {index}")))?;
             listed.insert(index, Rank(rank));
         }
         if !listed.keys().copied().eq(0..count) {
@@ -75,7 +73,7 @@ impl Header {
         if distinct.len() != members.len() || distinct.last().is_some_and(|rank| rank.0 >= ranks) {
             return Err(bad(origin, "GROUP names a rank twice, or one that the run does not have".into()));
         }
-        let header = Header {
+        let header = XorHeader {
             chunk: number(tree, "CHUNK", origin)?,
             checkpoint: CheckpointId(number(tree, "CKPT", origin)?),
             ranks,
@@ -121,7 +119,7 @@ impl Header {
 
 /// When a member is rebuilt: the original orders the elements of the new header differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
+pub enum HeaderOrder {
     /// By the library in `SCR_Init`.
     Restart,
     /// By `scr_rebuild_xor` after the drain.
@@ -130,15 +128,15 @@ pub enum Occasion {
 
 /// The header that a rebuilt XOR file gets, from the headers of the lost member's right and left neighbours, with the
 /// original's order of elements (`docs/scr-files.md` §6).
-pub fn rebuilt(right: &Tree, left: &Tree, occasion: Occasion) -> Result<Tree, RedundancyError> {
+pub fn rebuilt(right: &Tree, left: &Tree, occasion: HeaderOrder) -> Result<Tree, RedundancyError> {
     let missing = |side: &str, key: &str| bad(&format!("the {side} neighbour"), format!("{key} is missing"));
     let mut tree = as_received(right);
     tree.unset("CURRENT");
     tree.unset("PARTNER");
     let own = right.get("PARTNER").ok_or_else(|| missing("right", "PARTNER"))?;
     let own = match occasion {
-        Occasion::Restart => own.clone(),
-        Occasion::Drain => as_received(own),
+        HeaderOrder::Restart => own.clone(),
+        HeaderOrder::Drain => as_received(own),
     };
     tree.set("CURRENT", own);
     let partner = left.get("CURRENT").ok_or_else(|| missing("left", "CURRENT"))?;

@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use holdfast_model::RankDescriptor;
 
 use super::encode::{Member, encode_member};
-use super::header::{Header, Occasion, chunk_size, rebuilt};
+use super::header::{HeaderOrder, XorHeader, chunk_size, rebuilt};
 use super::name::XorName;
 use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use super::writer::LostMember;
@@ -34,7 +34,7 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let mut data = LogicalFile::open(node.directory(), task.index, &current)?;
     let pool = Pool::new();
     let mut right = node.link_to(task.right, &pool)?;
-    // Before anything is sent: a list of files can be longer than what a connection holds that nobody reads from.
+    // Before anything is sent: a list of files can be longer than what a connection buffers before it is read.
     let mut left = node.link_from(task.left, &pool)?;
     send_greeting(&mut *right, [&current.to_tree()], &node.descriptor()?)?;
     let ([partner], descriptor) = receive_greeting(&mut *left)?;
@@ -47,7 +47,7 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     node.keep_descriptor(left_rank, &descriptor)?;
 
     let chunk = chunk_size(task.largest, task.size());
-    let header = Header {
+    let header = XorHeader {
         chunk,
         checkpoint: task.checkpoint,
         ranks: task.ranks,
@@ -116,9 +116,9 @@ fn write_lost(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let pool = Pool::new();
     let mut left = node.link_from(left_member, &pool)?;
     let ([first, last], descriptor) = receive_greeting(&mut *left)?;
-    let header = rebuilt(&first, &last, Occasion::Restart)?;
+    let header = rebuilt(&first, &last, HeaderOrder::Restart)?;
     let origin = "the set's remaining members";
-    let parsed = Header::from_tree(&header, origin)?;
+    let parsed = XorHeader::from_tree(&header, origin)?;
     let rank = task.rank()?;
     if parsed.checkpoint != task.checkpoint || parsed.current.rank != rank {
         let why = format!(

@@ -7,7 +7,7 @@
 //! * [`name`]: the name of an XOR file; [`header`]: the hash in front of it; [`mod@file`]: header and chunk together;
 //! * [`encode`]: a member's part in making the XOR files; [`rebuild`]: its part in making a lost member's files again;
 //!   [`in_cache`]: both with the links and the file map of a member;
-//! * [`writer`]: writes a lost member's files so that they appear complete and checked or not at all;
+//! * [`writer`]: writes a lost member's files so that they appear complete and verified, or not at all;
 //! * [`directory`]: the rebuild at the drain, with all files in one directory.
 
 pub mod directory;
@@ -30,7 +30,7 @@ use std::path::Path;
 use holdfast_model::{RankDescriptor, Scheme};
 
 use self::directory::{RebuildOptions, rebuild_member};
-use self::header::Header;
+use self::header::XorHeader;
 use self::name::XorName;
 use super::error::RedundancyError;
 use super::files::{DescribedHeader, FileFormat, RebuiltMember, SetFile, SetId};
@@ -43,7 +43,6 @@ use crate::kvtree::{Tree, file as hash_file};
 pub use encode::Progress;
 pub use name::NAME;
 
-/// The scheme.
 #[derive(Debug)]
 pub struct Xor;
 
@@ -97,7 +96,7 @@ impl RedundancyScheme for Xor {
     }
 
     fn describe_header(&self, header: &Tree, origin: &str) -> Result<DescribedHeader, RedundancyError> {
-        let header = Header::from_tree(header, origin)?;
+        let header = XorHeader::from_tree(header, origin)?;
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let member = header.index().map_or(0, number);
         Ok(DescribedHeader { data_bytes: header.chunk, members: number(header.members.len()), member })
@@ -110,7 +109,7 @@ impl RedundancyScheme for Xor {
         let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
         let data = inside::open(directory, &name)?;
         let (tree, _) = hash_file::decode_prefix(&mut BufReader::new(data)).map_err(|error| bad(error.to_string()))?;
-        let header = Header::from_tree(&tree, &origin)?;
+        let header = XorHeader::from_tree(&tree, &origin)?;
         if header.members.len() as u64 != u64::from(members) || header.index() != usize::try_from(member).ok() {
             return Err(bad("it is about another set or member".into()));
         }

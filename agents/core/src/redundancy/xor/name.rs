@@ -4,15 +4,13 @@ use std::fmt;
 
 use holdfast_model::Scheme;
 
-/// The scheme's name.
 pub const NAME: Scheme = Scheme::new("XOR");
 
-/// What an XOR file's name says.
+/// The content of an XOR file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct XorName {
     /// Group id: world rank of member 0.
     pub group_id: u32,
-    /// Members of the set.
     pub members: u32,
     /// Index of the member whose file it is, from 0.
     pub index: u32,

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::directory::{RebuildOptions, rebuild_member};
 use super::encode::{Member, encode_member};
-use super::header::{Header, chunk_size};
+use super::header::{XorHeader, chunk_size};
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
 use crate::redundancy::RedundancyError;
@@ -52,7 +52,7 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
         let files = &files;
         for (index, (mut right, mut left)) in senders.drain(..).zip(receivers.drain(..)).enumerate() {
             scope.spawn(move || {
-                let header = Header {
+                let header = XorHeader {
                     chunk,
                     checkpoint: CheckpointId(5),
                     ranks: n as u32,

@@ -4,8 +4,8 @@
 //!
 //! Slot after slot, each survivor passes on the partial result with its own chunk XORed in (in its own slot: its XOR
 //! data). So every file is read front to back exactly once, its checksum is verified on the way, and the root writes
-//! front to back. The root keeps what it wrote under temporary names until all survivors have said that their files
-//! were sound: see [`Unconfirmed`].
+//! front to back. The root keeps what it wrote under temporary names until all survivors have confirmed that their
+//! files are intact: see [`Unconfirmed`].
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -53,7 +53,7 @@ impl Survivor {
                 let meta = Meta::read(&directory.join(name))
                     .map_err(|error| damaged(name, format!("its meta data is not usable: {error}")))?;
                 if !meta.complete || meta.size != size || meta.rank != rank || meta.file != name {
-                    return Err(damaged(name, "its meta data says that it is incomplete or another file".into()));
+                    return Err(damaged(name, "its meta data marks it as incomplete or names another file".into()));
                 }
                 if meta.checkpoint != xor.header().checkpoint || meta.ranks != xor.header().ranks {
                     return Err(damaged(name, "its meta data is of another checkpoint or run".into()));
@@ -75,7 +75,6 @@ impl Survivor {
         Ok(Survivor { xor, data, index, xor_crc })
     }
 
-    /// Index in the set.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -130,7 +129,7 @@ impl<'a> Reader<'a> {
         Ok(real)
     }
 
-    /// After the last slot: an error if a file is not what its meta data says.
+    /// After the last slot: an error if a file does not match its meta data.
     pub(crate) fn finish(self) -> Result<(), RedundancyError> {
         if !self.verify {
             return Ok(());
@@ -147,7 +146,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A survivor's part. `left` is `None` for the lost member's right neighbour, where the chain begins; its left
-/// neighbour's `right` is the root. `Ok` means that all own files were sound, as far as checksums are known: the root's
+/// neighbour's `right` is the root. `Ok` means that all own files are intact, as far as checksums are known: the root's
 /// files may be installed only when every survivor returned it. Progress counts bytes passed on.
 pub fn rebuild_survivor(
     member: &Member,

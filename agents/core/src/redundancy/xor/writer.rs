@@ -1,4 +1,4 @@
-//! Writes a lost member's files so that they appear whole and checked, or not at all.
+//! Writes a lost member's files so that they appear complete and verified, or not at all.
 //!
 //! Data goes to temporary names in the same directory. When all is written, lengths, padding and (where the header
 //! knows them) checksums are compared; [`Unconfirmed::install`] then renames everything. Dropping at any stage removes
@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::header::Header;
+use super::header::XorHeader;
 use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
 use crate::durable::{self, Durability};
@@ -22,14 +22,14 @@ use crate::redundancy::{RedundancyError, inside};
 #[derive(Debug)]
 pub struct LostMember {
     durability: Durability,
-    temporaries: Temporaries,
-    header: Header,
+    temporaries: TemporaryFiles,
+    header: XorHeader,
     xor_name: String,
-    xor: Output,
+    xor: MemberOutput,
     xor_left: u64,
     /// Index of the file that is written now.
     at: usize,
-    current: Option<Output>,
+    current: Option<MemberOutput>,
     crcs: Vec<u32>,
     padding_left: u64,
     wrong: Option<RedundancyError>,
@@ -40,13 +40,13 @@ pub struct LostMember {
 #[derive(Debug)]
 pub struct Unconfirmed {
     durability: Durability,
-    temporaries: Temporaries,
+    temporaries: TemporaryFiles,
     rebuilt: RebuiltMember,
-    header: Header,
+    header: XorHeader,
 }
 
 #[derive(Debug)]
-struct Output {
+struct MemberOutput {
     file: File,
     path: PathBuf,
     left: u64,
@@ -64,7 +64,7 @@ impl LostMember {
         reserved: &BTreeSet<String>,
         durability: Durability,
     ) -> Result<LostMember, RedundancyError> {
-        let parsed = Header::from_tree(header, "the set's remaining members")?;
+        let parsed = XorHeader::from_tree(header, "the set's remaining members")?;
         let index = parsed.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         let members = u32::try_from(parsed.members.len()).unwrap_or(u32::MAX);
         let xor_name = XorName { group_id, members, index }.to_string();
@@ -90,7 +90,7 @@ impl LostMember {
             });
         }
         let mut temporaries =
-            Temporaries { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
+            TemporaryFiles { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
         // Checked by the header: both numbers fit.
         let room = parsed.chunk * (parsed.members.len() as u64 - 1);
         let padding_left = room - parsed.current.total_bytes().unwrap_or(room);
@@ -114,12 +114,10 @@ impl LostMember {
         Ok(lost)
     }
 
-    /// Its header.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &XorHeader {
         &self.header
     }
 
-    /// Index in the set.
     pub fn index(&self) -> u32 {
         self.header.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
     }
@@ -127,7 +125,7 @@ impl LostMember {
     /// The next piece, of the XOR data or of the logical file.
     ///
     /// Data that turns out to be wrong is remembered until [`finish`](Self::finish), and the rest is taken without
-    /// writing it: so the survivors' own checks run to their end, and can name the file that is to blame.
+    /// writing it: so the survivors' own checks run to their end, and can name the damaged file.
     pub fn take(&mut self, is_xor: bool, piece: &[u8]) -> Result<(), RedundancyError> {
         if self.wrong.is_some() {
             return Ok(());
@@ -210,7 +208,7 @@ impl LostMember {
         Ok(Unconfirmed { durability: self.durability, temporaries: self.temporaries, rebuilt, header: self.header })
     }
 
-    /// Goes on to the next file that has bytes; files of size 0 are made on the way.
+    /// Continues with the next file that has bytes; files of size 0 are made on the way.
     fn advance(&mut self) -> Result<(), RedundancyError> {
         loop {
             if let Some(mut done) = self.current.take() {
@@ -233,13 +231,12 @@ impl LostMember {
 }
 
 impl Unconfirmed {
-    /// What will be installed.
     pub fn member(&self) -> &RebuiltMember {
         &self.rebuilt
     }
 
     /// The lost member's header.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &XorHeader {
         &self.header
     }
 
@@ -275,7 +272,7 @@ fn write_meta(durability: Durability, directory: &Path, meta: &Meta, with_crc: b
     Ok(())
 }
 
-impl Output {
+impl MemberOutput {
     fn write(&mut self, bytes: &[u8]) -> Result<(), RedundancyError> {
         self.file.write_all(bytes).map_err(RedundancyError::io("write", &self.path))?;
         self.crc.update(bytes);
@@ -293,14 +290,14 @@ impl Output {
 
 /// Temporary files and the names they will get; removed on drop as far as they were not renamed.
 #[derive(Debug)]
-struct Temporaries {
+struct TemporaryFiles {
     directory: PathBuf,
     stem: String,
     pairs: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Temporaries {
-    fn create(&mut self, name: &str, bytes: u64) -> Result<Output, RedundancyError> {
+impl TemporaryFiles {
+    fn create(&mut self, name: &str, bytes: u64) -> Result<MemberOutput, RedundancyError> {
         // By number: a long name with more around it may be too long. One rebuild of a member runs at a time, so that
         // what is in the way is left from a crash.
         let path = self.directory.join(format!(".hf-{}.{}.tmp", self.stem, self.pairs.len()));
@@ -317,7 +314,7 @@ impl Temporaries {
             .open(&path)
             .map_err(RedundancyError::io("create", &path))?;
         self.pairs.push((path.clone(), self.directory.join(name)));
-        Ok(Output { file, path, left: bytes, crc: crc32fast::Hasher::new() })
+        Ok(MemberOutput { file, path, left: bytes, crc: crc32fast::Hasher::new() })
     }
 
     fn rename_all(&mut self) -> Result<(), RedundancyError> {
@@ -330,10 +327,10 @@ impl Temporaries {
     }
 }
 
-impl Drop for Temporaries {
+impl Drop for TemporaryFiles {
     fn drop(&mut self) {
         for (path, _) in &self.pairs {
-            // What cannot be removed is only a leftover: its name says so, and the next try replaces it.
+            // What cannot be removed is only a leftover: its name marks it, and the next attempt replaces it.
             let _ = fs::remove_file(path);
         }
     }
