@@ -132,7 +132,7 @@ async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
 async fn connections_of_requests_are_kept_unless_descriptors_are_short() {
     let trust = trust::generate().unwrap();
     let agents = Agents::serve(trust.clone(), 3).unwrap();
-    let mut connections = agents.connections();
+    let mut connections = agents.connections.subscribe();
     let addresses: Vec<_> = (0..3).map(|index| address(index, agents.port())).collect();
     let ask_all = async |client: &AgentClient| {
         for answer in client.each(addresses.clone(), |address| client.halt(address)).await {

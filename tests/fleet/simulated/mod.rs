@@ -70,7 +70,8 @@ pub struct Agents {
     agents: Vec<Agent>,
     port: u16,
     received: Mutex<BTreeMap<&'static str, Received>>,
-    connections: watch::Sender<usize>,
+    /// How many connections are open.
+    pub connections: watch::Sender<usize>,
 }
 
 /// What requests of one kind brought.
@@ -143,11 +144,6 @@ impl Agents {
     /// What requests have brought, by path.
     pub fn received(&self) -> BTreeMap<&'static str, Received> {
         self.received.lock().clone()
-    }
-
-    /// How many connections are open.
-    pub fn connections(&self) -> watch::Receiver<usize> {
-        self.connections.subscribe()
     }
 
     /// Adds an event of an agent.

@@ -47,7 +47,7 @@ fn take_checkpoint(store: &Store, id: CheckpointId) {
         }
     }
     for rank in RANKS {
-        for (file, path) in file_paths(&store, id, rank) {
+        for (file, path) in file_paths(store, id, rank) {
             let (kind, ranks) = (FileKind::Full, RANKS.len() as u32);
             let meta = Meta { file, kind, size: 4, checkpoint: id, rank, ranks, complete: true, crc: None };
             meta.write_unsynced(&path).unwrap();
