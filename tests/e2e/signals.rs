@@ -23,7 +23,7 @@ fn ends_on(sent: Signal, name: &str) {
     running.sees_checkpoint(4);
     assert!(!world.processes().is_empty());
     running.signal(sent);
-    running.ends_with(75).says(&[name, "halting at the next checkpoint", "checkpoint 4 is complete"]);
+    running.ends_with(75).says(&[name, "stopping the ranks, then draining", "checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
     job.go_on();
@@ -44,7 +44,7 @@ fn a_second_signal_ends_everything_at_once() {
     running.signal(Signal::TERM);
     running.sees("the first signal", |event| event["event"] == "signal" && event["at_once"] == false);
     running.signal(Signal::TERM);
-    running.ends_with(75).says(&["again: stopping the ranks at once"]);
+    running.ends_with(75).says(&["again: ending at once, without a drain"]);
     world.assert_nothing_is_left();
 }
 

@@ -43,11 +43,9 @@ impl LogEvent {
             LogEvent::HaltSet { reason } => format!("halt: {}", halt_text(reason)),
             LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
             LogEvent::Signal { name, at_once: false } => {
-                format!(
-                    "{name}: halting at the next checkpoint, then draining; a second signal stops the ranks at once"
-                )
+                format!("{name}: stopping the ranks, then draining; a second signal ends without a drain")
             }
-            LogEvent::Signal { name, at_once: true } => format!("{name} again: stopping the ranks at once"),
+            LogEvent::Signal { name, at_once: true } => format!("{name} again: ending at once, without a drain"),
             LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
