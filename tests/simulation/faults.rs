@@ -15,6 +15,9 @@ use crate::world::{Life, PrefixState, SimulatedEvent, World, trace};
 
 impl World {
     pub fn inject_fault(&mut self) {
+        if self.injected_faults >= self.scenario.faults.most {
+            return;
+        }
         self.injected_faults += 1;
         if self.injected_faults < self.scenario.faults.most {
             let pause = self.dice.below(2 * self.scenario.faults.every);

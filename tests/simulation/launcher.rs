@@ -18,6 +18,11 @@ impl World {
             return self.notify(Event::LaunchFailed { generation, reason: "no launcher".into() });
         }
         trace!(self, "generation {generation} is launched");
+        if generation > Generation(1) && self.dice.percent(self.scenario.faults.in_restarts) {
+            // While the files of the checkpoint are moved and rebuilt.
+            let delay = self.between(20 * MS, 150 * MS);
+            self.after(delay, SimulatedEvent::InjectFault);
+        }
         let world = placement.ranks();
         let rank = RankState::new();
         let mut application = Application {

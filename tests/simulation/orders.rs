@@ -245,7 +245,9 @@ impl World {
         let mut flushed = BTreeMap::new();
         for rank in local {
             let mut files = Vec::new();
-            for file in disk.get(checkpoint, *rank).into_iter().flat_map(|held| held.application()) {
+            let held = disk.get(checkpoint, *rank).filter(|held| held.is_complete());
+            let Some(held) = held else { return lost(format!("the files of rank {rank} are not all here")) };
+            for file in held.application() {
                 if !file.can_be_read(verified) {
                     return lost(format!("{} cannot be read", file.name));
                 }

@@ -25,6 +25,8 @@ pub struct FaultRates {
     pub most: u32,
     /// Steps of an agent during which it dies, of a million.
     pub dies_midway: u64,
+    /// Launches after the first one that are followed by a fault at once, of a hundred.
+    pub in_restarts: u64,
     /// Orchestrators may die.
     pub takeovers: bool,
     /// The prefix directory may fail or hang.
@@ -91,6 +93,7 @@ impl Scenario {
             every,
             most: if large { 6 } else { dice.below(14) },
             dies_midway: if large { 5 } else { [0, 0, 500, 3000][dice.below(4_usize)] },
+            in_restarts: [0, 0, 20, 60][dice.below(4_usize)],
             takeovers: dice.percent(30),
             prefix_fails: dice.percent(20),
             lost_polls: dice.below(4),
