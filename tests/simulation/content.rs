@@ -83,7 +83,7 @@ impl PartialEq for Content {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Content::Written(one), Content::Written(other)) => one == other,
-            (Content::Parity(one), Content::Parity(other)) => Arc::ptr_eq(one, other),
+            (Content::Parity(one), Content::Parity(other)) => one.is_same(other),
             (Content::Torn, Content::Torn) => true,
             _ => false,
         }
@@ -105,6 +105,11 @@ pub struct Survivor {
 }
 
 impl Parity {
+    /// True for the same encoding, and for one that was repeated with the same files: its bytes are the same.
+    pub fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || self.members == other.members
+    }
+
     /// Computes the files of a lost member from those of the others.
     pub fn rebuild(survivors: &[Survivor], lost: usize) -> Rebuilt {
         let mut parities = survivors.iter().map(|survivor| &survivor.parity);
@@ -112,7 +117,7 @@ impl Parity {
         let mut sound = true;
         for Survivor { member, parity: theirs, files } in survivors {
             match theirs {
-                Some(Content::Parity(theirs)) => sound &= Arc::ptr_eq(theirs, &parity),
+                Some(Content::Parity(theirs)) => sound &= theirs.is_same(&parity),
                 _ => return Rebuilt::NoParity,
             }
             sound &= parity.members.get(*member).is_some_and(|encoded| same(encoded, files));

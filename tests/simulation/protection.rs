@@ -203,7 +203,7 @@ impl World {
             let first = first.get_or_insert_with(|| parity.clone());
             let written = held.map(Held::written).unwrap_or_default();
             let encoded = &parity.members[at as usize];
-            let fits = Arc::ptr_eq(first, parity)
+            let fits = first.is_same(parity)
                 && at as usize == member
                 && encoded.len() == written.len()
                 && written.iter().all(|file| encoded.contains(file));
