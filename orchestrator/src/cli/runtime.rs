@@ -5,8 +5,11 @@ use std::io;
 use std::task::Poll;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::WorkerGuard;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::failure::Failure;
 use super::output::{Report, Style};
@@ -20,10 +23,12 @@ const LOG_VARIABLE: &str = "HOLDFAST_LOG";
 /// is more detailed. A separate thread writes the lines and drops them when too many wait, because standard error may
 /// be a file on a parallel file system that hangs. On drop, the guard writes what is left, for a second at most.
 pub(super) fn start_log(agent: bool) -> WorkerGuard {
-    let default = if agent { "info" } else { "warn" };
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let default = if agent { LevelFilter::INFO } else { LevelFilter::WARN };
+    let chosen = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = chosen.unwrap_or_else(|| Targets::new().with_default(default));
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let log = tracing_subscriber::registry().with(lines).with(filter);
     // Fails only if the process has a log already.
     let _ = log.try_init();
     guard
