@@ -9,5 +9,6 @@ mod hosts;
 mod index;
 mod inspect;
 mod program;
+mod snapshots;
 mod spec;
 mod usage;
