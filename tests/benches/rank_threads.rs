@@ -6,7 +6,7 @@ use std::io::{BufRead as _, Write as _};
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
-use holdfast_client::{AgentAddress, Client, Rank, Surroundings};
+use holdfast_client::{AgentAddress, Client, Environment, Rank};
 
 use crate::Result;
 use crate::agents::{ThreadRank, ThreadRanks};
@@ -43,7 +43,7 @@ impl Step {
 
 /// A rank between two orders.
 struct ThreadedRank {
-    surroundings: Surroundings,
+    environment: Environment,
     client: Option<Client>,
     routed: Vec<std::path::PathBuf>,
 }
@@ -95,19 +95,19 @@ fn all(ranks: &mut [ThreadedRank], step: Step) -> Result<f64> {
 impl ThreadedRank {
     fn new(part: &ThreadRanks, rank: &ThreadRank) -> Self {
         let agent = AgentAddress { job: part.job.clone(), generation: part.generation, socket: rank.socket.clone() };
-        let surroundings = Surroundings {
+        let environment = Environment {
             rank: Rank(rank.rank),
             ranks: part.total,
             node: Some(rank.node.clone()),
             agent: Some(agent),
-            reconnect: holdfast_client::surroundings::DEFAULT_RECONNECT,
+            reconnect: holdfast_client::environment::DEFAULT_RECONNECT,
         };
-        ThreadedRank { surroundings, client: None, routed: Vec::new() }
+        ThreadedRank { environment, client: None, routed: Vec::new() }
     }
 
     fn take(&mut self, step: Step) -> Result<()> {
         if matches!(step, Step::Init) {
-            self.client = Some(Client::builder().surroundings(self.surroundings.clone()).init()?);
+            self.client = Some(Client::builder().environment(self.environment.clone()).init()?);
             return Ok(());
         }
         let client = self.client.as_mut().ok_or("the ranks have not joined")?;
@@ -119,7 +119,7 @@ impl ThreadedRank {
             }
             Step::Route(files) => {
                 for _ in 0..files {
-                    let name = format!("rank_{}.{}.ckpt", self.surroundings.rank, self.routed.len());
+                    let name = format!("rank_{}.{}.ckpt", self.environment.rank, self.routed.len());
                     self.routed.push(client.route_file(name)?);
                 }
             }

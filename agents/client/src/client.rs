@@ -10,22 +10,22 @@ use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, Reply, Restart};
 
 pub use self::datasets::DatasetOptions;
 use crate::connection::Connection;
+use crate::environment::Environment;
 use crate::error::ClientError;
-use crate::surroundings::Surroundings;
 
-/// A rank's side of the checkpoint API. One thread at a time uses it; it may move between threads. Dropping it
-/// without [`Client::finalize`] only closes the connection: the run counts as not finished.
+/// The connection of a rank to its agent. It can move between threads, but only one thread at a time can use it.
+/// Dropping it without [`Client::finalize`] only closes the connection: the run then counts as not finished.
 pub struct Client {
-    /// `None`: switched off.
+    /// `None` if the API is disabled.
     connection: Option<Connection>,
-    surroundings: Surroundings,
-    /// Collective calls that were answered.
+    environment: Environment,
+    /// Number of collective calls with a reply.
     calls: u64,
     restart: Restart,
-    /// The checkpoint that may still be restarted from.
+    /// The checkpoint that the program can still restart from.
     offered: Option<CheckpointId>,
     phase: Phase,
-    /// Only counted while switched off; otherwise the agents give the ids.
+    /// The last checkpoint id while the API is disabled; otherwise agents assign the ids.
     last: CheckpointId,
     exit_on_halt: bool,
 }
@@ -37,76 +37,77 @@ enum Phase {
     Restarting(CheckpointId),
 }
 
-/// How a client is to behave; made by [`Client::builder`].
+/// The options of a client; made by [`Client::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `init` is called"]
 pub struct Builder {
     exit_on_halt: bool,
     reconnect: Option<Duration>,
-    surroundings: Option<Surroundings>,
+    environment: Option<Environment>,
 }
 
-/// How a checkpoint ended.
+/// The result of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Its id.
+    /// The checkpoint's id.
     pub checkpoint: CheckpointId,
-    /// False if a rank said so or it could not be protected: it is gone, on all ranks, and the program goes on.
+    /// False if a rank reported invalid files, or the checkpoint could not be protected. It is then deleted on all
+    /// ranks, and the program continues.
     pub kept: bool,
-    /// Why the run is to end now, if it is. Only seen with [`Builder::exit_on_halt`]`(false)`.
+    /// The halt condition if the run must end now. Only returned with [`Builder::exit_on_halt`]`(false)`.
     pub halt: Option<String>,
 }
 
-/// How a restart ended, on all ranks alike.
+/// The result of a restart; equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartOutcome {
     /// Every rank could read its files.
     Accepted,
-    /// Some rank could not: this older checkpoint was loaded instead. Start over with [`Client::start_restart`].
+    /// A rank could not, and this older checkpoint was loaded instead. Call [`Client::start_restart`] again.
     Older(CheckpointId),
-    /// Some rank could not, and nothing older is left: start afresh.
+    /// A rank could not, and there is no older checkpoint: start from the beginning.
     Nothing,
 }
 
 impl RestartOutcome {
-    /// True if the program goes on from what it has read.
+    /// True if the program continues from the checkpoint it has read.
     pub fn accepted(self) -> bool {
         self == RestartOutcome::Accepted
     }
 }
 
 impl Builder {
-    /// Whether [`Client::complete_checkpoint`] and `init` end the process (exit code 0) when a halt condition holds, as
-    /// SCR does. Default: yes. Without it the condition is returned, and the program should end soon.
+    /// Whether [`Client::complete_checkpoint`] and `init` end the process with exit code 0 when a halt condition holds,
+    /// as in SCR. Default: true. Otherwise the condition is returned, and the program should end soon.
     pub fn exit_on_halt(mut self, exit: bool) -> Self {
         self.exit_on_halt = exit;
         self
     }
 
-    /// How long to try to reach an agent that is gone; instead of `HOLDFAST_RECONNECT`, or 60 s.
+    /// How long a call tries to reach an agent that ended. Default: `HOLDFAST_RECONNECT`, or 60 s.
     pub fn reconnect(mut self, limit: Duration) -> Self {
         self.reconnect = Some(limit);
         self
     }
 
-    /// Who this process is and where its agent is, instead of asking the environment.
-    pub fn surroundings(mut self, surroundings: Surroundings) -> Self {
-        self.surroundings = Some(surroundings);
+    /// The identity of this process and the address of its agent. Default: read from the environment variables.
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = Some(environment);
         self
     }
 
-    /// Joins the run (`SCR manual §11.4`). Returns when all ranks did, and the files of the checkpoint to restart from
-    /// are in place.
+    /// Joins the run (`SCR manual §11.4`). Returns when all ranks have joined, and the files of the checkpoint to
+    /// restart from are in place.
     pub fn init(self) -> Result<Client, ClientError> {
-        let mut surroundings = match self.surroundings {
-            Some(surroundings) => surroundings,
-            None => Surroundings::from_environment()?,
+        let mut environment = match self.environment {
+            Some(environment) => environment,
+            None => Environment::from_environment()?,
         };
-        surroundings.reconnect = self.reconnect.unwrap_or(surroundings.reconnect);
-        let connection = surroundings.agent.clone().map(|agent| Connection::new(agent, &surroundings));
+        environment.reconnect = self.reconnect.unwrap_or(environment.reconnect);
+        let connection = environment.agent.clone().map(|agent| Connection::new(agent, &environment));
         let mut client = Client {
             connection,
-            surroundings,
+            environment,
             calls: 0,
             restart: fresh(),
             offered: None,
@@ -124,48 +125,49 @@ impl Builder {
 }
 
 impl Client {
-    /// Joins the run with everything as the environment says; see [`Builder::init`].
+    /// Joins the run with default options; see [`Builder::init`].
     pub fn init() -> Result<Client, ClientError> {
         Self::builder().init()
     }
 
-    /// For those who want something else than [`Client::init`].
+    /// A builder for a client with other options.
     pub fn builder() -> Builder {
-        Builder { exit_on_halt: true, reconnect: None, surroundings: None }
+        Builder { exit_on_halt: true, reconnect: None, environment: None }
     }
 
     /// This process's rank.
     pub fn rank(&self) -> Rank {
-        self.surroundings.rank
+        self.environment.rank
     }
 
-    /// How many ranks the run has.
+    /// The number of ranks of the run.
     pub fn ranks(&self) -> u32 {
-        self.surroundings.ranks
+        self.environment.ranks
     }
 
-    /// The node, as its agent calls it; as the launcher calls it, if at all, when the API is switched off.
+    /// The name of the node: from its agent, or from the launcher if the API is disabled.
     pub fn node(&self) -> Option<&NodeName> {
-        self.connection.as_ref().and_then(Connection::node).or(self.surroundings.node.as_ref())
+        self.connection.as_ref().and_then(Connection::node).or(self.environment.node.as_ref())
     }
 
-    /// False if `SCR_ENABLE=0` switched the API off.
+    /// False if `SCR_ENABLE=0` disables the API.
     pub fn enabled(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// What `init`, or the last [`Client::complete_restart`] that failed, found to restart from: id, source, this rank's files.
+    /// The checkpoint to restart from, as found by `init` or by the last [`Client::complete_restart`] that failed: its
+    /// id, its source, and the files of this rank.
     pub fn restart(&self) -> &Restart {
         &self.restart
     }
 
-    /// The checkpoint to restart from, if there is one that was neither accepted nor given up. The same on all ranks.
-    /// Its files may be read until the first [`Client::start_checkpoint`].
+    /// The id of the checkpoint to restart from, until it is accepted or a new one is started. Equal on all ranks. Its
+    /// files can be read until the first [`Client::start_checkpoint`].
     pub fn have_restart(&self) -> Option<CheckpointId> {
         self.offered
     }
 
-    /// Says that this rank now reads its restart files: those of [`Client::restart`], each found by [`Client::route_file`].
+    /// Starts reading the restart files: those of [`Client::restart`], with the paths of [`Client::route_file`].
     pub fn start_restart(&mut self) -> Result<CheckpointId, ClientError> {
         self.expect_computing("start_restart")?;
         let checkpoint = self.offered.ok_or(ClientError::NoRestart)?;
@@ -173,8 +175,8 @@ impl Client {
         Ok(checkpoint)
     }
 
-    /// Says whether this rank could read its restart files. If any rank could not, the next older checkpoint is loaded,
-    /// and [`Client::have_restart`] tells which, on all ranks.
+    /// Ends a restart; `valid` is true if this rank could read its files. If any rank could not, the next older
+    /// checkpoint is loaded on all ranks, and [`Client::have_restart`] returns it.
     pub fn complete_restart(&mut self, valid: bool) -> Result<RestartOutcome, ClientError> {
         let Phase::Restarting(_) = self.phase else {
             return Err(ClientError::Outside { call: "complete_restart", start: "start_restart" });
@@ -195,20 +197,20 @@ impl Client {
         Ok(outcome)
     }
 
-    /// Should a checkpoint be taken now? The same answer on all ranks (`SCR manual §11.5`).
+    /// True if a checkpoint is due. Equal on all ranks (`SCR manual §11.5`).
     pub fn need_checkpoint(&mut self) -> Result<bool, ClientError> {
         self.flag(Call::Need)
     }
 
-    /// Begins a checkpoint (`SCR manual §11.6`). Older ones may be deleted from cache now, and the restart files with
-    /// them.
+    /// Starts a checkpoint (`SCR manual §11.6`). Older checkpoints, including the restart files, may now be deleted
+    /// from the cache.
     pub fn start_checkpoint(&mut self) -> Result<CheckpointId, ClientError> {
         self.start(Call::Start, "start_checkpoint")
     }
 
-    /// Where the file of this name is to be written (inside a checkpoint, where this also registers it) or read (before
-    /// the first one) (`SCR manual §11.7`). Only the last part of `name` counts; the path returned must be used as it
-    /// is. Outside a checkpoint it is an error if the file cannot be read. Not collective.
+    /// The path to write the file of this name to (inside a checkpoint; this also registers the file), or to read it
+    /// from (before the first checkpoint; `SCR manual §11.7`). Only the last component of `name` is used. Outside of a
+    /// checkpoint, a file that cannot be read is an error. Not collective.
     pub fn route_file(&mut self, name: impl AsRef<Path>) -> Result<PathBuf, ClientError> {
         let name = name.as_ref();
         let bad = || ClientError::BadName { name: name.to_string_lossy().into_owned() };
@@ -222,8 +224,8 @@ impl Client {
         }
     }
 
-    /// Ends a checkpoint (`SCR manual §11.8`): `valid` says whether this rank wrote its files well. When it returns, the
-    /// files belong to the agent. Exits the process with code 0 when a halt condition holds, unless built with
+    /// Ends a checkpoint (`SCR manual §11.8`); `valid` is true if this rank wrote its files successfully. Afterwards
+    /// the files belong to the agent. Ends the process with exit code 0 when a halt condition holds, unless built with
     /// [`Builder::exit_on_halt`]`(false)`.
     pub fn complete_checkpoint(&mut self, valid: bool) -> Result<Completed, ClientError> {
         let Phase::Checkpointing(checkpoint) = self.phase else {
@@ -231,7 +233,7 @@ impl Client {
         };
         let call = Call::Complete { valid };
         let answer = match self.call(call.clone()) {
-            // The agent says that it is over, whatever became of it.
+            // The agent has ended the checkpoint, with an error.
             Err(ClientError::Failed { call, source }) => {
                 self.phase = Phase::Computing;
                 return Err(ClientError::Failed { call, source });
@@ -248,13 +250,13 @@ impl Client {
         Ok(completed)
     }
 
-    /// Does a halt condition hold? The same answer on all ranks; for programs that end in their own way.
+    /// True if a halt condition holds. Equal on all ranks; for programs that end themselves.
     pub fn should_exit(&mut self) -> Result<bool, ClientError> {
         self.flag(Call::ShouldExit)
     }
 
-    /// Every rank gets what every rank gave, by rank. For addresses and sums: [`LARGEST_CONTRIBUTION`] bytes a rank, and
-    /// [`LARGEST_GATHERED`](crate::LARGEST_GATHERED) of all ranks together.
+    /// Returns the data of all ranks, by rank, to every rank. For small data such as addresses and sums: at most
+    /// [`LARGEST_CONTRIBUTION`] bytes per rank, and [`LARGEST_GATHERED`](crate::LARGEST_GATHERED) bytes in total.
     pub fn allgather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, ClientError> {
         if data.len() > LARGEST_CONTRIBUTION {
             return Err(ClientError::TooLarge { size: data.len() });
@@ -274,7 +276,7 @@ impl Client {
         }
     }
 
-    /// The program is done (`SCR manual §11.9`): the job is finished and not launched again.
+    /// Ends the run (`SCR manual §11.9`): the job is finished and not launched again.
     pub fn finalize(mut self) -> Result<(), ClientError> {
         match self.call(Call::Finalize)? {
             None | Some(Reply::Done) => Ok(()),
@@ -290,8 +292,8 @@ impl Client {
         }
     }
 
-    /// `None` if the API is switched off. A collective counts once it was answered: one that could not be delivered
-    /// keeps its number, and may be repeated.
+    /// Makes a call; `None` if the API is disabled. A collective call is counted when its reply arrives: one that could
+    /// not be delivered keeps its number and can be repeated.
     fn call(&mut self, call: Call) -> Result<Option<Reply>, ClientError> {
         let Some(connection) = &mut self.connection else {
             return Ok(None);

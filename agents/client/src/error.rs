@@ -1,4 +1,4 @@
-//! What can go wrong in a call of the API, and what to do about it.
+//! The errors of the API.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,50 +8,50 @@ use holdfast_model::{CheckpointId, Failure};
 use holdfast_wire::frame::FrameError;
 use holdfast_wire::rank::LARGEST_CONTRIBUTION;
 
-use crate::surroundings::SurroundingsError;
+use crate::environment::EnvironmentError;
 
-/// Why a call failed.
+/// Why a call failed. The message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The environment does not say who this process is or where its agent is.
+    /// The environment variables do not identify this process or its agent.
     #[error(transparent)]
-    Surroundings(#[from] SurroundingsError),
-    /// The agent could not be reached, again and again.
+    Environment(#[from] EnvironmentError),
+    /// The agent could not be reached within the time limit.
     #[error(
-        "{call}: the agent at {socket} could not be reached for {waited:?}: {source}; if the node's agent is only \
-         slow to come back, raise HOLDFAST_RECONNECT (seconds)"
+        "{call}: the agent at {socket} could not be reached for {waited:?}: {source}; if the node's agent needs \
+         longer to start again, raise HOLDFAST_RECONNECT (seconds)"
     )]
     Unreachable {
-        /// The call that could not be carried out; it may be repeated.
+        /// The call that failed; it can be repeated.
         call: &'static str,
         /// The agent's socket.
         socket: PathBuf,
-        /// How long it was tried.
+        /// The time limit.
         waited: Duration,
-        /// The last failure.
+        /// The last error.
         source: io::Error,
     },
-    /// The agent does not serve this process.
+    /// The agent rejected this process.
     #[error("{call}: the agent at {socket} refused this process: {source}")]
     Refused {
         /// The call that was to be made.
         call: &'static str,
         /// The agent's socket.
         socket: PathBuf,
-        /// Wrong version, job, generation or rank, and what to do.
+        /// The reason (version, job, generation or rank), and the remedy.
         source: Failure,
     },
-    /// What came over the socket is not what an agent says.
-    #[error("{call}: what came from the agent at {socket} could not be understood: {source}")]
+    /// The agent sent an invalid message.
+    #[error("{call}: invalid message from the agent at {socket}: {source}")]
     Garbled {
         /// The call.
         call: &'static str,
         /// The agent's socket.
         socket: PathBuf,
-        /// What is wrong with it.
+        /// What is invalid.
         source: FrameError,
     },
-    /// The call is larger than an agent accepts; it was not made.
+    /// The call exceeds the size limit of messages; it was not sent.
     #[error("{call}: {source}; use shorter names")]
     Unsendable {
         /// The call.
@@ -59,28 +59,28 @@ pub enum ClientError {
         /// Its size and the limit.
         source: FrameError,
     },
-    /// The agent answered something else than was asked.
-    #[error("{call}: the agent answered {answer}; are program and agent of one Holdfast version?")]
+    /// The agent sent a reply of another type.
+    #[error("{call}: unexpected reply of the agent: {answer}; use one Holdfast version for program and agents")]
     Unexpected {
         /// The call.
         call: &'static str,
-        /// The answer.
+        /// The reply.
         answer: String,
     },
-    /// The agent could not carry the call out. The program may go on.
+    /// The agent could not carry out the call. The program may continue.
     #[error("{call}: {source}")]
     Failed {
         /// The call.
         call: &'static str,
-        /// What kind of failure, of which node, rank and file, and what to do.
+        /// The kind of failure, with node, rank, file and remedy.
         source: Failure,
     },
-    /// `start_checkpoint` or `start_restart` before the last one was completed.
+    /// A call that is not allowed between a `start_…` and its `complete_…`.
     #[error("{call} inside checkpoint {checkpoint}: complete it first (complete_checkpoint, or complete_restart)")]
     Inside {
         /// The call.
         call: &'static str,
-        /// The checkpoint that is open.
+        /// The checkpoint that was started.
         checkpoint: CheckpointId,
     },
     /// A `complete_…` without its `start_…`.
@@ -91,28 +91,29 @@ pub enum ClientError {
         /// The call that is missing.
         start: &'static str,
     },
-    /// `start_restart` with nothing to restart from.
-    #[error("start_restart: there is nothing to restart from; ask have_restart first")]
+    /// `start_restart` without a checkpoint to restart from.
+    #[error("start_restart: there is no checkpoint to restart from; call have_restart first")]
     NoRestart,
-    /// More than a rank may hand to `allgather`.
+    /// Too many bytes for `allgather`.
     #[error(
-        "allgather: {size} bytes were given, the limit is {LARGEST_CONTRIBUTION}: it is meant for addresses and sums; \
-         move bulk data between the ranks yourself"
+        "allgather: {size} bytes are more than the limit of {LARGEST_CONTRIBUTION}: it is meant for addresses and \
+         sums; transfer large data between the ranks by other means"
     )]
     TooLarge {
-        /// Bytes given.
+        /// Number of bytes.
         size: usize,
     },
-    /// A file name that no file can have.
+    /// An invalid file name.
     #[error(
-        "route_file: `{name}` does not end in the name of a file (UTF-8, not `..`, no NUL); give the checkpoint file's own name"
+        "route_file: `{name}` does not end in the name of a file (UTF-8, not `..`, no NUL); pass the name of the \
+         checkpoint file"
     )]
     BadName {
         /// The name.
         name: String,
     },
-    /// The API is switched off, and this call has no meaning without an agent.
-    #[error("{call}: SCR_ENABLE=0 switches the agents off, and with more than one rank this call needs them; unset it")]
+    /// The API is disabled, and this call needs an agent.
+    #[error("{call}: SCR_ENABLE=0 disables the agents, which this call needs with more than one rank; unset it")]
     Disabled {
         /// The call.
         call: &'static str,

@@ -1,13 +1,14 @@
 //! The checkpoint API that an application links: blocking calls, no MPI, no async.
 //!
-//! A program that `holdfast run` starts is one of several *ranks*. It asks this crate when to write a checkpoint
-//! and where, says when its files are complete, and after a failure finds them again, in whatever way the agents
-//! brought them back. The calls and their meaning are those of SCR (`SCR manual §11.4–11.9`):
+//! `holdfast run` starts a program as several processes, the *ranks*. The program asks this crate when and where to
+//! write a checkpoint, and reports when its files are complete. After a failure it gets the paths of the same files,
+//! which the agents have restored. The calls correspond to those of SCR (`SCR manual §11.4–11.9`):
 //!
-//! | call | SCR | all ranks together |
+//! | call | SCR | collective |
 //! |---|---|---|
 //! | [`Client::init`] | `SCR_Init` | yes |
-//! | [`Client::have_restart`], [`Client::start_restart`] | `SCR_Have_restart`, `SCR_Start_restart` | no, but all ranks get the same answer |
+//! | [`Client::have_restart`] | `SCR_Have_restart` | no; equal result on all ranks |
+//! | [`Client::start_restart`] | `SCR_Start_restart` | no; equal result on all ranks |
 //! | [`Client::complete_restart`] | `SCR_Complete_restart` | yes |
 //! | [`Client::need_checkpoint`] | `SCR_Need_checkpoint` | yes |
 //! | [`Client::start_checkpoint`] | `SCR_Start_checkpoint` | yes |
@@ -16,10 +17,11 @@
 //! | [`Client::should_exit`] | `SCR_Should_exit` | yes |
 //! | [`Client::allgather`] | (MPI) | yes |
 //! | [`Client::start_output`] | `SCR_Start_output` | yes |
-//! | [`Client::current`], [`Client::drop_dataset`], [`Client::delete_dataset`] | `SCR_Current`, `SCR_Drop`, `SCR_Delete` | yes |
+//! | [`Client::current`] | `SCR_Current` | yes |
+//! | [`Client::drop_dataset`], [`Client::delete_dataset`] | `SCR_Drop`, `SCR_Delete` | yes |
 //! | [`Client::finalize`] | `SCR_Finalize` | yes |
 //!
-//! # A whole program
+//! # A complete program
 //!
 //! ```no_run
 //! use holdfast_client::{Client, ClientError};
@@ -30,7 +32,7 @@
 //!     let mut state: u64 = 0;
 //!     let mut step: u64 = 0;
 //!
-//!     // The newest checkpoint that works; an older one if some rank cannot read its file.
+//!     // The newest checkpoint; an older one if a rank cannot read its file.
 //!     while client.have_restart().is_some() {
 //!         client.start_restart()?;
 //!         let read = client.route_file(&name).ok().and_then(|path| std::fs::read(path).ok());
@@ -50,7 +52,7 @@
 //!             client.start_checkpoint()?;
 //!             let path = client.route_file(&name)?;
 //!             let valid = std::fs::write(path, format!("{step} {state}")).is_ok();
-//!             // Does not return if the run is to end here.
+//!             // Does not return if the run must end here.
 //!             client.complete_checkpoint(valid)?;
 //!         }
 //!     }
@@ -65,28 +67,28 @@
 //! }
 //! ```
 //!
-//! # How it is built
+//! # Modules
 //!
-//! * [`surroundings`]: who this process is and where its agent listens, from the environment. Everything that
-//!   other faces of this API (C, Fortran, Python) need to find out stands there and nowhere else.
-//! * `connection`: one call at a time on the agent's Unix socket; connects again when the agent was restarted and
-//!   repeats the call under its number, so that it is carried out once.
+//! * [`environment`]: the identity of this process and the address of its agent, from the environment variables. The
+//!   only place that reads them, also for the C, Fortran and Python interfaces.
+//! * `connection`: one call at a time on the agent's Unix socket. When the agent was restarted, it reconnects and
+//!   repeats the call with the same number, so that the call is carried out once.
 //! * [`Client`]: the calls, and the order in which they are allowed.
-//! * [`ClientError`]: what can go wrong, and what to do.
+//! * [`ClientError`]: the errors, with remedies.
 //!
-//! With `SCR_ENABLE=0` in the environment the client talks to nobody: routes are the names that were given,
-//! nothing is needed, nothing is there to restart from.
+//! With `SCR_ENABLE=0` in the environment the client connects to no agent: `route_file` returns the given name, no
+//! checkpoint is ever due, and there is nothing to restart from.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod client;
 mod connection;
+pub mod environment;
 mod error;
-pub mod surroundings;
 
 pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
+pub use environment::{AgentAddress, Environment, EnvironmentError};
 pub use error::ClientError;
 pub use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Subject};
 pub use holdfast_wire::rank::{LARGEST_CONTRIBUTION, LARGEST_GATHERED, Restart};
-pub use surroundings::{AgentAddress, Surroundings, SurroundingsError};

@@ -1,6 +1,6 @@
-//! The client against an agent that plays from a script: a real socket, the real messages.
+//! The client with a scripted agent, over a real socket with real messages.
 
-// Helpers of tests fail as tests do; clippy knows only functions marked as tests.
+// Test helpers may panic, as tests do; clippy recognises only functions marked as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod scripted_agent;
@@ -18,12 +18,12 @@ use holdfast_wire::rank::{Call, Reply, ToRank};
 use scripted_agent::{Act, ScriptedAgent, fresh, loaded};
 
 fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
-    let builder = Client::builder().surroundings(agent.surroundings(1, 3)).exit_on_halt(false);
+    let builder = Client::builder().environment(agent.environment(1, 3)).exit_on_halt(false);
     builder.reconnect(Duration::from_secs(20)).init()
 }
 
 #[test]
-fn a_program_from_init_to_finalize_says_what_the_manual_says_with_collectives_numbered() {
+fn program_makes_calls_of_scr_manual_with_numbered_collectives() {
     let started = Reply::Started { checkpoint: CheckpointId(5), directory: PathBuf::from("/cache/checkpoint.5") };
     let gathered = Reply::Gathered(vec![Payload::from(b"a".to_vec()), Payload::default(), Payload::from(vec![0, 255])]);
     let completed = Reply::Completed { checkpoint: CheckpointId(5), kept: true, halt: None };
@@ -53,7 +53,7 @@ fn a_program_from_init_to_finalize_says_what_the_manual_says_with_collectives_nu
 }
 
 #[test]
-fn a_restart_that_a_rank_cannot_read_is_followed_by_older_ones_until_one_is_accepted() {
+fn offers_older_checkpoints_until_one_is_accepted() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, loaded(9)),
         Act::Answer(1, Call::Route { name: "r1.ckpt".into() }, Reply::Path("/c/r1.ckpt".into())),
@@ -79,7 +79,7 @@ fn a_restart_that_a_rank_cannot_read_is_followed_by_older_ones_until_one_is_acce
 }
 
 #[test]
-fn when_no_older_checkpoint_is_left_the_program_starts_afresh() {
+fn starts_from_beginning_without_older_checkpoint() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, loaded(2)),
         Act::Answer(2, Call::CompleteRestart { valid: false }, fresh()),
@@ -92,7 +92,7 @@ fn when_no_older_checkpoint_is_left_the_program_starts_afresh() {
 }
 
 #[test]
-fn calls_in_the_wrong_order_are_errors_that_the_agent_never_sees() {
+fn rejects_calls_in_wrong_order_without_agent() {
     let started = |id| Reply::Started { checkpoint: CheckpointId(id), directory: PathBuf::from("/c") };
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, loaded(1)),
@@ -112,7 +112,7 @@ fn calls_in_the_wrong_order_are_errors_that_the_agent_never_sees() {
 
     let mut client = self::client(&agent).unwrap();
     client.start_checkpoint().unwrap();
-    assert_eq!(client.have_restart(), None, "restart files may be gone once a checkpoint began");
+    assert_eq!(client.have_restart(), None, "restart files may be deleted once a checkpoint has started");
     assert!(matches!(client.start_checkpoint(), Err(ClientError::Inside { checkpoint: CheckpointId(2), .. })));
     assert!(matches!(client.start_restart(), Err(ClientError::Inside { .. })));
     for name in ["", "..", "a/..", "/", "a/", "nul\0"] {
@@ -127,12 +127,12 @@ fn calls_in_the_wrong_order_are_errors_that_the_agent_never_sees() {
 }
 
 #[test]
-fn a_call_whose_agent_dies_is_repeated_with_its_number_at_the_next_one() {
+fn repeats_call_with_same_number_when_agent_ends() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
         Act::Answer(2, Call::Need, Reply::Flag(false)),
         Act::Die(3, Call::Need),
-        // The next agent dies while it answers.
+        // The next agent ends while it sends its reply.
         Act::DieInFrame(3, Call::Need),
         Act::Answer(3, Call::Need, Reply::Flag(true)),
         Act::Die(3, Call::Route { name: "f".into() }),
@@ -148,9 +148,9 @@ fn a_call_whose_agent_dies_is_repeated_with_its_number_at_the_next_one() {
 }
 
 #[test]
-fn an_agent_that_does_not_come_back_is_an_error_that_names_its_socket_and_the_call_may_be_repeated() {
+fn error_names_socket_of_lost_agent_and_call_can_be_repeated() {
     let agent = ScriptedAgent::start(vec![Act::Answer(1, Call::Init, fresh())]);
-    let builder = Client::builder().surroundings(agent.surroundings(0, 1));
+    let builder = Client::builder().environment(agent.environment(0, 1));
     let mut client = builder.reconnect(Duration::from_millis(30)).init().unwrap();
     let directory = agent.end();
     let error = client.need_checkpoint().unwrap_err();
@@ -162,8 +162,8 @@ fn an_agent_that_does_not_come_back_is_an_error_that_names_its_socket_and_the_ca
 }
 
 #[test]
-fn a_refusal_is_an_error_in_the_agent_s_words() {
-    let reason = "this rank speaks version 1, the agent version 2: install the same Holdfast on all nodes";
+fn refusal_contains_reason_of_agent() {
+    let reason = "this rank has version 1, the agent version 2: install the same Holdfast on all nodes";
     let agent = ScriptedAgent::start(vec![Act::Refuse(reason)]);
     match client(&agent) {
         Err(error @ ClientError::Refused { .. }) => {
@@ -175,7 +175,7 @@ fn a_refusal_is_an_error_in_the_agent_s_words() {
 }
 
 #[test]
-fn a_rank_left_over_from_an_older_run_is_refused_when_it_reconnects() {
+fn rank_of_older_generation_is_refused_when_it_reconnects() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
         Act::Die(2, Call::Need),
@@ -187,17 +187,17 @@ fn a_rank_left_over_from_an_older_run_is_refused_when_it_reconnects() {
 }
 
 #[test]
-fn answers_that_do_not_fit_are_errors() {
+fn rejects_unexpected_replies() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
         Act::Answer(2, Call::Need, Reply::Done),
         Act::Answer(3, Call::Allgather { data: Payload::default() }, Reply::Gathered(vec![Payload::default()])),
-        Act::Say(4, Call::Need, ToRank::Reply { seq: 3, result: Ok(Reply::Flag(true)) }),
+        Act::Send(4, Call::Need, ToRank::Reply { seq: 3, result: Ok(Reply::Flag(true)) }),
     ]);
     let mut client = client(&agent).unwrap();
     assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })));
     assert!(matches!(client.allgather(b""), Err(ClientError::Unexpected { .. })), "1 part for 3 ranks");
-    assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })), "an answer to another call");
+    assert!(matches!(client.need_checkpoint(), Err(ClientError::Unexpected { .. })), "a reply to another call");
     agent.finished();
 
     let agent = ScriptedAgent::start(vec![Act::Garbage(1, Call::Init)]);
@@ -206,7 +206,7 @@ fn answers_that_do_not_fit_are_errors() {
 }
 
 #[test]
-fn a_contribution_over_the_limit_never_leaves_the_process() {
+fn does_not_send_contribution_over_the_limit() {
     let most = vec![7; LARGEST_CONTRIBUTION];
     let answer =
         Reply::Gathered(vec![Payload::from(most.clone()), Payload::from(most.clone()), Payload::from(most.clone())]);
@@ -222,7 +222,7 @@ fn a_contribution_over_the_limit_never_leaves_the_process() {
 }
 
 #[test]
-fn a_failed_call_counts_and_the_next_one_works() {
+fn failed_call_is_counted_and_next_one_succeeds() {
     let agent = ScriptedAgent::start(vec![
         Act::Answer(1, Call::Init, fresh()),
         Act::Fail(2, Call::Start, "the cache is full"),
@@ -248,7 +248,7 @@ fn halting_script() -> Vec<Act> {
 }
 
 #[test]
-fn a_halt_is_returned_to_a_program_that_asked_for_it() {
+fn returns_halt_without_exit_on_halt() {
     let agent = ScriptedAgent::start(halting_script());
     let mut client = client(&agent).unwrap();
     client.start_checkpoint().unwrap();
@@ -256,7 +256,7 @@ fn a_halt_is_returned_to_a_program_that_asked_for_it() {
     agent.finished();
 }
 
-/// What the next two tests run as a process of its own; does nothing by itself.
+/// Run as a separate process by the next two tests; does nothing otherwise.
 #[test]
 fn program_that_expects_to_be_halted() {
     if std::env::var_os("HOLDFAST_SOCKET").is_none() {
@@ -271,18 +271,18 @@ fn program_that_expects_to_be_halted() {
 fn exit_code_of_the_program(agent: &ScriptedAgent) -> Option<i32> {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", "program_that_expects_to_be_halted"]).env_remove("SCR_ENABLE");
-    program.envs(agent.environment(1, 3)).output().unwrap().status.code()
+    program.envs(agent.variables(1, 3)).output().unwrap().status.code()
 }
 
 #[test]
-fn a_halt_after_a_checkpoint_ends_the_process_with_0() {
+fn halt_after_checkpoint_ends_process_with_0() {
     let agent = ScriptedAgent::start(halting_script());
     assert_eq!(exit_code_of_the_program(&agent), Some(0));
     agent.finished();
 }
 
 #[test]
-fn a_halt_that_holds_already_at_init_ends_the_process_with_0() {
+fn halt_at_init_ends_process_with_0() {
     let Reply::Restart(mut restart) = fresh() else { unreachable!() };
     restart.halt = Some("TIME_LIMIT".into());
     let agent = ScriptedAgent::start(vec![Act::Answer(1, Call::Init, Reply::Restart(restart))]);
@@ -291,16 +291,16 @@ fn a_halt_that_holds_already_at_init_ends_the_process_with_0() {
 }
 
 #[test]
-fn switched_off_every_call_is_harmless_and_routes_are_the_names_given() {
+fn disabled_client_has_no_effect_and_routes_names_unchanged() {
     let off = |rank, ranks| {
-        let surroundings = holdfast_client::Surroundings {
+        let environment = holdfast_client::Environment {
             rank: Rank(rank),
             ranks,
             node: None,
             agent: None,
             reconnect: Duration::ZERO,
         };
-        Client::builder().surroundings(surroundings).init().unwrap()
+        Client::builder().environment(environment).init().unwrap()
     };
     let mut alone = off(0, 1);
     assert!(!alone.enabled());
@@ -317,13 +317,13 @@ fn switched_off_every_call_is_harmless_and_routes_are_the_names_given() {
 }
 
 #[test]
-fn a_client_may_move_to_another_thread() {
+fn client_can_move_to_another_thread() {
     fn is_send<T: Send>() {}
     is_send::<Client>();
 }
 
 #[test]
-fn named_datasets_are_begun_found_and_managed_by_their_names() {
+fn manages_named_datasets() {
     let options = DatasetOptions { name: Some("step.6".into()), output: true, ..DatasetOptions::default() };
     let begin = Call::StartOutput { name: Some("step.6".into()), checkpoint: true, output: true, bypass: false };
     let started = Reply::Started { checkpoint: CheckpointId(6), directory: PathBuf::from("/c") };
@@ -334,7 +334,7 @@ fn named_datasets_are_begun_found_and_managed_by_their_names() {
         Act::Answer(3, begin, started),
         Act::Answer(4, Call::Complete { valid: true }, completed),
         Act::Answer(5, Call::Drop { name: "step.1".into() }, Reply::Done),
-        Act::Fail(6, Call::Delete { name: "step.2".into() }, "the index knows no dataset \"step.2\""),
+        Act::Fail(6, Call::Delete { name: "step.2".into() }, "no dataset \"step.2\" in the index"),
         Act::Answer(7, Call::Current { name: "step.4".into() }, Reply::Done),
         Act::Answer(8, Call::Load, loaded(4)),
     ]);

@@ -1,9 +1,9 @@
-//! What an application links with the client: messages and shared types, no file formats and no SHA-2.
+//! The dependencies of the client: messages and shared types, but no file formats and no hash functions.
 
 use std::process::Command;
 
 #[test]
-fn the_client_builds_neither_file_formats_nor_hash_functions() {
+fn client_depends_neither_on_file_formats_nor_on_hash_functions() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let tree = Command::new(cargo)
         .args(["tree", "--offline", "--package", "holdfast-client", "--edges", "normal", "--prefix", "none"])

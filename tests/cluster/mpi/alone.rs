@@ -7,7 +7,7 @@ fn without_an_agent(mpi: Mpi) {
     let program = mpi.compile_c(&cluster);
     let srun = format!("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --mpi={} {program} own 20 result", mpi.plugin);
     let (said, code) = cluster.as_user("alone", &[], &format!("timeout 30 {srun}; code=$?; ls; exit $code"));
-    assert!(said.contains("SCR_Init: this program looks for its Holdfast agent"), "{said}");
+    assert!(said.contains("SCR_Init: this program needs a Holdfast agent"), "{said}");
     assert!(said.contains("holdfast run -- PROGRAM") && said.contains("SCR_ENABLE=0"), "{said}");
     assert!(code != 0 && !said.lines().any(|line| line == "result"), "{code}: {said}");
 

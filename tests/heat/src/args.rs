@@ -41,7 +41,7 @@ pub struct HeatArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_every: u64,
 
-    /// Take a checkpoint whenever the API says that one is due (SCR_CHECKPOINT_INTERVAL, _SECONDS, _OVERHEAD).
+    /// Take a checkpoint whenever the API reports that one is due (SCR_CHECKPOINT_INTERVAL, _SECONDS, _OVERHEAD).
     #[arg(long, conflicts_with_all = ["checkpoint_every", "never_checkpoint"])]
     pub need: bool,
 
@@ -49,11 +49,11 @@ pub struct HeatArgs {
     #[arg(long, conflicts_with = "checkpoint_every")]
     pub never_checkpoint: bool,
 
-    /// Spread each rank's checkpoint over K files.
+    /// Divide each rank's checkpoint into K files.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub files_per_rank: u32,
 
-    /// Wait this long in each step, as if the field were larger.
+    /// Wait this long in each step, to simulate a larger field.
     #[arg(long, value_name = "DURATION", default_value = "40ms", value_parser = humantime::parse_duration)]
     pub step_delay: Duration,
 
@@ -69,7 +69,7 @@ pub struct HeatArgs {
     #[arg(long, value_name = "CODE", default_value_t = 1, requires = "exit_at")]
     pub exit_code: u8,
 
-    /// Only this rank ends with an error [default: all].
+    /// Only this rank ends with an error [default: all ranks].
     #[arg(long, value_name = "RANK", requires = "exit_at")]
     pub exit_rank: Option<u32>,
 
@@ -85,7 +85,7 @@ pub struct HeatArgs {
     #[arg(long, value_name = "STEP", requires = "hang_once")]
     pub hang_at: Option<u64>,
 
-    /// Only this rank hangs [default: all].
+    /// Only this rank hangs [default: all ranks].
     #[arg(long, value_name = "RANK", requires = "hang_at")]
     pub hang_rank: Option<u32>,
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_consistent_and_everything_has_a_default() {
+    fn command_line_is_consistent_and_has_defaults() {
         <Line as clap::CommandFactory>::command().debug_assert();
         let plain = parse("").unwrap();
         assert_eq!((plain.steps, plain.checkpoint_every, plain.files_per_rank), (400, 20, 1));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_understood() {
+    fn parses_every_option() {
         let args = parse(
             "--steps 7 --size 30x40 --input a --output b --checkpoint-every 3 --files-per-rank 2 --step-delay 1.5s \
              --address 10.0.0.7 --exit-at 5 --exit-code 3 --exit-rank 1 --no-finalize --hold-at 4 --until c \
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_meaning_are_refused() {
+    fn rejects_invalid_values() {
         for line in [
             "--size 30",
             "--size 2x30",

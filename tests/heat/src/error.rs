@@ -1,4 +1,4 @@
-//! Why the application ended without a result.
+//! The errors of the application.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,25 +9,25 @@ use crate::geometry::{Size, TooFewRows};
 
 /// Why a file cannot be used as initial field.
 #[derive(Debug, thiserror::Error)]
-pub enum InputProblem {
-    /// It ends before the header does, or the header cannot be read.
+pub enum InputError {
+    /// The header cannot be read, or the file ends inside it.
     #[error("its header could not be read ({0})")]
     NoHeader(io::Error),
-    /// The first bytes are those of something else.
+    /// The magic number is wrong.
     #[error("it is not a field file")]
     NotAField,
-    /// A version that this program does not know.
-    #[error("it is of version {found}, this program reads version {known}")]
+    /// An unknown version.
+    #[error("its version is {found}, this program reads version {known}")]
     Version {
         /// The version of the file.
         found: u32,
         /// The version of this program.
         known: u32,
     },
-    /// The header's checksum does not fit.
+    /// The header's checksum is wrong.
     #[error("its header is damaged (wrong CRC)")]
     DamagedHeader,
-    /// The header has a size that no field has.
+    /// The header has an invalid size.
     #[error("{width} x {height} is not a possible size")]
     ImpossibleSize {
         /// Columns.
@@ -35,8 +35,8 @@ pub enum InputProblem {
         /// Rows.
         height: u64,
     },
-    /// It is longer or shorter than its header says.
-    #[error("it has {length} bytes, {expected} belong to {size}")]
+    /// The length of the file contradicts the header.
+    #[error("it has {length} bytes, {size} requires {expected}")]
     Length {
         /// Bytes of the file.
         length: u64,
@@ -45,16 +45,16 @@ pub enum InputProblem {
         /// Columns and rows.
         size: Size,
     },
-    /// The command line asks for another size.
-    #[error("it has {found}, --size says {wanted}")]
+    /// The command line requests another size.
+    #[error("its size is {found}, --size is {wanted}")]
     OtherSize {
         /// Columns and rows of the file.
         found: Size,
         /// Columns and rows on the command line.
         wanted: Size,
     },
-    /// The checksum of the rows does not fit.
-    #[error("its rows are damaged (CRC {found:#010x}, {written:#010x} was written)")]
+    /// The checksum of the rows is wrong.
+    #[error("its rows are damaged (CRC {found:#010x}, expected {written:#010x})")]
     DamagedRows {
         /// CRC32 of the rows.
         found: u32,
@@ -79,19 +79,19 @@ pub enum HeatError {
         /// Why it failed.
         source: io::Error,
     },
-    /// The input file is not a field, or a damaged one.
+    /// The input file is not a field file, or is damaged.
     #[error("heat: {path} cannot be used as initial field: {problem}; make one with `holdfast example heat-init`")]
     Input {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        problem: InputProblem,
+        problem: InputError,
     },
     /// More ranks than rows.
     #[error("heat: {0}")]
     TooFewRows(#[from] TooFewRows),
-    /// It is not known how the neighbours can reach this rank.
-    #[error("heat: rank {rank} does not know an address of its node ({problem}); name one with --address")]
+    /// The node's address is unknown.
+    #[error("heat: rank {rank} has no address of its node ({problem}); set one with --address")]
     NoAddress {
         /// This rank.
         rank: Rank,
@@ -105,12 +105,12 @@ pub enum HeatError {
         rank: Rank,
         /// The other one.
         neighbour: Rank,
-        /// Where it should be, with a blank in front; empty if it was to connect to us.
+        /// Its address, after a space; empty if it was expected to connect.
         at: String,
         /// Why.
         source: io::Error,
     },
-    /// The connection to a neighbour broke: it is dead.
+    /// The connection to a neighbour broke: its process ended.
     #[error("heat: rank {rank} lost its neighbour, rank {neighbour}, at step {step}: {source}")]
     NeighbourLost {
         /// This rank.
@@ -122,16 +122,16 @@ pub enum HeatError {
         /// Why.
         source: io::Error,
     },
-    /// Another rank failed at something that all do together.
-    #[error("heat: rank {other} failed while {doing}; its own message says why")]
+    /// Another rank failed in a collective operation.
+    #[error("heat: rank {other} failed while {doing}; see its own message for the reason")]
     OtherRank {
         /// The rank that failed.
         other: Rank,
-        /// What all ranks were doing.
+        /// The collective operation.
         doing: &'static str,
     },
-    /// A failure that an option ordered.
-    #[error("heat: rank {rank} ends at step {step} with exit code {code}, as --exit-at says")]
+    /// A failure injected by an option.
+    #[error("heat: rank {rank} ends at step {step} with exit code {code}, as set by --exit-at")]
     InjectedFault {
         /// This rank.
         rank: Rank,
@@ -143,7 +143,7 @@ pub enum HeatError {
 }
 
 impl HeatError {
-    /// The exit code that the program should end with.
+    /// The program's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
             HeatError::InjectedFault { code, .. } => *code,

@@ -1,8 +1,8 @@
-//! The initial field, and files that hold a whole field.
+//! The initial field, and field files.
 //!
 //! A field file is a header of 48 bytes and the rows, numbers little-endian:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..8 | `HEATFLD\0` |
 //! | 8..12 | version, 1 |
@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::error::{HeatError, InputProblem};
+use crate::error::{HeatError, InputError};
 use crate::geometry::Size;
 use crate::partial::Partial;
 use crate::slab::Slab;
@@ -27,7 +27,7 @@ pub const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 8] = b"HEATFLD\0";
 const VERSION: u32 = 1;
 
-/// What a field file says about itself.
+/// The header of a field file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Columns and rows.
@@ -54,20 +54,20 @@ impl Header {
     }
 
     /// Reads a header.
-    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, InputProblem> {
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, InputError> {
         if &bytes[..8] != MAGIC {
-            return Err(InputProblem::NotAField);
+            return Err(InputError::NotAField);
         }
-        let found = word(bytes, 8);
+        let found = u32_at(bytes, 8);
         if found != VERSION {
-            return Err(InputProblem::Version { found, known: VERSION });
+            return Err(InputError::Version { found, known: VERSION });
         }
-        if crc32fast::hash(&bytes[..44]) != word(bytes, 44) {
-            return Err(InputProblem::DamagedHeader);
+        if crc32fast::hash(&bytes[..44]) != u32_at(bytes, 44) {
+            return Err(InputError::DamagedHeader);
         }
-        let (width, height) = (long(bytes, 16), long(bytes, 24));
-        let size = Size::new(width, height).ok_or(InputProblem::ImpossibleSize { width, height })?;
-        Ok(Header { size, step: long(bytes, 32), crc: word(bytes, 12) })
+        let (width, height) = (u64_at(bytes, 16), u64_at(bytes, 24));
+        let size = Size::new(width, height).ok_or(InputError::ImpossibleSize { width, height })?;
+        Ok(Header { size, step: u64_at(bytes, 32), crc: u32_at(bytes, 12) })
     }
 
     fn file_bytes(&self) -> u64 {
@@ -75,26 +75,26 @@ impl Header {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut long = [0; 8];
     long.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(long)
 }
 
-/// The initial field from row `first` on: a hot disc in an uneven surrounding. Only integers and one division by a
-/// power of two, so that every machine computes the same bits.
+/// The initial field from row `first` on: a hot disc on an uneven background. Computed with integers and one division by
+/// a power of two, so that the bits are equal on every machine.
 pub fn fill_initial(size: Size, first: usize, cells: &mut [f64]) {
     let radius = (size.width.min(size.height) / 2) as i64;
     for (index, cell) in cells.iter_mut().enumerate() {
         let (x, y) = (index % size.width, first + index / size.width);
         let (dx, dy) = (2 * x as i64 - size.width as i64, 2 * y as i64 - size.height as i64);
-        // Finalizer of SplitMix64: neighbouring inputs, unrelated outputs.
+        // The finalizer of SplitMix64, a hash function for neighbouring inputs.
         let mut bits = ((y * size.width + x) as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -105,12 +105,12 @@ pub fn fill_initial(size: Size, first: usize, cells: &mut [f64]) {
     }
 }
 
-/// The cells' bytes as they lie in files.
+/// The cells' bytes, as in files.
 pub fn to_bytes(cells: &[f64]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_le_bytes()).collect()
 }
 
-/// Sets cells from bytes of the same number.
+/// Sets cells from their bytes.
 pub fn from_bytes(bytes: &[u8], cells: &mut [f64]) {
     for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
         *cell = f64::from_le_bytes(*bytes);
@@ -120,14 +120,14 @@ pub fn from_bytes(bytes: &[u8], cells: &mut [f64]) {
 /// CRC32 of the cells' bytes.
 pub fn checksum(cells: &[f64]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    // In pieces: a slab may be most of the memory there is.
+    // In pieces: a slab may need most of the memory.
     for piece in cells.chunks(8192) {
         crc.update(&to_bytes(piece));
     }
     crc.finalize()
 }
 
-/// Writes the initial field to a file, replacing one that exists.
+/// Writes the initial field to a file; an existing file is replaced.
 pub fn write_initial(path: &Path, size: Size) -> Result<(), HeatError> {
     let mut row = vec![0.0; size.width];
     let mut crc = crc32fast::Hasher::new();
@@ -152,16 +152,16 @@ pub fn write_initial(path: &Path, size: Size) -> Result<(), HeatError> {
     })
 }
 
-/// Opens a field file and reads its header; the file has the length that the header says.
+/// Opens a field file, reads its header, and checks the length of the file against it.
 pub fn open(path: &Path) -> Result<(File, Header), HeatError> {
     let input = |problem| HeatError::Input { path: path.to_owned(), problem };
     let mut file = File::open(path).map_err(HeatError::file("opening the initial field", path))?;
     let mut bytes = [0; HEADER_BYTES];
-    file.read_exact(&mut bytes).map_err(|error| input(InputProblem::NoHeader(error)))?;
+    file.read_exact(&mut bytes).map_err(|error| input(InputError::NoHeader(error)))?;
     let header = Header::decode(&bytes).map_err(input)?;
     let length = file.metadata().map_err(HeatError::file("looking at", path))?.len();
     if length != header.file_bytes() {
-        return Err(input(InputProblem::Length { length, expected: header.file_bytes(), size: header.size }));
+        return Err(input(InputError::Length { length, expected: header.file_bytes(), size: header.size }));
     }
     Ok((file, header))
 }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_file_gives_each_rank_its_rows() {
+    fn reads_rows_of_each_rank_from_field_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("start.heat");
         let size = Size { width: 9, height: 12 };
@@ -215,35 +215,35 @@ mod tests {
             fill_initial(size, rows.start, &mut expected);
             assert_eq!(slab.cells(), expected);
         }
-        let mut whole = vec![0.0; 108];
-        fill_initial(size, 0, &mut whole);
-        assert_eq!(header.crc, checksum(&whole));
+        let mut all_rows = vec![0.0; 108];
+        fill_initial(size, 0, &mut all_rows);
+        assert_eq!(header.crc, checksum(&all_rows));
     }
 
     #[test]
-    fn the_initial_field_never_changes() {
+    fn initial_field_has_known_checksum() {
         let size = Size { width: 64, height: 48 };
         let mut cells = vec![0.0; 64 * 48];
         fill_initial(size, 0, &mut cells);
-        // Computed once by another program from the description above.
+        // Computed by an independent program.
         assert_eq!(checksum(&cells), 0x7b9b0264);
     }
 
     #[test]
-    fn a_damaged_header_or_length_is_refused_and_named() {
+    fn rejects_damaged_header_or_length() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("start.heat");
         write_initial(&path, Size { width: 4, height: 4 }).unwrap();
-        let whole = std::fs::read(&path).unwrap();
+        let all_rows = std::fs::read(&path).unwrap();
         for at in 0..HEADER_BYTES {
-            let mut bytes = whole.clone();
+            let mut bytes = all_rows.clone();
             bytes[at] ^= 0x20;
             std::fs::write(&path, bytes).unwrap();
             let error = open(&path).unwrap_err();
             assert!(error.to_string().contains("start.heat"), "byte {at}: {error}");
         }
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
+        for length in 0..all_rows.len() {
+            std::fs::write(&path, &all_rows[..length]).unwrap();
             assert!(open(&path).is_err(), "{length} bytes");
         }
     }

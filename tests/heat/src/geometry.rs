@@ -1,4 +1,4 @@
-//! The size of the grid, and which rank has which rows.
+//! The size of the grid, and the rows of each rank.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ const LONGEST_SIDE: usize = 1 << 20;
 /// The most cells of a field: 32 GiB.
 const MOST_CELLS: usize = 1 << 32;
 
-/// A text that is not the size of a field.
+/// A text is not the size of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected columns x rows, each 3 to {LONGEST_SIDE}, 32 GiB of numbers at most; for example 256x128")]
 pub struct InvalidSize;
@@ -36,7 +36,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// What is computed when nothing is said.
+    /// The default size.
     pub const DEFAULT: Size = Size { width: 256, height: 256 };
 
     /// A size within the limits: at least one cell between the edges, at most 32 GiB in all.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_of_all_ranks_are_the_whole_field_in_order_and_even() {
+    fn rows_are_distributed_evenly_and_in_order() {
         for height in [3, 7, 16, 101] {
             let size = Size { width: 5, height };
             for ranks in 1..=height as u32 {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_they_are_written_and_bounded() {
+    fn parses_and_prints_sizes_within_limits() {
         assert_eq!("256x128".parse(), Ok(Size { width: 256, height: 128 }));
         assert_eq!(Size { width: 4, height: 9 }.to_string().parse(), Ok(Size { width: 4, height: 9 }));
         for text in ["", "x", "3", "3x", "2x9", "-3x3", "3x3x3", "1048577x3", "1048576x1048576", "1e3x5"] {

@@ -1,8 +1,8 @@
-//! The exchange of edge rows between a rank and the two beside it, over TCP.
+//! The exchange of edge rows between a rank and its two neighbours, over TCP.
 //!
-//! Each rank listens at its node's address and tells all others, by allgather, where that is and a random nonce. The
-//! rank above connects and shows its nonce, the rank below answers with its own: whoever has not taken part in the
-//! allgather can do neither.
+//! Each rank listens at its node's address and sends this address and a random nonce to all ranks by allgather. A rank
+//! connects to its neighbour and sends its nonce, and the neighbour replies with its own: a process that has not taken
+//! part in the allgather can do neither.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
@@ -16,9 +16,10 @@ use crate::slab::Slab;
 
 const NONCE_BYTES: usize = 16;
 type Nonce = [u8; NONCE_BYTES];
-/// How long neighbours may take to find each other; both are past the allgather, so only a dead one takes longer.
+/// Time limit for connecting to a neighbour. Both ranks have completed the allgather, so only a rank that ended needs
+/// longer.
 const MEETING: Duration = Duration::from_secs(60);
-/// How long a connection may take to show its nonce, so that a stranger cannot hold the door.
+/// Time limit for a connection to send its nonce, so that unauthenticated connections do not block the listener.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const LISTEN_PAUSE: Duration = Duration::from_millis(2);
 
@@ -50,8 +51,8 @@ impl Introduction {
     }
 }
 
-/// The address of this node for its neighbours: as given, 127.0.0.1 on a virtual node, that of the host name
-/// otherwise.
+/// The address of this node for its neighbours: the given one, 127.0.0.1 on a virtual node, otherwise that of the host
+/// name.
 pub fn own_address(rank: Rank, given: Option<IpAddr>, virtual_node: Option<&NodeName>) -> Result<IpAddr, HeatError> {
     if let Some(address) = given {
         return Ok(address);
@@ -64,13 +65,13 @@ pub fn own_address(rank: Rank, given: Option<IpAddr>, virtual_node: Option<&Node
     let name = name.trim();
     let found = (name, 0).to_socket_addrs().map_err(|error| unknown(format!("host name {name}: {error}")))?;
     let mut addresses: Vec<_> = found.map(|address| address.ip()).collect();
-    // One that other nodes can reach first; IPv4 first, since an IPv6 address may be link-local.
+    // Prefer addresses that other nodes can reach, and IPv4, since an IPv6 address may be link-local.
     addresses.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
     addresses.first().copied().ok_or_else(|| unknown(format!("host name {name} has no address")))
 }
 
 impl Neighbours {
-    /// Finds the neighbours; all ranks together.
+    /// Connects to the neighbours. Collective.
     pub fn meet(client: &mut Client, address: IpAddr) -> Result<Neighbours, HeatError> {
         let (rank, ranks) = (client.rank(), client.ranks());
         let mut met = Neighbours { rank, above: None, below: None, buffer: Vec::new() };
@@ -85,11 +86,11 @@ impl Neighbours {
         let all = client.allgather(&own.to_bytes())?;
         let introduction = |other: Rank| {
             all.get(other.index()).and_then(|bytes| Introduction::from_bytes(bytes)).ok_or_else(|| {
-                let source = io::Error::new(io::ErrorKind::InvalidData, "it introduced itself wrongly");
+                let source = io::Error::new(io::ErrorKind::InvalidData, "it sent an invalid introduction");
                 HeatError::NeighbourAbsent { rank, neighbour: other, at: String::new(), source }
             })
         };
-        // Knock below before opening above, and wait for the answer last: no rank waits for one that waits for it.
+        // Connect to one neighbour before accepting the other, and read the reply last: this avoids a deadlock.
         let below = if rank.0 + 1 < ranks {
             let neighbour = Rank(rank.0 + 1);
             let theirs = introduction(neighbour)?;
@@ -97,7 +98,7 @@ impl Neighbours {
                 let at = format!(" at {}", theirs.address);
                 HeatError::NeighbourAbsent { rank, neighbour, at, source }
             };
-            Some((knock(theirs.address, &own.nonce).map_err(&failed)?, theirs.nonce, failed))
+            Some((connect(theirs.address, &own.nonce).map_err(&failed)?, theirs.nonce, failed))
         } else {
             None
         };
@@ -105,17 +106,17 @@ impl Neighbours {
             let neighbour = Rank(rank.0 - 1);
             let theirs = introduction(neighbour)?;
             let failed = |source| HeatError::NeighbourAbsent { rank, neighbour, at: String::new(), source };
-            met.above = Some(open(&listener, &theirs.nonce, &own.nonce).map_err(failed)?);
+            met.above = Some(accept(&listener, &theirs.nonce, &own.nonce).map_err(failed)?);
         }
         if let Some((mut stream, nonce, failed)) = below {
-            answered(&mut stream, &nonce).map_err(failed)?;
+            check_reply(&mut stream, &nonce).map_err(failed)?;
             met.below = Some(stream);
         }
         Ok(met)
     }
 
-    /// Gives the neighbours the slab's edge rows and takes theirs. Pair by pair, in an order in which one of the two
-    /// sends while the other receives, so that rows longer than the socket's buffers cannot block both.
+    /// Exchanges edge rows with the neighbours. In each pair one rank sends while the other receives, so that rows larger
+    /// than the socket's buffers cannot block both.
     pub fn exchange(&mut self, slab: &mut Slab) -> Result<(), HeatError> {
         let even = self.rank.0.is_multiple_of(2);
         for below in [even, !even] {
@@ -137,7 +138,7 @@ impl Neighbours {
             }
             let (theirs, row) = self.buffer.split_at(size_of::<u64>());
             if theirs != step.to_le_bytes() {
-                return Err(lost(io::Error::new(io::ErrorKind::InvalidData, "it computes another step")));
+                return Err(lost(io::Error::new(io::ErrorKind::InvalidData, "it is at another step")));
             }
             from_bytes(row, if below { slab.below_mut() } else { slab.above_mut() });
         }
@@ -145,31 +146,31 @@ impl Neighbours {
     }
 }
 
-fn knock(address: SocketAddr, own: &Nonce) -> io::Result<TcpStream> {
+fn connect(address: SocketAddr, own: &Nonce) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, MEETING)?;
     stream.set_nodelay(true)?;
     stream.write_all(own)?;
     Ok(stream)
 }
 
-fn answered(stream: &mut TcpStream, expected: &Nonce) -> io::Result<()> {
+fn check_reply(stream: &mut TcpStream, expected: &Nonce) -> io::Result<()> {
     stream.set_read_timeout(Some(MEETING))?;
     let mut shown = [0; NONCE_BYTES];
     stream.read_exact(&mut shown)?;
     if shown != *expected {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else answers there"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process replied at this address"));
     }
     stream.set_read_timeout(None)
 }
 
-fn open(listener: &TcpListener, expected: &Nonce, own: &Nonce) -> io::Result<TcpStream> {
+fn accept(listener: &TcpListener, expected: &Nonce, own: &Nonce) -> io::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + MEETING;
     while Instant::now() < deadline {
         match listener.accept() {
-            Ok((stream, _)) => match admit(stream, expected, own) {
+            Ok((stream, _)) => match authenticate(stream, expected, own) {
                 Ok(stream) => return Ok(stream),
-                // A stranger, or one that gave up: keep waiting for the neighbour.
+                // An unauthenticated or aborted connection: keep waiting for the neighbour.
                 Err(_) => continue,
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LISTEN_PAUSE),
@@ -180,7 +181,7 @@ fn open(listener: &TcpListener, expected: &Nonce, own: &Nonce) -> io::Result<Tcp
     Err(io::Error::new(io::ErrorKind::TimedOut, "it did not connect"))
 }
 
-fn admit(mut stream: TcpStream, expected: &Nonce, own: &Nonce) -> io::Result<TcpStream> {
+fn authenticate(mut stream: TcpStream, expected: &Nonce, own: &Nonce) -> io::Result<TcpStream> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HANDSHAKE))?;
@@ -199,32 +200,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stranger_at_the_door_does_not_keep_the_neighbour_out() {
+    fn unauthenticated_connections_do_not_block_the_neighbour() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut stranger = TcpStream::connect(address).unwrap();
-        stranger.write_all(&[9; NONCE_BYTES]).unwrap();
+        let mut other = TcpStream::connect(address).unwrap();
+        other.write_all(&[9; NONCE_BYTES]).unwrap();
         drop(TcpStream::connect(address).unwrap());
-        let mut neighbour = knock(address, &[1; NONCE_BYTES]).unwrap();
-        let mut admitted = open(&listener, &[1; NONCE_BYTES], &[2; NONCE_BYTES]).unwrap();
-        answered(&mut neighbour, &[2; NONCE_BYTES]).unwrap();
+        let mut neighbour = connect(address, &[1; NONCE_BYTES]).unwrap();
+        let mut admitted = accept(&listener, &[1; NONCE_BYTES], &[2; NONCE_BYTES]).unwrap();
+        check_reply(&mut neighbour, &[2; NONCE_BYTES]).unwrap();
         admitted.write_all(b"row").unwrap();
         let mut row = [0; 3];
         neighbour.read_exact(&mut row).unwrap();
         assert_eq!(&row, b"row");
-        assert_eq!(stranger.read(&mut row).unwrap_or(0), 0, "the stranger learns nothing");
+        assert_eq!(other.read(&mut row).unwrap_or(0), 0, "an unauthenticated connection receives nothing");
     }
 
     #[test]
-    fn who_answers_with_a_wrong_nonce_is_not_the_neighbour() {
+    fn rejects_reply_with_wrong_nonce() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut knocking = knock(listener.local_addr().unwrap(), &[1; NONCE_BYTES]).unwrap();
+        let mut connection = connect(listener.local_addr().unwrap(), &[1; NONCE_BYTES]).unwrap();
         listener.accept().unwrap().0.write_all(&[3; NONCE_BYTES]).unwrap();
-        assert_eq!(answered(&mut knocking, &[2; NONCE_BYTES]).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            check_reply(&mut connection, &[2; NONCE_BYTES]).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
     }
 
     #[test]
-    fn an_introduction_survives_the_trip_and_nonsense_is_none() {
+    fn encodes_introduction_and_rejects_invalid_bytes() {
         let own = Introduction { nonce: [7; NONCE_BYTES], address: "[::1]:4711".parse().unwrap() };
         let back = Introduction::from_bytes(&own.to_bytes()).unwrap();
         assert_eq!((back.nonce, back.address), (own.nonce, own.address));
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_the_one_given_or_loopback_on_a_virtual_node() {
+    fn address_is_given_one_or_loopback_on_virtual_node() {
         let given = "10.1.2.3".parse().unwrap();
         let node = NodeName::new("virtual1");
         assert_eq!(own_address(Rank(0), Some(given), Some(&node)).unwrap(), given);

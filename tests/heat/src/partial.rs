@@ -1,12 +1,12 @@
-//! A file that takes its name when it is complete: written under another name beside it, by one or several ranks, then
-//! renamed over what was there.
+//! A file that gets its name when it is complete: one or several ranks write it under a temporary name in the same
+//! directory, then it is renamed and replaces an existing file.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The place of such a file: `.NAME.partial` until [`Partial::place`].
+/// A file that is called `.NAME.partial` until [`Partial::place`].
 pub struct Partial<'a> {
     path: &'a Path,
     partial: PathBuf,
@@ -21,7 +21,7 @@ impl<'a> Partial<'a> {
         Partial { path, partial: path.with_file_name(name) }
     }
 
-    /// A new file, so that a rank of an older run that still writes does not write into this one.
+    /// Creates a new file, so that a rank of an older generation that is still running does not write to it.
     pub fn create(&self) -> io::Result<File> {
         match fs::remove_file(&self.partial) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -30,12 +30,12 @@ impl<'a> Partial<'a> {
         OpenOptions::new().write(true).create_new(true).open(&self.partial)
     }
 
-    /// The file that another rank created.
+    /// Opens the file that another rank created.
     pub fn open(&self) -> io::Result<File> {
         OpenOptions::new().write(true).open(&self.partial)
     }
 
-    /// Gives the file its name, durably. `file` is the file itself, open.
+    /// Renames the file, durably. `file` is the open file.
     pub fn place(&self, file: &File) -> io::Result<()> {
         file.sync_all()?;
         fs::rename(&self.partial, self.path)?;
@@ -43,9 +43,9 @@ impl<'a> Partial<'a> {
         File::open(directory)?.sync_all()
     }
 
-    /// Removes what was written so far.
+    /// Removes the incomplete file.
     pub fn discard(&self) {
-        // Nothing can be done about a failure here; the next run replaces the leftover.
+        // A failure has no consequence: the next launch replaces the file.
         let _ = fs::remove_file(&self.partial);
     }
 }

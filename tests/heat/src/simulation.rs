@@ -1,29 +1,29 @@
-//! From init to finalize.
+//! The program, from init to finalize.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_client::{Client, ClientError, Rank, RestartOutcome, Surroundings};
+use holdfast_client::{Client, ClientError, Environment, Rank, RestartOutcome};
 
 use crate::args::{HeatArgs, HeatInitArgs};
 use crate::checkpoint::{self, Owner};
-use crate::error::{HeatError, InputProblem};
+use crate::error::{HeatError, InputError};
 use crate::field::{self, Header};
 use crate::geometry::Size;
 use crate::neighbours::{Neighbours, own_address};
 use crate::partial::Partial;
 use crate::slab::Slab;
 
-/// How often `--until` looks for its file.
+/// How often the existence of the file of `--until` is checked.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// `holdfast example heat`: takes part in the run that the environment describes. When it fails, the process should
-/// end with [`HeatError::exit_code`].
+/// `holdfast example heat`: takes part in the run of the environment variables. On an error, the process should end with
+/// [`HeatError::exit_code`].
 pub fn run(args: &HeatArgs) -> Result<(), HeatError> {
-    let surroundings = Surroundings::from_environment().map_err(ClientError::from)?;
-    run_in(args, surroundings, &mut io::stdout())
+    let environment = Environment::from_environment().map_err(ClientError::from)?;
+    run_in(args, environment, &mut io::stdout())
 }
 
 /// `holdfast example heat-init`.
@@ -31,11 +31,11 @@ pub fn run_init(args: &HeatInitArgs) -> Result<(), HeatError> {
     field::write_initial(&args.file, args.size)
 }
 
-/// The application, in given surroundings; rank 0 reports to `report`.
-pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Write) -> Result<(), HeatError> {
-    let virtual_node = surroundings.node.clone();
-    // Ends by itself on a halt, to say so; without this the client would end the process.
-    let mut client = Client::builder().surroundings(surroundings).exit_on_halt(false).init()?;
+/// The application with the given environment; rank 0 writes its lines to `report`.
+pub fn run_in(args: &HeatArgs, environment: Environment, report: &mut dyn Write) -> Result<(), HeatError> {
+    let virtual_node = environment.node.clone();
+    // The application ends itself on a halt, to print a line; by default the client would end the process.
+    let mut client = Client::builder().environment(environment).exit_on_halt(false).init()?;
     let address =
         if client.ranks() > 1 { Some(own_address(client.rank(), args.address, virtual_node.as_ref())?) } else { None };
     let (mut slab, origin) = initial(args, &mut client)?;
@@ -50,7 +50,7 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
         report,
     };
     if let Some(reason) = simulation.client.restart().halt.clone() {
-        simulation.say(format_args!("halted before the first step: {reason}"));
+        simulation.print(format_args!("halted before the first step: {reason}"));
         return Ok(());
     }
     simulation.restart(&mut slab)?;
@@ -66,7 +66,7 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
         if simulation.due(slab.step())?
             && let Some(reason) = simulation.checkpoint(&slab)?
         {
-            simulation.say(format_args!("halted at step {}: {reason}", slab.step()));
+            simulation.print(format_args!("halted at step {}: {reason}", slab.step()));
             return Ok(());
         }
     }
@@ -78,7 +78,7 @@ pub fn run_in(args: &HeatArgs, surroundings: Surroundings, report: &mut dyn Writ
     Ok(())
 }
 
-/// Why a rank cannot restart from a checkpoint; an older one may do.
+/// Why a rank cannot restart from a checkpoint; an older one may be usable.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     #[error(transparent)]
@@ -95,14 +95,14 @@ struct Simulation<'a> {
 }
 
 impl Simulation<'_> {
-    /// A line from rank 0. That nobody reads it is no reason to fail.
-    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+    /// Prints a line on rank 0. Errors of the output are ignored.
+    fn print(&mut self, line: std::fmt::Arguments<'_>) {
         if self.client.rank() == Rank(0) {
             let _ = writeln!(self.report, "heat: {line}").and_then(|()| self.report.flush());
         }
     }
 
-    /// Goes on from the newest checkpoint that all ranks can read; leaves the slab as it is if there is none.
+    /// Restarts from the newest checkpoint that all ranks can read. Without one, the slab is not changed.
     fn restart(&mut self, slab: &mut Slab) -> Result<(), HeatError> {
         while self.client.have_restart().is_some() {
             let checkpoint = self.client.start_restart()?;
@@ -119,21 +119,21 @@ impl Simulation<'_> {
                 RestartOutcome::Accepted => {
                     *slab = loaded;
                     let step = slab.step();
-                    self.say(format_args!("restarted from checkpoint {checkpoint} at step {step}"));
+                    self.print(format_args!("restarted from checkpoint {checkpoint} at step {step}"));
                     return Ok(());
                 }
                 RestartOutcome::Older(older) => {
-                    self.say(format_args!("checkpoint {checkpoint} cannot be used, trying {older}"));
+                    self.print(format_args!("checkpoint {checkpoint} cannot be used, trying {older}"));
                 }
-                RestartOutcome::Nothing => self.say(format_args!("checkpoint {checkpoint} cannot be used")),
+                RestartOutcome::Nothing => self.print(format_args!("checkpoint {checkpoint} cannot be used")),
             }
         }
         let (size, ranks) = (slab.size(), self.client.ranks());
-        self.say(format_args!("started afresh, {size} on {ranks} ranks"));
+        self.print(format_args!("started from the beginning, {size} on {ranks} ranks"));
         Ok(())
     }
 
-    /// The outer error ends the program, the inner one only rules this checkpoint out.
+    /// The outer error ends the program, the inner one only rejects this checkpoint.
     fn load(&mut self, slab: &mut Slab) -> Result<Result<(), Unusable>, HeatError> {
         let mut paths = Vec::new();
         for name in self.client.restart().files.clone() {
@@ -149,7 +149,7 @@ impl Simulation<'_> {
     }
 
     fn due(&mut self, step: u64) -> Result<bool, HeatError> {
-        // Switched off, the files would end up in the current directory and never be read.
+        // With the API disabled, the files would be written to the current directory and never be read.
         if self.args.never_checkpoint || !self.client.enabled() {
             Ok(false)
         } else if self.args.need {
@@ -159,14 +159,14 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes a checkpoint. One that fails is reported, and the work goes on: an older one is still there. Returns the
-    /// reason if the run is to end here.
+    /// Takes a checkpoint. If it fails, the error is printed and the program continues: an older checkpoint still exists.
+    /// Returns the reason if the run must end here.
     fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, HeatError> {
         let step = slab.step();
         let checkpoint = match self.client.start_checkpoint() {
             Ok(checkpoint) => checkpoint,
             Err(error @ ClientError::Failed { .. }) => {
-                self.say(format_args!("no checkpoint at step {step}: {error}"));
+                self.print(format_args!("no checkpoint at step {step}: {error}"));
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -194,22 +194,22 @@ impl Simulation<'_> {
         match self.client.complete_checkpoint(written.is_ok()) {
             Ok(completed) => {
                 let fate = if completed.kept { "" } else { " was dropped" };
-                self.say(format_args!("checkpoint {checkpoint} at step {step}{fate}"));
+                self.print(format_args!("checkpoint {checkpoint} at step {step}{fate}"));
                 Ok(completed.halt)
             }
             Err(error @ ClientError::Failed { .. }) => {
-                self.say(format_args!("checkpoint {checkpoint} at step {step} failed: {error}"));
+                self.print(format_args!("checkpoint {checkpoint} at step {step} failed: {error}"));
                 Ok(None)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Holds, hangs or fails as the options from `--exit-at` on order.
+    /// Waits, hangs or fails as set by the options for tests.
     fn inject_faults(&mut self, slab: &Slab) -> Result<(), HeatError> {
         let (step, rank) = (slab.step(), self.client.rank());
         if self.args.hold_at == Some(step) {
-            self.say(format_args!("holding at step {step}"));
+            self.print(format_args!("holding at step {step}"));
             while !self.args.until.as_ref().is_some_and(|file| file.exists()) {
                 std::thread::sleep(LOOK_PAUSE);
             }
@@ -218,14 +218,14 @@ impl Simulation<'_> {
             self.hang()?;
         }
         let concerned = self.args.exit_rank.is_none_or(|only| only == rank.0);
-        // Also when a restart came in later: it is to fail every time.
+        // Not only at this step: also a launch that restarted from a later step must fail.
         if concerned && self.args.exit_at.is_some_and(|at| step >= at) {
             return Err(HeatError::InjectedFault { rank, step, code: self.args.exit_code });
         }
         Ok(())
     }
 
-    /// Blocks for ever, or computes for long; once in the life of the job.
+    /// Blocks for ever, or computes for a long time; once per job.
     fn hang(&self) -> Result<(), HeatError> {
         let Some(file) = &self.args.hang_once else { return Ok(()) };
         let mut mark = file.clone().into_os_string();
@@ -249,62 +249,62 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Writes the field and tells its checksum.
+    /// Writes the field and prints its checksum.
     fn finish(&mut self, slab: &Slab) -> Result<(), HeatError> {
-        let crc = whole_checksum(self.client, slab)?;
+        let crc = field_checksum(self.client, slab)?;
         let header = Header { size: slab.size(), step: slab.step(), crc };
         if let Some(path) = &self.args.output {
             write_output(self.client, path, header, slab)?;
         }
-        self.say(format_args!("finished step {}, checksum {crc:#010x}", header.step));
+        self.print(format_args!("finished step {}, checksum {crc:#010x}", header.step));
         Ok(())
     }
 }
 
-/// The slab as it is at step 0, and the checksum of the whole field; all ranks together.
+/// The slab at step 0, and the checksum of the field. Collective.
 fn initial(args: &HeatArgs, client: &mut Client) -> Result<(Slab, u32), HeatError> {
     let Some(path) = &args.input else {
         let size = args.size.unwrap_or(Size::DEFAULT);
         let mut slab = Slab::new(size, size.rows_of(client.rank(), client.ranks())?);
         field::fill_initial(size, slab.rows().start, slab.cells_mut());
-        let crc = whole_checksum(client, &slab)?;
+        let crc = field_checksum(client, &slab)?;
         return Ok((slab, crc));
     };
     let input = |problem| HeatError::Input { path: path.clone(), problem };
     let (file, header) = field::open(path)?;
     if let Some(size) = args.size.filter(|size| *size != header.size) {
-        return Err(input(InputProblem::OtherSize { found: header.size, wanted: size }));
+        return Err(input(InputError::OtherSize { found: header.size, wanted: size }));
     }
     let mut slab = Slab::new(header.size, header.size.rows_of(client.rank(), client.ranks())?);
     field::read_rows(&file, path, &mut slab)?;
     slab.set_step(header.step);
-    // No rank has read all of it, together they have.
-    let crc = whole_checksum(client, &slab)?;
+    // Each rank has read only its rows: the checksum of the file needs all of them.
+    let crc = field_checksum(client, &slab)?;
     if crc != header.crc {
-        return Err(input(InputProblem::DamagedRows { found: crc, written: header.crc }));
+        return Err(input(InputError::DamagedRows { found: crc, written: header.crc }));
     }
     Ok((slab, crc))
 }
 
-/// CRC32 of all ranks' cells, as if they were one file.
-fn whole_checksum(client: &mut Client, slab: &Slab) -> Result<u32, HeatError> {
+/// CRC32 of the cells of all ranks, in order.
+fn field_checksum(client: &mut Client, slab: &Slab) -> Result<u32, HeatError> {
     let bytes = std::mem::size_of_val(slab.cells()) as u64;
     let mut own = field::checksum(slab.cells()).to_le_bytes().to_vec();
     own.extend_from_slice(&bytes.to_le_bytes());
-    let mut whole = crc32fast::Hasher::new();
+    let mut hasher = crc32fast::Hasher::new();
     for (other, part) in client.allgather(&own)?.iter().enumerate() {
         let parsed = part.split_first_chunk::<4>().and_then(|(crc, rest)| Some((crc, rest.first_chunk::<8>()?)));
         let Some((crc, bytes)) = parsed else {
-            return Err(HeatError::OtherRank { other: Rank(other as u32), doing: "adding up the checksum" });
+            return Err(HeatError::OtherRank { other: Rank(other as u32), doing: "computing the checksum" });
         };
         let part = crc32fast::Hasher::new_with_initial_len(u32::from_le_bytes(*crc), u64::from_le_bytes(*bytes));
-        whole.combine(&part);
+        hasher.combine(&part);
     }
-    Ok(whole.finalize())
+    Ok(hasher.finalize())
 }
 
-/// Every rank writes its rows into one partial file, which then replaces `path`. All ranks together: each step
-/// waits for the last one of all.
+/// Every rank writes its rows to one partial file, which then replaces `path`. Collective: each step waits for all
+/// ranks.
 fn write_output(client: &mut Client, path: &Path, header: Header, slab: &Slab) -> Result<(), HeatError> {
     let partial = Partial::of(path);
     let first = client.rank() == Rank(0);
@@ -314,10 +314,10 @@ fn write_output(client: &mut Client, path: &Path, header: Header, slab: &Slab) -
     agree(client, "writing the output", written.map_err(HeatError::file("writing", path)))?;
     let place = |file| field::write_header(&file, header).and_then(|()| partial.place(&file));
     let placed = if first { partial.open().and_then(place) } else { Ok(()) };
-    agree(client, "putting the output in its place", placed.map_err(HeatError::file("replacing", path)))
+    agree(client, "renaming the output", placed.map_err(HeatError::file("replacing", path)))
 }
 
-/// An error of one rank is an error on all, so that nobody waits for one that has ended.
+/// An error of one rank is an error on all, so that no rank waits for one that has ended.
 fn agree(client: &mut Client, doing: &'static str, own: Result<(), HeatError>) -> Result<(), HeatError> {
     let all = client.allgather(&[u8::from(own.is_ok())])?;
     own?;

@@ -7,7 +7,7 @@ use crate::geometry::Size;
 /// Conductivity × time step / cell area; below 1/4, where the explicit formula is stable.
 const ALPHA: f64 = 0.2;
 
-/// Some rows of the field, with one more row above and below that belongs to the neighbours.
+/// Rows of the field, plus one row of each neighbour above and below.
 #[derive(Clone, Debug)]
 pub struct Slab {
     size: Size,
@@ -24,12 +24,12 @@ impl Slab {
         Slab { size, rows, step: 0, current: vec![0.0; cells], next: vec![0.0; cells] }
     }
 
-    /// The size of the whole field.
+    /// The size of the field.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Which rows of the field these are.
+    /// The rows' indices in the field.
     pub fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
@@ -44,13 +44,13 @@ impl Slab {
         &self.current[self.size.width..self.current.len() - self.size.width]
     }
 
-    /// As [`Slab::cells`], to be set.
+    /// As [`Slab::cells`], mutable.
     pub fn cells_mut(&mut self) -> &mut [f64] {
         let end = self.current.len() - self.size.width;
         &mut self.current[self.size.width..end]
     }
 
-    /// Says which step the cells that were set belong to.
+    /// Sets the step of the cells.
     pub fn set_step(&mut self, step: u64) {
         self.step = step;
     }
@@ -77,8 +77,8 @@ impl Slab {
         &mut self.current[start..]
     }
 
-    /// Computes one step; the neighbours' rows must be of the step before. Every cell is computed by the same operations
-    /// in the same order wherever the slab begins: that makes the result independent of the number of ranks.
+    /// Computes one step; the neighbours' rows must be of the previous step. Every cell is computed by the same operations
+    /// in the same order, so that the result is independent of the number of ranks.
     pub fn advance(&mut self) {
         let width = self.size.width;
         for row in self.rows.clone() {
@@ -106,7 +106,7 @@ pub(super) mod tests {
     use super::*;
     use crate::field::fill_initial;
 
-    /// The textbook: one array, two loops.
+    /// The textbook implementation: one array, two loops.
     pub fn reference(size: Size, steps: u64) -> Vec<f64> {
         let (w, h) = (size.width, size.height);
         let mut u = vec![0.0; w * h];
@@ -125,7 +125,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_step_on_a_slab_is_the_textbook_s_to_the_bit() {
+    fn step_equals_textbook_implementation() {
         for size in [Size { width: 3, height: 3 }, Size { width: 17, height: 9 }, Size { width: 8, height: 30 }] {
             let mut slab = Slab::new(size, 0..size.height);
             fill_initial(size, 0, slab.cells_mut());
@@ -138,7 +138,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn slabs_that_exchange_their_edges_compute_what_one_slab_computes() {
+    fn several_slabs_compute_the_same_as_one() {
         let size = Size { width: 11, height: 13 };
         for ranks in [1, 2, 3, 5, 13] {
             let mut slabs: Vec<_> = (0..ranks)
@@ -163,7 +163,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_edge_stays_and_the_inside_does_not_blow_up() {
+    fn edge_is_constant_and_values_stay_bounded() {
         let size = Size { width: 20, height: 20 };
         let (before, after) = (reference(size, 0), reference(size, 500));
         assert_eq!(before[..20], after[..20]);

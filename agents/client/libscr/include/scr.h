@@ -32,7 +32,7 @@ extern "C" {
 /* kind of a dataset; combine with | */
 #define SCR_FLAG_NONE       (0)      /* initial value of a variable */
 #define SCR_FLAG_CHECKPOINT (1 << 0) /* a run can restart from it */
-#define SCR_FLAG_OUTPUT     (1 << 1) /* it must reach the parallel file system */
+#define SCR_FLAG_OUTPUT     (1 << 1) /* it must be flushed to the parallel file system */
 
 /* ---- begin and end ---- */
 
@@ -84,7 +84,7 @@ int SCR_Complete_restart(int valid);
 /* Sets *flag to 1 if a checkpoint is due. */
 int SCR_Need_checkpoint(int *flag);
 
-/* Begins a checkpoint without a name. */
+/* Starts a checkpoint without a name. */
 int SCR_Start_checkpoint(void);
 
 /* Ends the checkpoint. `valid`: this process wrote its files without error. If a halt condition holds, the program ends

@@ -1,7 +1,7 @@
-//! The C functions, as `include/scr.h` declares them. Each says what has to hold of the pointers that it is given; that
-//! is all the safety there is to have in C.
+//! The C functions, as declared in `include/scr.h`. Each documents the requirements on its pointers, which a C program
+//! must guarantee.
 //!
-//! Of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
+//! Safety of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
 
 // The names are those of the C interface.
 #![allow(non_snake_case)]
@@ -9,23 +9,23 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::boundary::{code, code_or_exit, put_flag, put_text, some_text, text};
-use crate::session::Failure;
+use crate::session::SessionError;
 
-/// What `SCR_Get_version` says: the interface that is spoken here.
+/// The version of the interface.
 const VERSION: &CStr = c"v3.1.0";
 
 unsafe extern "C" {
-    /// The C library's: the program gives what is returned to its `free`.
+    /// Of the C library, so that the program can `free` the copy.
     fn strdup(text: *const c_char) -> *mut c_char;
 }
 
-/// Joins the run; returns when all ranks have, and what there is to restart from is in place.
+/// Joins the run. Returns when all ranks have joined, and the checkpoint to restart from is in place.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Init() -> c_int {
     code_or_exit("SCR_Init", |session| session.init())
 }
 
-/// The program is done: the job is finished, and not started again.
+/// Ends the run: the job is finished, and not launched again.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Finalize() -> c_int {
     code("SCR_Finalize", |session| session.finalize())
@@ -37,7 +37,7 @@ pub extern "C" fn SCR_Get_version() -> *mut c_char {
     VERSION.as_ptr().cast_mut()
 }
 
-/// Is the program to end?
+/// Sets `flag` to 1 if the program must end.
 ///
 /// # Safety
 /// `flag` is null or points to an `int`.
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn SCR_Should_exit(flag: *mut c_int) -> c_int {
     })
 }
 
-/// Sets (`KEY=value`), takes back (`KEY=`) or reads (`KEY`) a parameter. What is returned is to be freed; null: no value.
+/// Sets (`KEY=value`), unsets (`KEY=`) or reads (`KEY`) a parameter. Returns the value, to be freed by the caller, or
+/// null if there is none.
 ///
 /// # Safety
 /// `config` is null or a C string.
@@ -57,18 +58,21 @@ pub unsafe extern "C" fn SCR_Should_exit(flag: *mut c_int) -> c_int {
 pub unsafe extern "C" fn SCR_Config(config: *const c_char) -> *const c_char {
     let value = crate::boundary::call("SCR_Config", |session| {
         // SAFETY: the caller's promise.
-        let line = unsafe { text(config) }?.ok_or(Failure::Argument("the setting is NULL"))?;
+        let line = unsafe { text(config) }?.ok_or(SessionError::Argument("the setting is NULL"))?;
         let value = session.config(&line)?;
-        value.map(std::ffi::CString::new).transpose().map_err(|_| Failure::Argument("the value contains a NUL byte"))
+        value
+            .map(std::ffi::CString::new)
+            .transpose()
+            .map_err(|_| SessionError::Argument("the value contains a NUL byte"))
     });
     match value.flatten() {
-        // SAFETY: a C string, which lives until the copy is made.
+        // SAFETY: a C string, which is valid until the copy is made.
         Some(value) => unsafe { strdup(value.as_ptr()) },
         None => std::ptr::null(),
     }
 }
 
-/// Where the file is to be written or read. Not collective.
+/// Stores the path to write the file to, or to read it from. Not collective.
 ///
 /// # Safety
 /// `name` is null or a C string; `file` is null or has `SCR_MAX_FILENAME` bytes. They may be the same.
@@ -76,17 +80,17 @@ pub unsafe extern "C" fn SCR_Config(config: *const c_char) -> *const c_char {
 pub unsafe extern "C" fn SCR_Route_file(name: *const c_char, file: *mut c_char) -> c_int {
     code("SCR_Route_file", |session| {
         if file.is_null() {
-            return Err(Failure::Argument("the buffer for the path is NULL"));
+            return Err(SessionError::Argument("the buffer for the path is NULL"));
         }
-        // SAFETY: the caller's promise; the name is copied before the buffer is written.
+        // SAFETY: guaranteed by the caller; the name is copied before the buffer is written.
         let path = session.route(&unsafe { some_text(name) }?)?;
-        let text = path.to_str().ok_or(Failure::Argument("the path is not UTF-8"))?;
+        let text = path.to_str().ok_or(SessionError::Argument("the path is not UTF-8"))?;
         // SAFETY: the caller's promise.
         unsafe { put_text(file, text) }
     })
 }
 
-/// Is a checkpoint due?
+/// Sets `flag` to 1 if a checkpoint is due.
 ///
 /// # Safety
 /// `flag` is null or points to an `int`.
@@ -98,7 +102,7 @@ pub unsafe extern "C" fn SCR_Need_checkpoint(flag: *mut c_int) -> c_int {
     })
 }
 
-/// Begins a checkpoint without a name.
+/// Starts a checkpoint without a name.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Start_checkpoint() -> c_int {
     code("SCR_Start_checkpoint", |session| session.start_checkpoint())
@@ -110,7 +114,7 @@ pub extern "C" fn SCR_Complete_checkpoint(valid: c_int) -> c_int {
     code_or_exit("SCR_Complete_checkpoint", |session| session.complete(valid != 0, true))
 }
 
-/// Is there something to restart from, and what is its name?
+/// Sets `flag` to 1 if there is a checkpoint to restart from, and stores its name.
 ///
 /// # Safety
 /// `flag` is null or points to an `int`; `name` is null or has `SCR_MAX_FILENAME` bytes.
@@ -127,7 +131,7 @@ pub unsafe extern "C" fn SCR_Have_restart(flag: *mut c_int, name: *mut c_char) -
     })
 }
 
-/// The ranks begin to read.
+/// Starts a restart.
 ///
 /// # Safety
 /// `name` is null or has `SCR_MAX_FILENAME` bytes.
@@ -137,13 +141,13 @@ pub unsafe extern "C" fn SCR_Start_restart(name: *mut c_char) -> c_int {
     code("SCR_Start_restart", |session| unsafe { put_text(name, &session.start_restart()?) })
 }
 
-/// The ranks have read.
+/// Ends a restart.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Complete_restart(valid: c_int) -> c_int {
     code("SCR_Complete_restart", |session| session.complete_restart(valid != 0))
 }
 
-/// Begins a dataset; `flags` is a sum of `SCR_FLAG_CHECKPOINT` and `SCR_FLAG_OUTPUT`.
+/// Starts a dataset; `flags` is a sum of `SCR_FLAG_CHECKPOINT` and `SCR_FLAG_OUTPUT`.
 ///
 /// # Safety
 /// `name` is null (no name) or a C string.
@@ -159,7 +163,7 @@ pub extern "C" fn SCR_Complete_output(valid: c_int) -> c_int {
     code_or_exit("SCR_Complete_output", |session| session.complete(valid != 0, false))
 }
 
-/// The program restarted from this dataset by itself.
+/// Reports that the program restarted from this dataset itself.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -169,7 +173,7 @@ pub unsafe extern "C" fn SCR_Current(name: *const c_char) -> c_int {
     code("SCR_Current", |session| session.current(&unsafe { some_text(name) }?))
 }
 
-/// The index forgets the dataset; its files stay.
+/// Removes the dataset from the index; its files are kept.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -179,24 +183,25 @@ pub unsafe extern "C" fn SCR_Drop(name: *const c_char) -> c_int {
     code("SCR_Drop", |session| session.drop_dataset(&unsafe { some_text(name) }?))
 }
 
-/// Beyond SCR: rank and number of ranks of this process, for programs that have no MPI to tell them.
+/// Extension of SCR: the rank of this process and the number of ranks, for programs without MPI.
 ///
 /// # Safety
 /// `rank` and `ranks` are null (not wanted) or point to an `int`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn HOLDFAST_Rank(rank: *mut c_int, ranks: *mut c_int) -> c_int {
     code("HOLDFAST_Rank", |session| {
-        let (own, all) = session.place()?;
+        let (own, all) = session.rank_and_size()?;
         for (to, value) in [(rank, own), (ranks, all)] {
-            let value = c_int::try_from(value).map_err(|_| Failure::Argument("the rank does not fit into an int"))?;
-            // SAFETY: not null; the rest is the caller's promise.
+            let value =
+                c_int::try_from(value).map_err(|_| SessionError::Argument("the rank does not fit into an int"))?;
+            // SAFETY: not null; the rest is guaranteed by the caller.
             (!to.is_null()).then(|| unsafe { to.write(value) });
         }
         Ok(())
     })
 }
 
-/// The dataset is deleted, in cache and on the prefix directory.
+/// Deletes the dataset from the cache and the prefix directory.
 ///
 /// # Safety
 /// `name` is null or a C string.

@@ -1,6 +1,6 @@
-//! `SCR_Configf`: a function with a variable number of arguments, which only C can define (`configf.c`). A C function
-//! that is linked into a Rust library is not exported by it, so that the exported one is a jump to it that leaves every
-//! register as it is.
+//! `SCR_Configf`: a function with a variable number of arguments, which only C can define (`configf.c`). A Rust library
+//! does not export C functions that are linked into it, so the exported function jumps to the C function and leaves
+//! every register unchanged.
 
 use std::arch::naked_asm;
 use std::ffi::c_char;
@@ -9,12 +9,12 @@ unsafe extern "C" {
     fn holdfast_scr_configf(format: *const c_char, ...) -> *const c_char;
 }
 
-/// As printf, then as [`crate::SCR_Config`].
+/// [`crate::SCR_Config`] with the arguments of printf.
 ///
 /// # Safety
-/// `format` is null or a C string, and the arguments after it are those that it names.
+/// `format` is null or a C string, and the other arguments match it.
 // SAFETY (of the attribute): no other symbol of this name is linked. (Of the body): a tail jump leaves arguments, stack
-// and return address as the caller made them, so that the C function finds what its own caller would have given it.
+// and return address unchanged, so that the C function is called as if by the caller.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn SCR_Configf(format: *const c_char) -> *const c_char {

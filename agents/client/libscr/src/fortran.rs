@@ -1,50 +1,51 @@
 //! The Fortran functions: names in lower case with an underscore, arguments by reference, results in `ierror`, and the
 //! length of every CHARACTER argument by value after all others. Texts are padded with blanks and have no NUL.
 //!
-//! Lengths are `int` in old compilers and `size_t` in newer ones (gfortran since 8); on the machines that there are, the
-//! lower half of the one is the other, so that an `int` is read here.
+//! Lengths are `int` in old compilers and `size_t` in newer ones (gfortran since 8). On all supported machines the
+//! lower half of a `size_t` argument can be read as `int`.
 //!
-//! Of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
+//! Safety of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
 
 use std::ffi::{c_char, c_int};
 
 use crate::boundary::{FAILURE, SUCCESS, code, code_or_exit};
-use crate::session::{Answer, Failure};
+use crate::session::{SessionError, SessionResult};
 
 /// A CHARACTER argument, without the blanks at its end.
 ///
 /// # Safety
 /// `text` is null or points to `length` bytes.
-unsafe fn text(text: *const c_char, length: c_int) -> Answer<String> {
+unsafe fn text(text: *const c_char, length: c_int) -> SessionResult<String> {
     let length = usize::try_from(length).unwrap_or(0);
     if text.is_null() {
-        return Err(Failure::Argument("a CHARACTER argument is missing"));
+        return Err(SessionError::Argument("a CHARACTER argument is missing"));
     }
     // SAFETY: not null; the rest is the caller's promise.
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
-    // Some programs put a NUL behind their names, for C's sake.
+    // Some programs append a NUL to names, as in C.
     let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = std::str::from_utf8(bytes).map_err(|_| Failure::Argument("names are to be UTF-8"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| SessionError::Argument("names must be UTF-8"))?;
     Ok(text.trim_end_matches(' ').to_owned())
 }
 
-/// Fills a CHARACTER argument: the value, then blanks. One that it does not fit into is all blanks, and an error.
+/// Fills a CHARACTER argument with the value and blanks. If the value does not fit, fills it with blanks and returns an
+/// error.
 ///
 /// # Safety
 /// `to` is null or points to `length` bytes that the program owns.
-unsafe fn put(to: *mut c_char, length: c_int, value: &str) -> Answer<()> {
+unsafe fn put(to: *mut c_char, length: c_int, value: &str) -> SessionResult<()> {
     let length = usize::try_from(length).unwrap_or(0);
     if to.is_null() {
-        return Err(Failure::Argument("a CHARACTER argument is missing"));
+        return Err(SessionError::Argument("a CHARACTER argument is missing"));
     }
     let fits = value.len() <= length;
     let value = if fits { value } else { "" };
-    // SAFETY: not null; `length` bytes, of which the value takes no more, are the caller's promise.
+    // SAFETY: not null; `length` bytes, of which the value takes no more, are guaranteed by the caller.
     unsafe {
         std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>(), value.len());
         to.cast::<u8>().add(value.len()).write_bytes(b' ', length - value.len());
     }
-    if fits { Ok(()) } else { Err(Failure::Argument("a CHARACTER argument is too short for what is returned in it")) }
+    if fits { Ok(()) } else { Err(SessionError::Argument("a CHARACTER argument is too short for the returned value")) }
 }
 
 /// Fills an INTEGER argument.
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn scr_finalize_(ierror: *mut c_int) {
 /// `version` is a CHARACTER of that length, `ierror` an INTEGER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn scr_get_version_(version: *mut c_char, ierror: *mut c_int, length: c_int) {
-    // SAFETY: the caller's promise; the version is a C string that lives for ever.
+    // SAFETY: the caller's promise; the version is a static C string.
     unsafe {
         let known = std::ffi::CStr::from_ptr(crate::SCR_Get_version()).to_string_lossy();
         let filled = put(version, length, &known);
@@ -111,7 +112,7 @@ pub unsafe extern "C" fn scr_should_exit_(flag: *mut c_int, ierror: *mut c_int) 
     unsafe { put_number(ierror, crate::SCR_Should_exit(flag)) }
 }
 
-/// See [`crate::SCR_Config`]; a setting that has no value is read as blanks.
+/// See [`crate::SCR_Config`]; a parameter without a value is returned as blanks.
 ///
 /// # Safety
 /// `config` and `value` are CHARACTERs of those lengths, `ierror` an INTEGER.
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn scr_route_file_(
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_ROUTE_FILE", |session| {
         let path = session.route(&unsafe { text(name, name_length) }?)?;
-        let path = path.to_str().ok_or(Failure::Argument("the path is not UTF-8"))?;
+        let path = path.to_str().ok_or(SessionError::Argument("the path is not UTF-8"))?;
         unsafe { put(file, file_length, path) }
     });
     unsafe { put_number(ierror, result) }
@@ -221,7 +222,7 @@ pub unsafe extern "C" fn scr_complete_restart_(valid: *const c_int, ierror: *mut
     unsafe { put_number(ierror, crate::SCR_Complete_restart(number(valid))) }
 }
 
-/// See [`crate::SCR_Start_output`]; a blank name is none.
+/// See [`crate::SCR_Start_output`]; a blank name counts as no name.
 ///
 /// # Safety
 /// `name` is a CHARACTER of that length, `flags` and `ierror` are INTEGERs.

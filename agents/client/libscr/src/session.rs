@@ -1,36 +1,36 @@
-//! What the functions do, in safe Rust: one session a process.
+//! The behaviour of the functions, in safe Rust: one session per process.
 
 use std::path::PathBuf;
 
-use holdfast_client::{CheckpointId, Client, ClientError, DatasetOptions, RestartOutcome, Surroundings};
+use holdfast_client::{CheckpointId, Client, ClientError, DatasetOptions, Environment, RestartOutcome};
 
-use crate::settings::{SettingProblem, Settings};
+use crate::settings::{SettingError, Settings};
 
-/// The bit that says: a run can restart from it.
+/// Flag of a dataset that a run can restart from.
 pub const FLAG_CHECKPOINT: i32 = 1;
-/// The bit that says: it must reach the prefix directory.
+/// Flag of a dataset that must be flushed to the prefix directory.
 pub const FLAG_OUTPUT: i32 = 2;
 
-/// This process's part in the run.
+/// The state of the library in this process.
 #[derive(Debug, Default)]
 pub struct Session {
     settings: Settings,
     client: Option<Client>,
     finalized: bool,
     phase: Phase,
-    /// The name of what there is to restart from.
+    /// The name of the checkpoint to restart from.
     restart_name: Option<String>,
-    /// A function of SCR 3 was called: routes outside of phases mean what they mean there.
-    modern: bool,
-    /// The program looks at the halt conditions itself.
-    asks_to_exit: bool,
-    /// `SCR_Current` named what the next `SCR_Have_restart` is to load.
+    /// A function of SCR 3 was called: outside of phases, names are routed as in SCR 3.
+    uses_scr3: bool,
+    /// The program has called `SCR_Should_exit`.
+    calls_should_exit: bool,
+    /// The next `SCR_Have_restart` loads the dataset of `SCR_Current`.
     load_current: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was written yet: in an old program, files that are routed are looked for in the restart.
+    /// Before the first dataset: a program for SCR v1 reads its restart files.
     #[default]
     Beginning,
     Computing,
@@ -38,61 +38,61 @@ enum Phase {
     Reading,
 }
 
-/// Why a function fails.
+/// Why a function failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// What the client says.
+pub enum SessionError {
+    /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Before `SCR_Init`.
+    /// The call was made before `SCR_Init`.
     #[error("SCR_Init has not been called, or it failed")]
     NotInitialised,
-    /// After `SCR_Finalize`.
+    /// The call was made after `SCR_Finalize`.
     #[error("SCR_Finalize has been called")]
     Finalized,
     /// A second `SCR_Init`.
-    #[error("SCR_Init was called already")]
+    #[error("SCR_Init has already been called")]
     Twice,
-    /// The flags are none that SCR knows.
-    #[error("the flags {0} are unknown: add SCR_FLAG_CHECKPOINT (1) and SCR_FLAG_OUTPUT (2) as they are wanted, not 0")]
+    /// The flags are invalid.
+    #[error("the flags {0} are invalid: use SCR_FLAG_CHECKPOINT (1), SCR_FLAG_OUTPUT (2), or their sum")]
     Flags(i32),
     /// A dataset was not kept.
     #[error("dataset {0} was not kept: a rank could not write its files, or they could not be protected")]
     NotKept(CheckpointId),
-    /// A restart did not work.
+    /// A rank could not read its restart files.
     #[error("a rank could not read its files; {}", match .0 {
-        Some(older) => format!("checkpoint {older} was loaded instead: ask SCR_Have_restart again"),
-        None => "nothing older is left: start afresh".to_owned(),
+        Some(older) => format!("checkpoint {older} was loaded instead: call SCR_Have_restart again"),
+        None => "there is no older checkpoint: start from the beginning".to_owned(),
     })]
     NotRead(Option<CheckpointId>),
     /// `SCR_Config` after `SCR_Init`.
-    #[error("settings are made before SCR_Init")]
+    #[error("parameters must be set before SCR_Init")]
     TooLate,
-    /// A line of settings.
+    /// An invalid setting.
     #[error(transparent)]
-    Setting(#[from] SettingProblem),
-    /// A path that does not fit the program's buffer.
+    Setting(#[from] SettingError),
+    /// A path that does not fit into the program's buffer.
     #[error("{} does not fit into SCR_MAX_FILENAME bytes", .0.display())]
     LongPath(PathBuf),
-    /// A pointer or a text that was given.
+    /// An invalid argument.
     #[error("{0}")]
     Argument(&'static str),
 }
 
-/// What a function returns.
-pub type Answer<T> = Result<T, Failure>;
+/// The result of a function.
+pub type SessionResult<T> = Result<T, SessionError>;
 
-/// The process is to end with code 0: a halt condition holds.
+/// A halt condition holds: the process must end with exit code 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halt {
-    /// The condition.
+    /// The halt condition.
     pub reason: String,
-    /// One process says it for all.
-    pub speaks: bool,
+    /// True on rank 0, which prints the reason.
+    pub reports: bool,
 }
 
 impl Session {
-    /// A session without settings.
+    /// A session without parameters.
     pub const fn new() -> Self {
         Session {
             settings: Settings::new(),
@@ -100,8 +100,8 @@ impl Session {
             finalized: false,
             phase: Phase::Beginning,
             restart_name: None,
-            modern: false,
-            asks_to_exit: false,
+            uses_scr3: false,
+            calls_should_exit: false,
             load_current: false,
         }
     }
@@ -110,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     /// Before `SCR_Init` and after `SCR_Finalize`.
-    pub fn place(&mut self) -> Answer<(u32, u32)> {
+    pub fn rank_and_size(&mut self) -> SessionResult<(u32, u32)> {
         let client = self.client()?;
         Ok((client.rank().0, client.ranks()))
     }
@@ -123,11 +123,11 @@ impl Session {
     /// Sets or reads a parameter.
     ///
     /// # Errors
-    /// The line was not understood, or it sets something after `SCR_Init`.
-    pub fn config(&mut self, line: &str) -> Answer<Option<String>> {
-        let asks = line.split_whitespace().next_back().is_some_and(|last| !last.contains('='));
-        if !asks && (self.client.is_some() || self.finalized) {
-            return Err(Failure::TooLate);
+    /// The line is invalid, or sets a parameter after `SCR_Init`.
+    pub fn config(&mut self, line: &str) -> SessionResult<Option<String>> {
+        let reads = line.split_whitespace().next_back().is_some_and(|last| !last.contains('='));
+        if !reads && (self.client.is_some() || self.finalized) {
+            return Err(SessionError::TooLate);
         }
         Ok(self.settings.line(line, environment)?)
     }
@@ -135,84 +135,84 @@ impl Session {
     /// Joins the run.
     ///
     /// # Errors
-    /// There is no agent, it refuses this process, or this is the second time.
-    pub fn init(&mut self) -> Answer<Option<Halt>> {
+    /// There is no agent, it rejects this process, or this is the second call.
+    pub fn init(&mut self) -> SessionResult<Option<Halt>> {
         if self.client.is_some() || self.finalized {
-            return Err(Failure::Twice);
+            return Err(SessionError::Twice);
         }
         let own = &self.settings;
         let lookup = |name: &str| match std::env::var_os(name) {
-            None if name == holdfast_client::surroundings::ENABLE => own.get(name, |_| None).map(Into::into),
+            None if name == holdfast_client::environment::ENABLE => own.get(name, |_| None).map(Into::into),
             value => value,
         };
-        let surroundings = Surroundings::from_lookup(lookup).map_err(ClientError::from)?;
-        let client = Client::builder().surroundings(surroundings).exit_on_halt(false).init()?;
+        let process = Environment::from_lookup(lookup).map_err(ClientError::from)?;
+        let client = Client::builder().environment(process).exit_on_halt(false).init()?;
         let halt = client.restart().halt.clone();
-        let speaks = client.rank().0 == 0;
-        let too_late = self.settings.too_late();
-        if speaks && client.enabled() && !too_late.is_empty() {
+        let reports = client.rank().0 == 0;
+        let without_effect = self.settings.without_effect();
+        if reports && client.enabled() && !without_effect.is_empty() {
             eprintln!(
-                "SCR: {} came from SCR_Config and is not in force: the job's spec, or the environment of \
-                 `holdfast run`, settles it before the program starts",
-                too_late.join(", ")
+                "SCR: {} of SCR_Config has no effect: set it in the job spec, or in the environment of \
+                 `holdfast run`",
+                without_effect.join(", ")
             );
         }
         self.client = Some(client);
-        self.learn_restart_name()?;
+        self.update_restart_name()?;
         let exits = self.settings.switch("SCR_HALT_EXIT", environment).unwrap_or(true);
-        Ok(halt.filter(|_| exits).map(|reason| Halt { reason, speaks }))
+        Ok(halt.filter(|_| exits).map(|reason| Halt { reason, reports }))
     }
 
-    /// The program is done.
+    /// Ends the run.
     ///
     /// # Errors
     /// As every call of the client.
-    pub fn finalize(&mut self) -> Answer<()> {
+    pub fn finalize(&mut self) -> SessionResult<()> {
         self.client()?;
-        let client = self.client.take().ok_or(Failure::NotInitialised)?;
+        let client = self.client.take().ok_or(SessionError::NotInitialised)?;
         self.finalized = true;
         Ok(client.finalize()?)
     }
 
-    /// Is a checkpoint due?
+    /// True if a checkpoint is due.
     ///
     /// # Errors
     /// As every call of the client.
-    pub fn need_checkpoint(&mut self) -> Answer<bool> {
+    pub fn need_checkpoint(&mut self) -> SessionResult<bool> {
         Ok(self.client()?.need_checkpoint()?)
     }
 
-    /// Is the program to end?
+    /// True if the program must end.
     ///
     /// # Errors
     /// As every call of the client.
-    pub fn should_exit(&mut self) -> Answer<bool> {
-        self.asks_to_exit = true;
+    pub fn should_exit(&mut self) -> SessionResult<bool> {
+        self.calls_should_exit = true;
         Ok(self.client()?.should_exit()?)
     }
 
-    /// Begins a checkpoint without a name.
+    /// Starts a checkpoint without a name.
     ///
     /// # Errors
     /// As every call of the client.
-    pub fn start_checkpoint(&mut self) -> Answer<()> {
+    pub fn start_checkpoint(&mut self) -> SessionResult<()> {
         self.start(None, true, false)
     }
 
-    /// Begins a dataset.
+    /// Starts a dataset.
     ///
     /// # Errors
-    /// Unknown flags; else as every call of the client.
-    pub fn start_output(&mut self, name: Option<String>, flags: i32) -> Answer<()> {
-        self.modern = true;
+    /// Invalid flags; otherwise as every call of the client.
+    pub fn start_output(&mut self, name: Option<String>, flags: i32) -> SessionResult<()> {
+        self.uses_scr3 = true;
         let (checkpoint, output) = (flags & FLAG_CHECKPOINT != 0, flags & FLAG_OUTPUT != 0);
         if flags & !(FLAG_CHECKPOINT | FLAG_OUTPUT) != 0 || !(checkpoint || output) {
-            return Err(Failure::Flags(flags));
+            return Err(SessionError::Flags(flags));
         }
         self.start(name.filter(|name| !name.is_empty()), checkpoint, output)
     }
 
-    fn start(&mut self, name: Option<String>, checkpoint: bool, output: bool) -> Answer<()> {
+    fn start(&mut self, name: Option<String>, checkpoint: bool, output: bool) -> SessionResult<()> {
         let bypass = self.settings.switch("SCR_CACHE_BYPASS", environment).unwrap_or(false);
         self.client()?.start_output(&DatasetOptions { name, checkpoint, output, bypass })?;
         self.phase = Phase::Writing;
@@ -220,113 +220,113 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a dataset. `old`: by the function that v1.1-8 has.
+    /// Ends a dataset. `old` is true for `SCR_Complete_checkpoint`, the function of v1.1-8.
     ///
     /// # Errors
-    /// It was not kept; else as every call of the client.
-    pub fn complete(&mut self, valid: bool, old: bool) -> Answer<Option<Halt>> {
-        let exits = self.settings.switch("SCR_HALT_EXIT", environment).unwrap_or(old && !self.asks_to_exit);
+    /// It was not kept; otherwise as every call of the client.
+    pub fn complete(&mut self, valid: bool, old: bool) -> SessionResult<Option<Halt>> {
+        let exits = self.settings.switch("SCR_HALT_EXIT", environment).unwrap_or(old && !self.calls_should_exit);
         let completed = self.client()?.complete_checkpoint(valid);
         if !matches!(completed, Err(ClientError::Outside { .. })) {
             self.phase = Phase::Computing;
         }
         let completed = completed?;
-        let speaks = self.rank() == Some(0);
+        let reports = self.rank() == Some(0);
         match completed.halt.filter(|_| exits) {
-            Some(reason) => Ok(Some(Halt { reason, speaks })),
+            Some(reason) => Ok(Some(Halt { reason, reports })),
             None if completed.kept => Ok(None),
-            None => Err(Failure::NotKept(completed.checkpoint)),
+            None => Err(SessionError::NotKept(completed.checkpoint)),
         }
     }
 
-    /// The name of what there is to restart from; `None`: nothing.
+    /// The name of the checkpoint to restart from, if there is one.
     ///
     /// # Errors
     /// As every call of the client.
-    pub fn have_restart(&mut self) -> Answer<Option<String>> {
-        self.modern = true;
+    pub fn have_restart(&mut self) -> SessionResult<Option<String>> {
+        self.uses_scr3 = true;
         if std::mem::take(&mut self.load_current) {
             self.client()?.load_current()?;
-            self.learn_restart_name()?;
+            self.update_restart_name()?;
         }
         let offered = self.client()?.have_restart();
         Ok(offered.and(self.restart_name.clone()))
     }
 
-    /// The ranks begin to read.
+    /// Starts a restart.
     ///
     /// # Errors
-    /// There is nothing to restart from.
-    pub fn start_restart(&mut self) -> Answer<String> {
-        self.modern = true;
+    /// There is no checkpoint to restart from.
+    pub fn start_restart(&mut self) -> SessionResult<String> {
+        self.uses_scr3 = true;
         let checkpoint = self.client()?.start_restart()?;
         self.phase = Phase::Reading;
         Ok(self.restart_name.clone().unwrap_or_else(|| default_name(checkpoint)))
     }
 
-    /// The ranks have read.
+    /// Ends a restart.
     ///
     /// # Errors
-    /// A rank could not read its files; else as every call of the client.
-    pub fn complete_restart(&mut self, valid: bool) -> Answer<()> {
+    /// A rank could not read its files; otherwise as every call of the client.
+    pub fn complete_restart(&mut self, valid: bool) -> SessionResult<()> {
         let outcome = self.client()?.complete_restart(valid)?;
         self.phase = Phase::Computing;
-        self.learn_restart_name()?;
+        self.update_restart_name()?;
         match outcome {
             RestartOutcome::Accepted => Ok(()),
-            RestartOutcome::Older(older) => Err(Failure::NotRead(Some(older))),
-            RestartOutcome::Nothing => Err(Failure::NotRead(None)),
+            RestartOutcome::Older(older) => Err(SessionError::NotRead(Some(older))),
+            RestartOutcome::Nothing => Err(SessionError::NotRead(None)),
         }
     }
 
-    /// Where a file is to be written or read.
+    /// The path to write a file to, or to read it from.
     ///
     /// # Errors
-    /// In a restart: the file is not there.
-    pub fn route(&mut self, name: &str) -> Answer<PathBuf> {
-        let looked_for = match self.phase {
+    /// In a restart, the file does not exist.
+    pub fn route(&mut self, name: &str) -> SessionResult<PathBuf> {
+        let routed = match self.phase {
             Phase::Writing | Phase::Reading => true,
-            Phase::Beginning => !self.modern,
+            Phase::Beginning => !self.uses_scr3,
             Phase::Computing => false,
         };
         let client = self.client()?;
-        if looked_for { Ok(client.route_file(name)?) } else { Ok(PathBuf::from(name)) }
+        if routed { Ok(client.route_file(name)?) } else { Ok(PathBuf::from(name)) }
     }
 
-    /// The program restarted from this dataset by itself.
+    /// Reports that the program restarted from this dataset itself.
     ///
     /// # Errors
-    /// There is no such dataset; else as every call of the client.
-    pub fn current(&mut self, name: &str) -> Answer<()> {
-        self.modern = true;
+    /// There is no such dataset; otherwise as every call of the client.
+    pub fn current(&mut self, name: &str) -> SessionResult<()> {
+        self.uses_scr3 = true;
         self.client()?.current(name)?;
         self.load_current = true;
         Ok(())
     }
 
-    /// Out of the index.
+    /// Removes the dataset from the index.
     ///
     /// # Errors
-    /// There is no such dataset; else as every call of the client.
-    pub fn drop_dataset(&mut self, name: &str) -> Answer<()> {
+    /// There is no such dataset; otherwise as every call of the client.
+    pub fn drop_dataset(&mut self, name: &str) -> SessionResult<()> {
         Ok(self.client()?.drop_dataset(name)?)
     }
 
-    /// Deleted everywhere.
+    /// Deletes the dataset from the cache and the prefix directory.
     ///
     /// # Errors
-    /// There is no such dataset; else as every call of the client.
-    pub fn delete_dataset(&mut self, name: &str) -> Answer<()> {
+    /// There is no such dataset; otherwise as every call of the client.
+    pub fn delete_dataset(&mut self, name: &str) -> SessionResult<()> {
         Ok(self.client()?.delete_dataset(name)?)
     }
 
-    fn client(&mut self) -> Answer<&mut Client> {
-        let missing = if self.finalized { Failure::Finalized } else { Failure::NotInitialised };
+    fn client(&mut self) -> SessionResult<&mut Client> {
+        let missing = if self.finalized { SessionError::Finalized } else { SessionError::NotInitialised };
         self.client.as_mut().ok_or(missing)
     }
 
-    /// All ranks are offered the same, so that all of them ask, or none.
-    fn learn_restart_name(&mut self) -> Answer<()> {
+    /// Collective, like `restart_name`: all ranks have the same checkpoint to restart from, or none.
+    fn update_restart_name(&mut self) -> SessionResult<()> {
         let client = self.client()?;
         let name = match client.have_restart() {
             None => None,
@@ -341,7 +341,7 @@ fn default_name(checkpoint: CheckpointId) -> String {
     format!("scr.dataset.{checkpoint}")
 }
 
-/// A variable that is set to nothing counts as not set.
+/// The value of an environment variable; an empty one counts as not set.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,52 +1,52 @@
-//! `SCR_Config`: settings as lines of SCR's configuration files, `KEY=value`, or `KEY=value KEY=value …` for the entries
-//! of a list (`CKPT=0 TYPE=XOR SET_SIZE=16`).
+//! `SCR_Config`: parameters in the syntax of SCR's configuration files, `KEY=value`, or `KEY=value KEY=value …` for
+//! entries of a list (`CKPT=0 TYPE=XOR SET_SIZE=16`).
 
 use std::collections::BTreeMap;
 
-/// Settings that have their effect in this library.
+/// Parameters that take effect in this library.
 const IN_FORCE: &[&str] = &["SCR_ENABLE", "SCR_CACHE_BYPASS", "SCR_HALT_EXIT"];
 
-/// What the program has set.
+/// The parameters that the program has set.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// `None`: taken back by `KEY=`.
+    /// `None` after `KEY=`, which unsets the parameter.
     single: BTreeMap<String, Option<String>>,
-    /// Keyed by the `KEY=value` that names the entry.
+    /// By the first `KEY=value`, which identifies the entry.
     entries: BTreeMap<(String, String), BTreeMap<String, Option<String>>>,
 }
 
-/// Why a line was not understood.
+/// Why a setting is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingProblem {
-    /// Nothing there.
-    #[error("an empty setting; give KEY=value to set, or KEY to ask")]
+pub enum SettingError {
+    /// The text is empty.
+    #[error("an empty setting; use KEY=value to set a parameter, or KEY to read it")]
     Empty,
-    /// A word without `=` that is not the last.
-    #[error("`{0}` stands between settings; give KEY=value …, or end with the KEY that is asked for")]
+    /// An item without `=` that is not the last.
+    #[error("`{0}` is not KEY=value; only the last item may be a KEY, which is then read")]
     Misplaced(String),
     /// `=value`.
-    #[error("`{0}` has no key in front of its `=`")]
+    #[error("`{0}` has no key before its `=`")]
     NoKey(String),
 }
 
 impl Settings {
-    /// Nothing is set.
+    /// No parameters.
     pub const fn new() -> Self {
         Settings { single: BTreeMap::new(), entries: BTreeMap::new() }
     }
 
-    /// Sets, takes back or reads. Returns the value that was set or found; `None` if there is none.
+    /// Sets, unsets or reads a parameter. Returns its value; `None` if there is none.
     ///
     /// # Errors
-    /// The line was not understood; nothing has changed.
+    /// The line is invalid; nothing was changed.
     pub fn line(
         &mut self,
         line: &str,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<String>, SettingProblem> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (last, before) = words.split_last().ok_or(SettingProblem::Empty)?;
-        let mut pairs = before.iter().map(|word| pair(word)).collect::<Result<Vec<_>, _>>()?;
+    ) -> Result<Option<String>, SettingError> {
+        let items: Vec<&str> = line.split_whitespace().collect();
+        let (last, before) = items.split_last().ok_or(SettingError::Empty)?;
+        let mut pairs = before.iter().map(|item| pair(item)).collect::<Result<Vec<_>, _>>()?;
         if last.contains('=') {
             pairs.push(pair(last)?);
             return Ok(self.set(&pairs));
@@ -59,18 +59,18 @@ impl Settings {
         })
     }
 
-    /// A setting in force: the environment's, as in SCR, before the program's.
+    /// The effective value: the environment has precedence over the program, as in SCR.
     pub fn get(&self, key: &str, environment: impl Fn(&str) -> Option<String>) -> Option<String> {
         environment(key).or_else(|| self.single.get(key).cloned().flatten())
     }
 
-    /// Whether a switch is on; `None` if nobody says.
+    /// The value of a boolean parameter; `None` if it is not set.
     pub fn switch(&self, key: &str, environment: impl Fn(&str) -> Option<String>) -> Option<bool> {
         self.get(key, environment).map(|value| value.trim() != "0")
     }
 
-    /// Settings that the program made and that have no effect, because it is the job that settles them.
-    pub fn too_late(&self) -> Vec<String> {
+    /// Parameters that the program has set without effect, because they are configured per job.
+    pub fn without_effect(&self) -> Vec<String> {
         let single = self.single.iter().filter(|(key, value)| value.is_some() && !IN_FORCE.contains(&key.as_str()));
         let entries = self.entries.keys().map(|(key, value)| format!("{key}={value}"));
         single.map(|(key, _)| key.clone()).chain(entries).collect()
@@ -89,11 +89,11 @@ impl Settings {
     }
 }
 
-fn pair(word: &str) -> Result<(&str, &str), SettingProblem> {
-    match word.split_once('=') {
-        Some(("", _)) => Err(SettingProblem::NoKey(word.to_owned())),
+fn pair(item: &str) -> Result<(&str, &str), SettingError> {
+    match item.split_once('=') {
+        Some(("", _)) => Err(SettingError::NoKey(item.to_owned())),
         Some(pair) => Ok(pair),
-        None => Err(SettingProblem::Misplaced(word.to_owned())),
+        None => Err(SettingError::Misplaced(item.to_owned())),
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_read_back_until_it_is_taken_back() {
+    fn reads_parameter_until_it_is_unset() {
         let mut settings = Settings::default();
         assert_eq!(settings.line("SCR_FLUSH", nothing), Ok(None));
         assert_eq!(settings.line("SCR_FLUSH=10", nothing), Ok(Some("10".into())));
@@ -116,28 +116,28 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_list_are_set_and_read_under_their_key() {
+    fn sets_and_reads_list_entries_by_key() {
         let mut settings = Settings::default();
         assert_eq!(settings.line("CKPT=0 TYPE=XOR SET_SIZE=16", nothing), Ok(Some("16".into())));
         assert_eq!(settings.line("CKPT=0 TYPE", nothing), Ok(Some("XOR".into())));
         assert_eq!(settings.line("CKPT=1 TYPE", nothing), Ok(None));
-        assert_eq!(settings.too_late(), ["CKPT=0"]);
+        assert_eq!(settings.without_effect(), ["CKPT=0"]);
     }
 
     #[test]
-    fn the_environment_comes_first() {
+    fn environment_has_precedence() {
         let mut settings = Settings::default();
         settings.line("SCR_CACHE_BYPASS=1", nothing).unwrap();
         assert_eq!(settings.switch("SCR_CACHE_BYPASS", nothing), Some(true));
         assert_eq!(settings.switch("SCR_CACHE_BYPASS", |_| Some("0".into())), Some(false));
-        assert!(settings.too_late().is_empty());
+        assert!(settings.without_effect().is_empty());
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_word() {
+    fn rejects_invalid_settings() {
         let mut settings = Settings::default();
-        assert_eq!(settings.line("  ", nothing), Err(SettingProblem::Empty));
-        assert_eq!(settings.line("=1", nothing), Err(SettingProblem::NoKey("=1".into())));
-        assert_eq!(settings.line("TYPE CKPT=0", nothing), Err(SettingProblem::Misplaced("TYPE".into())));
+        assert_eq!(settings.line("  ", nothing), Err(SettingError::Empty));
+        assert_eq!(settings.line("=1", nothing), Err(SettingError::NoKey("=1".into())));
+        assert_eq!(settings.line("TYPE CKPT=0", nothing), Err(SettingError::Misplaced("TYPE".into())));
     }
 }

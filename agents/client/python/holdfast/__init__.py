@@ -111,7 +111,7 @@ def config(setting):
 
 
 def init(params=None):
-    """Joins the run. `params`: settings for config(), as a str, a list of them, or a dict of values."""
+    """Joins the run. `params`: parameters for config(), as a str, a list of str, or a dict."""
     if isinstance(params, str):
         params = [params]
     elif isinstance(params, dict):
@@ -132,7 +132,7 @@ def get_version():
 
 
 def rank():
-    """This process's rank, after init()."""
+    """The rank of this process, after init()."""
     return _place()[0]
 
 

@@ -1,4 +1,4 @@
-//! Named datasets, and output that is no checkpoint: the calls that SCR 3 added.
+//! Named datasets, and output datasets: the calls that SCR 3 added.
 
 use holdfast_model::CheckpointId;
 use holdfast_wire::rank::{Call, Reply};
@@ -6,16 +6,16 @@ use holdfast_wire::rank::{Call, Reply};
 use super::{Client, Phase, unexpected};
 use crate::error::ClientError;
 
-/// What a dataset is for; [`Default`] is what [`Client::start_checkpoint`] begins.
+/// The properties of a dataset; [`Default`] is that of [`Client::start_checkpoint`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetOptions {
-    /// The application's name for it, under which a restart finds it; it never becomes a path.
+    /// The application's name of the dataset, by which it can be restarted from. It is not used in paths.
     pub name: Option<String>,
     /// A run can restart from it.
     pub checkpoint: bool,
-    /// It must reach the prefix directory. Alone, without `checkpoint`, it leaves the cache then.
+    /// It must be flushed to the prefix directory. Without `checkpoint`, it is removed from the cache afterwards.
     pub output: bool,
-    /// Files go to the prefix directory at once, past the cache: needed where several ranks write one file.
+    /// Files are written to the prefix directory, not to the cache. Required if several ranks write one file.
     pub bypass: bool,
 }
 
@@ -26,8 +26,8 @@ impl Default for DatasetOptions {
 }
 
 impl Client {
-    /// Begins a dataset (`SCR_Start_output` of SCR 3); ended by [`Client::complete_checkpoint`]. All ranks give the same
-    /// options.
+    /// Starts a dataset (`SCR_Start_output` of SCR 3); [`Client::complete_checkpoint`] ends it. All ranks must pass the
+    /// same options.
     pub fn start_output(&mut self, options: &DatasetOptions) -> Result<CheckpointId, ClientError> {
         if *options == DatasetOptions::default() {
             return self.start_checkpoint();
@@ -36,7 +36,7 @@ impl Client {
         self.start(Call::StartOutput { name, checkpoint, output, bypass }, "start_output")
     }
 
-    /// The name that the dataset of [`Client::have_restart`] was given; `None` if it was given none. All ranks together.
+    /// The name of the dataset of [`Client::have_restart`]; `None` if it has no name. Collective.
     pub fn restart_name(&mut self) -> Result<Option<String>, ClientError> {
         match self.call(Call::RestartName)? {
             None => Ok(None),
@@ -45,8 +45,9 @@ impl Client {
         }
     }
 
-    /// Says that the application restarted by itself from the dataset of this name: what it writes from now on is newer.
-    /// There is nothing to restart from any more, unless [`Client::load_current`] is called. All ranks together.
+    /// Reports that the application restarted from the dataset of this name without Holdfast: datasets that it writes
+    /// from now on are newer. Afterwards there is no checkpoint to restart from, unless [`Client::load_current`] is
+    /// called. Collective.
     pub fn current(&mut self, name: &str) -> Result<(), ClientError> {
         self.expect_computing("current")?;
         self.done(Call::Current { name: name.to_owned() })?;
@@ -54,8 +55,8 @@ impl Client {
         Ok(())
     }
 
-    /// Loads what the prefix directory has as current, instead of what `init` found: [`Client::have_restart`] then says
-    /// what it is. All ranks together.
+    /// Loads the current dataset of the prefix directory, instead of the one that `init` found;
+    /// [`Client::have_restart`] then returns it. Collective.
     pub fn load_current(&mut self) -> Result<(), ClientError> {
         self.expect_computing("load_current")?;
         match self.call(Call::Load)? {
@@ -68,13 +69,13 @@ impl Client {
         }
     }
 
-    /// Has the index forget the dataset of this name; its files stay. All ranks together.
+    /// Removes the dataset of this name from the index; its files are kept. Collective.
     pub fn drop_dataset(&mut self, name: &str) -> Result<(), ClientError> {
         self.expect_computing("drop_dataset")?;
         self.done(Call::Drop { name: name.to_owned() })
     }
 
-    /// Deletes the dataset of this name, in cache and on the prefix directory. All ranks together.
+    /// Deletes the dataset of this name from the cache and the prefix directory. Collective.
     pub fn delete_dataset(&mut self, name: &str) -> Result<(), ClientError> {
         self.expect_computing("delete_dataset")?;
         self.done(Call::Delete { name: name.to_owned() })

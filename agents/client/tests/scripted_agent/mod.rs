@@ -1,4 +1,4 @@
-//! An agent that expects calls in the order of a script and answers from it, one rank at a time.
+//! An agent that expects the calls of a script and sends its replies, one rank at a time.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use holdfast_client::{AgentAddress, Rank, RestartSource, Surroundings};
+use holdfast_client::{AgentAddress, Environment, Rank, RestartSource};
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName};
 use holdfast_wire::frame::HELLO;
 use holdfast_wire::rank::{Call, Reply, Restart, TO_AGENT, TO_RANK, ToAgent, ToRank};
@@ -17,17 +17,17 @@ use tempfile::TempDir;
 
 /// One step of the script.
 pub enum Act {
-    /// Expect the call, answer.
+    /// Expect the call, reply.
     Answer(u64, Call, Reply),
-    /// Expect the call, answer that it failed.
+    /// Expect the call, reply with a failure.
     Fail(u64, Call, &'static str),
-    /// Expect the call, answer with any message.
-    Say(u64, Call, ToRank),
+    /// Expect the call, send any message.
+    Send(u64, Call, ToRank),
     /// Expect the call, close the connection.
     Die(u64, Call),
-    /// Expect the call, close the connection within the answer.
+    /// Expect the call, close the connection inside the reply.
     DieInFrame(u64, Call),
-    /// Expect the call, answer with bytes that mean nothing.
+    /// Expect the call, send an invalid message.
     Garbage(u64, Call),
     /// Refuse the next hello.
     Refuse(&'static str),
@@ -61,23 +61,23 @@ impl ScriptedAgent {
                 *current.lock().unwrap() = Some(stream.try_clone().unwrap());
                 hellos += 1;
                 serve(stream, &mut script);
-                // The clone would hold the connection open.
+                // The clone would keep the connection open.
                 *current.lock().unwrap() = None;
             }
         });
         ScriptedAgent { directory, stop, connection, thread }
     }
 
-    pub fn surroundings(&self, rank: u32, ranks: u32) -> Surroundings {
+    pub fn environment(&self, rank: u32, ranks: u32) -> Environment {
         let agent = AgentAddress {
             job: "heat.1".to_owned(),
             generation: Generation(4),
             socket: self.directory.path().join("agent.sock"),
         };
-        Surroundings { rank: Rank(rank), ranks, node: None, agent: Some(agent), reconnect: Duration::from_secs(20) }
+        Environment { rank: Rank(rank), ranks, node: None, agent: Some(agent), reconnect: Duration::from_secs(20) }
     }
 
-    pub fn environment(&self, rank: u32, ranks: u32) -> Vec<(&'static str, String)> {
+    pub fn variables(&self, rank: u32, ranks: u32) -> Vec<(&'static str, String)> {
         vec![
             (environment::JOB, "heat.1".to_owned()),
             (environment::GENERATION, "4".to_owned()),
@@ -91,14 +91,14 @@ impl ScriptedAgent {
         self.directory.path().join("agent.sock")
     }
 
-    /// Ends the agent; checks that the whole script was played; returns how often a rank said hello.
+    /// Ends the agent; checks that the script was completed; returns the number of connections.
     pub fn finished(self) -> usize {
         let (hellos, left) = self.stop().1;
-        assert_eq!(left, 0, "acts of the script that were not played");
+        assert_eq!(left, 0, "acts of the script are left");
         hellos
     }
 
-    /// Ends the agent, with its connections; the directory stays.
+    /// Ends the agent with its connections; the directory is kept.
     pub fn end(self) -> Arc<TempDir> {
         self.stop().0
     }
@@ -123,9 +123,9 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
     }
     frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }, HELLO).unwrap();
     while let Ok(message) = frame::receive::<ToAgent>(&mut stream, TO_AGENT) {
-        let ToAgent::Call { seq, call } = message else { panic!("hello comes once") };
+        let ToAgent::Call { seq, call } = message else { panic!("a second hello") };
         let expect = |number, expected| assert_eq!((seq, &call), (number, &expected));
-        match script.next().expect("no call is expected any more") {
+        match script.next().expect("no further call is expected") {
             Act::Answer(number, expected, reply) => {
                 expect(number, expected);
                 frame::send(&mut stream, &ToRank::Reply { seq, result: Ok(reply) }, TO_RANK).unwrap();
@@ -137,7 +137,7 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
                     .remedy("free some space"));
                 frame::send(&mut stream, &ToRank::Reply { seq, result }, TO_RANK).unwrap();
             }
-            Act::Say(number, expected, message) => {
+            Act::Send(number, expected, message) => {
                 expect(number, expected);
                 frame::send(&mut stream, &message, TO_RANK).unwrap();
             }
@@ -150,7 +150,7 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
                 expect(number, expected);
                 stream.write_all(b"\0\0\0\x04nope").unwrap();
             }
-            Act::Refuse(_) => panic!("{call:?} came where a hello was expected"),
+            Act::Refuse(_) => panic!("{call:?} instead of a hello"),
         }
     }
 }

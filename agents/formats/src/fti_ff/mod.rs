@@ -8,8 +8,8 @@
 //! * [`verify`], [`describe`], [`extract`]: the operations of the commands;
 //! * [`containers`], [`writer`]: writing layout A, and its rules for variables that grow and shrink;
 //! * [`hashing`]: MD5 over ranges of a file, distributed over threads;
-//! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and the restoration of a lost one;
-//!   `refusal`: why a file is not used;
+//! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and the restoration of a lost
+//!   one; `refusal`: why a file is not used;
 //! * [`galois`], [`parity`]: the arithmetic of level 3, and its code rows over files;
 //! * [`name`]: the names of the files.
 

@@ -1,8 +1,8 @@
 //! Checks everything that FTI-FF allows to check.
 //!
-//! FTI itself hangs on a file that is shorter than declared and on a block of size 0, and crashes on a container outside
-//! of the file; here each is a damage with its place. Later versions of FTI also reject their own intact files if a
-//! container is empty, because writer and reader compute different checksums; both are accepted here.
+//! FTI itself hangs on a file that is shorter than declared and on a block of size 0, and crashes on a container
+//! outside of the file; here each is a damage with its place. Later versions of FTI also reject their own intact files
+//! if a container is empty, because writer and reader compute different checksums; both are accepted here.
 
 use std::path::Path;
 

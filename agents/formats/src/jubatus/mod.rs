@@ -89,7 +89,8 @@ impl Format for Jubatus {
         verify_for(path, &server, progress)
     }
 
-    /// Writes `config.json`, the text of the configuration, and `model.msgpack`, the engine's own part of the user data.
+    /// Writes `config.json`, the text of the configuration, and `model.msgpack`, the engine's own part of the user
+    /// data.
     fn extract(
         &self,
         path: &Path,

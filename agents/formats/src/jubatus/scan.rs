@@ -121,9 +121,9 @@ pub struct UserData {
 /// # Errors
 /// When the reader fails. Damage is not an error: it is part of the result.
 pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mut dyn FnMut(u64)) -> io::Result<Scan> {
-    let mut whole = want.digests.then(Sha256::new);
+    let mut file_hasher = want.digests.then(Sha256::new);
     let mut see = |part: &[u8]| {
-        if let Some(hasher) = &mut whole {
+        if let Some(hasher) = &mut file_hasher {
             hasher.update(part);
         }
         progress(part.len() as u64);
@@ -166,7 +166,7 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
         let mut rest = TokenReader::to_end(ObservedReader { reader, see: &mut see });
         into_io(rest.drain())?;
     }
-    Ok(Scan { length, header, system, blocks, sha256: whole.map(|hasher| hasher.finalize().into()) })
+    Ok(Scan { length, header, system, blocks, sha256: file_hasher.map(|hasher| hasher.finalize().into()) })
 }
 
 fn check_format(header: &Header) -> Result<(), BlockError> {

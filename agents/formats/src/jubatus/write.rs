@@ -63,9 +63,9 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
             user_data_size,
         };
         // The header comes first in the checksum, but is known last.
-        let mut whole = Header::start_checksum(&header.encode());
-        whole.combine(&crc);
-        header.crc32 = whole.finalize();
+        let mut checksum = Header::start_checksum(&header.encode());
+        checksum.combine(&crc);
+        header.crc32 = checksum.finalize();
         out.seek(SeekFrom::Start(0))?;
         out.write_all(&header.encode())?;
         Ok(header)

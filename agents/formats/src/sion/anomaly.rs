@@ -1,59 +1,59 @@
-//! What is odd about a container and does not keep its data from being read.
+//! Anomalies of a container that do not prevent reading its data.
 
 use std::path::PathBuf;
 
-/// Something odd that does not keep the data from being read.
+/// An anomaly that does not prevent reading the data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Anomaly {
-    /// A format newer than those known.
+    /// A format version newer than the known ones.
     #[error("its format version {0} is newer than 5; it was read as 5")]
     NewerFormat(i32),
-    /// The word that holds the byte orders is none that a writer leaves.
-    #[error("its byte order word {} is none that a writer leaves; only its first bits were used", hex(word))]
-    ByteOrderWord {
+    /// The byte order field has a value that no writer stores.
+    #[error("its byte order field {} has a value that no writer stores; only bit 0 of each byte was used", hex(field))]
+    ByteOrderField {
         /// The four bytes.
-        word: [u8; 4],
+        field: [u8; 4],
     },
-    /// The prefix fills its field.
-    #[error("its prefix field has no end")]
+    /// The prefix fills its field, without a terminating zero.
+    #[error("its prefix is not terminated")]
     PrefixUnterminated,
-    /// The flags say no key-value mode at all, which format 5 has a value for.
-    #[error("it names no key-value mode; it was read as plain streams")]
+    /// The flags contain no key-value mode, although format 5 has a value for plain streams.
+    #[error("it has no key-value mode; it was read as plain streams")]
     NoKeyValueMode,
-    /// Bytes behind the end.
+    /// Bytes after the end.
     #[error("{bytes} bytes follow its end")]
     TrailingBytes {
         /// How many.
         bytes: u64,
     },
-    /// Zero chunks, where writers count at least one.
-    #[error("task {task} has no chunk at all, where writers count at least one")]
+    /// A chunk count of zero: writers store at least one.
+    #[error("the chunk count of task {task} is zero; writers store at least one")]
     NoChunk {
         /// Local rank.
         task: usize,
     },
     /// Two tasks with one global rank.
-    #[error("global rank {rank} is stored for more than one task; they can be told apart by their index only")]
+    #[error("global rank {rank} is stored for more than one task; only their index distinguishes them")]
     RankTwice {
         /// The rank.
         rank: i64,
     },
     /// One file of a set, opened alone.
-    #[error("it is file {number} of a set of {files} and was opened alone: only its own tasks are seen")]
+    #[error("it is file {number} of a set of {files} and was opened alone: only its own tasks are included")]
     PartAlone {
         /// Its number.
         number: i32,
         /// Files of the set.
         files: u32,
     },
-    /// The head is not closed or the tail is gone, and the byte counts are what the content suggests.
-    #[error("its byte counts are lost; each chunk was taken to end at its last byte that is not zero")]
+    /// The head is not closed or the tail is lost, and the byte counts were estimated from the content.
+    #[error("its byte counts are lost; each chunk was assumed to end at its last byte that is not zero")]
     CountsEstimated,
-    /// The head is not closed or the tail is gone, and the records themselves say how long the streams are.
-    #[error("its byte counts are lost; each stream was followed record by record")]
+    /// The head is not closed or the tail is lost, and the lengths of the streams were determined from their records.
+    #[error("its byte counts are lost; the length of each stream was determined from its records")]
     CountsFromRecords,
-    /// The head was never closed, yet the byte counts are at the end of the file.
+    /// The head was never closed, but the byte counts are at the end of the file.
     #[error("its head was never closed, but its byte counts were found at the end")]
     TailFound,
     /// A file of the set could not be used for recovery.
@@ -66,17 +66,17 @@ pub enum Anomaly {
         /// Why.
         reason: String,
     },
-    /// The mapping could not be used; tasks stand in the order of their stored ranks, or of the files.
-    #[error("its mapping is lost; tasks stand in the order of their stored ranks")]
+    /// The mapping is unusable; tasks are in the order of their stored ranks, or of the files.
+    #[error("its mapping is lost; tasks are in the order of their stored ranks")]
     MappingLost,
 }
 
 impl Anomaly {
-    /// A stable name of its kind, for programs.
+    /// A stable identifier for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Anomaly::NewerFormat(_) => "newer-format",
-            Anomaly::ByteOrderWord { .. } | Anomaly::PrefixUnterminated | Anomaly::NoKeyValueMode => "head",
+            Anomaly::ByteOrderField { .. } | Anomaly::PrefixUnterminated | Anomaly::NoKeyValueMode => "head",
             Anomaly::TrailingBytes { .. } => "trailing",
             Anomaly::NoChunk { .. } => "byte-counts",
             Anomaly::RankTwice { .. } => "rank-twice",
@@ -87,7 +87,7 @@ impl Anomaly {
         }
     }
 
-    /// True when data may be missing or cut: the container was recovered with less than certainty.
+    /// True if the recovered data may be incomplete.
     pub fn is_loss(&self) -> bool {
         matches!(self, Anomaly::CountsEstimated | Anomaly::CountsFromRecords | Anomaly::PartLost { .. })
     }
@@ -102,12 +102,12 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// An [`Anomaly`] and the physical file it was found in.
+/// An [`Anomaly`] and its physical file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {anomaly}", path.display())]
 pub struct Warning {
     /// The physical file.
     pub path: PathBuf,
-    /// What is odd.
+    /// The anomaly.
     pub anomaly: Anomaly,
 }

@@ -1,4 +1,4 @@
-//! A physical file under its temporary name, open for writing streams into it.
+//! A physical file under its temporary name, open for writing streams.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use super::input_mismatch::InputMismatch;
 use super::layout::Layout;
 use super::plan::PlannedFile;
 
-/// A physical file under its temporary name, open for writing streams into it. Clones share the file.
+/// A physical file under its temporary name, open for writing streams. Clones share the file.
 #[derive(Debug, Clone)]
 pub struct Attachment {
     file: Arc<File>,
@@ -27,7 +27,7 @@ impl Attachment {
     /// Opens a file that another process created under this temporary name, for writing streams of the same plan.
     ///
     /// # Errors
-    /// When it is not there, or is not the file the plan describes.
+    /// When it does not exist, or is not the file that the plan describes.
     pub fn open(temporary: &Path, part: &PlannedFile) -> Result<Attachment, SionError> {
         let file =
             OpenOptions::new().read(true).write(true).open(temporary).map_err(SionError::io("open", temporary))?;
@@ -50,11 +50,11 @@ impl Attachment {
         }
     }
 
-    /// Writes at an offset of a task's stream whose chunks are all filled to the end: many threads can write one
-    /// stream. Its usage is then [`filled`](super::usage::Usage::filled).
+    /// Writes at an offset of a task's stream. All chunks but the last must be filled to their end; several threads may
+    /// write one stream. Its usage is then [`filled`](super::usage::Usage::filled).
     ///
     /// # Errors
-    /// When the file has no such task, its chunks have no room, or writing fails.
+    /// When the file has no such task, its chunks have no bytes, or writing fails.
     pub fn write_at(&self, local: usize, offset: u64, bytes: &[u8]) -> Result<(), SionError> {
         let mut rest = bytes;
         let mut at = offset;
@@ -72,7 +72,8 @@ impl Attachment {
         Ok(())
     }
 
-    /// Makes durable what was written so far; a process that is not the creator does this before it reports.
+    /// Synchronises the written data to disk. A process that is not the creator must do this before it reports its
+    /// usage.
     ///
     /// # Errors
     /// When the file system fails.
@@ -80,12 +81,12 @@ impl Attachment {
         self.file.sync_all().map_err(SionError::io("synchronise", &self.path))
     }
 
-    /// Writes at an offset of the file itself, outside of the chunks or where the caller has computed their place.
+    /// Writes at an offset of the file.
     pub(super) fn write_to_file(&self, position: u64, bytes: &[u8]) -> Result<(), SionError> {
         self.file.write_all_at(bytes, position).map_err(SionError::io("write", &self.path))
     }
 
-    /// True if both write into one physical file.
+    /// True if both write to the same physical file.
     pub(super) fn is_same_file(&self, other: &Attachment) -> bool {
         Arc::ptr_eq(&self.file, &other.file)
     }

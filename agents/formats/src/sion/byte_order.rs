@@ -1,8 +1,8 @@
-//! The two byte orders of a container, and fields read and written in one of them.
+//! The two byte orders of a container, and reading and writing fields in a byte order.
 //!
-//! The word at offset 4 is four bytes `m u u m`: `m` says whether the metadata (and the headers of key-value records)
-//! are big-endian, `u` whether the user's data are declared to be. Only bit 0 of the first and second byte counts
-//! (`docs/formats.md`, SION 2); anything else in them is worth a warning, since no writer leaves it there.
+//! The four bytes at offset 4 are `m u u m`: `m` is 1 if the metadata (and the headers of key-value records) are
+//! big-endian, `u` is 1 if the user's data are declared big-endian. Only bit 0 of the first and second byte is used
+//! (`docs/formats.md`, SION 2); other values cause a warning, since no writer stores them.
 
 /// Big or little end first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -16,7 +16,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The word as siondump prints it.
+    /// The name that siondump prints.
     pub fn as_str(self) -> &'static str {
         match self {
             ByteOrder::Little => "little",
@@ -24,7 +24,7 @@ impl ByteOrder {
         }
     }
 
-    /// The order of the machine we run on.
+    /// The byte order of this machine.
     pub fn native() -> ByteOrder {
         if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little }
     }
@@ -77,17 +77,17 @@ impl ByteOrder {
     }
 }
 
-/// Metadata's and user data's order out of the word at offset 4.
-pub(super) fn from_word(word: [u8; 4]) -> (ByteOrder, ByteOrder) {
-    (ByteOrder::from_bit(word[0]), ByteOrder::from_bit(word[1]))
+/// The byte orders of metadata and user data, from the bytes at offset 4.
+pub(super) fn from_field(field: [u8; 4]) -> (ByteOrder, ByteOrder) {
+    (ByteOrder::from_bit(field[0]), ByteOrder::from_bit(field[1]))
 }
 
-/// The word at offset 4 for these orders.
-pub(super) fn to_word(metadata: ByteOrder, user: ByteOrder) -> [u8; 4] {
+/// The bytes at offset 4 for these byte orders.
+pub(super) fn to_field(metadata: ByteOrder, user: ByteOrder) -> [u8; 4] {
     [metadata.bit(), user.bit(), user.bit(), metadata.bit()]
 }
 
-/// Fields taken one after the other out of a slice; `None` when it is too short.
+/// Reads consecutive fields of a slice; `None` at its end.
 pub(super) struct Fields<'a> {
     bytes: &'a [u8],
     order: ByteOrder,

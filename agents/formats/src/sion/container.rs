@@ -1,8 +1,8 @@
-//! A container: one or more physical files that together hold one stream a task.
+//! A container: one or more physical files that together store one stream per task.
 //!
-//! Opening the first file of a set opens all of it; names come from the name used to open, not from the stored prefix,
-//! so that a renamed set still opens. A later part opened by its own name shows its own tasks. Tasks are numbered as
-//! sionsplit numbers them: by global rank in a set of several files, by local rank in a single one.
+//! Opening the first file of a set opens all files. Their names are derived from the name used to open, not from the
+//! stored prefix, so that a renamed set can be opened. Opening another file of the set shows only its own tasks. Tasks
+//! are numbered as in sionsplit: by global rank in a set of several files, by local rank in a single file.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,7 +16,7 @@ use super::physical_file::PhysicalFile;
 use super::slot::{Slot, part_path};
 use super::tables::Mapping;
 
-/// A container opened for reading. Reading needs no exclusive access: any number of threads can share one.
+/// A container open for reading. Several threads can share it.
 #[derive(Debug)]
 pub struct Container {
     path: PathBuf,
@@ -27,10 +27,10 @@ pub struct Container {
 }
 
 impl Container {
-    /// Opens a container and checks everything that the format lets a reader check without reading the data.
+    /// Opens a container and checks everything that can be checked without reading the data.
     ///
     /// # Errors
-    /// When a file cannot be read, is no container, was never closed, is damaged, or the files are not one set.
+    /// When a file cannot be read, is not a container, was never closed, is damaged, or the files are not one set.
     pub fn open(path: &Path) -> Result<Container, SionError> {
         let first = PhysicalFile::open(path)?;
         let files = first.header().files;
@@ -54,7 +54,7 @@ impl Container {
         Ok(container)
     }
 
-    /// Puts checked files together.
+    /// Makes a container of checked files.
     fn from_parts(path: &Path, parts: Vec<PhysicalFile>) -> Result<Container, SionError> {
         let slots = order(&parts)?;
         Ok(Container::with_order(path, parts, slots))
@@ -75,7 +75,7 @@ impl Container {
         Container { path: path.to_owned(), parts, slots, warnings, ranks_are_numbers: false }
     }
 
-    /// The name it was opened by.
+    /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -85,12 +85,12 @@ impl Container {
         &self.parts
     }
 
-    /// What is odd about it.
+    /// Anomalies that do not prevent reading.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// Says that the order of the tasks has gaps, so that only their global ranks number them: a part of the set is lost.
+    /// Numbers the tasks by their global ranks, because a file of the set is lost and the numbers have gaps.
     pub(super) fn number_by_rank(&mut self) {
         self.ranks_are_numbers = true;
     }
@@ -117,7 +117,7 @@ impl Container {
         self.slots.len()
     }
 
-    /// Where a task's stream is.
+    /// The place of a task's stream.
     ///
     /// # Errors
     /// When there is no such task.
@@ -150,7 +150,8 @@ impl Container {
         Ok(part.table().stream_bytes(local))
     }
 
-    /// Reads at an offset of a task's stream, as much as is wanted and there; 0 at its end. Threads may read at once.
+    /// Reads at an offset of a task's stream until the buffer is full or the stream ends. Returns the number of bytes,
+    /// 0 at the end. Several threads may read at the same time.
     ///
     /// # Errors
     /// When there is no such task or the file cannot be read.
@@ -159,7 +160,7 @@ impl Container {
         part.read_at(local, offset, buffer).map_err(SionError::io("read", part.path()))
     }
 
-    /// A task's stream as a reader that can seek.
+    /// A task's stream as a seekable reader.
     ///
     /// # Errors
     /// When there is no such task.
@@ -169,7 +170,7 @@ impl Container {
     }
 }
 
-/// A task's stream: its chunks joined.
+/// A task's stream: the concatenation of its chunks.
 #[derive(Debug, Clone)]
 pub struct TaskStream<'a> {
     part: &'a PhysicalFile,
@@ -179,17 +180,17 @@ pub struct TaskStream<'a> {
 }
 
 impl TaskStream<'_> {
-    /// Bytes of the whole stream.
+    /// Bytes of the stream.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Where the next byte is read from.
+    /// The offset of the next byte to read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The physical file that holds it.
+    /// The physical file that contains it.
     pub fn path(&self) -> &Path {
         self.part.path()
     }
@@ -215,7 +216,7 @@ impl Seek for TaskStream<'_> {
     }
 }
 
-/// Checks that the files are one set, and gives the order of its tasks.
+/// Checks that the files are one set, and returns the places of its tasks in order.
 fn order(parts: &[PhysicalFile]) -> Result<Vec<Slot>, SionError> {
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
     for (index, part) in parts.iter().enumerate().skip(1) {
@@ -251,7 +252,7 @@ fn order(parts: &[PhysicalFile]) -> Result<Vec<Slot>, SionError> {
         _ => &Vec::new(),
     };
     let damaged = SionError::damaged;
-    // The copies of a buddy set hold the streams of others behind leading tasks of their own, with negative ranks.
+    // The copies of a buddy set start with tasks of their own, which have negative ranks.
     let ranks = parts.iter().flat_map(|part| &part.header().global_ranks);
     let tasks = ranks.filter(|rank| **rank >= 0 || one_file).count() as u64;
     if entries.len() as u64 != tasks {
@@ -278,7 +279,7 @@ fn order(parts: &[PhysicalFile]) -> Result<Vec<Slot>, SionError> {
         slots.push(Slot { part, local });
     }
     if one_file {
-        // Readers of a single file go by local rank.
+        // Readers of a single file number tasks by local rank.
         slots.sort_by_key(|slot| slot.local);
     }
     Ok(slots)

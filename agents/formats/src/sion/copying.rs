@@ -1,4 +1,4 @@
-//! Copying streams: in pieces, by a few threads, telling how far it is.
+//! Copying streams in pieces, with several threads and progress reports.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::Progress;
 use crate::input::PIECE_BYTES;
 use holdfast_core::workers;
 
-/// Jobs done between two reports of progress.
+/// Jobs between two progress reports.
 const ROUND: usize = 64;
 
-/// Copies exactly so many bytes.
+/// Copies exactly this many bytes.
 pub(super) fn copy_exactly(from: &mut impl Read, to: &mut impl Write, bytes: u64) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
     let mut left = bytes;
@@ -25,7 +25,7 @@ pub(super) fn copy_exactly(from: &mut impl Read, to: &mut impl Write, bytes: u64
     Ok(())
 }
 
-/// [`copy_exactly`] between two files, of which an error names the one that failed.
+/// [`copy_exactly`] between two files. An error names the file that failed.
 pub(super) fn copy_between(
     (from, from_path): (&mut impl Read, &Path),
     (to, to_path): (&mut impl Write, &Path),
@@ -44,7 +44,7 @@ pub(super) fn copy_between(
     }
 }
 
-/// Remembers that it was the reader that failed.
+/// Records an error of the reader, to distinguish it from one of the writer.
 struct TrackedReader<'a, R> {
     from: &'a mut R,
     failed: &'a mut Option<io::Error>,
@@ -56,7 +56,7 @@ impl<R: Read> Read for TrackedReader<'_, R> {
     }
 }
 
-/// Does jobs with a few threads, in rounds; ends with the first round that has a failure.
+/// Runs jobs on several threads, in rounds. Stops after the first round with an error.
 pub(super) fn each<T: Sync, R: Send>(
     jobs: &[T],
     threads: Option<usize>,

@@ -1,8 +1,8 @@
-//! A container written anew with one block: every task's chunk holds all it has.
+//! Rewrites a container with one block: the chunk of each task contains its entire stream.
 //!
-//! As the original's siondefrag does, the result is one physical file by the serial writer, with the global ranks and the
-//! mark of the user's byte order kept. The byte order of the metadata is kept too (the original writes that of its
-//! machine), since the headers of key-value records, which are copied as they stand, are in it.
+//! As with siondefrag, the result is one physical file in the form of the serial writer, with the same global ranks and
+//! the same declared byte order of the user's data. The byte order of the metadata is kept as well (siondefrag uses
+//! that of its machine), because the headers of key-value records, which are copied unchanged, have it.
 
 use std::path::Path;
 
@@ -16,27 +16,27 @@ use super::recover::recover;
 use super::writer::Creation;
 use crate::Progress;
 
-/// How a container is written anew.
+/// Options of [`defrag`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefragOptions {
     /// Alignment of chunks; by default that of the input. 1 packs without gaps.
     pub block_size: Option<u32>,
-    /// Take what a container that was never closed, or lost its tail, still holds.
+    /// Recover the data of a container that was never closed, or lost its tail.
     pub recover: bool,
-    /// Only say what would be written.
+    /// Only report what would be written.
     pub dry_run: bool,
-    /// Threads that copy; by default what the machine has, at most eight.
+    /// Number of copying threads; by default that of the processors, at most eight.
     pub threads: Option<usize>,
 }
 
-/// What was written.
+/// The result of [`defrag`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defragmented {
     /// Number of tasks.
     pub tasks: usize,
     /// Bytes of all streams.
     pub bytes: u64,
-    /// What is odd about the input, and what recovery had to assume.
+    /// Anomalies of the input, and assumptions of the recovery.
     pub warnings: Vec<Warning>,
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Display for Defragmented {
     }
 }
 
-/// Writes `output` with the streams of `input`. Its name appears when it is complete, so it may be the input's own.
+/// Writes `output` with the streams of `input`. The output gets its name when it is complete, so both may be one path.
 ///
 /// # Errors
 /// When the input cannot be read, or the output cannot be written.

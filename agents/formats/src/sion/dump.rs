@@ -1,7 +1,7 @@
-//! A container described in siondump's own lines, so that its output and ours can be compared with `diff`.
+//! The description of a container in the format of siondump, so that both outputs can be compared with `diff`.
 //!
-//! Where the original prints something untrue we print what is true: it misses a last record of length zero, and its `-K`
-//! cannot be combined with `-k`. For several files it shows -1 wherever a chunk is unused, whatever is on disk; so do we.
+//! Errors of siondump are not reproduced: it omits a last record of length zero, and cannot combine `-K` with `-k`. As
+//! in siondump, unused chunks of sets of several files are shown as -1, independent of the value in the file.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::header::{Header, KeyValue};
 use super::recover::recover;
 use super::statistics::{Statistics, percent};
 
-/// The version whose output this is.
+/// The version of SIONlib whose output is reproduced.
 const OUTPUT_OF: &str = "1.7p2";
 const WIDE_RULE: usize = 155;
 const NARROW_RULE: usize = 60;
@@ -21,7 +21,7 @@ const NARROW_RULE: usize = 60;
 const COLUMNS: u64 = 10;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// What is printed behind the head; siondump's options.
+/// What is printed after the head; the options of siondump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DumpOptions {
     /// The byte counts of all tasks (`-a -l`).
@@ -30,9 +30,9 @@ pub struct DumpOptions {
     pub keys: bool,
     /// Every record (`-K`).
     pub records: bool,
-    /// The files of the set and where each rank is (`-m`).
+    /// The files of the set and the place of each rank (`-m`).
     pub mapping: bool,
-    /// Take what a container that was never closed, or lost its tail, still holds.
+    /// Recover the data of a container that was never closed, or lost its tail.
     pub recover: bool,
 }
 
@@ -42,20 +42,20 @@ impl Default for DumpOptions {
     }
 }
 
-/// Writes the description of the container at `path`; gives what is odd about it, which siondump does not print.
+/// Writes the description of the container at `path`. Returns its anomalies, which siondump does not print.
 ///
 /// # Errors
-/// When the container cannot be read, a record is damaged (what stands before it is written), or `out` fails.
+/// When the container cannot be read, a record is damaged (the lines before it are written), or `out` fails.
 pub fn dump(path: &Path, options: &DumpOptions, out: &mut impl Write) -> Result<Vec<Warning>, SionError> {
     let container = if options.recover { recover(path)? } else { Container::open(path)? };
     describe(&container, options, out)?;
     Ok(container.warnings().to_vec())
 }
 
-/// Writes the description of a container that is open.
+/// Writes the description of an open container.
 ///
 /// # Errors
-/// When a record is damaged (what stands before it is written), or `out` fails.
+/// When a record is damaged (the lines before it are written), or `out` fails.
 pub fn describe(container: &Container, options: &DumpOptions, out: &mut impl Write) -> Result<(), SionError> {
     let statistics = Statistics::of(container)?;
     let written = SionError::io("write the description of", container.path());
@@ -112,7 +112,7 @@ fn head(container: &Container, header: &Header, out: &mut dyn Write) -> io::Resu
     writeln!(out, "siondump: file endianness:           {}", header.user_order.as_str())?;
     writeln!(out, "siondump: filesystem blocksize:      {} bytes ({mib:6.2} MB)", header.block_size)?;
     writeln!(out, "siondump: file set:                  {}", if several { "Yes" } else { "No" })?;
-    // Format 2 has no such field; the original then shows that of a single file.
+    // Format 2 has no such field; siondump then prints the number of a single file.
     writeln!(out, "siondump: file number:               {}", header.file_number.unwrap_or(1))?;
     writeln!(out, "siondump: number of files:           {}", header.files)?;
     let (upper, lower) = (header.flag1 >> 32, header.flag1 & 0xffff_ffff);
@@ -138,9 +138,9 @@ fn sums(sums: &Statistics, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}) #{:>7}", line("size of empty chunks", sums.empty.bytes), sums.empty.chunks)?;
     let overhead = u64::try_from(sums.overhead_bytes()).unwrap_or(0);
     writeln!(out, "{})", line("overhead compared to task-local file", overhead))?;
-    let share = |label: &str, whole_width: usize, part: u64, whole: u64| {
+    let share = |label: &str, width: usize, part: u64, total: u64| {
         let label = format!("siondump: {label}:");
-        format!("{label:<49}{:>whole_width$.6}%", percent(part, whole))
+        format!("{label:<49}{:>width$.6}%", percent(part, total))
     };
     writeln!(out, "{}", share("file usage (user data/chunk size)", 12, sums.data_bytes, sums.chunk_bytes))?;
     let block = sums.block_size;
@@ -152,12 +152,13 @@ fn sums(sums: &Statistics, out: &mut dyn Write) -> io::Result<()> {
     let (partly_bytes, partly_room) = (sums.data_bytes.saturating_sub(full_bytes), partly.saturating_mul(block));
     writeln!(
         out,
-        "siondump: fsblocks, size of partly used blocks:{partly_bytes:>14} bytes of {partly_room:>12} bytes ({:6.2} MB of {:6.2} MB, {partly} blocks)",
+        "siondump: fsblocks, size of partly used blocks:{partly_bytes:>14} bytes of {partly_room:>12} bytes \
+         ({:6.2} MB of {:6.2} MB, {partly} blocks)",
         mib(partly_bytes),
         mib(partly_room)
     )?;
     writeln!(out, "{}", share("fsblocks, used fsblocks/chunk size", 13, used_bytes, sums.chunk_bytes))?;
-    // Of no blocks there is no share, and the original leaves the line out.
+    // Without blocks there is no share, and siondump omits the line.
     if used > 0 {
         writeln!(out, "{}", share("fsblocks, user data/used blocks", 13, sums.data_bytes, used_bytes))?;
     }

@@ -1,4 +1,4 @@
-//! Why a container could not be read, checked or written.
+//! Errors of reading, checking and writing containers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ pub enum SionError {
     /// A file-system call failed.
     #[error("cannot {action} {}: {source}; {}", path.display(), remedy(source))]
     Io {
-        /// What was being done, as the verb of the sentence.
+        /// The operation, as a verb: `open`.
         action: &'static str,
-        /// The file it was done to.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file could not be put in place.
+    /// A file could not be renamed or synchronised.
     #[error(transparent)]
     Durable(#[from] DurableError),
-    /// The file does not begin with the four letters.
+    /// The file does not begin with the magic number.
     #[error("{} is not a SION container: it does not begin with \"sion\"; check the name", path.display())]
     NotSion {
         /// The file.
@@ -34,7 +34,8 @@ pub enum SionError {
     },
     /// The writer ended before it closed the container: the byte counts of the chunks were never written.
     #[error(
-        "{} was never closed: its writer ended before the byte counts were written; ask for recovery (--recover) to get what its chunks hold",
+        "{} was never closed: its writer ended before the byte counts were written; \
+         use recovery (--recover) to read its chunks",
         path.display()
     )]
     NeverClosed {
@@ -42,7 +43,10 @@ pub enum SionError {
         path: PathBuf,
     },
     /// The file contradicts itself or the format.
-    #[error("{} is damaged: {fault}; take another copy, or ask for recovery (--recover) if its head is whole", path.display())]
+    #[error(
+        "{} is damaged: {fault}; use another copy, or recovery (--recover) if its head is intact",
+        path.display()
+    )]
     Damaged {
         /// The physical file.
         path: PathBuf,
@@ -59,13 +63,13 @@ pub enum SionError {
         /// The number of tasks.
         tasks: usize,
     },
-    /// The caller asked for keys of a container that has none.
-    #[error("{} holds plain streams, not key-value records; read its tasks as they are", path.display())]
+    /// The caller requested the keys of a container without records.
+    #[error("{} holds plain streams, not key-value records; read its tasks as plain streams", path.display())]
     NotKeyValue {
         /// The container.
         path: PathBuf,
     },
-    /// What was to be written cannot be a container.
+    /// A container with these tasks and options is impossible.
     #[error("cannot lay out {}: {source}", path.display())]
     Plan {
         /// The container to be written.
@@ -73,18 +77,22 @@ pub enum SionError {
         /// What is wrong.
         source: PlanError,
     },
-    /// A container of several files stands where one is to be written; replacing several files is not one step.
-    #[error("{} exists already and belongs to a set of files, which cannot be replaced in one step; remove it or choose another name", path.display())]
+    /// A file of the set to write exists. Several files cannot be replaced atomically.
+    #[error(
+        "{} already exists and belongs to a set of files, which cannot be replaced atomically; \
+         remove it or choose another name",
+        path.display()
+    )]
     Exists {
-        /// The file in the way.
+        /// The existing file.
         path: PathBuf,
     },
-    /// An input of `join` or a writer's report does not fit the rest.
+    /// An input of `join`, or the usage reported by a writer, does not fit the container.
     #[error("cannot write {}: {mismatch}", path.display())]
     Input {
         /// The file concerned.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// What is wrong, and what to do.
         mismatch: InputMismatch,
     },
 }
@@ -98,7 +106,7 @@ impl SionError {
         move |fault| SionError::Damaged { path: path.to_owned(), fault }
     }
 
-    /// True when the fault is the file's own (damaged data), not the system's or the caller's.
+    /// True if the file is damaged; false for errors of the system or the caller.
     pub fn is_damage(&self) -> bool {
         matches!(self, SionError::NotSion { .. } | SionError::NeverClosed { .. } | SionError::Damaged { .. })
     }

@@ -1,8 +1,8 @@
-//! What is wrong with a physical file, or with a set of them.
+//! The damages of a physical file, or of a set of files.
 
 use std::path::PathBuf;
 
-/// What is wrong with a physical file, or with the set.
+/// A damage of a physical file, or of the set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -16,14 +16,14 @@ pub enum Fault {
         /// The file's length.
         length: u64,
     },
-    /// A field of the head has a value that no writer puts there.
+    /// A field of the head has an invalid value.
     #[error("{field} is {value}, expected {expected}")]
     Field {
-        /// The field's name in the format's description.
+        /// The field's name.
         field: &'static str,
-        /// What it holds.
+        /// The stored value.
         value: i64,
-        /// What it may hold.
+        /// The valid values.
         expected: &'static str,
     },
     /// A chunk size below zero.
@@ -34,29 +34,29 @@ pub enum Fault {
         /// The stored size.
         size: i64,
     },
-    /// Positions pass what a file can have.
+    /// Offsets exceed the largest file size.
     #[error("its chunk sizes add up to more than a file can hold")]
     Overflow,
     /// More of something than this reader accepts in one file.
     #[error("it claims {count} {what}, more than the {limit} accepted")]
     TooMany {
-        /// What there is too much of.
+        /// What is counted.
         what: &'static str,
         /// How many.
         count: u64,
         /// The limit.
         limit: u64,
     },
-    /// The byte counts do not stand where the chunk sizes say they must.
-    #[error("the byte counts are said to begin at {stored}, but the chunk sizes put them at {expected}")]
+    /// The stored offset of the byte counts contradicts the chunk sizes.
+    #[error("the stored offset of the byte counts is {stored}, the chunk sizes require {expected}")]
     TailPosition {
         /// `start_of_varheader` as stored.
         stored: i64,
-        /// What the chunk sizes and the number of blocks give.
+        /// The offset that follows from the chunk sizes and the number of blocks.
         expected: u64,
     },
     /// A task's number of chunks is impossible.
-    #[error("task {task} is said to use {count} chunks of {blocks}")]
+    #[error("the chunk count of task {task} is {count}, with {blocks} blocks")]
     ChunkCount {
         /// Local rank.
         task: usize,
@@ -66,15 +66,15 @@ pub enum Fault {
         blocks: u64,
     },
     /// No task uses the last block.
-    #[error("it is said to have {blocks} blocks, but no task uses more than {largest} chunks")]
+    #[error("the number of blocks is {blocks}, but no task uses more than {largest} chunks")]
     BlocksUnused {
         /// `maxusedchunks`.
         blocks: u64,
         /// The largest count of any task.
         largest: u64,
     },
-    /// More bytes in a chunk than it has, or fewer than none.
-    #[error("chunk {chunk} of task {task} is said to hold {bytes} bytes of {size}")]
+    /// A byte count larger than the chunk, or negative.
+    #[error("the byte count of chunk {chunk} of task {task} is {bytes} bytes of {size}")]
     ChunkBytes {
         /// Local rank.
         task: usize,
@@ -85,8 +85,8 @@ pub enum Fault {
         /// The chunk's size.
         size: u64,
     },
-    /// Bytes in a chunk behind the task's last one: the count is too small.
-    #[error("task {task} is said to use {count} chunks, yet chunk {chunk} is said to hold {bytes} bytes")]
+    /// A byte count for a chunk after the task's last one.
+    #[error("the chunk count of task {task} is {count}, but the byte count of its chunk {chunk} is {bytes}")]
     UnusedEntry {
         /// Local rank.
         task: usize,
@@ -112,20 +112,20 @@ pub enum Fault {
     PartDiffers {
         /// The field.
         field: &'static str,
-        /// What this file says.
+        /// The value in this file.
         value: i64,
-        /// What the set needs.
+        /// The value of the set.
         expected: i64,
     },
-    /// The table that says where each rank's stream is does not have one entry a task.
+    /// The mapping, the table of the places of all streams, does not have one entry per task.
     #[error("its mapping has {size} entries for {tasks} tasks")]
     MappingSize {
         /// Entries.
         size: i64,
-        /// Tasks of all files that are not a buddy's.
+        /// Tasks of all files, without buddy copies.
         tasks: u64,
     },
-    /// A mapping entry points nowhere.
+    /// A mapping entry points to a task that does not exist.
     #[error("its mapping puts rank {rank} into file {file}, task {task}, which does not exist")]
     MappingTarget {
         /// The global rank.
@@ -145,7 +145,7 @@ pub enum Fault {
         /// The local rank.
         task: i32,
     },
-    /// The stream that a rank is mapped to says that it is another rank's.
+    /// The stream that a rank is mapped to has another global rank.
     #[error("its mapping puts rank {rank} where rank {stored} is stored")]
     MappingRank {
         /// The global rank.
@@ -160,9 +160,9 @@ pub enum Fault {
         task: usize,
         /// The record's number in the task.
         record: u64,
-        /// What it claims to have.
+        /// The length in its header.
         length: u64,
-        /// What is left of the stream.
+        /// The remaining bytes of the stream.
         left: u64,
     },
     /// A stream ends inside a record's header.
@@ -172,18 +172,18 @@ pub enum Fault {
         task: usize,
         /// The record's number in the task.
         record: u64,
-        /// What is left of the stream.
+        /// The remaining bytes of the stream.
         left: u64,
     },
 }
 
 impl Fault {
-    /// True when a limit of this reader was passed, so that looking further would only take longer.
+    /// True if a limit of this reader was exceeded, so that checking should stop.
     pub(super) fn is_limit(&self) -> bool {
         matches!(self, Fault::TooMany { .. })
     }
 
-    /// A stable name of its kind, for programs.
+    /// A stable identifier for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             Fault::Truncated { .. } => "truncated",

@@ -1,4 +1,4 @@
-//! SION among the formats: recognised by its first four letters, or by its name when those are lost.
+//! SION as a [`Format`]: recognised by its magic number, or by the file's name if that is damaged.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl From<SionError> for FormatsError {
                 FormatsError::Damaged { action: "read", path, what: "it does not begin with \"sion\"".to_owned() }
             }
             SionError::NeverClosed { path } => {
-                let what = "it was never closed; ask for recovery (--recover) to get what its chunks hold".to_owned();
+                let what = "it was never closed; use recovery (--recover) to read its chunks".to_owned();
                 FormatsError::Damaged { action: "read", path, what }
             }
             SionError::Damaged { path, fault } => {
@@ -72,7 +72,7 @@ impl Format for Sion {
     }
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
-        // Of a damaged container, what recovery makes of it, with its warnings.
+        // A damaged container is described as recovered, with its warnings.
         let mut check = FileCheck::default();
         let container = match Container::open(path) {
             Ok(container) => container,
@@ -119,7 +119,7 @@ impl Format for Sion {
     }
 }
 
-/// True if what follows the four letters can be a head. Texts begin with them too: the output of siondump does.
+/// True if the bytes after the magic number can be a head. Texts can begin with "sion" too, such as siondump's output.
 fn is_head(rest: &[u8]) -> bool {
     let word = rest.first_chunk::<4>().is_some_and(|[m, u, v, n]| m == n && u == v && (m | u) & !1 == 0);
     let version = rest.get(12..16).and_then(|bytes| bytes.first_chunk::<4>()).copied();
@@ -128,7 +128,7 @@ fn is_head(rest: &[u8]) -> bool {
     })
 }
 
-/// Chunks shown one by one in a description; a damaged file may claim many more.
+/// Byte counts are part of a description up to this number of chunks; a damaged file may declare many more.
 const MOST_CHUNKS_SHOWN: u64 = 1 << 18;
 
 /// The byte counts of a container.
@@ -138,7 +138,7 @@ fn chunks(container: &Container) -> u64 {
     tables.fold(0, u64::saturating_add)
 }
 
-/// A container in the names of its description: head, tables and positions of every file.
+/// The description as JSON: head, tables and offsets of every file, with SIONlib's field names.
 fn json(container: &Container, with_chunks: bool) -> Value {
     let tasks: Vec<Value> = (0..container.tasks())
         .map(|task| {

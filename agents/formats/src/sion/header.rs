@@ -1,4 +1,4 @@
-//! The head of a physical file (META1): read in the format versions 2 to 5, written in 5.
+//! The head of a physical file (META1): format versions 2 to 5 are read, version 5 is written.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::reading::read_exactly;
 /// The first four bytes of every container.
 pub const MAGIC: [u8; 4] = *b"sion";
 
-/// Format 2 knows neither file number nor flags.
+/// Bytes of the file number and the flags, which format 2 does not have.
 const FIELDS_MISSING_IN_FORMAT_2: u64 = 20;
 const NEWEST_FORMAT: i32 = 5;
 const OLDEST_FORMAT: i32 = 2;
@@ -26,7 +26,7 @@ pub enum KeyValue {
     /// Plain streams.
     #[default]
     None,
-    /// Records of key, length, value.
+    /// Records of key, length and value.
     Inline,
 }
 
@@ -40,12 +40,12 @@ impl KeyValue {
     }
 }
 
-/// What the closing of the file adds to its head.
+/// The fields of the head that are written when the file is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed {
     /// Number of blocks (`maxusedchunks`), as stored.
     pub blocks: i32,
-    /// Where the byte counts begin (`start_of_varheader`), as stored.
+    /// Offset of the byte counts (`start_of_varheader`), as stored.
     pub tail: i64,
 }
 
@@ -54,7 +54,7 @@ pub struct Closed {
 pub struct Header {
     /// Byte order of the metadata.
     pub byte_order: ByteOrder,
-    /// Byte order that the user's data are declared to have.
+    /// Declared byte order of the user's data.
     pub user_order: ByteOrder,
     /// 1000 times the library's major version plus the minor.
     pub version: i32,
@@ -66,7 +66,7 @@ pub struct Header {
     pub block_size: u32,
     /// Number of files of the set.
     pub files: u32,
-    /// This file's number; format 2 has none. Serial writers put 1.
+    /// Number of this file; format 2 has none. Serial writers store 1.
     pub file_number: Option<i32>,
     /// `flag1` as stored; the upper half is the key-value mode.
     pub flag1: i64,
@@ -74,18 +74,18 @@ pub struct Header {
     pub flag2: i64,
     /// Whether the streams are key-value records.
     pub key_value: KeyValue,
-    /// The name given to the writer, without the zeros behind it.
+    /// The name given to the writer, without trailing zeros.
     pub prefix: Vec<u8>,
     /// The global rank of each task of this file.
     pub global_ranks: Vec<i64>,
-    /// The chunk sizes as stored: what was requested (formats 2 and 3), or with their padding.
+    /// The chunk sizes as stored: without padding in formats 2 and 3, with padding in later formats.
     pub stored_chunk_sizes: Vec<u64>,
-    /// What closing added; `None` in a file that was never closed.
+    /// The closing fields; `None` in a file that was never closed.
     pub closed: Option<Closed>,
 }
 
 impl Header {
-    /// Reads and checks the head, with what is odd about it.
+    /// Reads and checks the head. Returns its anomalies too.
     pub(super) fn read(file: &File, path: &Path, length: u64) -> Result<(Header, Vec<Anomaly>), SionError> {
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
         let truncated = |needs| damaged(Fault::Truncated { what: "its head", needs, length });
@@ -97,17 +97,17 @@ impl Header {
         if start != MAGIC {
             return Err(SionError::NotSion { path: path.to_owned() });
         }
-        // Read what is there of the fixed part; the fields say themselves whether it was enough.
+        // The fixed part may be truncated: each field below checks that it is present.
         let fixed_end = 52 + PREFIX_BYTES as u64;
         let mut fixed = vec![0_u8; usize::try_from(length.min(fixed_end) - 4).unwrap_or(0)];
         read_exactly(file, path, 4, &mut fixed)?;
         let short = || truncated(fixed_end);
 
-        let word: [u8; 4] = Fields::new(&fixed, ByteOrder::Little).take().ok_or_else(short)?;
-        let (byte_order, user_order) = byte_order::from_word(word);
+        let field: [u8; 4] = Fields::new(&fixed, ByteOrder::Little).take().ok_or_else(short)?;
+        let (byte_order, user_order) = byte_order::from_field(field);
         let mut anomalies = Vec::new();
-        if word != byte_order::to_word(byte_order, user_order) {
-            anomalies.push(Anomaly::ByteOrderWord { word });
+        if field != byte_order::to_field(byte_order, user_order) {
+            anomalies.push(Anomaly::ByteOrderField { field });
         }
         let mut fields = Fields::new(fixed.get(4..).unwrap_or(&[]), byte_order);
         let mut next = || fields.i32().ok_or_else(short);
@@ -132,7 +132,7 @@ impl Header {
         let (mut file_number, mut flag1, mut flag2, mut shift) = (None, 0, 0, FIELDS_MISSING_IN_FORMAT_2);
         if format > 2 {
             let number = fields.i32().ok_or_else(short)?;
-            // Parallel writers count from 0; the serial one, which makes one file only, writes 1.
+            // Parallel writers count files from 0; the serial writer stores 1.
             let largest = if files == 1 { 1 } else { i64::from(files) - 1 };
             if i64::from(number) < 0 || i64::from(number) > largest {
                 return Err(field("the file number", number, "one of the set's"));
@@ -168,7 +168,7 @@ impl Header {
             return Err(damaged(Fault::TooMany { what: "tasks", count, limit: MOST_TASKS }));
         }
         let tables_at = fixed_end - shift;
-        // Bounded by the limit above, so that neither sum nor allocation can run away.
+        // `count` is limited above, so that the sum cannot overflow and the allocation is bounded.
         let tables_end = tables_at + 16 * count;
         if tables_end > length {
             return Err(damaged(Fault::Truncated { what: "its table of chunk sizes", needs: tables_end, length }));
@@ -221,22 +221,22 @@ impl Header {
         self.global_ranks.len()
     }
 
-    /// Where the chunks stand; `None` when the sizes add up to more than a file can have.
+    /// The offsets of the chunks; `None` if they exceed the largest file size.
     pub(super) fn layout(&self) -> Option<Layout> {
         let unit = u64::from(self.block_size);
-        // Formats 2 and 3 store what was requested, later ones what is there.
+        // Formats 2 and 3 store sizes without padding.
         let sizes =
             self.stored_chunk_sizes.iter().map(|size| if self.format <= 3 { align(*size, unit) } else { Some(*size) });
         Layout::new(self.block_size, sizes.collect::<Option<_>>()?)
     }
 
-    /// The head's bytes in format 5.
+    /// Encodes the head in format 5.
     pub(super) fn encode(&self) -> Vec<u8> {
         let order = self.byte_order;
         let capacity = head_end(self.tasks() as u64).unwrap_or(HEAD_BYTES);
         let mut out = Vec::with_capacity(usize::try_from(capacity).unwrap_or(0));
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&byte_order::to_word(order, self.user_order));
+        out.extend_from_slice(&byte_order::to_field(order, self.user_order));
         order.put_i32(&mut out, self.version);
         order.put_i32(&mut out, self.patch_level);
         order.put_i32(&mut out, self.format);
@@ -258,7 +258,7 @@ impl Header {
         out
     }
 
-    /// The last two fields of the head, written when the file is closed.
+    /// Encodes the last two fields of the head, which are written when the file is closed.
     pub(super) fn encode_closing(&self, blocks: u32, tail: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(12);
         self.byte_order.put_i32(&mut out, blocks.cast_signed());

@@ -1,25 +1,25 @@
-//! Why what was given to a writer does not fit.
+//! Why the input of a writer does not fit the container.
 
 use super::fault::Fault;
 
-/// Why an input of `join`, a stream or a writer's report does not fit the rest.
+/// Why an input of `join`, a stream, or the usage reported by a writer does not fit the container.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputMismatch {
     /// A directory without files of tasks.
     #[error("there are no files named t_<task> or t_<task>_<key>; give the directory of a split")]
     NoFiles,
-    /// A directory with the files of two kinds of containers.
-    #[error("there are plain files and files of keys; join them apart")]
+    /// A directory with files of both kinds.
+    #[error("there are plain files and files of keys; join them separately")]
     MixedFiles,
     /// Files of some tasks are missing.
-    #[error("the files t_<task> have gaps; give every task's, from t_00000 on")]
+    #[error("the files t_<task> have gaps; provide a file for every task, from t_00000 on")]
     Gaps,
     /// A task number that no container can have.
     #[error("a file's task number is too large")]
     TaskNumber,
-    /// A file that is still written.
-    #[error("it changed from {before} to {now} bytes meanwhile; join it when it is complete")]
+    /// A file that is still being written.
+    #[error("its size changed from {before} to {now} bytes during the copy; join it when it is complete")]
     Changed {
         /// Bytes when it was listed.
         before: u64,
@@ -29,15 +29,15 @@ pub enum InputMismatch {
     /// Global ranks that cannot name files.
     #[error("its global ranks are negative or not unique; split by the order of its tasks")]
     GlobalRanks,
-    /// A write that must stay in one chunk, and does not fit into any.
-    #[error("{bytes} bytes do not fit into a chunk of {size}; write less at once, or plan larger chunks")]
+    /// A write that must stay in one chunk is larger than a chunk.
+    #[error("{bytes} bytes do not fit into a chunk of {size}; use smaller writes, or plan larger chunks")]
     WholeWrite {
         /// Bytes to be written.
         bytes: u64,
         /// The size of the task's chunks.
         size: u64,
     },
-    /// A stream that must fit into its task's first chunk, and does not.
+    /// A stream that must stay in its task's first chunk is larger.
     #[error("{bytes} bytes of task {task} do not fit into a chunk of {size}; plan larger chunks")]
     Stream {
         /// The task.
@@ -48,24 +48,24 @@ pub enum InputMismatch {
         size: u64,
     },
     /// Chunks without bytes.
-    #[error("task {task} has chunks of no bytes; plan room for it")]
+    #[error("task {task} has chunks of 0 bytes; plan larger chunks")]
     NoRoom {
         /// The task.
         task: usize,
     },
     /// The file was created from another plan.
-    #[error("its head is not the plan's; attach with the plan that it was created from")]
+    #[error("its head differs from the plan; attach with the plan that it was created from")]
     OtherPlan,
-    /// Tasks that did not report what they wrote.
-    #[error("{reported} of {tasks} tasks reported what they wrote")]
+    /// Tasks without a reported usage.
+    #[error("{reported} of {tasks} tasks reported their usage")]
     Reports {
         /// Reports.
         reported: usize,
         /// Tasks of the plan.
         tasks: usize,
     },
-    /// A report of more bytes than a chunk has.
-    #[error("task {task} reports {bytes} bytes in a chunk of {size}; report what its writer returned")]
+    /// A reported usage with more bytes than the chunk has.
+    #[error("task {task} reported {bytes} bytes in a chunk of {size}; report the usage that its writer returned")]
     Report {
         /// Local rank.
         task: usize,
@@ -74,7 +74,7 @@ pub enum InputMismatch {
         /// The size of the task's chunks.
         size: u64,
     },
-    /// More chunks than the format can count.
+    /// More chunks than the format can store.
     #[error("{chunks} chunks in one stream; use larger chunks")]
     TooManyChunks {
         /// The chunks of the longest stream.
@@ -83,7 +83,7 @@ pub enum InputMismatch {
     /// A table of byte counts that no reader accepts.
     #[error("{0}; use larger chunks")]
     Table(Fault),
-    /// A position past what a file can have.
-    #[error("it would be too large a file")]
+    /// An offset beyond the largest file size.
+    #[error("the file would be too large")]
     TooLarge,
 }

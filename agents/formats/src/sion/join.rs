@@ -1,4 +1,4 @@
-//! Files put together into a container: the way back from `split`.
+//! Joins files into a container: the inverse of `split`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use super::usage::Usage;
 use super::writer::Creation;
 use crate::Progress;
 
-/// Block size when that of the file system is none the original takes.
+/// Block size if SIONlib does not accept that of the file system.
 const DEFAULT_BLOCK: u32 = 2 << 20;
 const RECORD_HEADER_BYTES: u64 = 16;
 
-/// What goes into a container.
+/// The files to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinInput {
     /// One file for each task, in the order of the tasks.
@@ -29,10 +29,10 @@ pub enum JoinInput {
 }
 
 impl JoinInput {
-    /// The files of a directory that are named as `split` names them; others are left alone.
+    /// The files of a directory that have names of `split`; others are ignored.
     ///
     /// # Errors
-    /// When the directory cannot be read, has no such file or both kinds, or a task's plain file is missing.
+    /// When the directory cannot be read, has no such file or files of both kinds, or a task's plain file is missing.
     pub fn from_directory(directory: &Path) -> Result<JoinInput, SionError> {
         let reading = || SionError::io("read the directory", directory);
         let (mut plain, mut keyed) = (BTreeMap::new(), BTreeMap::<u64, BTreeMap<u64, PathBuf>>::new());
@@ -60,7 +60,7 @@ impl JoinInput {
     }
 }
 
-/// Task and key out of a name as `split` makes it.
+/// Parses the task and the key of a name of `split`.
 fn parse_name(name: &str) -> Option<(u64, Option<u64>)> {
     let number = |digits: &str, least: usize| {
         let plain = digits.len() >= least && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -73,18 +73,18 @@ fn parse_name(name: &str) -> Option<(u64, Option<u64>)> {
     }
 }
 
-/// How files are put together.
+/// Options of [`join`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinOptions {
     /// Physical files of the container.
     pub files: u32,
     /// Alignment of chunks; by default the block size of the file system.
     pub block_size: Option<u32>,
-    /// Bytes of a chunk; by default as many as the task has, so that there is one block.
+    /// Bytes of a chunk; by default the size of the task's stream, which results in one block.
     pub chunk_bytes: Option<u64>,
-    /// Only say what would be written.
+    /// Only report what would be written.
     pub dry_run: bool,
-    /// Threads that copy; by default what the machine has, at most eight.
+    /// Number of copying threads; by default that of the processors, at most eight.
     pub threads: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Default for JoinOptions {
     }
 }
 
-/// What was put together.
+/// The result of [`join`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joined {
     /// Number of tasks.
@@ -109,17 +109,17 @@ impl std::fmt::Display for Joined {
     }
 }
 
-/// One file, and the record it becomes in a key-value container.
+/// One file, and the key of its record in a key-value container.
 struct InputFile<'a> {
     path: &'a Path,
     bytes: u64,
     key: Option<u64>,
 }
 
-/// Writes a container of these files. Its name appears when it is complete.
+/// Writes a container of these files. It gets its name when it is complete.
 ///
 /// # Errors
-/// When an input cannot be read or changes meanwhile, or the container cannot be written.
+/// When an input cannot be read or changes during the copy, or the container cannot be written.
 pub fn join(
     input: &JoinInput,
     output: &Path,
@@ -203,12 +203,12 @@ fn bytes_of(path: &Path) -> Result<u64, SionError> {
     Ok(open_regular(path)?.metadata().map_err(SionError::io("look at", path))?.len())
 }
 
-/// The name to be stored: that of the file, without its directory.
+/// The name to store: that of the file, without its directory.
 pub(super) fn prefix_of(output: &Path) -> String {
     output.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What the original takes when asked for no block size.
+/// The default block size of SIONlib: that of the file system.
 pub(super) fn file_system_block(output: &Path) -> Result<u32, SionError> {
     use std::os::unix::fs::MetadataExt;
     let directory = match output.parent() {

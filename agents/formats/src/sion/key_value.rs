@@ -1,8 +1,9 @@
-//! Key-value streams: records of key, length and value, one behind the other, across chunk borders.
+//! Key-value streams: consecutive records of key, length and value, across chunk boundaries.
 //!
-//! A key may occur many times in a task; its value is all of them joined. The original's reader stops at a record of
-//! length zero, loses it as the last one, or doubles its neighbour (`docs/formats.md`, SION 6); this one takes records
-//! as they stand. Headers are followed without reading values, so that a large container is listed quickly.
+//! A key may occur several times in a task; its value is the concatenation of these records. SIONlib's reader stops at
+//! a record of length zero, omits it at the end, or repeats its neighbour (`docs/formats.md`, SION 6); this reader
+//! returns all records as stored. Values are skipped while headers are listed, so that large containers are listed
+//! quickly.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Seek};
@@ -21,13 +22,13 @@ const HEADER_BYTES: u64 = 16;
 pub struct Record {
     /// The key.
     pub key: u64,
-    /// Where the value begins in the stream.
+    /// Offset of the value in the stream.
     pub offset: u64,
     /// Bytes of the value.
     pub length: u64,
 }
 
-/// The records of a task, in the order they were written. Ends behind the first one that is damaged.
+/// The records of a task, in the order of writing. Ends after the first damaged record.
 #[derive(Debug)]
 pub struct Records<'a> {
     input: BufReader<TaskStream<'a>>,
@@ -51,15 +52,15 @@ impl Container {
         };
         let stream = self.stream(task)?;
         let length = stream.length();
-        // Small: between headers lie values, which are not wanted.
+        // A small buffer: only headers are read, values are skipped.
         let input = BufReader::with_capacity(4096, stream);
         Ok(Records { input, order, task, next: 0, offset: 0, length, ended: false })
     }
 
-    /// The keys of a task in the order of their first occurrence, each with where its value lies.
+    /// The keys of a task with the places of their values, in the order of their first occurrence.
     ///
     /// # Errors
-    /// When there is no such task, it has no records, a record is damaged, or there are more than can be kept.
+    /// When there is no such task, it has no records, a record is damaged, or there are too many records.
     pub fn keys(&self, task: usize) -> Result<Vec<KeyedValue>, SionError> {
         match self.keys_until_damage(task)? {
             (values, None) => Ok(values),
@@ -67,7 +68,7 @@ impl Container {
         }
     }
 
-    /// [`Container::keys`] up to the first record that is damaged, and what is wrong with that.
+    /// [`Container::keys`] up to the first damaged record, and its damage.
     pub(super) fn keys_until_damage(&self, task: usize) -> Result<(Vec<KeyedValue>, Option<Fault>), SionError> {
         let mut values: Vec<KeyedValue> = Vec::new();
         let mut known: HashMap<u64, usize> = HashMap::new();
@@ -83,7 +84,7 @@ impl Container {
             }
             if let Some(value) = values.get_mut(index) {
                 value.records += 1;
-                // Both are parts of one stream, whose length is a file position.
+                // Cannot saturate: all records are parts of one stream, whose length is a valid file size.
                 value.bytes = value.bytes.saturating_add(record.length);
                 if record.length > 0 {
                     value.pieces.push((record.offset, record.length));
@@ -94,21 +95,21 @@ impl Container {
     }
 }
 
-/// All that a task stored under one key.
+/// The value of one key in a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedValue {
     /// The key.
     pub key: u64,
-    /// Number of records, those of length zero included.
+    /// Number of records, including those of length zero.
     pub records: u64,
     /// Bytes of all of them.
     pub bytes: u64,
-    /// Offset and length in the task's stream of every record that has bytes.
+    /// Offset and length in the task's stream of every record that is not empty.
     pieces: Vec<(u64, u64)>,
 }
 
 impl KeyedValue {
-    /// Reads the whole value: its records joined.
+    /// Reads the value: the concatenation of its records.
     pub fn reader<'a>(&'a self, stream: TaskStream<'a>) -> impl Read + 'a {
         KeyedReader { stream, pieces: self.pieces.iter(), left: 0 }
     }
@@ -145,7 +146,7 @@ impl Records<'_> {
     fn next_record(&mut self) -> Result<Record, SionError> {
         let left = self.length.saturating_sub(self.offset);
         let (task, record) = (self.task, self.next);
-        // A long hole reads as headers of zeros without end.
+        // A long hole of the file reads as a very long series of zero headers.
         if record >= MOST_RECORDS {
             let what = "records in a task";
             return Err(self.damaged(Fault::TooMany { what, count: record.saturating_add(1), limit: MOST_RECORDS }));
@@ -161,7 +162,7 @@ impl Records<'_> {
         if length > left {
             return Err(self.damaged(Fault::Record { task, record, length, left }));
         }
-        // Not more than is left of a stream whose length is a file position.
+        // Fits: `length` is at most the rest of a stream whose length is a valid file size.
         let skip = i64::try_from(length).unwrap_or(i64::MAX);
         let skipped = self.input.seek_relative(skip);
         skipped.map_err(SionError::io("read", self.input.get_ref().path()))?;

@@ -1,13 +1,13 @@
-//! Where chunks stand in a physical file.
+//! The offsets of chunks in a physical file.
 //!
-//! The file is a head, then blocks of one chunk a task, all blocks alike, then the byte counts (`docs/formats.md`, SION
-//! 1). Everything follows from the chunk sizes and the block size, so any process can compute any position alone. All
-//! sums are checked: the numbers come from files.
+//! A file consists of a head, blocks of equal size with one chunk per task, and the byte counts (`docs/formats.md`,
+//! SION 1). All offsets follow from the chunk sizes and the block size, so that each process can compute them. All sums
+//! are checked, because the numbers are read from files.
 
 /// Bytes of the head of a file without tasks; each task adds 16.
 pub(super) const HEAD_BYTES: u64 = 1088;
 
-/// The positions in one physical file.
+/// The offsets in one physical file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     start_of_data: u64,
@@ -16,18 +16,18 @@ pub struct Layout {
     sizes: Vec<u64>,
 }
 
-/// `value` rounded up to a multiple of `unit`, if that can be a file position.
+/// `value` rounded up to a multiple of `unit`; `None` beyond the largest file size.
 pub(super) fn align(value: u64, unit: u64) -> Option<u64> {
     value.checked_next_multiple_of(unit).filter(|aligned| i64::try_from(*aligned).is_ok())
 }
 
-/// Where the head of a file of format 3 and later ends.
+/// The end of the head of a file of format 3 or later.
 pub(super) fn head_end(tasks: u64) -> Option<u64> {
     tasks.checked_mul(16)?.checked_add(HEAD_BYTES)
 }
 
 impl Layout {
-    /// The layout of chunks of these sizes, as they stand in the file; `None` when a position cannot be one.
+    /// The layout of chunks of these sizes, including padding; `None` beyond the largest file size.
     pub(super) fn new(block_size: u32, sizes: Vec<u64>) -> Option<Layout> {
         let start_of_data = align(head_end(u64::try_from(sizes.len()).ok()?)?, u64::from(block_size))?;
         let mut starts = Vec::with_capacity(sizes.len());
@@ -54,18 +54,18 @@ impl Layout {
         self.sizes.len()
     }
 
-    /// Size of a task's chunks; zero for a task that is not there.
+    /// Size of a task's chunks; zero for an unknown task.
     pub fn chunk_size(&self, task: usize) -> u64 {
         self.sizes.get(task).copied().unwrap_or(0)
     }
 
-    /// Offset of a chunk; `None` for a task that is not there, or past what a file can have.
+    /// Offset of a chunk; `None` for an unknown task, or beyond the largest file size.
     pub fn chunk_position(&self, task: usize, chunk: u64) -> Option<u64> {
         let position = self.block_skip.checked_mul(chunk)?.checked_add(*self.starts.get(task)?)?;
         i64::try_from(position).ok().map(|_| position)
     }
 
-    /// Where the byte counts begin behind this many blocks.
+    /// Offset of the byte counts after this many blocks.
     pub fn tail(&self, blocks: u64) -> Option<u64> {
         let tail = self.block_skip.checked_mul(blocks)?.checked_add(self.start_of_data)?;
         i64::try_from(tail).ok().map(|_| tail)

@@ -1,16 +1,15 @@
-//! SION containers: the streams of many tasks in one file, or a few.
+//! SION containers (SIONlib): the streams of many tasks in one or a few files.
 //!
-//! Read in the file format versions 2 to 5 in either byte order, written in version 5 (`docs/formats.md`, SION 1
-//! to 8). What is where:
+//! File format versions 2 to 5 are read, in both byte orders; version 5 is written (`docs/formats.md`, SION 1 to 8).
 //!
-//! * [`Container`]: a set of files opened and checked; streams read at any offset by any number of threads;
-//! * [`Plan`], [`Creation`], [`Attachment`], [`TaskWriter`]: writing, by one process or many at once;
+//! * [`Container`]: an open, checked set of files; several threads can read its streams at any offset;
+//! * [`Plan`], [`Creation`], [`Attachment`], [`TaskWriter`]: writing, by one process or several at the same time;
 //! * [`Records`]: key-value streams;
-//! * [`recover()`]: what a container holds that was never closed;
+//! * [`recover()`]: reads a container that was never closed;
 //! * [`dump()`], [`split()`], [`join()`], [`defrag()`], [`verify()`]: the commands.
 //!
-//! Containers are untrusted: every sum is checked, nothing is allocated before the file's length and the limits below
-//! have bounded it, and no loop depends on a number of the file alone.
+//! Containers are untrusted: every sum is checked, allocations are bounded by the file's length and by limits, and no
+//! loop count is taken from a file unchecked.
 
 mod anomaly;
 mod attachment;

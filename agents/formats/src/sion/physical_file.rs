@@ -1,4 +1,4 @@
-//! One physical file of a container, opened and checked.
+//! One open and checked physical file of a container.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -14,7 +14,7 @@ use super::limits::MOST_TASKS;
 use super::reading::{FileAt, open_regular};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
-/// One physical file. All methods read at positions, so that any number of threads can share it.
+/// One physical file of a container. Several threads can share it.
 #[derive(Debug)]
 pub struct PhysicalFile {
     path: PathBuf,
@@ -63,7 +63,7 @@ impl OpenedHead {
         Ok(self.into_physical_file(table, mapping, anomalies))
     }
 
-    /// Reads byte counts and mapping at a position.
+    /// Reads byte counts and mapping at an offset.
     fn tables_at(
         &self,
         tail: u64,
@@ -75,7 +75,7 @@ impl OpenedHead {
         Ok((table, mapping))
     }
 
-    /// Reads byte counts at a position; gives also where they end.
+    /// Reads byte counts at an offset. Also returns the offset of their end.
     pub(super) fn table_at(
         &self,
         tail: u64,
@@ -96,7 +96,7 @@ impl OpenedHead {
         Ok((table, end))
     }
 
-    /// Reads what stands behind the byte counts.
+    /// Reads the mapping after the byte counts.
     pub(super) fn mapping_at(&self, at: u64, anomalies: &mut Vec<Anomaly>) -> Result<Mapping, SionError> {
         let mut input = BufReader::with_capacity(1 << 16, FileAt { file: &self.file, position: at });
         let header = &self.header;
@@ -104,7 +104,7 @@ impl OpenedHead {
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
         let left = self.length.saturating_sub(at);
         let needed = header.files > 1 && header.file_number == Some(0);
-        // Format 2 does not say which file of the set this is.
+        // Format 2 does not store the file number.
         let possible = header.files == 1 || header.file_number.is_none_or(|number| number == 0);
         let truncated = |needs| damaged(Fault::Truncated { what: "its mapping", needs, length: self.length });
         if left < 4 || !possible {
@@ -136,13 +136,13 @@ impl OpenedHead {
                     }));
                 }
             },
-            // A single file needs no mapping: what is there is something else.
+            // A single file needs no mapping: these bytes are something else.
             None => {
                 anomalies.push(Anomaly::TrailingBytes { bytes: left });
                 return Ok(Mapping::None);
             }
         };
-        // A single file has one entry a task, or none; anything else is not a mapping.
+        // The mapping of a single file has one entry per task, or none; other bytes are not a mapping.
         if header.files == 1 && size != 0 && size != self.layout.tasks() as u64 {
             anomalies.push(Anomaly::TrailingBytes { bytes: left });
             return Ok(Mapping::None);
@@ -173,10 +173,10 @@ impl OpenedHead {
 }
 
 impl PhysicalFile {
-    /// Opens and checks one physical file, whatever set it belongs to.
+    /// Opens and checks one physical file, independent of its set.
     ///
     /// # Errors
-    /// When it cannot be read, is no container, was never closed, or is damaged.
+    /// When it cannot be read, is not a container, was never closed, or is damaged.
     pub fn open(path: &Path) -> Result<PhysicalFile, SionError> {
         OpenedHead::open(path)?.read_tail()
     }
@@ -196,27 +196,27 @@ impl PhysicalFile {
         &self.header
     }
 
-    /// Where the chunks stand.
+    /// The offsets of the chunks.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What the chunks hold.
+    /// The byte counts of the chunks.
     pub fn table(&self) -> &ChunkTable {
         &self.table
     }
 
-    /// What stands behind the byte counts.
+    /// The mapping, which follows the byte counts.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// What is odd about the file.
+    /// The anomalies of the file.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// Reads at an offset of a task's stream, as much as is wanted and there; 0 at its end.
+    /// Reads at an offset of a task's stream until the buffer is full or the stream ends; returns 0 at the end.
     pub(super) fn read_at(&self, task: usize, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {

@@ -1,9 +1,8 @@
-//! What a container to be written looks like, before a byte of it exists.
+//! The layout of a container to write.
 //!
-//! A plan is made once, by the one who creates the container, and is all that writers elsewhere need: it says in which
-//! file and at which offset every chunk stands. The four shapes are those of the original's calls (`docs/formats.md`,
-//! SION 3 to 5): they differ in how chunks are padded, in what stands behind the byte counts, and in how files are
-//! numbered.
+//! The creator of a container makes the plan; it contains everything that other writers need: the file and the offset
+//! of every chunk. The four shapes correspond to SIONlib's functions (`docs/formats.md`, SION 3 to 5): they differ in
+//! the padding of chunks, in the data after the byte counts, and in the numbering of files.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,61 +18,61 @@ const VERSION: i32 = 1007;
 /// Patch level written by default.
 const PATCH_LEVEL: i32 = 2;
 
-/// One stream to be written.
+/// One stream to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskPlan {
-    /// The global rank to be stored; parallel and mapped containers number their tasks themselves.
+    /// The global rank to store; ignored in parallel and mapped containers, which number their tasks.
     pub global_rank: i64,
-    /// Bytes wanted in each of its chunks, before padding.
+    /// Size of each of its chunks in bytes, before padding.
     pub chunk_bytes: u64,
 }
 
-/// How tasks are spread over files, and which of the original's writers is followed.
+/// The distribution of tasks over files, as by one of SIONlib's writers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
-    /// One file, ranks as the caller says, an empty mapping at the end.
+    /// One file, with the caller's ranks and an empty mapping at the end.
     Serial,
-    /// Equal shares of neighbouring ranks for this many files, the remainder in the last.
+    /// Contiguous ranks, equally distributed over this many files; the remainder is in the last file.
     Parallel {
         /// Number of files.
         files: u32,
     },
-    /// Each rank in the file of its group; groups are numbered from 0.
+    /// Each rank is in the file of its group; groups are numbered from 0.
     Grouped {
         /// The file of each rank.
         file_of: Vec<u32>,
     },
-    /// Each rank at a file and a local rank; always with a mapping, unused chunks are marked -1.
+    /// Each rank has a file and a local rank; always with a mapping, unused chunks are marked with -1.
     Mapped {
         /// File and local rank of each rank.
         place_of: Vec<(u32, u32)>,
     },
 }
 
-/// Everything but the tasks.
+/// Properties of the container besides its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanOptions {
     /// Shape of the set.
     pub shape: Shape,
     /// Alignment of chunks in bytes; 1 for none.
     pub block_size: u32,
-    /// Tasks that share a collector: only the last chunk of each such group is padded.
+    /// Number of tasks that share a collector: only the last chunk of each such group is padded.
     pub collector: Option<u32>,
     /// Whether the streams are key-value records.
     pub key_value: KeyValue,
     /// Byte order of the metadata and of record headers.
     pub byte_order: ByteOrder,
-    /// Byte order that the user's data are declared to have.
+    /// Declared byte order of the user's data.
     pub user_order: ByteOrder,
-    /// Patch level of the library version that is named as writer.
+    /// Patch level of the stored library version.
     pub patch_level: i32,
     /// The name stored in every file; a bare file name.
     pub prefix: String,
 }
 
 impl PlanOptions {
-    /// Plain streams in this shape, with the defaults of the original on this machine.
+    /// Plain streams in this shape, with SIONlib's defaults on this machine.
     pub fn new(shape: Shape, block_size: u32, prefix: &str) -> PlanOptions {
         PlanOptions {
             shape,
@@ -88,20 +87,20 @@ impl PlanOptions {
     }
 }
 
-/// One physical file to be written.
+/// One physical file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedFile {
     pub(super) header: Header,
     pub(super) layout: Layout,
     /// The index in the plan of each task of this file.
     pub(super) tasks: Vec<usize>,
-    /// What follows the byte counts; `None` for nothing, not even a size.
+    /// The mapping after the byte counts; `None` if it is omitted, including its size.
     pub(super) mapping: Option<Vec<(u32, u32)>>,
     pub(super) unused_mark: i64,
 }
 
 impl PlannedFile {
-    /// Where the chunks stand.
+    /// The offsets of the chunks.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -112,7 +111,8 @@ impl PlannedFile {
     }
 }
 
-/// A container before it is written. Agents that make the same plan from the same tasks and options write to the same places.
+/// The layout of a container. Equal tasks and options result in equal plans, so that several agents can write one
+/// container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(super) parts: Vec<PlannedFile>,
@@ -120,10 +120,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Lays a container out.
+    /// Plans a container.
     ///
     /// # Errors
-    /// When the tasks and options cannot be one.
+    /// When a container with these tasks and options is impossible.
     pub fn new(tasks: &[TaskPlan], options: &PlanOptions) -> Result<Plan, PlanError> {
         if tasks.is_empty() {
             return Err(PlanError::NoTask);
@@ -240,7 +240,7 @@ fn places(tasks: usize, shape: &Shape) -> Result<Vec<(u32, u32)>, PlanError> {
     }
 }
 
-/// The tasks of each file in local order; every place up to the last must be taken once.
+/// The tasks of each file in local order; every place up to the last must be used exactly once.
 fn members(places: &[(u32, u32)]) -> Result<Vec<Vec<usize>>, PlanError> {
     let mut sorted: Vec<((u32, u32), usize)> = places.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
@@ -250,7 +250,7 @@ fn members(places: &[(u32, u32)]) -> Result<Vec<Vec<usize>>, PlanError> {
             members.push(Vec::new());
         }
         let here = members.last_mut().ok_or(PlanError::Gap { file })?;
-        // Sorted, so a gap or a place taken twice shows as a number that is not the next one.
+        // The places are sorted: a gap or a duplicate is a number that is not the next one.
         let expected = here.len() as u64;
         here.push(task);
         if members.len() as u64 != u64::from(file) + 1 || expected != u64::from(local) {
@@ -260,7 +260,7 @@ fn members(places: &[(u32, u32)]) -> Result<Vec<Vec<usize>>, PlanError> {
     Ok(members)
 }
 
-/// Chunk sizes as they are stored: padded each, or per collector group.
+/// Chunk sizes as stored: with padding for each chunk, or for each collector group.
 fn chunk_sizes(requested: Vec<u64>, options: &PlanOptions) -> Option<Vec<u64>> {
     let unit = u64::from(options.block_size);
     let Some(collector) = options.collector else {
@@ -273,7 +273,7 @@ fn chunk_sizes(requested: Vec<u64>, options: &PlanOptions) -> Option<Vec<u64>> {
     let mut sizes = requested;
     let mut group = 0_u64;
     let mut last: Option<usize> = None;
-    // The last chunk of a group carries the padding that makes the group whole blocks.
+    // The padding of the last chunk aligns the size of the group.
     let close = |sizes: &mut Vec<u64>, last: Option<usize>, group: u64| -> Option<()> {
         if let Some(size) = last.and_then(|last| sizes.get_mut(last)) {
             *size = size.checked_add(align(group, unit)? - group)?;

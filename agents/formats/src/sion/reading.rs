@@ -1,4 +1,4 @@
-//! Physical files opened and read at positions.
+//! Opening physical files, and reading them at offsets.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,12 +14,12 @@ pub(super) fn open_regular(path: &Path) -> Result<File, SionError> {
     regular_file::open(path).map_err(SionError::io("open", path))
 }
 
-/// Fills the buffer from a position, which the caller knows to be inside the file.
+/// Fills the buffer from an offset; the caller has checked that the range is inside the file.
 pub(super) fn read_exactly(file: &File, path: &Path, position: u64, buffer: &mut [u8]) -> Result<(), SionError> {
     file.read_exact_at(buffer, position).map_err(SionError::io("read", path))
 }
 
-/// A file read from a position on, without moving the position that others may use.
+/// Reads a file from an offset on, without changing the file's own position.
 pub(super) struct FileAt<'a> {
     pub file: &'a File,
     pub position: u64,

@@ -1,13 +1,12 @@
-//! What can be had from a container that was never closed, or lost its tail.
+//! Recovery of a container that was never closed, or lost its tail.
 //!
-//! The data are in place from the first write; only the byte counts of the chunks are missing, since the original keeps
-//! them in memory until it closes. In falling order of certainty they are found
+//! The data are in the file from the first write; only the byte counts of the chunks are missing, because SIONlib keeps
+//! them in memory until it closes the file. They are recovered, in order of decreasing certainty,
 //!
-//! 1. at the end of the file, where the head's length and the chunk sizes say a table could stand, if that table and its
-//!    end fit exactly;
-//! 2. in a key-value stream, by following the records: its chunks are full but for the last;
-//! 3. else by taking each chunk to end at its last byte that is not zero. Zeros at the end of what a task wrote into a
-//!    chunk are lost that way, which is why the result carries a warning and recovery happens only when asked for.
+//! 1. from the end of the file, if a table of byte counts fits exactly between the last block and the end of the file;
+//! 2. in a key-value stream, from the records: all chunks but the last are full;
+//! 3. otherwise, by assuming that each chunk ends at its last byte that is not zero. Zeros at the end of a chunk are
+//!    lost. Therefore the result has a warning, and recovery must be requested.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,15 +24,15 @@ use super::physical_file::{OpenedHead, PhysicalFile};
 use super::slot::{Slot, part_path};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
-/// Missing files that are told one by one.
-const MOST_MISSING_TOLD: usize = 16;
+/// Up to this many missing files are listed.
+const MAX_MISSING_LISTED: usize = 16;
 const WINDOW_BYTES: usize = 1 << 18;
 
-/// Opens a container as [`Container::open`] does and, where that fails for a missing or damaged tail, works the byte
-/// counts out of what is there. The warnings say what was done; an intact container comes back as it is.
+/// Opens a container like [`Container::open`]. If that fails because of a missing or damaged tail, the byte counts are
+/// recovered from the content, and the warnings describe how.
 ///
 /// # Errors
-/// When not even the head of the first file can be used.
+/// When the head of the first file is unusable.
 pub fn recover(path: &Path) -> Result<Container, SionError> {
     match Container::open(path) {
         Ok(container) => return Ok(container),
@@ -48,13 +47,13 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
     for number in &present {
         match recover_part(&part_path(path, *number)) {
             Ok(part) if belongs(&part, *number, files) => parts.push(part),
-            Ok(_) => lost.push((*number, "it belongs elsewhere".to_owned())),
+            Ok(_) => lost.push((*number, "it belongs to another set".to_owned())),
             Err(error) => lost.push((*number, error.to_string())),
         }
     }
     let missing = if alone { 1..1 } else { 1..files };
     let missing = missing.filter(|number| !present.contains(number));
-    lost.extend(missing.take(MOST_MISSING_TOLD).map(|number| (number, "it is missing".to_owned())));
+    lost.extend(missing.take(MAX_MISSING_LISTED).map(|number| (number, "it is missing".to_owned())));
     let (slots, by_mapping) = order(&parts);
     let mut container = Container::with_order(path, parts, slots);
     if !lost.is_empty() {
@@ -68,8 +67,8 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
     Ok(container)
 }
 
-/// The numbers of the files of a set that are in its directory. The number of files comes from a damaged file, so it is
-/// the directory that is walked and not the numbers.
+/// The numbers of the files of a set that exist. The directory is listed, instead of testing each number, because the
+/// number of files comes from a damaged file.
 fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let directory = match path.parent() {
@@ -90,17 +89,17 @@ fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> 
     Ok(numbers)
 }
 
-/// True if a file says that it is this one of such a set.
+/// True if the head of a file has this number, and this number of files.
 fn belongs(part: &PhysicalFile, number: u32, files: u32) -> bool {
     let its = part.header().file_number;
     part.header().files == files && its.is_none_or(|its| i64::from(its) == i64::from(number))
 }
 
-/// One physical file, with its own tail if that is sound.
+/// Recovers one physical file; uses its own tail if that is intact.
 fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
     match PhysicalFile::open(path) {
         Err(error) if error.is_damage() => {}
-        sound_or_unreadable => return sound_or_unreadable,
+        intact_or_unreadable => return intact_or_unreadable,
     }
     let mut head = OpenedHead::open(path)?;
     let mut anomalies = std::mem::take(&mut head.anomalies);
@@ -110,7 +109,7 @@ fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
         && let Some(tail) = head.layout.tail(blocks).filter(|tail| u64::try_from(closed.tail) == Ok(*tail))
         && let Ok((table, _)) = head.table_at(tail, blocks, &mut anomalies)
     {
-        // Only what follows the byte counts is damaged; the ranks stored in the heads give the same order.
+        // Only the mapping is damaged; the ranks stored in the heads result in the same order.
         return Ok(head.into_physical_file(table, Mapping::None, anomalies));
     }
     anomalies.truncate(before);
@@ -133,7 +132,7 @@ fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
     Ok(head.into_physical_file(table, Mapping::None, anomalies))
 }
 
-/// A table of byte counts that fits exactly between the last block and the end of the file.
+/// Finds a table of byte counts that fits exactly between the last block and the end of the file.
 fn tail_at_end(head: &OpenedHead, anomalies: &mut Vec<Anomaly>) -> Option<(ChunkTable, Mapping)> {
     let tasks = head.layout.tasks() as u64;
     let row = tasks.checked_mul(8)?;
@@ -159,10 +158,10 @@ fn tail_at_end(head: &OpenedHead, anomalies: &mut Vec<Anomaly>) -> Option<(Chunk
     None
 }
 
-/// The number of a task's chunks that begin inside the file's data.
+/// The number of a task's chunks that start inside the file's data.
 fn chunks_begun(head: &OpenedHead, task: usize) -> u64 {
     let (Some(start), size) = (head.layout.chunk_position(task, 0), head.layout.chunk_size(task)) else { return 0 };
-    // A tail that is known, though damaged, is not data.
+    // A damaged tail at a known offset is not data.
     let closed = head.header.closed.and_then(|closed| {
         let expected = head.layout.tail(u64::try_from(closed.blocks).ok()?)?;
         (u64::try_from(closed.tail) == Ok(expected)).then_some(expected)
@@ -182,7 +181,7 @@ fn bounded(head: &OpenedHead) -> Result<(), SionError> {
     table_bytes(head.layout.tasks() as u64, most).map(|_| ()).map_err(SionError::damaged(&head.path))
 }
 
-/// Every chunk up to its last byte that is not zero.
+/// Byte counts that end each chunk at its last byte that is not zero.
 fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     bounded(head)?;
     let mut scan = DataScan::new(&head.file);
@@ -195,7 +194,7 @@ fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
             let used = scan.used_bytes(begin, end).map_err(SionError::io("read", &head.path))?;
             chunks.push(used);
         }
-        // Behind the last chunk with data nothing was written.
+        // Chunks after the last one with data were not written.
         while chunks.len() > 1 && chunks.last() == Some(&0) {
             chunks.pop();
         }
@@ -207,12 +206,12 @@ fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     Ok(counts)
 }
 
-/// Looks for the last byte that is not zero, stepping over holes. Many chunks in one hole cost one question to the file
-/// system: an empty file of any length must not keep recovery busy.
+/// Finds the last byte that is not zero, skipping holes. All chunks in one hole need one system call, so that a long
+/// empty file does not make recovery slow.
 struct DataScan<'a> {
     file: &'a File,
     buffer: Vec<u8>,
-    /// Nothing but a hole from the first position to the second.
+    /// Start and end of the last hole that was found.
     hole: (u64, u64),
 }
 
@@ -221,14 +220,14 @@ impl<'a> DataScan<'a> {
         DataScan { file, buffer: vec![0; WINDOW_BYTES], hole: (0, 0) }
     }
 
-    /// Where data begin at this position or behind it.
+    /// The start of the data at this offset or after it.
     fn data_from(&mut self, at: u64) -> u64 {
         use rustix::fs::{SeekFrom, seek};
         if at < self.hole.0 || at >= self.hole.1 {
             let data = match seek(self.file, SeekFrom::Data(at)) {
                 Ok(data) => data.max(at),
                 Err(rustix::io::Errno::NXIO) => u64::MAX,
-                // File systems that know no holes: all is data.
+                // The file system does not support holes: everything is data.
                 Err(_) => at,
             };
             self.hole = (at, data);
@@ -236,7 +235,7 @@ impl<'a> DataScan<'a> {
         self.hole.1.max(at)
     }
 
-    /// Bytes between two positions up to the last that is not zero.
+    /// The number of bytes from `begin` to the last byte before `end` that is not zero.
     fn used_bytes(&mut self, begin: u64, end: u64) -> io::Result<u64> {
         use rustix::fs::{SeekFrom, seek};
         let (mut at, mut used) = (self.data_from(begin), 0);
@@ -262,7 +261,7 @@ impl<'a> DataScan<'a> {
     }
 }
 
-/// Every stream up to where its records end: a header of zeros, or one that does not fit.
+/// Byte counts from records: a stream ends before a header of zeros, or before a record that does not fit.
 fn follow_records(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     bounded(head)?;
     let mut counts = Vec::with_capacity(head.layout.tasks());
@@ -270,7 +269,7 @@ fn follow_records(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
         let size = head.layout.chunk_size(task);
         let chunks = chunks_begun(head, task);
         let available = match chunks.checked_sub(1) {
-            // The last chunk may be cut by the end of the file.
+            // The last chunk may be truncated by the end of the file.
             Some(full) => {
                 let begin = head.layout.chunk_position(task, full).unwrap_or(head.length);
                 full.saturating_mul(size).saturating_add(size.min(head.length.saturating_sub(begin)))
@@ -293,7 +292,7 @@ fn follow_records(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
     Ok(counts)
 }
 
-/// A stream whose chunks are all full, as those of key-value containers are.
+/// A stream whose chunks are all full, as in key-value containers.
 struct FullChunks<'a> {
     head: &'a OpenedHead,
     task: usize,
@@ -311,7 +310,7 @@ impl FullChunks<'_> {
             let end = after_header.checked_add(length).filter(|end| *end <= self.available);
             match end {
                 Some(end) if key != 0 || length != 0 => at = end,
-                // Nothing was written here, or a record that its writer did not finish.
+                // Unwritten space, or an incomplete record.
                 _ => break,
             }
         }
@@ -340,7 +339,8 @@ impl FullChunks<'_> {
     }
 }
 
-/// The tasks in the order of the mapping if it is whole, else of their stored ranks; and whether it was the mapping.
+/// The tasks in the order of the mapping if it is intact, else in that of their stored ranks. The flag is true if the
+/// mapping was used.
 fn order(parts: &[PhysicalFile]) -> (Vec<Slot>, bool) {
     if parts.len() == 1 {
         let tasks = parts.first().map_or(0, |part| part.header().tasks());
@@ -349,7 +349,7 @@ fn order(parts: &[PhysicalFile]) -> (Vec<Slot>, bool) {
     let mut ranked = Vec::new();
     for (part, file) in parts.iter().enumerate() {
         for (local, rank) in file.header().global_ranks.iter().enumerate() {
-            // Negative ranks hold no data: they are the holders of a buddy's copy.
+            // Tasks with negative ranks have no data: they store the copy of a buddy.
             if *rank >= 0 {
                 ranked.push((*rank, Slot { part, local }));
             }
@@ -366,6 +366,6 @@ fn order(parts: &[PhysicalFile]) -> (Vec<Slot>, bool) {
             .collect(),
         _ => None,
     };
-    let whole = mapped.is_some_and(|mapped| mapped == slots);
-    (slots, whole)
+    let intact = mapped.is_some_and(|mapped| mapped == slots);
+    (slots, intact)
 }

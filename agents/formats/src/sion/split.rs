@@ -1,7 +1,7 @@
-//! One file for each stream of a container, or for each key of each task: what sionsplit writes.
+//! Splits a container into one file per stream, or per key of each task, as sionsplit does.
 //!
-//! Where the original stops at a record of length zero and loses what follows it, or writes a value twice
-//! (`docs/formats.md`, SION 6), every value is written as it was stored.
+//! sionsplit stops at a record of length zero and loses the following ones, or writes a value twice
+//! (`docs/formats.md`, SION 6); here every value is written as stored.
 
 use std::path::Path;
 
@@ -16,45 +16,45 @@ use super::key_value::KeyedValue;
 use super::recover::recover;
 use crate::{Destination, FormatsError, Progress};
 
-/// How a container is split.
+/// Options of [`split`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SplitOptions {
-    /// Take what a container that was never closed, or lost its tail, still holds.
+    /// Recover the data of a container that was never closed, or lost its tail.
     pub recover: bool,
-    /// Number files by stored global rank instead of by the order in the set.
+    /// Number the output files by stored global rank instead of by the order in the set.
     pub by_global_rank: bool,
-    /// Only say what would be written.
+    /// Only report what would be written.
     pub dry_run: bool,
-    /// Threads that copy; by default what the machine has, at most eight.
+    /// Number of copying threads; by default that of the processors, at most eight.
     pub threads: Option<usize>,
 }
 
-/// One file that was written.
+/// One written file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitFile {
     /// Its name in the destination.
     pub name: String,
     /// The task's index in the container.
     pub task: usize,
-    /// The key, of a key-value container.
+    /// The key, in a key-value container.
     pub key: Option<u64>,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// What a split wrote, and what it could not.
+/// The result of [`split`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Split {
-    /// The files, by task and order of the keys in it.
+    /// The written files, by task, then in the order of the keys.
     pub files: Vec<SplitFile>,
-    /// What is odd about the container, and what recovery had to assume.
+    /// Anomalies of the container, and assumptions of the recovery.
     pub warnings: Vec<Warning>,
-    /// Tasks whose records are damaged: left out, or cut at the damage when recovering.
+    /// Tasks with damaged records: left out, or truncated at the damage with `recover`.
     pub damaged: Vec<(usize, Fault)>,
 }
 
 impl std::fmt::Display for Split {
-    /// A line for each file, then what is odd or damaged.
+    /// A line for each file, then the warnings and damages.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for file in &self.files {
             writeln!(out, "{} {} bytes", file.name, file.bytes)?;
@@ -88,7 +88,7 @@ pub fn split(
         total = total.saturating_add(container.stream_bytes(task)?);
     }
     let jobs: Vec<(usize, i64)> = (0..).zip(numbers).collect();
-    // The error of one file must not be lost in the other's type.
+    // Errors of writing have another type than those of reading, and are returned in the result of the job.
     let done = each(&jobs, options.threads, total, progress, |(task, number)| {
         let bytes = container.stream_bytes(*task)?;
         Ok((split_task(&container, *task, *number, to, options), bytes))

@@ -1,18 +1,18 @@
-//! The sums that siondump prints, with its own rules of counting.
+//! The sums that siondump prints.
 //!
-//! They are kept as the original counts them, so that its output can be compared line by line: a chunk of no bytes that
-//! is used counts as full, the sizes of formats 2 and 3 are those stored, without padding.
+//! They are counted as in siondump, so that both outputs can be compared: a used chunk of size zero counts as full, and
+//! the sizes of formats 2 and 3 are the stored ones, without padding.
 
 use super::container::Container;
 use super::error::SionError;
 use super::tables::ChunkTable;
 
-/// Chunks of one kind: how many, and how many bytes.
+/// Number and bytes of the chunks of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChunkSum {
     /// Number of chunks.
     pub chunks: u64,
-    /// Bytes: of data for used chunks, of room for empty ones.
+    /// Bytes of data in used chunks; size of empty ones.
     pub bytes: u64,
 }
 
@@ -23,26 +23,26 @@ impl ChunkSum {
     }
 }
 
-/// How a container uses its room.
+/// The usage of a container's space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Blocks of the file that has most.
+    /// The largest number of blocks of a file.
     pub blocks: u64,
-    /// Room of all chunks that are used.
+    /// Size of all used chunks.
     pub chunk_bytes: u64,
     /// Bytes of all streams.
     pub data_bytes: u64,
-    /// Chunks used to their last byte.
+    /// Chunks that are full.
     pub full: ChunkSum,
-    /// Chunks used in part.
+    /// Chunks that are partly used.
     pub partly: ChunkSum,
-    /// Chunks with nothing in them.
+    /// Chunks without data.
     pub empty: ChunkSum,
     /// File system blocks that hold data.
     pub used_blocks: u64,
-    /// File system blocks full of data.
+    /// File system blocks that are full.
     pub full_blocks: u64,
-    /// The alignment that the file system blocks are counted in.
+    /// Size of a file system block in bytes.
     pub block_size: u64,
 }
 
@@ -80,13 +80,13 @@ impl Statistics {
         self.empty.add(unused, unused.saturating_mul(size));
     }
 
-    /// Room that is used for no data.
+    /// Bytes of used chunks without data.
     pub fn overhead_bytes(&self) -> i64 {
         self.chunk_bytes.cast_signed().wrapping_sub(self.data_bytes.cast_signed())
     }
 }
 
-/// A share in percent, 0 of nothing.
-pub(super) fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+/// A share in percent; 0 if the total is 0.
+pub(super) fn percent(part: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { 100.0 * part as f64 / total as f64 }
 }

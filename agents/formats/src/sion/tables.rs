@@ -1,8 +1,8 @@
-//! How many bytes each chunk holds (META2), and where each rank's stream is (the mapping).
+//! The byte counts of chunks (META2), and the places of the streams of all ranks (the mapping).
 //!
-//! On disk the byte counts stand block by block; a reader wants them task by task. What is kept is where each chunk
-//! ends in its task's stream, so that any offset is found by bisection. Entries behind a task's last chunk are 0 or -1
-//! (`docs/formats.md`, SION 3) and are not kept.
+//! Files store the byte counts block by block; readers need them by task. The table stores the end of each chunk in its
+//! task's stream, so that an offset is found by binary search. Entries after a task's last chunk are 0 or -1
+//! (`docs/formats.md`, SION 3) and are not stored.
 
 use std::io::Read;
 use std::path::Path;
@@ -19,24 +19,24 @@ use super::limits::MOST_CHUNKS;
 pub struct ChunkTable {
     /// Index into `ends` of each task's first chunk, and one more at the end.
     first: Vec<usize>,
-    /// Where each chunk ends in its task's stream.
+    /// The end of each chunk in its task's stream.
     ends: Vec<u64>,
     blocks: u64,
     unused_mark: i64,
 }
 
-/// A place in a task's stream.
+/// The place of a stream offset in the chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkOffset {
     pub chunk: u64,
     /// Offset inside the chunk.
     pub inside: u64,
-    /// Bytes that follow in the same chunk.
+    /// Bytes from this offset to the end of the chunk's data.
     pub left: u64,
 }
 
 impl ChunkTable {
-    /// Reads and checks the table; `input` stands at its begin and the caller has checked that the file has it all.
+    /// Reads and checks the table from its start; the caller has checked that the file contains all of it.
     pub(super) fn read(
         input: &mut impl Read,
         path: &Path,
@@ -62,7 +62,7 @@ impl ChunkTable {
             }
             first.push(total);
             largest = largest.max(count);
-            // At most tasks times blocks, which the caller has bounded.
+            // At most tasks times blocks, which the caller has limited.
             total = total.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
         }
         first.push(total);
@@ -96,7 +96,7 @@ impl ChunkTable {
         Ok(table)
     }
 
-    /// A table of the counts that recovery or a writer found: per task, the bytes of each of its chunks.
+    /// A table of recovered counts: for each task, the bytes of each of its chunks.
     pub(super) fn from_counts(counts: impl IntoIterator<Item = Vec<u64>>) -> Option<ChunkTable> {
         let (mut first, mut ends, mut blocks) = (vec![0], Vec::new(), 1);
         for task in counts {
@@ -109,7 +109,7 @@ impl ChunkTable {
         Some(table)
     }
 
-    /// Turns byte counts into ends.
+    /// Converts byte counts to ends.
     fn accumulate(&mut self) -> Option<()> {
         for range in self.first.windows(2) {
             let [begin, end] = *range else { continue };
@@ -133,7 +133,7 @@ impl ChunkTable {
         self.blocks
     }
 
-    /// Number of chunks a task uses.
+    /// Number of chunks that a task uses.
     pub fn chunks(&self, task: usize) -> u64 {
         self.ends_of(task).len() as u64
     }
@@ -153,7 +153,7 @@ impl ChunkTable {
         })
     }
 
-    /// Bytes of one chunk; `None` behind the task's last.
+    /// Bytes of one chunk; `None` after the task's last.
     pub(super) fn bytes_of(&self, task: usize, chunk: u64) -> Option<u64> {
         let ends = self.ends_of(task);
         let chunk = usize::try_from(chunk).ok()?;
@@ -161,12 +161,12 @@ impl ChunkTable {
         ends.get(chunk).map(|end| end - before)
     }
 
-    /// What the file has where a chunk is not used: 0, or -1 from mapped writers.
+    /// The stored byte count of unused chunks: 0, or -1 from mapped writers.
     pub fn unused_mark(&self) -> i64 {
         self.unused_mark
     }
 
-    /// The chunk that holds the byte at this offset of a task's stream; `None` at its end and behind.
+    /// The chunk with the byte at this offset of a task's stream; `None` at its end and beyond.
     pub(super) fn place(&self, task: usize, offset: u64) -> Option<ChunkOffset> {
         let ends = self.ends_of(task);
         let chunk = ends.partition_point(|end| *end <= offset);
@@ -176,7 +176,7 @@ impl ChunkTable {
     }
 }
 
-/// Bytes of the table for this many tasks and blocks, if it is one that is accepted.
+/// Bytes of the table for this many tasks and blocks; an error beyond the limit.
 pub(super) fn table_bytes(tasks: u64, blocks: u64) -> Result<u64, Fault> {
     let entries = blocks.checked_add(1).and_then(|rows| rows.checked_mul(tasks));
     match entries {
@@ -185,10 +185,10 @@ pub(super) fn table_bytes(tasks: u64, blocks: u64) -> Result<u64, Fault> {
     }
 }
 
-/// What stands behind the byte counts.
+/// The mapping, which follows the byte counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// Nothing: parallel writers of one file, and all parts but the first.
+    /// No mapping: files of parallel writers of one file, and all files of a set but the first.
     None,
     /// File and local rank of every global rank; empty from the serial writer.
     Entries(Vec<(i32, i32)>),

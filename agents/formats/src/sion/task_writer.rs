@@ -1,8 +1,8 @@
 //! Writing one task's stream.
 //!
-//! The original has two ways to cut a stream into chunks: a plain write is never cut (what does not fit into the rest of
-//! a chunk begins the next one), and key-value writes fill every chunk to its last byte. [`TaskWriter::write_whole`] is
-//! the first, [`std::io::Write`] and [`TaskWriter::record`] are the second.
+//! SIONlib has two ways to divide a stream into chunks: a plain write is never divided (if it does not fit into the
+//! rest of a chunk, it starts the next one), and key-value writes fill every chunk completely.
+//! [`TaskWriter::write_whole`] is the first, [`std::io::Write`] and [`TaskWriter::record`] are the second.
 
 use std::io::{self, Write};
 
@@ -12,19 +12,19 @@ use super::header::KeyValue;
 use super::input_mismatch::InputMismatch;
 use super::usage::Usage;
 
-/// Appends to one task's stream. Nothing is buffered: each call is written where it belongs.
+/// Appends to one task's stream, without buffering.
 #[derive(Debug)]
 pub struct TaskWriter {
     to: Attachment,
     local: usize,
-    /// Chunks that are left behind.
+    /// The chunks before the current one.
     done: Usage,
     chunk: u64,
     inside: u64,
 }
 
 impl Attachment {
-    /// A writer for a task's stream, from its begin.
+    /// A writer for a task's stream, from its start.
     ///
     /// # Errors
     /// When the file has no such task.
@@ -32,7 +32,7 @@ impl Attachment {
         self.resume(local, Usage::default())
     }
 
-    /// A writer that goes on behind what was written before.
+    /// A writer that continues after the data that was written before.
     ///
     /// # Errors
     /// When the file has no such task.
@@ -70,10 +70,10 @@ impl TaskWriter {
         Ok(())
     }
 
-    /// Writes bytes that must stay in one chunk: a new one when they do not fit into the rest of this one.
+    /// Writes bytes that must stay in one chunk: the next one if they do not fit into the rest of the current one.
     ///
     /// # Errors
-    /// When they do not fit into a whole chunk, or writing fails.
+    /// When there are more bytes than a chunk has, or writing fails.
     pub fn write_whole(&mut self, bytes: &[u8]) -> Result<(), SionError> {
         let length = bytes.len() as u64;
         let size = self.to.layout().chunk_size(self.local);
@@ -97,7 +97,7 @@ impl TaskWriter {
         self.write_all(value).map_err(SionError::io("write", path.path()))
     }
 
-    /// Writes the header of a key-value record; its value of exactly this length must follow as plain writes.
+    /// Writes the header of a key-value record; its value of exactly this length must be written next.
     ///
     /// # Errors
     /// When the container holds plain streams, has no room for the task, or writing fails.
@@ -114,7 +114,7 @@ impl TaskWriter {
         self.write_all(&header).map_err(SionError::io("write", to.path()))
     }
 
-    /// What was written; this goes to [`super::Creation::commit`].
+    /// Returns the usage, the input of [`super::Creation::commit`].
     pub fn finish(self) -> Usage {
         let mut usage = self.done;
         if self.chunk > 0 || self.inside > 0 {
@@ -131,7 +131,7 @@ impl Write for TaskWriter {
         }
         if self.room() == 0 {
             if self.to.layout().chunk_size(self.local) == 0 {
-                return Err(io::Error::new(io::ErrorKind::StorageFull, "the task has chunks of no bytes"));
+                return Err(io::Error::new(io::ErrorKind::StorageFull, "the task has chunks of 0 bytes"));
             }
             self.next_chunk();
         }

@@ -1,16 +1,16 @@
-//! What a task wrote: the bytes in each of its chunks.
+//! The usage of a task: the bytes that it wrote to each of its chunks.
 
 use serde::{Deserialize, Serialize};
 
-/// What a task wrote: the bytes in each of its chunks. This is what travels to the creator of the container.
+/// The bytes that a task wrote to each of its chunks. Serialisable: writers send it to the creator of the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Runs of chunks with the same number of bytes, so that a long stream of full chunks stays small.
+    /// Run-length encoded: number of chunks, and bytes in each of them.
     runs: Vec<(u64, u64)>,
 }
 
 impl Usage {
-    /// A stream of this many bytes whose chunks, of this size, are all filled.
+    /// The usage of a stream of this many bytes that fills all its chunks, which have this size.
     pub fn filled(bytes: u64, chunk_size: u64) -> Usage {
         let mut usage = Usage::default();
         if let (Some(full), Some(rest)) = (bytes.checked_div(chunk_size), bytes.checked_rem(chunk_size)) {
@@ -20,12 +20,12 @@ impl Usage {
         usage
     }
 
-    /// Number of chunks; a task that wrote nothing still counts one.
+    /// Number of chunks; at least one, also for an empty stream.
     pub fn chunks(&self) -> u64 {
         self.used().max(1)
     }
 
-    /// Bytes of the whole stream.
+    /// Bytes of the stream.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(|(count, bytes)| count.saturating_mul(*bytes)).fold(0, u64::saturating_add)
     }
@@ -42,7 +42,7 @@ impl Usage {
         }
     }
 
-    /// Takes the last chunk off.
+    /// Removes the last chunk and returns its bytes.
     pub(super) fn pop(&mut self) -> Option<u64> {
         let (count, bytes) = self.runs.last_mut()?;
         let bytes = *bytes;
@@ -53,7 +53,7 @@ impl Usage {
         Some(bytes)
     }
 
-    /// The bytes of each chunk; one empty chunk for a task that wrote nothing.
+    /// The bytes of each chunk; one empty chunk for an empty stream.
     pub(super) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let nothing = (self.used() == 0).then_some(0);
         let runs = self.runs.iter().flat_map(|(count, bytes)| (0..*count).map(|_| *bytes));

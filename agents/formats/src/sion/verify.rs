@@ -1,8 +1,8 @@
-//! Everything that the format lets one check.
+//! Checks everything that the format allows to check.
 //!
-//! There is no checksum in a container, so payload that was changed is not noticed (`docs/formats.md`, SION 8); what
-//! can be checked is that every number agrees with every other, that all files of a set are there and of one set, and
-//! that key-value records fill their streams. Reading all data besides finds what the storage lost.
+//! Containers have no checksums: changed data is not detected (`docs/formats.md`, SION 8). What is checked: that all
+//! numbers are consistent, that all files of a set are present and belong to it, and that key-value records fill their
+//! streams. Reading all data also finds unreadable storage.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use super::physical_file::PhysicalFile;
 use super::slot::part_path;
 use crate::{Damage, FileCheck, Progress};
 
-/// How thorough a verification is.
+/// Options of [`verify`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
-    /// Read every byte of every stream, to find what the storage cannot give back.
+    /// Read every byte of every stream, to find unreadable storage.
     pub read_data: bool,
 }
 
-/// Checks a container; damage is part of the check.
+/// Verifies a container; damage is part of the result.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -63,13 +63,13 @@ fn check_records(container: &Container, check: &mut FileCheck) -> Result<(), Sio
     Ok(())
 }
 
-/// What else is wrong in a set whose opening ended at its first damage.
+/// Adds the damages of the other files of a set; opening it stopped at the first damage.
 fn other_parts(path: &Path, check: &mut FileCheck) -> Result<(), SionError> {
     let Ok(first) = PhysicalFile::open(path) else { return Ok(()) };
     let listed: Vec<Damage> = check.damages.clone();
     for number in 1..first.header().files {
         let name = part_path(path, number);
-        // What is missing was said already, and a number from a file must not make a long loop.
+        // A missing file was reported before; a number from a damaged file must not cause a long loop.
         if !name.exists() {
             break;
         }
@@ -105,7 +105,7 @@ pub(super) fn damage(path: &Path, fault: &Fault) -> Damage {
     Damage::new(fault.kind(), place(path), fault.to_string())
 }
 
-/// The physical file, by its name: a set lies in one directory.
+/// The name of a physical file: all files of a set are in one directory.
 pub(super) fn place(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

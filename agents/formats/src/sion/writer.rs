@@ -1,9 +1,9 @@
-//! Creating a container, by one process or by many.
+//! Creating a container, by one process or several.
 //!
-//! Three steps, as a drain needs them: one process **creates** the files under temporary names, with their heads; any
-//! number of processes **attach** to them and write streams at the places the plan gives, in parallel and without
-//! talking to each other; the creator **commits** with everyone's byte counts: it writes the tails, synchronises and
-//! renames. The file that is opened to read a set, the first, gets its name last, so that a set with this name is whole.
+//! There are three steps: one process **creates** the files under temporary names, with their heads; any number of
+//! processes **attach** to them and write streams at the planned offsets, in parallel and without communication; the
+//! creator **commits** with the byte counts of all tasks: it writes the tails, synchronises and renames. The first
+//! file, by which readers open a set, is renamed last, so that a set with this name is complete.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::tables::table_bytes;
 use super::task_writer::TaskWriter;
 use super::usage::Usage;
 
-/// A container that is being written. Dropped without [`Creation::commit`], it leaves nothing behind.
+/// A container that is being written. Dropping it without [`Creation::commit`] removes its files.
 #[derive(Debug)]
 pub struct Creation {
     path: PathBuf,
@@ -30,16 +30,16 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// Makes the files of a container under temporary names beside their final ones, and writes their heads.
+    /// Creates the files of a container under temporary names in the same directory, and writes their heads.
     ///
     /// # Errors
-    /// When a file cannot be made, or a set of several files would have to be replaced.
+    /// When a file cannot be created, or a file of a set of several files exists.
     pub fn new(path: &Path, plan: Plan) -> Result<Creation, SionError> {
         let (mut pending, mut attachments) = (Vec::new(), Vec::new());
         let several = plan.parts.len() > 1;
         for (number, part) in plan.parts.iter().enumerate() {
             let name = part_path(path, u32::try_from(number).unwrap_or(u32::MAX));
-            // Renaming several files is several steps: an old set half replaced would be a mixture that looks whole.
+            // Renaming several files is not atomic: a partly replaced set would be an undetectable mixture.
             if several && name.symlink_metadata().is_ok() {
                 return Err(SionError::Exists { path: name });
             }
@@ -57,12 +57,12 @@ impl Creation {
         &self.plan
     }
 
-    /// The names under which other processes attach until the container is committed, by file number.
+    /// The paths for other processes to attach to until the container is committed, by file number.
     pub fn temporary_paths(&self) -> Vec<&Path> {
         self.pending.iter().map(Pending::temporary_path).collect()
     }
 
-    /// A writer for a task's stream, from its begin.
+    /// A writer for a task's stream, from its start.
     ///
     /// # Errors
     /// When there is no such task.
@@ -72,9 +72,9 @@ impl Creation {
         self.attachments.get(slot.part).ok_or_else(missing)?.task(slot.local)
     }
 
-    /// Writes the whole streams of neighbouring tasks, from `first` on, each into the first chunk of its task. What lies
-    /// one behind the other in the file goes out in few large writes: the calls of a file system that serves many nodes
-    /// are dearer than a copy in memory.
+    /// Writes the complete streams of consecutive tasks, from `first` on, each into the first chunk of its task.
+    /// Contiguous data is combined into few large writes, because calls to a parallel file system cost more than a copy
+    /// in memory.
     ///
     /// # Errors
     /// When there is no such task, a stream does not fit into a chunk, or writing fails.
@@ -98,11 +98,11 @@ impl Creation {
         Ok(usages)
     }
 
-    /// Writes the byte counts, synchronises, and gives the files their names. `usages` has one entry a task of the plan,
-    /// in its order.
+    /// Writes the byte counts, synchronises, and renames the files. `usages` has one entry per task, in the order of
+    /// the plan.
     ///
     /// # Errors
-    /// When a usage does not fit the plan, or a file cannot be written; the names are then as they were.
+    /// When a usage does not fit the plan, or a file cannot be written.
     pub fn commit(self, usages: &[Usage]) -> Result<(), SionError> {
         if usages.len() != self.plan.tasks() {
             let mismatch = InputMismatch::Reports { reported: usages.len(), tasks: self.plan.tasks() };
@@ -120,10 +120,10 @@ impl Creation {
     }
 }
 
-/// Bytes that are gathered before they are written.
+/// Up to this many bytes are combined into one write.
 const GATHERED_BYTES: usize = 1 << 20;
 
-/// Bytes that follow each other in one file.
+/// Contiguous bytes of one file.
 struct WriteRun<'a> {
     to: Option<&'a Attachment>,
     position: u64,

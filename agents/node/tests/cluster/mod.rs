@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_agent::daemon;
-use holdfast_client::{AgentAddress, Client, Surroundings};
+use holdfast_client::{AgentAddress, Client, Environment};
 use holdfast_model::{
     CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank, RestartPolicy,
     RunNode, Scheme,
@@ -57,14 +57,9 @@ impl Cluster {
     /// A rank with the client library, as it is after `init`.
     pub fn client(&self, node: usize, rank: Rank) -> Client {
         let agent = AgentAddress { socket: self.nodes[node].0.clone(), job: self.job.clone(), generation: GENERATION };
-        let surroundings = Surroundings {
-            rank,
-            ranks: self.ranks,
-            node: None,
-            agent: Some(agent),
-            reconnect: Duration::from_secs(10),
-        };
-        Client::builder().surroundings(surroundings).init().unwrap()
+        let environment =
+            Environment { rank, ranks: self.ranks, node: None, agent: Some(agent), reconnect: Duration::from_secs(10) };
+        Client::builder().environment(environment).init().unwrap()
     }
 }
 

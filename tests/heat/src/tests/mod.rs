@@ -1,5 +1,4 @@
-//! The whole application, several ranks as threads, against a small agent that keeps checkpoints in one directory:
-//! what holds of the application whatever agent serves it.
+//! The complete application, with ranks as threads, and a small agent that stores checkpoints in one directory.
 
 mod small_agent;
 
@@ -26,33 +25,33 @@ fn args(line: &str) -> HeatArgs {
     Line::try_parse_from(format!("heat --step-delay 0 {line}").split_whitespace()).unwrap().heat
 }
 
-/// One run of all ranks: how each ended, and what rank 0 said.
+/// One launch of all ranks: the result of each, and the output of rank 0.
 fn launch(agent: &mut SmallAgent, args: &HeatArgs) -> (Vec<Result<(), HeatError>>, String) {
     agent.next_generation();
     let ranks: Vec<_> = (0..agent.ranks())
         .map(|rank| {
-            let (args, surroundings) = (args.clone(), agent.surroundings(rank));
+            let (args, environment) = (args.clone(), agent.environment(rank));
             std::thread::spawn(move || {
-                let mut said = Vec::new();
-                let ended = run_in(&args, surroundings, &mut said);
-                (ended, String::from_utf8(said).unwrap())
+                let mut output = Vec::new();
+                let ended = run_in(&args, environment, &mut output);
+                (ended, String::from_utf8(output).unwrap())
             })
         })
         .collect();
     let mut ended: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
-    let said = std::mem::take(&mut ended[0].1);
-    assert!(ended.iter().all(|(_, said)| said.is_empty()), "only rank 0 reports");
-    (ended.into_iter().map(|(ended, _)| ended).collect(), said)
+    let output = std::mem::take(&mut ended[0].1);
+    assert!(ended.iter().all(|(_, output)| output.is_empty()), "only rank 0 reports");
+    (ended.into_iter().map(|(ended, _)| ended).collect(), output)
 }
 
 fn succeed(agent: &mut SmallAgent, args: &HeatArgs) -> String {
-    let (ended, said) = launch(agent, args);
+    let (ended, output) = launch(agent, args);
     for (rank, ended) in ended.into_iter().enumerate() {
         if let Err(error) = ended {
-            panic!("rank {rank}: {error}\n{said}");
+            panic!("rank {rank}: {error}\n{output}");
         }
     }
-    said
+    output
 }
 
 fn assert_result(path: &Path, size: Size, steps: u64) {
@@ -76,26 +75,26 @@ fn with_output(line: &str, directory: &Path) -> HeatArgs {
 }
 
 #[test]
-fn the_result_is_the_same_file_on_any_number_of_ranks() {
+fn output_file_is_independent_of_number_of_ranks() {
     let mut last_lines = Vec::new();
     for ranks in [1, 2, 3, 5, 17] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(output_in(directory.path()), "of an earlier job").unwrap();
         let mut agent = SmallAgent::new(ranks);
-        let said = succeed(&mut agent, &with_output(LINE, directory.path()));
+        let output = succeed(&mut agent, &with_output(LINE, directory.path()));
         assert_result(&output_in(directory.path()), SIZE, 60);
         assert!(agent.finalized());
         assert_eq!(agent.checkpoints(), (1..=6).map(CheckpointId).collect::<Vec<_>>());
-        last_lines.push(said.lines().last().unwrap().to_owned());
+        last_lines.push(output.lines().last().unwrap().to_owned());
         let files: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-        assert_eq!(files.len(), 1, "nothing is left beside the output");
+        assert_eq!(files.len(), 1, "no other file is left");
     }
     let expected = format!("heat: finished step 60, checksum {:#010x}", field::checksum(&reference(SIZE, 60)));
     assert!(last_lines.iter().all(|line| *line == expected), "{last_lines:?}");
 }
 
 #[test]
-fn a_run_that_lost_a_rank_goes_on_from_its_checkpoint_to_the_undisturbed_result() {
+fn restarts_from_checkpoint_after_loss_of_rank_with_same_result() {
     let directory = tempfile::tempdir().unwrap();
     let mut agent = SmallAgent::new(3);
     let broken = args(&format!("{LINE} --exit-at 37 --exit-rank 1 --exit-code 7"));
@@ -108,13 +107,13 @@ fn a_run_that_lost_a_rank_goes_on_from_its_checkpoint_to_the_undisturbed_result(
     }
     assert!(!agent.finalized());
 
-    let said = succeed(&mut agent, &with_output(LINE, directory.path()));
-    assert!(said.starts_with("heat: restarted from checkpoint 3 at step 30\n"), "{said}");
+    let output = succeed(&mut agent, &with_output(LINE, directory.path()));
+    assert!(output.starts_with("heat: restarted from checkpoint 3 at step 30\n"), "{output}");
     assert_result(&output_in(directory.path()), SIZE, 60);
 }
 
 #[test]
-fn a_damaged_file_of_one_rank_sends_all_ranks_back_to_an_older_checkpoint() {
+fn damaged_file_of_one_rank_makes_all_ranks_use_older_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     let mut agent = SmallAgent::new(3);
     launch(&mut agent, &args(&format!("{LINE} --exit-at 37 --files-per-rank 4")));
@@ -124,26 +123,26 @@ fn a_damaged_file_of_one_rank_sends_all_ranks_back_to_an_older_checkpoint() {
     std::fs::write(&file, bytes).unwrap();
     std::fs::remove_file(agent.directory(CheckpointId(2)).join("rank_0.3.ckpt")).unwrap();
 
-    // The files say how many they are, the command line only how many the next checkpoint gets.
-    let said = succeed(&mut agent, &with_output(LINE, directory.path()));
+    // The number of files is read from the checkpoint; the command line only sets that of the next one.
+    let output = succeed(&mut agent, &with_output(LINE, directory.path()));
     let expected = "heat: checkpoint 3 cannot be used, trying 2\nheat: checkpoint 2 cannot be used, trying 1\n\
                     heat: restarted from checkpoint 1 at step 10\n";
-    assert!(said.starts_with(expected), "{said}");
+    assert!(output.starts_with(expected), "{output}");
     assert_result(&output_in(directory.path()), SIZE, 60);
 }
 
 #[test]
-fn a_checkpoint_of_another_problem_is_not_used() {
+fn does_not_use_checkpoint_of_another_problem() {
     let directory = tempfile::tempdir().unwrap();
     let mut agent = SmallAgent::new(2);
     launch(&mut agent, &args("--size 14x18 --steps 10 --checkpoint-every 10 --no-finalize"));
-    let said = succeed(&mut agent, &with_output(LINE, directory.path()));
-    assert!(said.starts_with("heat: checkpoint 1 cannot be used\nheat: started afresh"), "{said}");
+    let output = succeed(&mut agent, &with_output(LINE, directory.path()));
+    assert!(output.starts_with("heat: checkpoint 1 cannot be used\nheat: started from the beginning"), "{output}");
     assert_result(&output_in(directory.path()), SIZE, 60);
 }
 
 #[test]
-fn the_input_file_is_read_by_all_ranks_and_a_damaged_row_stops_them_all() {
+fn damaged_row_of_input_file_stops_all_ranks() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("start.heat");
     crate::run_init(&HeatInitArgs { size: SIZE, file: input.clone() }).unwrap();
@@ -168,44 +167,44 @@ fn the_input_file_is_read_by_all_ranks_and_a_damaged_row_stops_them_all() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_is_reported_and_the_work_goes_on() {
+fn continues_after_failed_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     let mut agent = SmallAgent::new(2);
     agent.refuse_writes(CheckpointId(2));
-    let said = succeed(&mut agent, &with_output(LINE, directory.path()));
-    assert!(said.contains("heat: checkpoint 2 at step 20 was dropped\n"), "{said}");
+    let output = succeed(&mut agent, &with_output(LINE, directory.path()));
+    assert!(output.contains("heat: checkpoint 2 at step 20 was dropped\n"), "{output}");
     assert_eq!(agent.checkpoints(), [1, 3, 4, 5, 6].map(CheckpointId));
     assert_result(&output_in(directory.path()), SIZE, 60);
 }
 
 #[test]
-fn a_halt_ends_the_run_after_the_checkpoint_and_a_later_one_at_once_and_the_job_is_not_finished() {
+fn halt_ends_run_after_checkpoint_and_next_run_at_once_without_finishing() {
     let mut agent = SmallAgent::new(3);
     agent.halt_after(CheckpointId(4));
-    let said = succeed(&mut agent, &args(LINE));
-    assert!(said.ends_with("heat: checkpoint 4 at step 40\nheat: halted at step 40: JOB_HALTED\n"), "{said}");
+    let output = succeed(&mut agent, &args(LINE));
+    assert!(output.ends_with("heat: checkpoint 4 at step 40\nheat: halted at step 40: JOB_HALTED\n"), "{output}");
     assert_eq!(succeed(&mut agent, &args(LINE)), "heat: halted before the first step: JOB_HALTED\n");
     assert!(!agent.finalized());
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_an_error_on_every_rank_and_the_job_is_not_finished() {
+fn unwritable_output_is_an_error_on_every_rank() {
     let mut agent = SmallAgent::new(3);
-    let (ended, said) = launch(&mut agent, &with_output(LINE, Path::new("/proc/no/such/directory")));
+    let (ended, output) = launch(&mut agent, &with_output(LINE, Path::new("/proc/no/such/directory")));
     assert!(matches!(ended[0], Err(HeatError::File { .. })), "{:?}", ended[0]);
     assert!(ended[1..].iter().all(|ended| matches!(ended, Err(HeatError::OtherRank { .. }))));
-    assert!(!agent.finalized() && !said.contains("finished"));
+    assert!(!agent.finalized() && !output.contains("finished"));
 }
 
 #[test]
-fn the_options_for_tests_do_what_they_say() {
+fn options_for_tests_inject_faults() {
     let mut agent = SmallAgent::new(2);
     succeed(&mut agent, &args("--size 9x9 --steps 20 --never-checkpoint --no-finalize"));
     assert!(agent.checkpoints().is_empty() && !agent.finalized());
 
-    // The small agent needs a checkpoint at every seventh question.
-    let said = succeed(&mut agent, &args("--size 9x9 --steps 20 --need"));
-    assert!(said.contains("checkpoint 1 at step 7\n") && said.contains("checkpoint 2 at step 14\n"), "{said}");
+    // In the small agent a checkpoint is due at every seventh call.
+    let output = succeed(&mut agent, &args("--size 9x9 --steps 20 --need"));
+    assert!(output.contains("checkpoint 1 at step 7\n") && output.contains("checkpoint 2 at step 14\n"), "{output}");
 
     let directory = tempfile::tempdir().unwrap();
     let mut hold = args("--size 9x9 --steps 20 --never-checkpoint --hold-at 15 --until x");
@@ -221,18 +220,18 @@ fn the_options_for_tests_do_what_they_say() {
 }
 
 #[test]
-fn alone_and_switched_off_it_computes_the_same() {
+fn computes_the_same_alone_with_api_disabled() {
     let directory = tempfile::tempdir().unwrap();
-    let mut surroundings = SmallAgent::new(1).surroundings(0);
-    surroundings.agent = None;
-    surroundings.reconnect = Duration::ZERO;
+    let mut environment = SmallAgent::new(1).environment(0);
+    environment.agent = None;
+    environment.reconnect = Duration::ZERO;
     let args = with_output(LINE, directory.path());
-    run_in(&args, surroundings, &mut Vec::new()).unwrap();
+    run_in(&args, environment, &mut Vec::new()).unwrap();
     assert_result(&output_in(directory.path()), SIZE, 60);
 }
 
 #[test]
-fn more_ranks_than_rows_is_an_error_that_says_so() {
+fn rejects_more_ranks_than_rows() {
     let (ended, _) = launch(&mut SmallAgent::new(4), &args("--size 9x3"));
     let error = ended[0].as_ref().unwrap_err();
     assert!(error.to_string().contains("4 ranks cannot share 3 rows"), "{error}");

@@ -1,5 +1,5 @@
-//! An agent for all ranks of a run: collectives end when all ranks have made them, checkpoints are directories, nothing
-//! protects them. When a rank goes without finalize, the run is over for all.
+//! An agent for all ranks of a run: collective calls end when all ranks have made them, checkpoints are directories
+//! without redundancy. When a rank ends without finalize, the run ends for all.
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use holdfast_client::{
-    AgentAddress, CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Surroundings,
+    AgentAddress, CheckpointId, Environment, Failure, FailureKind, Generation, NodeName, Rank, RestartSource,
 };
 use holdfast_wire::frame::HELLO;
 use holdfast_wire::rank::{Call, Reply, Restart, TO_AGENT, TO_RANK, ToAgent, ToRank};
@@ -27,12 +27,12 @@ pub struct SmallAgent {
 struct Shared {
     directory: TempDir,
     ranks: u32,
-    state: Mutex<State>,
+    state: Mutex<AgentState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct AgentState {
     generation: u64,
     over: bool,
     ended: bool,
@@ -42,7 +42,7 @@ struct State {
     replies: BTreeMap<u64, BTreeMap<Rank, Reply>>,
     needs: u32,
     last: u64,
-    /// The checkpoint being written or, before the first one, restarted from.
+    /// The checkpoint being written; before the first one, the checkpoint to restart from.
     current: u64,
     writing: bool,
     files: Files,
@@ -75,10 +75,10 @@ impl SmallAgent {
         self.shared.ranks
     }
 
-    pub fn surroundings(&self, rank: u32) -> Surroundings {
+    pub fn environment(&self, rank: u32) -> Environment {
         let generation = Generation(self.shared.state().generation);
         let socket = self.shared.directory.path().join("agent.sock");
-        Surroundings {
+        Environment {
             rank: Rank(rank),
             ranks: self.shared.ranks,
             node: Some(NodeName::new("small")),
@@ -87,7 +87,7 @@ impl SmallAgent {
         }
     }
 
-    /// Forgets the run, keeps the complete checkpoints.
+    /// Starts a new generation with the complete checkpoints.
     pub fn next_generation(&mut self) {
         let mut state = self.shared.state();
         state.end();
@@ -111,12 +111,12 @@ impl SmallAgent {
         self.shared.checkpoint_directory(checkpoint)
     }
 
-    /// A halt condition holds once this checkpoint is complete.
+    /// Sets a halt condition when this checkpoint is complete.
     pub fn halt_after(&mut self, checkpoint: CheckpointId) {
         self.shared.state().halt_after = Some(checkpoint);
     }
 
-    /// The directory of this checkpoint will not be there.
+    /// Does not create the directory of this checkpoint.
     pub fn refuse_writes(&mut self, checkpoint: CheckpointId) {
         self.shared.state().refused = Some(checkpoint);
     }
@@ -135,7 +135,7 @@ impl Drop for SmallAgent {
     }
 }
 
-impl State {
+impl AgentState {
     fn end(&mut self) {
         self.over = true;
         for stream in self.streams.drain(..) {
@@ -156,7 +156,7 @@ impl State {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -194,7 +194,7 @@ impl Shared {
             }
         }
         let mut state = self.state();
-        // A program that ends well without finalize (--no-finalize) ends the run too, but all its ranks at one point.
+        // A program that ends with code 0 without finalize (--no-finalize) ends the run too, on all ranks at once.
         if !done && state.generation == hello.generation.0 {
             state.over = true;
             self.changed.notify_all();
@@ -235,7 +235,7 @@ impl Shared {
         }
     }
 
-    fn decide(&self, state: &mut State, calls: BTreeMap<Rank, Call>) -> BTreeMap<Rank, Reply> {
+    fn decide(&self, state: &mut AgentState, calls: BTreeMap<Rank, Call>) -> BTreeMap<Rank, Reply> {
         let all_valid = calls
             .values()
             .all(|call| !matches!(call, Call::Complete { valid: false } | Call::CompleteRestart { valid: false }));
@@ -289,7 +289,7 @@ impl Shared {
         }
     }
 
-    fn restart(&self, state: &mut State, below: Option<CheckpointId>) -> BTreeMap<Rank, Reply> {
+    fn restart(&self, state: &mut AgentState, below: Option<CheckpointId>) -> BTreeMap<Rank, Reply> {
         let checkpoint = state.offer(below);
         (0..self.ranks)
             .map(Rank)

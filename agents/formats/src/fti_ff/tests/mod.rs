@@ -21,15 +21,15 @@ pub(super) fn content(id: i32, rank: u32, layers: &[(u32, usize, usize)]) -> Vec
     for &(epoch, from, to) in layers {
         bytes.resize(bytes.len().max(to), 0);
         for (at, byte) in bytes[..to].iter_mut().enumerate().skip(from) {
-            let mut word = ((at / 4) as u32)
+            let mut bits = ((at / 4) as u32)
                 .wrapping_mul(2_654_435_761)
                 .wrapping_add((id as u32).wrapping_mul(40_503))
                 .wrapping_add(rank.wrapping_mul(97))
                 .wrapping_add(epoch.wrapping_mul(1_000_003));
-            word ^= word >> 15;
-            word = word.wrapping_mul(2_246_822_519);
-            word ^= word >> 13;
-            *byte = word.to_le_bytes()[at % 4];
+            bits ^= bits >> 15;
+            bits = bits.wrapping_mul(2_246_822_519);
+            bits ^= bits >> 13;
+            *byte = bits.to_le_bytes()[at % 4];
         }
     }
     bytes

@@ -1,4 +1,4 @@
-//! Defrag, join and split against the original's results and each other.
+//! Defrag, join and split, compared with SIONlib's results and with each other.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use super::world::*;
 use crate::Destination;
 
 #[test]
-fn a_defragmented_container_has_the_bytes_of_siondefrag() {
+fn defrag_writes_bytes_of_siondefrag() {
     for (result, input, block_size) in [
         ("defrag_ser4", "ser4_fs512", None),
         ("defrag_ser4_q1", "ser4_fs512", Some(1)),
@@ -26,7 +26,7 @@ fn a_defragmented_container_has_the_bytes_of_siondefrag() {
 }
 
 #[test]
-fn a_container_may_be_defragmented_in_its_own_place_whatever_its_byte_order() {
+fn defrag_in_place_works_in_both_byte_orders() {
     for name in ["ser4_be", "kv3_be", "ser4_endflag_big", "map3_n1"] {
         let fixture = named(name);
         let directory = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn a_container_may_be_defragmented_in_its_own_place_whatever_its_byte_order() {
 }
 
 #[test]
-fn joining_what_was_split_gives_the_streams_back() {
+fn join_restores_split_streams() {
     for fixture in intact() {
         let name = fixture["name"].as_str().unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ fn joining_what_was_split_gives_the_streams_back() {
 }
 
 #[test]
-fn only_files_named_as_split_names_them_are_joined() {
+fn joins_only_files_with_names_of_split() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str| fs::write(directory.path().join(name), name).unwrap();
     assert!(JoinInput::from_directory(directory.path()).unwrap_err().to_string().contains("no files named"));
@@ -84,11 +84,11 @@ fn only_files_named_as_split_names_them_are_joined() {
     write("t_00003");
     assert!(JoinInput::from_directory(directory.path()).unwrap_err().to_string().contains("gaps"));
     write("t_00000_000000000007");
-    assert!(JoinInput::from_directory(directory.path()).unwrap_err().to_string().contains("join them apart"));
+    assert!(JoinInput::from_directory(directory.path()).unwrap_err().to_string().contains("join them separately"));
 }
 
 #[test]
-fn a_split_by_global_rank_names_files_so_and_never_overwrites() {
+fn split_by_global_rank_names_files_by_rank_and_never_overwrites() {
     let directory = tempfile::tempdir().unwrap();
     let to = Destination::new(directory.path(), false).unwrap();
     let options = SplitOptions { by_global_rank: true, ..SplitOptions::default() };

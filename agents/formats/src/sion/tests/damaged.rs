@@ -1,11 +1,11 @@
-//! Every damaged container gets a verdict at least as strict as the listed one.
+//! The verification of each damaged container is at least as strict as its listed verdict.
 
 use super::super::*;
 use super::world::*;
 use crate::{Destination, Format};
 
 #[test]
-fn every_damaged_container_is_judged_at_least_as_strictly_as_listed() {
+fn verifies_damaged_containers_at_least_as_strictly_as_listed() {
     let listed = manifest()["damaged"].as_array().unwrap().clone();
     assert_eq!(listed.len(), 61);
     for set in listed {
@@ -15,7 +15,7 @@ fn every_damaged_container_is_judged_at_least_as_strictly_as_listed() {
         match set["suggested_verdict"].as_str().unwrap() {
             "reject" => assert!(!check.is_intact(), "{name} was accepted"),
             "warn" | "accept+warn" | "warn or reject" => {
-                assert!(!check.is_intact() || !check.notes.is_empty(), "{name} was accepted without a word");
+                assert!(!check.is_intact() || !check.notes.is_empty(), "{name} was accepted without a note");
             }
             "accept" => assert!(check.is_intact(), "{name}: {check:?}"),
             other => panic!("{name}: unknown verdict {other}"),
@@ -24,7 +24,7 @@ fn every_damaged_container_is_judged_at_least_as_strictly_as_listed() {
 }
 
 #[test]
-fn what_a_careful_reader_may_accept_keeps_its_data() {
+fn accepted_anomalies_keep_the_data() {
     let intact = Container::open(&first_file(&named("ser4_fs512"))).unwrap();
     for name in
         ["trunc_mapping", "endian_garbage", "garbage_appended", "prefix_unterminated", "duplicate_globalranks", "ffv_6"]
@@ -38,23 +38,26 @@ fn what_a_careful_reader_may_accept_keeps_its_data() {
 }
 
 #[test]
-fn verdicts_name_the_file_the_place_and_what_to_do() {
+fn errors_name_file_place_and_remedy() {
     let error =
         |name: &str| Container::open(&root().join(format!("damaged/{name}/{name}.sion"))).unwrap_err().to_string();
-    let said = error("multi_missing_part");
-    assert!(said.contains("file 1 of its 2 is missing") && said.contains("multi_missing_part.sion.000001"), "{said}");
-    let said = error("real_unclosed_mpi");
-    assert!(said.contains("was never closed") && said.contains("recovery"), "{said}");
-    let said = error("bytes_gt_chunk");
-    assert!(said.contains("chunk 0 of task 0") && said.contains("1025 bytes of 1024"), "{said}");
-    let said = error("zero_length");
-    assert!(said.contains("does not begin with \"sion\""), "{said}");
-    let said = error("multi_mapping_duplicate");
-    assert!(said.contains("rank 1") && said.contains("file 0, task 0"), "{said}");
+    let message = error("multi_missing_part");
+    assert!(
+        message.contains("file 1 of its 2 is missing") && message.contains("multi_missing_part.sion.000001"),
+        "{message}"
+    );
+    let message = error("real_unclosed_mpi");
+    assert!(message.contains("was never closed") && message.contains("recovery"), "{message}");
+    let message = error("bytes_gt_chunk");
+    assert!(message.contains("chunk 0 of task 0") && message.contains("1025 bytes of 1024"), "{message}");
+    let message = error("zero_length");
+    assert!(message.contains("does not begin with \"sion\""), "{message}");
+    let message = error("multi_mapping_duplicate");
+    assert!(message.contains("rank 1") && message.contains("file 0, task 0"), "{message}");
 }
 
 #[test]
-fn no_damaged_container_stops_a_command() {
+fn commands_handle_every_damaged_container() {
     for set in manifest()["damaged"].as_array().unwrap() {
         let path = root().join(set["files"][0]["path"].as_str().unwrap());
         let directory = tempfile::tempdir().unwrap();
@@ -70,7 +73,7 @@ fn no_damaged_container_stops_a_command() {
 }
 
 #[test]
-fn records_that_are_damaged_leave_their_task_out_unless_recovered() {
+fn split_leaves_out_tasks_with_damaged_records_unless_recovering() {
     let path = root().join("damaged/kv_len_huge/kv_len_huge.sion");
     let directory = tempfile::tempdir().unwrap();
     let to = Destination::new(directory.path(), true).unwrap();

@@ -1,4 +1,4 @@
-//! Real containers read, written again byte for byte, damaged and recovered.
+//! Real containers: read, rewritten byte for byte, damaged, and recovered.
 
 mod commands;
 mod damaged;

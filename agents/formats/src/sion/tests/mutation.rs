@@ -1,7 +1,7 @@
-//! Whatever a file holds, nothing panics, hangs, or allocates without bound.
+//! No content of a file causes a panic, a hang or unbounded allocation.
 //!
-//! Fixtures are changed at random places, mostly in their metadata, and every command is run over the result. The seed is
-//! fixed; `mutation_rounds` of the test kit says how it takes longer and begins elsewhere.
+//! Fixtures are changed at random places, mostly in their metadata, and every command runs on the result. The seed is
+//! fixed; `mutation_rounds` of the test kit documents how to run more rounds and how to set the seed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use super::world::*;
 use crate::{Destination, Format};
 
 const ROUNDS: u64 = 1500;
-/// Longer streams than these are not copied by the test: a changed head may claim a long, sparse chunk.
+/// Longer streams are not copied by the test: a changed head may declare a long, sparse chunk.
 const MOST_BYTES: u64 = 1 << 22;
 
 struct Seed {
     files: Vec<(String, Vec<u8>)>,
-    /// Where the numbers of the first file stand.
+    /// The ranges of the first file that contain numbers.
     fields: Vec<std::ops::Range<usize>>,
 }
 
@@ -38,7 +38,7 @@ fn corpus() -> Vec<Seed> {
                 .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()))
                 .collect();
             let length = files[0].1.len();
-            // The file of a sparse set is long and empty; others show the same.
+            // The sparse fixture is long and adds no coverage.
             if length > 100_000 {
                 continue;
             }
@@ -113,7 +113,7 @@ fn run_everything(path: &Path, scratch: &Path) {
 }
 
 #[test]
-fn no_input_panics_hangs_or_allocates_without_bound() {
+fn changed_containers_cause_no_panic_hang_or_unbounded_allocation() {
     let mut dice = Dice(mutation_seed());
     let seeds = corpus();
     assert!(seeds.len() > 80, "{}", seeds.len());

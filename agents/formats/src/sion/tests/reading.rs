@@ -1,4 +1,4 @@
-//! Every intact container reads as its manifest says.
+//! Every intact container is read as its manifest lists it.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use super::super::*;
 use super::world::*;
 use crate::{Confidence, Destination, Format, recognise};
 
-/// The original loses or doubles records of length zero; what it wrote there is not what was stored.
+/// sionsplit loses or repeats records of length zero in these: its output differs from the stored data.
 const QUIRKS: [&str; 2] = ["kv1_zero_first", "kv1_zero_last"];
 
 #[test]
-fn every_container_has_the_head_tables_and_positions_of_its_manifest() {
+fn reads_head_tables_and_offsets_of_every_container() {
     for fixture in intact() {
         let container = Container::open(&first_file(&fixture)).unwrap();
         assert!(container.warnings().is_empty(), "{:?}", container.warnings());
@@ -53,7 +53,7 @@ fn every_container_has_the_head_tables_and_positions_of_its_manifest() {
 }
 
 #[test]
-fn every_stream_has_the_bytes_that_its_writer_put_in() {
+fn reads_every_stream_as_written() {
     for fixture in intact() {
         let container = Container::open(&first_file(&fixture)).unwrap();
         let listed = fixture["logical_tasks"].as_array().unwrap();
@@ -71,19 +71,19 @@ fn every_stream_has_the_bytes_that_its_writer_put_in() {
 }
 
 #[test]
-fn any_range_of_a_stream_reads_alike_from_many_threads() {
+fn several_threads_read_any_range_of_a_stream() {
     let fixture = named("par8_n2");
     let container = Container::open(&first_file(&fixture)).unwrap();
     std::thread::scope(|scope| {
         for task in 0..container.tasks() {
             let container = &container;
             scope.spawn(move || {
-                let whole = stream(container, task);
-                for begin in (0..whole.len() + 2).step_by(97) {
+                let expected = stream(container, task);
+                for begin in (0..expected.len() + 2).step_by(97) {
                     let mut buffer = vec![0; 613];
                     let read = container.read_at(task, begin as u64, &mut buffer).unwrap();
-                    let end = whole.len().min(begin + 613);
-                    assert_eq!(buffer[..read], whole[begin.min(end)..end]);
+                    let end = expected.len().min(begin + 613);
+                    assert_eq!(buffer[..read], expected[begin.min(end)..end]);
                 }
             });
         }
@@ -91,7 +91,7 @@ fn any_range_of_a_stream_reads_alike_from_many_threads() {
 }
 
 #[test]
-fn a_split_writes_the_files_that_sionsplit_wrote() {
+fn split_writes_files_of_sionsplit() {
     let mut folders: Vec<_> = intact().iter().map(first_file).collect();
     folders.extend(["ffv2", "ffv3", "ffv4"].map(|name| root().join(format!("oldformat/{name}/{name}.sion"))));
     for path in folders {
@@ -117,7 +117,7 @@ fn a_split_writes_the_files_that_sionsplit_wrote() {
 }
 
 #[test]
-fn values_are_whole_where_the_original_stops_at_a_record_of_length_zero() {
+fn split_writes_complete_values_around_records_of_length_zero() {
     for name in QUIRKS {
         let fixture = named(name);
         let directory = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn values_are_whole_where_the_original_stops_at_a_record_of_length_zero() {
 }
 
 #[test]
-fn the_dump_is_that_of_siondump_line_by_line() {
+fn dump_equals_output_of_siondump() {
     let mut folders: Vec<_> = intact().iter().map(first_file).collect();
     folders.extend(["ffv2", "ffv3", "ffv4"].map(|name| root().join(format!("oldformat/{name}/{name}.sion"))));
     for path in folders {
@@ -147,7 +147,7 @@ fn the_dump_is_that_of_siondump_line_by_line() {
             assert_eq!(ours, theirs, "{}", path.display());
         }
         assert_eq!(ours, expected("siondump.txt"), "{}", path.display());
-        // The original does not see the last record of this one.
+        // siondump omits the last record of this one.
         if container.key_value() == KeyValue::None || path.ends_with("kv1_zero_last.sion") {
             continue;
         }
@@ -161,17 +161,17 @@ fn the_dump_is_that_of_siondump_line_by_line() {
 }
 
 #[test]
-fn a_part_opened_alone_shows_its_own_tasks_and_says_so() {
+fn file_of_a_set_opened_alone_shows_its_tasks_with_a_warning() {
     let path = root().join("par8_n2/par8_n2.sion.000001");
     let container = Container::open(&path).unwrap();
     assert_eq!(container.tasks(), 4);
     assert_eq!(stream(&container, 3), content(7, 0, 0..5000));
-    let said: Vec<_> = container.warnings().iter().map(|warning| warning.anomaly.clone()).collect();
-    assert_eq!(said, [Anomaly::PartAlone { number: 1, files: 2 }]);
+    let anomalies: Vec<_> = container.warnings().iter().map(|warning| warning.anomaly.clone()).collect();
+    assert_eq!(anomalies, [Anomaly::PartAlone { number: 1, files: 2 }]);
 }
 
 #[test]
-fn the_copies_of_a_buddy_set_read_as_the_set() {
+fn buddy_copies_read_as_the_set() {
     let fixture = named("buddy4");
     let copy = Container::open(&root().join("buddy4/buddy4.sion_BUDDY_00")).unwrap();
     assert_eq!(copy.tasks(), 4);
@@ -181,7 +181,7 @@ fn the_copies_of_a_buddy_set_read_as_the_set() {
 }
 
 #[test]
-fn a_set_renamed_together_still_opens() {
+fn opens_renamed_set() {
     let directory = tempfile::tempdir().unwrap();
     let renamed = directory.path().join("other");
     fs::copy(root().join("par8_n2/par8_n2.sion"), &renamed).unwrap();
@@ -190,7 +190,7 @@ fn a_set_renamed_together_still_opens() {
 }
 
 #[test]
-fn containers_are_recognised_and_verified_among_the_formats() {
+fn recognises_and_verifies_every_container() {
     for fixture in intact() {
         for file in fixture["files"].as_array().unwrap() {
             let path = root().join(file["path"].as_str().unwrap());

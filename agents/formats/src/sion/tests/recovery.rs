@@ -1,4 +1,4 @@
-//! What is recovered from containers that were never closed or lost their tail.
+//! Recovery of containers that were never closed or lost their tail.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ fn anomalies(container: &Container) -> Vec<&'static str> {
     container.warnings().iter().map(|warning| warning.anomaly.kind()).collect()
 }
 
-/// A copy as it would stand if its writer had ended before closing it.
+/// A copy in the state before its writer closed it.
 fn unclosed(source: &Path, directory: &Path) -> PathBuf {
     let part = PhysicalFile::open(source).unwrap();
     let copy = directory.join(source.file_name().unwrap());
@@ -28,13 +28,13 @@ fn unclosed(source: &Path, directory: &Path) -> PathBuf {
     copy
 }
 
-/// True if the two are the same but for zeros at the end.
+/// True if both are equal except for zeros at the end.
 fn equal_but_for_zeros(recovered: &[u8], written: &[u8]) -> bool {
     written.starts_with(recovered) && written[recovered.len()..].iter().all(|byte| *byte == 0)
 }
 
 #[test]
-fn a_container_that_is_whole_is_recovered_as_it_is() {
+fn recovery_of_intact_container_changes_nothing() {
     for fixture in intact() {
         let container = recover(&first_file(&fixture)).unwrap();
         assert!(container.warnings().is_empty());
@@ -42,7 +42,7 @@ fn a_container_that_is_whole_is_recovered_as_it_is() {
 }
 
 #[test]
-fn real_containers_that_were_never_closed_give_what_their_chunks_hold() {
+fn recovers_data_of_real_unclosed_containers() {
     for name in ["real_unclosed_serial", "real_unclosed_mpi"] {
         assert!(matches!(Container::open(&damaged(name)), Err(SionError::NeverClosed { .. })));
         let container = recover(&damaged(name)).unwrap();
@@ -60,7 +60,7 @@ fn real_containers_that_were_never_closed_give_what_their_chunks_hold() {
 }
 
 #[test]
-fn every_unclosed_container_gives_its_streams_but_for_zeros_at_the_ends_of_chunks() {
+fn recovers_unclosed_containers_except_for_zeros_at_chunk_ends() {
     for fixture in intact() {
         let directory = tempfile::tempdir().unwrap();
         let mut copies = Vec::new();
@@ -70,16 +70,16 @@ fn every_unclosed_container_gives_its_streams_but_for_zeros_at_the_ends_of_chunk
                 copies.push(unclosed(&root().join(name), directory.path()));
             }
         }
-        let whole = Container::open(&first_file(&fixture)).unwrap();
+        let intact = Container::open(&first_file(&fixture)).unwrap();
         let container = recover(&copies[0]).unwrap();
-        assert_eq!(container.tasks(), whole.tasks(), "{}", fixture["name"]);
-        for task in 0..whole.tasks() {
-            let (ours, slot) = (stream(&container, task), whole.slot(task).unwrap());
-            // Cut at the end of a chunk, what follows in the next moves up; compare chunk by chunk.
-            let table = whole.parts()[slot.part].table();
+        assert_eq!(container.tasks(), intact.tasks(), "{}", fixture["name"]);
+        for task in 0..intact.tasks() {
+            let (ours, slot) = (stream(&container, task), intact.slot(task).unwrap());
+            // A shortened chunk moves the following ones: compare chunk by chunk.
+            let table = intact.parts()[slot.part].table();
             let recovered = container.parts()[slot.part].table();
             let (mut at, mut of) = (0, 0);
-            let written = stream(&whole, task);
+            let written = stream(&intact, task);
             let mut counts = recovered.chunk_bytes(slot.local);
             for bytes in table.chunk_bytes(slot.local) {
                 let found = counts.next().unwrap_or(0) as usize;
@@ -89,39 +89,39 @@ fn every_unclosed_container_gives_its_streams_but_for_zeros_at_the_ends_of_chunk
                 of += bytes as usize;
             }
             if container.key_value() == KeyValue::Inline {
-                assert_eq!(ours, written, "{} task {task}: records say where they end", fixture["name"]);
+                assert_eq!(ours, written, "{} task {task}: records contain their length", fixture["name"]);
             }
         }
     }
 }
 
 #[test]
-fn a_tail_that_is_there_is_found_though_the_head_was_never_closed() {
+fn finds_tail_of_container_with_unclosed_head() {
     let container = recover(&damaged("unclosed_header")).unwrap();
-    let whole = Container::open(&first_file(&named("ser4_fs512"))).unwrap();
+    let intact = Container::open(&first_file(&named("ser4_fs512"))).unwrap();
     assert!(container.warnings().iter().any(|warning| warning.anomaly == Anomaly::TailFound));
-    for task in 0..whole.tasks() {
-        assert_eq!(stream(&container, task), stream(&whole, task));
+    for task in 0..intact.tasks() {
+        assert_eq!(stream(&container, task), stream(&intact, task));
     }
 }
 
 #[test]
-fn a_lost_mapping_costs_nothing_but_a_warning() {
-    let whole = Container::open(&first_file(&named("par8_n2"))).unwrap();
+fn recovers_all_streams_without_mapping_and_warns() {
+    let intact = Container::open(&first_file(&named("par8_n2"))).unwrap();
     for name in
         ["multi_mapping_missing", "multi_mapping_truncated", "multi_mapping_duplicate", "multi_mapping_size_huge"]
     {
         let container = recover(&damaged(name)).unwrap();
-        assert_eq!(container.tasks(), whole.tasks(), "{name}");
+        assert_eq!(container.tasks(), intact.tasks(), "{name}");
         assert!(anomalies(&container).contains(&"mapping"), "{name}");
-        for task in 0..whole.tasks() {
-            assert!(stream(&container, task) == stream(&whole, task), "{name} task {task}");
+        for task in 0..intact.tasks() {
+            assert!(stream(&container, task) == stream(&intact, task), "{name} task {task}");
         }
     }
 }
 
 #[test]
-fn a_lost_part_leaves_the_tasks_of_the_others() {
+fn recovers_other_tasks_when_a_file_is_lost() {
     let container = recover(&damaged("multi_missing_part")).unwrap();
     assert_eq!(container.tasks(), 4);
     assert!(container.warnings().iter().any(|warning| warning.anomaly.is_loss()));
@@ -129,14 +129,14 @@ fn a_lost_part_leaves_the_tasks_of_the_others() {
 }
 
 #[test]
-fn what_has_no_usable_head_is_not_recovered() {
+fn fails_to_recover_without_usable_head() {
     for name in ["zero_length", "bad_magic", "trunc_meta1", "ntasks_huge", "fsblksize_zero"] {
         assert!(recover(&damaged(name)).is_err(), "{name}");
     }
 }
 
 #[test]
-fn streams_of_a_set_with_a_lost_part_keep_the_numbers_of_their_ranks() {
+fn streams_keep_rank_numbers_when_a_file_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("three.sion");
     let tasks: Vec<_> = (0..6).map(|global_rank| TaskPlan { global_rank, chunk_bytes: 100 }).collect();
@@ -150,12 +150,12 @@ fn streams_of_a_set_with_a_lost_part_keep_the_numbers_of_their_ranks() {
     let usages: Vec<_> = (0..6).map(write).collect();
     creation.commit(&usages).unwrap();
     fs::remove_file(part_path(&path, 1)).unwrap();
-    // A copy of another file in its place is not taken for it.
-    for stranger in [false, true] {
-        if stranger {
+    // A copy of another file in its place is not used.
+    for other_file in [false, true] {
+        if other_file {
             fs::copy(&path, part_path(&path, 1)).unwrap();
         }
-        let pieces = directory.path().join(format!("pieces-{stranger}"));
+        let pieces = directory.path().join(format!("pieces-{other_file}"));
         let to = Destination::new(&pieces, false).unwrap();
         assert!(split(&path, &to, &SplitOptions::default(), &mut nothing()).is_err());
         let options = SplitOptions { recover: true, ..SplitOptions::default() };
@@ -167,16 +167,16 @@ fn streams_of_a_set_with_a_lost_part_keep_the_numbers_of_their_ranks() {
 }
 
 #[test]
-fn an_empty_file_of_any_length_does_not_keep_recovery_busy() {
+fn recovery_of_long_empty_file_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["ser4_fs512", "ser4_fs1", "kv4"] {
         let copy = unclosed(&first_file(&named(name)), directory.path());
-        let whole = Container::open(&first_file(&named(name))).unwrap();
-        let bytes = Statistics::of(&whole).unwrap().data_bytes;
+        let intact = Container::open(&first_file(&named(name))).unwrap();
+        let bytes = Statistics::of(&intact).unwrap().data_bytes;
         OpenOptions::new().write(true).open(&copy).unwrap().set_len(1 << 24).unwrap();
         let container = recover(&copy).unwrap();
         assert!(Statistics::of(&container).unwrap().data_bytes <= bytes, "{name}");
-        // Past what any container has, it is refused before a table is made.
+        // Beyond the limit of chunks, recovery fails before a table is allocated.
         OpenOptions::new().write(true).open(&copy).unwrap().set_len(1 << 42).unwrap();
         let error = recover(&copy).unwrap_err();
         assert!(error.to_string().contains("more than the"), "{error}");

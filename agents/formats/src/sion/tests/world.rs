@@ -32,7 +32,7 @@ pub fn first_file(fixture: &Value) -> PathBuf {
     root().join(fixture["files"][0]["path"].as_str().unwrap())
 }
 
-/// What the writer of the fixtures put into the stream of a rank: README, "Content formula".
+/// The bytes of a rank's stream, by the formula of the fixtures' writer.
 pub fn content(rank: i64, key: u64, range: std::ops::Range<u64>) -> Vec<u8> {
     let start = SEED.wrapping_add(131_u64.wrapping_mul(rank as u64)).wrapping_add(37_u64.wrapping_mul(key));
     range.map(|o| (start.wrapping_add(7 * o + 13 * (o / 256) + 29 * (o / 65536)) % 256) as u8).collect()
@@ -42,20 +42,20 @@ pub fn integers(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|number| number.as_i64().unwrap()).collect()
 }
 
-/// A task's whole stream.
+/// All bytes of a task's stream.
 pub fn stream(container: &Container, task: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut container.stream(task).unwrap(), &mut bytes).unwrap();
     bytes
 }
 
-/// Records of a task, out of the manifest.
+/// The records of a task, from the manifest.
 pub fn records(fixture: &Value, task: usize) -> Vec<(u64, u64)> {
     let records = fixture["records"][task]["records"].as_array().unwrap();
     records.iter().map(|record| (record["key"].as_u64().unwrap(), record["bytes"].as_u64().unwrap())).collect()
 }
 
-/// The bytes that a task's stream must have by the formula; `None` where the formula does not tell.
+/// The bytes of a task's stream by the formula; `None` if the formula does not apply.
 pub fn expected_stream(fixture: &Value, task: usize) -> Option<Vec<u8>> {
     let logical = &fixture["logical_tasks"][task];
     let (rank, bytes) = (logical["globalrank"].as_i64()?, logical["bytes"].as_u64()?);
@@ -66,11 +66,11 @@ pub fn expected_stream(fixture: &Value, task: usize) -> Option<Vec<u8>> {
         return Some(content(rank, 0, 0..bytes));
     }
     let big = fixture["files"][0]["endianness_bytes"].as_str()?.starts_with("01");
-    let word = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+    let encode = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
     let mut stream = Vec::new();
     for (key, length) in records(fixture, task) {
-        stream.extend_from_slice(&word(key));
-        stream.extend_from_slice(&word(length));
+        stream.extend_from_slice(&encode(key));
+        stream.extend_from_slice(&encode(length));
         stream.extend(content(rank, key, 0..length));
     }
     Some(stream)

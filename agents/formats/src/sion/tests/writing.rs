@@ -1,4 +1,4 @@
-//! From the parameters of the original's calls our writer makes the original's bytes.
+//! With the parameters of SIONlib's calls, the writer produces SIONlib's bytes.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::*;
 use super::world::*;
 
-/// Sets whose bytes README.md excepts: merged streams and buddy copies are not modelled.
+/// Merged streams and buddy copies are not supported.
 const NOT_MODELLED: [&str; 2] = ["cmerge8", "buddy4"];
 
 /// One task of the manifest: rank, chunk, and what it wrote.
@@ -129,7 +129,7 @@ fn rebuild(fixture: &Value, directory: &Path) {
 }
 
 #[test]
-fn every_container_is_written_again_byte_for_byte() {
+fn rewrites_every_container_byte_for_byte() {
     let mut compared = 0;
     for fixture in intact() {
         let name = fixture["name"].as_str().unwrap();
@@ -149,23 +149,23 @@ fn every_container_is_written_again_byte_for_byte() {
 }
 
 #[test]
-fn agents_elsewhere_write_into_a_container_that_another_created() {
+fn other_processes_write_into_created_container() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drain.sion");
     let tasks: Vec<_> = (0..9).map(|global_rank| TaskPlan { global_rank, chunk_bytes: 3000 }).collect();
     let options = PlanOptions::new(Shape::Parallel { files: 2 }, 512, "drain.sion");
     let creation = Creation::new(&path, Plan::new(&tasks, &options).unwrap()).unwrap();
     let names = creation.temporary_paths();
-    // What travels to an agent: the tasks and options, and the names; what comes back: the usages.
-    let travelled: PlanOptions = serde_json::from_str(&serde_json::to_string(&options).unwrap()).unwrap();
-    let elsewhere = Plan::new(&tasks, &travelled).unwrap();
+    // Sent to the other processes: tasks, options and names; sent back: usages.
+    let received: PlanOptions = serde_json::from_str(&serde_json::to_string(&options).unwrap()).unwrap();
+    let elsewhere = Plan::new(&tasks, &received).unwrap();
     let mut usages = Vec::new();
     for (rank, _) in tasks.iter().enumerate() {
         let slot = elsewhere.slot(rank).unwrap();
         let part = Attachment::open(names[slot.part], &elsewhere.parts()[slot.part]).unwrap();
         let bytes = content(rank as i64, 0, 0..10_000);
         let usage = if rank % 2 == 0 {
-            // In pieces from the back, as several threads would.
+            // In pieces from the end, as several threads could.
             for begin in (0..10_000).step_by(2_500).rev() {
                 part.write_at(slot.local, begin as u64, &bytes[begin..begin + 2_500]).unwrap();
             }
@@ -197,7 +197,7 @@ fn part_chunk(plan: &Plan, slot: Slot) -> u64 {
 }
 
 #[test]
-fn a_container_that_is_not_committed_leaves_nothing() {
+fn uncommitted_container_leaves_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.sion");
     let tasks = [TaskPlan { global_rank: 0, chunk_bytes: 100 }];
@@ -215,10 +215,10 @@ fn a_container_that_is_not_committed_leaves_nothing() {
 }
 
 #[test]
-fn a_set_of_several_files_is_never_replaced_by_half() {
+fn does_not_replace_set_of_several_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.sion");
-    std::fs::write(directory.path().join("x.sion.000001"), "someone's").unwrap();
+    std::fs::write(directory.path().join("x.sion.000001"), "existing").unwrap();
     let tasks = [0, 1].map(|global_rank| TaskPlan { global_rank, chunk_bytes: 100 });
     let plan = Plan::new(&tasks, &PlanOptions::new(Shape::Parallel { files: 2 }, 512, "x.sion")).unwrap();
     assert!(matches!(Creation::new(&path, plan), Err(SionError::Exists { .. })));
@@ -226,7 +226,7 @@ fn a_set_of_several_files_is_never_replaced_by_half() {
 }
 
 #[test]
-fn plans_that_cannot_be_containers_are_refused_with_what_to_do() {
+fn rejects_impossible_plans() {
     let task = |chunk_bytes| TaskPlan { global_rank: 0, chunk_bytes };
     let plan = |tasks: &[TaskPlan], shape, block| Plan::new(tasks, &PlanOptions::new(shape, block, "x")).unwrap_err();
     assert_eq!(plan(&[], Shape::Serial, 512), PlanError::NoTask);
@@ -241,7 +241,7 @@ fn plans_that_cannot_be_containers_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn streams_that_are_gathered_make_the_bytes_of_those_written_one_by_one() {
+fn gathered_streams_equal_streams_written_one_by_one() {
     for (shape, sizes) in [
         (Shape::Serial, vec![512; 40]),
         (Shape::Serial, vec![512, 100, 512, 0, 512, 512]),

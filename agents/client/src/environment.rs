@@ -1,8 +1,8 @@
-//! Who this process is and where its agent listens: the environment, read once, in one place for all faces of the
-//! API.
+//! The identity of this process and the address of its agent, from the environment variables. The only place that reads
+//! them, for all interfaces of the API.
 //!
-//! `holdfast run` sets `HOLDFAST_*` ([`holdfast_wire::environment`]). Where one command starts many ranks (srun,
-//! mpirun) they inherit the same `HOLDFAST_*`, and the rank comes from what the launcher sets for each: the table
+//! `holdfast run` sets `HOLDFAST_*` ([`holdfast_wire::environment`]). If one command starts many ranks (srun, mpirun),
+//! all ranks inherit the same `HOLDFAST_*`, and the rank comes from the launcher's own variables: see the table
 //! [`RANK_VARIABLES`].
 
 use std::ffi::OsString;
@@ -12,65 +12,65 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::environment::{GENERATION, JOB, NODE, RANK, RANK_VARIABLES, RANKS, SOCKET};
 
-/// Seconds for which a client tries to reach its agent again before it gives up.
+/// Seconds for which a client tries to reconnect to its agent.
 pub const RECONNECT: &str = "HOLDFAST_RECONNECT";
 /// SCR's switch: `0` makes every call of the API do nothing.
 pub const ENABLE: &str = "SCR_ENABLE";
-/// Patience without [`RECONNECT`]: an agent that died is back within a second or two, on a loaded node somewhat
-/// later; much longer than this and the orchestrator has ended the run anyway.
+/// The default of [`RECONNECT`]. An agent that ended is started again within one or two seconds, somewhat later on a
+/// loaded node; after this time the orchestrator has usually ended the run.
 pub const DEFAULT_RECONNECT: Duration = Duration::from_secs(60);
 
-/// Who this process is.
+/// The identity of this process, and its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Surroundings {
-    /// Its rank.
+pub struct Environment {
+    /// The rank of this process.
     pub rank: Rank,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub ranks: u32,
-    /// The name of the node, where the launcher says it (virtual nodes: several on one machine).
+    /// The name of the node, if the launcher sets it (virtual nodes: several on one machine).
     pub node: Option<NodeName>,
-    /// Its agent; `None` when `SCR_ENABLE=0` switched the API off.
+    /// The agent; `None` if `SCR_ENABLE=0` disables the API.
     pub agent: Option<AgentAddress>,
-    /// How long to try to reach the agent again.
+    /// How long to try to reconnect to the agent.
     pub reconnect: Duration,
 }
 
-/// Where the agent listens, and for which run.
+/// The address of an agent, and the launch it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAddress {
     /// The job's id.
     pub job: String,
-    /// The run.
+    /// The launch.
     pub generation: Generation,
     /// The agent's Unix socket.
     pub socket: PathBuf,
 }
 
-/// What is missing or wrong in the environment.
+/// What is missing or invalid in the environment variables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SurroundingsError {
-    /// There is no agent to talk to.
+pub enum EnvironmentError {
+    /// There is no agent.
     #[error(
-        "this program looks for its Holdfast agent, but {0} is not set: start it with `holdfast run -- PROGRAM` \
+        "this program needs a Holdfast agent, but {0} is not set: start it with `holdfast run -- PROGRAM` \
          (or set SCR_ENABLE=0 to run it without checkpoints)"
     )]
     NotLaunched(&'static str),
-    /// Nobody says which rank this is.
+    /// The rank is not set.
     #[error(
-        "this program does not know its rank: {RANK} is not set, nor is a variable of a known launcher ({known}); \
+        "the rank of this program is unknown: neither {RANK} nor a variable of a known launcher ({known}) is set; \
          start it with `holdfast run`, or set {RANK} and {RANKS}",
         known = known_rank_variables()
     )]
     NoRank,
-    /// There is a rank, but nobody says how many there are.
-    #[error("{rank} is set, but how many ranks there are is not known: set {RANKS} (looked for {looked_for})")]
+    /// The rank is set, but the number of ranks is not.
+    #[error("{rank} is set, but the number of ranks is unknown: set {RANKS} (checked: {looked_for})")]
     NoSize {
-        /// The variable that gave the rank.
+        /// The variable with the rank.
         rank: &'static str,
-        /// The variables that could have given the size.
+        /// The variables that were checked.
         looked_for: String,
     },
-    /// A value that cannot be read.
+    /// An invalid value.
     #[error(
         "the environment variable {variable} is `{value}`, expected {expected}; start the program with `holdfast run`"
     )]
@@ -79,13 +79,13 @@ pub enum SurroundingsError {
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
-    /// Rank and size contradict each other.
+    /// The rank is not below the number of ranks.
     #[error("rank {rank} (from {variable}) does not exist among {ranks} ranks, which are numbered from 0")]
     OutOfRange {
-        /// The variable that gave the rank.
+        /// The variable with the rank.
         variable: &'static str,
         /// The rank.
         rank: Rank,
@@ -100,30 +100,29 @@ fn known_rank_variables() -> String {
     names.join(", ")
 }
 
-impl Surroundings {
+impl Environment {
     /// Reads the environment of this process.
-    pub fn from_environment() -> Result<Self, SurroundingsError> {
+    pub fn from_environment() -> Result<Self, EnvironmentError> {
         Self::from_lookup(|name| std::env::var_os(name))
     }
 
-    /// Reads an environment that is asked by name: the process's own, or a table in a test or an embedding.
-    /// A variable that is set to nothing counts as not set.
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SurroundingsError> {
+    /// Reads variables with `lookup`: those of the process, or of a table in a test. Empty variables count as not set.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, EnvironmentError> {
         let variables = Variables(&lookup);
         let node = variables.text(NODE)?.map(NodeName::new);
         let seconds = variables.number(RECONNECT, "a number of seconds")?;
         let reconnect = seconds.map_or(DEFAULT_RECONNECT, Duration::from_secs);
         if variables.text(ENABLE)?.as_deref() == Some("0") {
-            // Nobody will look at the rank but the program itself, and one that is not told it is alone.
+            // Only the program itself uses the rank; without a launcher's variables it is the only one.
             let (rank, ranks) = variables.rank_and_size().unwrap_or((Rank(0), 1));
-            return Ok(Surroundings { rank, ranks, node, agent: None, reconnect });
+            return Ok(Environment { rank, ranks, node, agent: None, reconnect });
         }
-        let socket = variables.raw(SOCKET).map(PathBuf::from).ok_or(SurroundingsError::NotLaunched(SOCKET))?;
-        let job = variables.text(JOB)?.ok_or(SurroundingsError::NotLaunched(JOB))?;
+        let socket = variables.raw(SOCKET).map(PathBuf::from).ok_or(EnvironmentError::NotLaunched(SOCKET))?;
+        let job = variables.text(JOB)?.ok_or(EnvironmentError::NotLaunched(JOB))?;
         let generation = variables.number(GENERATION, "the number of the run")?;
-        let generation = Generation(generation.ok_or(SurroundingsError::NotLaunched(GENERATION))?);
+        let generation = Generation(generation.ok_or(EnvironmentError::NotLaunched(GENERATION))?);
         let (rank, ranks) = variables.rank_and_size()?;
-        Ok(Surroundings { rank, ranks, node, agent: Some(AgentAddress { job, generation, socket }), reconnect })
+        Ok(Environment { rank, ranks, node, agent: Some(AgentAddress { job, generation, socket }), reconnect })
     }
 }
 
@@ -134,8 +133,8 @@ impl Variables<'_> {
         (self.0)(name).filter(|value| !value.is_empty())
     }
 
-    fn text(&self, variable: &'static str) -> Result<Option<String>, SurroundingsError> {
-        self.raw(variable).map(OsString::into_string).transpose().map_err(|value| SurroundingsError::Malformed {
+    fn text(&self, variable: &'static str) -> Result<Option<String>, EnvironmentError> {
+        self.raw(variable).map(OsString::into_string).transpose().map_err(|value| EnvironmentError::Malformed {
             variable,
             value: value.to_string_lossy().into_owned(),
             expected: "UTF-8 text",
@@ -146,20 +145,20 @@ impl Variables<'_> {
         &self,
         variable: &'static str,
         expected: &'static str,
-    ) -> Result<Option<N>, SurroundingsError> {
+    ) -> Result<Option<N>, EnvironmentError> {
         let Some(value) = self.text(variable)? else {
             return Ok(None);
         };
         match value.trim().parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(SurroundingsError::Malformed { variable, value, expected }),
+            Err(_) => Err(EnvironmentError::Malformed { variable, value, expected }),
         }
     }
 
-    fn rank_and_size(&self) -> Result<(Rank, u32), SurroundingsError> {
+    fn rank_and_size(&self) -> Result<(Rank, u32), EnvironmentError> {
         let announced = self.number::<u32>(RANKS, "the number of ranks")?;
         if let Some(rank) = self.number(RANK, "a rank, counted from 0")? {
-            let ranks = announced.ok_or(SurroundingsError::NoSize { rank: RANK, looked_for: RANKS.to_owned() })?;
+            let ranks = announced.ok_or(EnvironmentError::NoSize { rank: RANK, looked_for: RANKS.to_owned() })?;
             return in_range(RANK, rank, ranks);
         }
         let mut unfinished = None;
@@ -179,20 +178,18 @@ impl Variables<'_> {
             if let Some(ranks) = ranks {
                 return in_range(launcher.rank, rank, ranks);
             }
-            unfinished.get_or_insert(SurroundingsError::NoSize {
-                rank: launcher.rank,
-                looked_for: launcher.ranks.join(", "),
-            });
+            unfinished
+                .get_or_insert(EnvironmentError::NoSize { rank: launcher.rank, looked_for: launcher.ranks.join(", ") });
         }
-        Err(unfinished.unwrap_or(SurroundingsError::NoRank))
+        Err(unfinished.unwrap_or(EnvironmentError::NoRank))
     }
 }
 
-fn in_range(variable: &'static str, rank: u32, ranks: u32) -> Result<(Rank, u32), SurroundingsError> {
+fn in_range(variable: &'static str, rank: u32, ranks: u32) -> Result<(Rank, u32), EnvironmentError> {
     if rank < ranks {
         Ok((Rank(rank), ranks))
     } else {
-        Err(SurroundingsError::OutOfRange { variable, rank: Rank(rank), ranks })
+        Err(EnvironmentError::OutOfRange { variable, rank: Rank(rank), ranks })
     }
 }
 
@@ -202,20 +199,20 @@ mod tests {
 
     const AGENT: &[(&str, &str)] = &[(SOCKET, "/run/agent.sock"), (JOB, "heat.7"), (GENERATION, "3")];
 
-    fn read(variables: &[(&str, &str)]) -> Result<Surroundings, SurroundingsError> {
+    fn read(variables: &[(&str, &str)]) -> Result<Environment, EnvironmentError> {
         let all: Vec<_> = AGENT.iter().chain(variables).copied().collect();
         read_only(&all)
     }
 
-    fn read_only(variables: &[(&str, &str)]) -> Result<Surroundings, SurroundingsError> {
-        // The last one counts, so that a test can override what is usual.
-        Surroundings::from_lookup(|name| {
+    fn read_only(variables: &[(&str, &str)]) -> Result<Environment, EnvironmentError> {
+        // The last entry has precedence, so that a test can override defaults.
+        Environment::from_lookup(|name| {
             variables.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
         })
     }
 
     #[test]
-    fn every_launcher_s_variables_give_rank_and_size() {
+    fn reads_rank_and_size_from_variables_of_every_launcher() {
         type Case<'a> = (&'a [(&'a str, &'a str)], (u32, u32));
         let table: &[Case<'_>] = &[
             (&[("HOLDFAST_RANK", "1"), ("HOLDFAST_RANKS", "4")], (1, 4)),
@@ -227,7 +224,7 @@ mod tests {
             (&[("SLURM_PROCID", "6"), ("SLURM_NTASKS", "9")], (6, 9)),
             (&[("SLURM_PROCID", "6"), ("SLURM_NTASKS", "9"), ("SLURM_STEP_NUM_TASKS", "8")], (6, 8)),
             (&[("RANK", "7"), ("WORLD_SIZE", "10")], (7, 10)),
-            // mpirun inside srun: SLURM_PROCID is that of mpirun's helper on the node.
+            // mpirun inside srun: SLURM_PROCID is that of mpirun's daemon on the node.
             (
                 &[
                     ("SLURM_PROCID", "0"),
@@ -250,7 +247,7 @@ mod tests {
             ),
             // A stray RANK does not hide the launcher.
             (&[("RANK", "5"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")], (1, 2)),
-            // Ours beats theirs.
+            // HOLDFAST_RANK has precedence over the launcher's variables.
             (&[("HOLDFAST_RANK", "0"), ("HOLDFAST_RANKS", "2"), ("PMI_RANK", "1"), ("PMI_SIZE", "9")], (0, 2)),
         ];
         for (variables, (rank, ranks)) in table {
@@ -260,21 +257,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn names_missing_variables() {
         let none: &[(&str, &str)] = &[];
         let by_hand = read_only(none).unwrap_err();
-        assert_eq!(by_hand, SurroundingsError::NotLaunched(SOCKET));
+        assert_eq!(by_hand, EnvironmentError::NotLaunched(SOCKET));
         assert!(by_hand.to_string().contains("start it with `holdfast run"));
-        assert_eq!(read_only(&[(SOCKET, "s")]), Err(SurroundingsError::NotLaunched(JOB)));
-        assert_eq!(read_only(&[(SOCKET, "s"), (JOB, "j")]), Err(SurroundingsError::NotLaunched(GENERATION)));
-        assert_eq!(read(none), Err(SurroundingsError::NoRank));
+        assert_eq!(read_only(&[(SOCKET, "s")]), Err(EnvironmentError::NotLaunched(JOB)));
+        assert_eq!(read_only(&[(SOCKET, "s"), (JOB, "j")]), Err(EnvironmentError::NotLaunched(GENERATION)));
+        assert_eq!(read(none), Err(EnvironmentError::NoRank));
         assert!(read(none).unwrap_err().to_string().contains("SLURM_PROCID"));
-        assert!(matches!(read(&[(RANK, "1")]), Err(SurroundingsError::NoSize { rank: RANK, .. })));
-        assert!(matches!(read(&[("PMIX_RANK", "1")]), Err(SurroundingsError::NoSize { rank: "PMIX_RANK", .. })));
+        assert!(matches!(read(&[(RANK, "1")]), Err(EnvironmentError::NoSize { rank: RANK, .. })));
+        assert!(matches!(read(&[("PMIX_RANK", "1")]), Err(EnvironmentError::NoSize { rank: "PMIX_RANK", .. })));
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named_with_their_variable() {
+    fn names_variable_of_invalid_value() {
         let with = |variable, value| read(&[(RANK, "0"), (RANKS, "1"), (variable, value)]);
         for variable in [RANK, RANKS, GENERATION, RECONNECT] {
             for value in ["one", "-1", "1.5", "99999999999999999999999"] {
@@ -282,13 +279,13 @@ mod tests {
                 assert!(error.to_string().contains(variable) && error.to_string().contains(value), "{error}");
             }
         }
-        assert!(matches!(with(RANK, "1"), Err(SurroundingsError::OutOfRange { .. })));
-        assert!(matches!(with(RANKS, "0"), Err(SurroundingsError::OutOfRange { .. })));
-        assert!(matches!(with(RANK, ""), Err(SurroundingsError::NoRank)));
+        assert!(matches!(with(RANK, "1"), Err(EnvironmentError::OutOfRange { .. })));
+        assert!(matches!(with(RANKS, "0"), Err(EnvironmentError::OutOfRange { .. })));
+        assert!(matches!(with(RANK, ""), Err(EnvironmentError::NoRank)));
     }
 
     #[test]
-    fn the_agent_and_the_patience_come_from_the_environment() {
+    fn reads_agent_and_reconnect_time() {
         let read = read(&[(RANK, "0"), (RANKS, "1"), (RECONNECT, "7"), (NODE, "virtual2")]).unwrap();
         assert_eq!(read.reconnect, Duration::from_secs(7));
         assert_eq!(read.node, Some(NodeName::new("virtual2")));
@@ -298,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn scr_enable_0_needs_nothing_else() {
+    fn scr_enable_0_needs_no_other_variables() {
         let alone = read_only(&[(ENABLE, "0")]).unwrap();
         assert_eq!((alone.rank, alone.ranks, alone.agent), (Rank(0), 1, None));
         let one_of_four = read_only(&[(ENABLE, "0"), ("PMI_RANK", "3"), ("PMI_SIZE", "4")]).unwrap();
