@@ -75,7 +75,7 @@ impl Drop for Agent {
     }
 }
 
-/// One rank: a child process that does what it is told, line by line.
+/// One rank: a child process that executes commands, one per line.
 pub struct RankProcess {
     process: Child,
     orders: ChildStdin,

@@ -208,7 +208,8 @@ fn calls(way: &str, tasks: u64, target: &Path) -> Result<Option<u64>> {
         }
         let text = fs::read_to_string(&summary)?;
         let total = text.lines().rfind(|line| line.trim_end().ends_with("total"));
-        *count = total.and_then(|line| line.split_whitespace().nth(3)).and_then(|word| word.parse().ok()).unwrap_or(0);
+        *count =
+            total.and_then(|line| line.split_whitespace().nth(3)).and_then(|field| field.parse().ok()).unwrap_or(0);
     }
     Ok(Some(counts[0].saturating_sub(counts[1])))
 }

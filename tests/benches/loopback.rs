@@ -18,7 +18,7 @@ use crate::{Failure, PART, Result};
 
 const PIECE: usize = 256 << 10;
 
-/// What a process of the ring is told.
+/// The commands for a process of the ring.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     /// TLS with this; bare TCP without.
@@ -94,9 +94,13 @@ impl Member {
         Ok(line.trim().to_owned())
     }
 
-    fn expect(&mut self, word: &str) -> Result<()> {
+    fn expect(&mut self, expected: &str) -> Result<()> {
         let line = self.line()?;
-        if line == word { Ok(()) } else { Err(format!("a process of the ring said {line:?} instead of {word}").into()) }
+        if line == expected {
+            Ok(())
+        } else {
+            Err(format!("a process of the ring printed {line:?} instead of {expected}").into())
+        }
     }
 }
 
@@ -142,7 +146,7 @@ fn exchange(
         Ok::<_, Failure>(())
     })?;
     println!("connected");
-    orders.next().ok_or("no word to begin")??;
+    orders.next().ok_or("no command to begin")??;
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| -> std::io::Result<()> {
             let piece = vec![7; PIECE];

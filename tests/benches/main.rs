@@ -47,7 +47,7 @@ mod simulated_agents;
 
 use std::process::ExitCode;
 
-/// The benchmark is its own rank, and its own neighbour on the loopback: this says which part a process plays.
+/// The benchmark starts itself as ranks and as neighbours on the loopback: this variable selects the role of a process.
 const PART: &str = "HOLDFAST_BENCH_PART";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The part of a rank: writes and reads one file through the client API, on order, and says how long each step took.
+//! The role of a rank: writes and reads one file through the client API, on command, and prints the time of each step.
 
 use std::fs::File;
 use std::io::{BufRead as _, Read as _, Write as _};
@@ -72,7 +72,7 @@ fn name(rank: u32) -> String {
     format!("rank_{rank}.ckpt")
 }
 
-/// One block of bytes that do not repeat; blocks differ in their first word.
+/// One block of non-repeating bytes; blocks differ in their first 8 bytes.
 fn block(rank: u32, checkpoint: u64) -> Vec<u8> {
     let mut state = (u64::from(rank) << 32 | checkpoint) * 2 + 1;
     let mut next = || {

@@ -1,4 +1,5 @@
-//! The part of many ranks in one process: each is a thread with a client of its own, and does what the process is told.
+//! The role of many ranks in one process: each is a thread with its own client, and executes the commands of the
+//! process.
 //! The answer to an order is how long the slowest of them took.
 
 use std::fs;

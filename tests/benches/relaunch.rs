@@ -17,7 +17,7 @@ const STEPS: &[(&str, &str)] = &[
     ("generation_ending", "seen: the agent is gone, the ranks are killed"),
     ("generation_ended", "all ranks of the old generation are gone"),
     ("generation_launched", "placed, agents prepared, ranks launched"),
-    ("rank_connected", "the last rank has said hello"),
+    ("rank_connected", "the last rank has connected"),
     ("restarted", "lost files rebuilt, all ranks run"),
 ];
 
@@ -92,7 +92,7 @@ fn deaths(log: &Path) -> Result<Vec<Vec<f64>>> {
         }
     }
     if deaths.is_empty() {
-        return Err("nobody died in the log".into());
+        return Err("the log has no node loss".into());
     }
     Ok(deaths)
 }

@@ -26,7 +26,7 @@ pub struct SimulatedAgents {
     process: Arc<Mutex<Option<Process>>>,
 }
 
-/// What the process does when it is told, one line each.
+/// The commands of the process, one per line.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Adds an event to one agent after the other, each with its time.

@@ -63,7 +63,7 @@ fn links_between_pages_lead_to_files() {
 }
 
 #[test]
-fn paths_in_the_description_of_the_architecture_exist() {
+fn paths_in_architecture_page_exist() {
     let repository = repository();
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     // In a line, every second part is a code span.

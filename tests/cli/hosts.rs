@@ -29,7 +29,7 @@ const BETTER: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn every_case_of_the_original_comes_out_the_same_or_better() {
+fn restores_every_case_at_least_as_well_as_fti() {
     let text = fs::read_to_string(fixtures("scr").join("t-command-output/scr_glob_hosts.txt")).unwrap();
     let mut seen = 0;
     for case in text.split("$ scr_glob_hosts ").skip(1) {
@@ -55,14 +55,14 @@ fn every_case_of_the_original_comes_out_the_same_or_better() {
 }
 
 #[test]
-fn a_host_out_of_range_is_told_with_the_range() {
+fn reports_host_out_of_range() {
     let ran = holdfast(["hosts", "-n", "8", "atlas[3,5-7,9-11]"]);
     assert_eq!((ran.code, ran.out.as_str()), (64, ""));
     assert!(ran.err.starts_with("error: host index (8) is out of range"), "{}", ran.err);
 }
 
 #[test]
-fn hosts_come_one_a_line_or_as_json() {
+fn lists_hosts_one_per_line_or_as_json() {
     assert_eq!(holdfast(["hosts", "--expand", "node[08-10]"]).out, "node08\nnode09\nnode10\n");
     let document = holdfast(["hosts", "--json", "node[1-2]", "node4"]).json();
     assert_eq!(
@@ -72,7 +72,7 @@ fn hosts_come_one_a_line_or_as_json() {
 }
 
 #[test]
-fn a_misspelt_or_endless_list_is_refused() {
+fn rejects_invalid_or_unbounded_list() {
     for list in ["node[1-", "node[1-4]]", "node[x]", "node[1-999999999999]", "a b"] {
         let ran = holdfast(["hosts", "--count", list]);
         assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{list}");

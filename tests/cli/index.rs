@@ -34,7 +34,7 @@ fn prefix_of(state: &Path) -> TempDir {
 }
 
 #[test]
-fn the_list_is_the_original_s_to_the_byte() {
+fn index_list_equals_output_of_scr() {
     for name in STATES {
         let prefix = prefix_of(&state(name));
         let ran = holdfast([Path::new("index"), Path::new("list"), Path::new("--prefix"), prefix.path()]);
@@ -55,7 +55,7 @@ fn json_lists_what_a_script_needs() {
 }
 
 #[test]
-fn a_prefix_without_index_or_no_prefix_at_all_ends_with_69() {
+fn prefix_without_index_or_missing_prefix_ends_with_69() {
     let directory = tempfile::tempdir().unwrap();
     let ran = holdfast_in(directory.path(), ["index", "list"]);
     assert_eq!((ran.code, ran.out.as_str()), (69, ""));
@@ -66,7 +66,7 @@ fn a_prefix_without_index_or_no_prefix_at_all_ends_with_69() {
 }
 
 #[test]
-fn a_damaged_index_ends_with_65_and_is_left_as_it_is() {
+fn damaged_index_ends_with_65_and_is_not_changed() {
     let prefix = tempfile::tempdir().unwrap();
     fs::write(prefix.path().join("index.scr"), "not an index").unwrap();
     for arguments in [&["index", "list"][..], &["index", "remove", "x"]] {
@@ -77,7 +77,7 @@ fn a_damaged_index_ends_with_65_and_is_left_as_it_is() {
 }
 
 #[test]
-fn removing_takes_an_entry_out_once_and_a_dry_run_takes_nothing() {
+fn remove_deletes_entry_once_and_dry_run_nothing() {
     let prefix = prefix_of(&state(STATES[0]));
     let name = "scr.2026-11-20_10:26:07.1145655.1";
     let before = fs::read(prefix.path().join("index.scr")).unwrap();
@@ -94,7 +94,7 @@ fn removing_takes_an_entry_out_once_and_a_dry_run_takes_nothing() {
 }
 
 #[test]
-fn the_current_checkpoint_is_shown_set_and_unset() {
+fn shows_sets_and_unsets_current_checkpoint() {
     let prefix = prefix_of(&state(STATES[0]));
     let (third, first) = ("scr.2026-11-20_10:26:07.1145655.3", "scr.2026-11-20_10:26:07.1145655.1");
     let current = |arguments: &[&str]| holdfast_in(prefix.path(), ["index", "current"].iter().chain(arguments));
@@ -118,7 +118,7 @@ fn drained(drain: &str) -> (TempDir, String) {
 }
 
 #[test]
-fn adding_a_drained_checkpoint_rebuilds_what_is_missing() {
+fn index_add_rebuilds_missing_files() {
     let (prefix, name) = drained("one-node-lost");
     let document = holdfast_in(prefix.path(), ["index", "add", "--dry-run", "--json", &name]).json();
     assert_eq!((&document["outcome"], &document["rebuilt"]), (&json!("rebuildable"), &json!([2])));
@@ -132,7 +132,7 @@ fn adding_a_drained_checkpoint_rebuilds_what_is_missing() {
 }
 
 #[test]
-fn adding_a_checkpoint_that_lost_too_much_indexes_it_as_incomplete_with_65() {
+fn index_add_records_unrecoverable_checkpoint_as_incomplete_with_65() {
     let (prefix, name) = drained("two-nodes-lost");
     let ran = holdfast_in(prefix.path(), ["index", "add", &name]);
     assert_eq!(ran.code, 65, "{}{}", ran.out, ran.err);

@@ -29,7 +29,7 @@ fn dumped(scenario: &str) -> Vec<(PathBuf, PathBuf)> {
 }
 
 #[test]
-fn a_file_is_printed_to_the_byte_as_the_original_prints_it() {
+fn prints_file_byte_for_byte_as_scr() {
     let pairs = dumped("h-control-files");
     assert!(pairs.len() > 5, "{pairs:?}");
     for (file, dump) in pairs {
@@ -40,7 +40,7 @@ fn a_file_is_printed_to_the_byte_as_the_original_prints_it() {
 }
 
 #[test]
-fn the_header_of_an_xor_file_is_shown_without_its_data() {
+fn inspect_shows_header_of_xor_file() {
     let (file, dump) =
         dumped("a-xor4").into_iter().find(|(file, _)| file.extension().is_some_and(|ending| ending == "xor")).unwrap();
     let ran = holdfast([Path::new("inspect"), &file]);
@@ -56,7 +56,7 @@ fn json_of_one_file_is_its_tree() {
 }
 
 #[test]
-fn a_directory_is_walked_and_application_files_are_passed_over() {
+fn verifies_directory_and_skips_application_files() {
     let tree = fixtures("scr").join("a-xor4/killed-after-flush/tree");
     let document = holdfast([Path::new("inspect"), Path::new("--json"), &tree]).json();
     let files = document["files"].as_array().unwrap();
@@ -68,7 +68,7 @@ fn a_directory_is_walked_and_application_files_are_passed_over() {
 }
 
 #[test]
-fn each_damaged_file_gets_one_line_and_the_exit_code_is_65() {
+fn each_damaged_file_has_one_line_and_exit_code_is_65() {
     let good = fixtures("scr").join("h-index/1-three-flushed/tree/pfs/index.scr");
     let bytes = fs::read(good).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn each_damaged_file_gets_one_line_and_the_exit_code_is_65() {
 }
 
 #[test]
-fn a_bomb_of_nested_hashes_is_refused_without_harm() {
+fn rejects_deeply_nested_hashes() {
     let directory = tempfile::tempdir().unwrap();
     let bomb = directory.path().join("bomb.scr");
     let mut packed = Vec::new();
@@ -121,7 +121,7 @@ fn a_bomb_of_nested_hashes_is_refused_without_harm() {
 }
 
 #[test]
-fn a_file_that_is_not_there_ends_with_69() {
+fn missing_file_ends_with_69() {
     let ran = holdfast(["inspect", "/nowhere/index.scr"]);
     assert_eq!((ran.code, ran.out.as_str()), (69, ""));
     assert!(ran.err.contains("/nowhere/index.scr"), "{}", ran.err);
@@ -135,7 +135,7 @@ fn a_file_that_is_not_there_ends_with_69() {
 }
 
 #[test]
-fn keys_cannot_play_with_the_terminal() {
+fn escapes_control_characters_of_keys() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("halt.scrinfo");
     let mut tree = holdfast_core::kvtree::Tree::new();

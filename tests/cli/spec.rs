@@ -35,7 +35,7 @@ fn keys(spec: &JobSpec) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_reference_holds_every_key_and_says_the_defaults() {
+fn reference_contains_every_key_with_default() {
     let text = config("reference.yaml");
     let mut reference = JobSpec::parse(&text, "reference.yaml", &Environment::empty(registered()))
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
@@ -53,7 +53,7 @@ fn the_reference_holds_every_key_and_says_the_defaults() {
 }
 
 #[test]
-fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
+fn quick_start_recovers_from_two_lost_nodes() {
     let spec = parse(&config("quickstart.yaml"));
     assert_eq!(spec.allocation.manager, Some("local"));
     assert_eq!(spec.allocation.nodes, 6);
@@ -66,7 +66,7 @@ fn the_quick_start_kills_two_of_six_nodes_under_a_run_of_four() {
 }
 
 #[test]
-fn a_command_alone_is_a_whole_job() {
+fn command_alone_is_a_complete_job() {
     let spec =
         JobSpec::from_command(&["./app".to_owned(), "--flag: [odd".to_owned()], &Environment::empty(registered()))
             .unwrap();
@@ -85,7 +85,7 @@ fn a_command_alone_is_a_whole_job() {
 }
 
 #[test]
-fn a_spec_with_all_kinds_of_values_means_what_it_says() {
+fn parses_all_kinds_of_values() {
     let spec = parse(
         "job: big\n\
          allocation:\n\
@@ -164,7 +164,7 @@ fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
 }
 
 #[test]
-fn steps_with_different_control_directories_are_refused() {
+fn rejects_steps_with_different_control_directories() {
     let steps = |first: &str, second: &str| {
         format!("steps:\n- {{name: a, run: {{command: [x]}}{first}}}\n- {{name: b, run: {{command: [x]}}{second}}}\n")
     };
@@ -284,7 +284,7 @@ fn more_nodes_than_the_allocation_has_are_refused_with_their_position() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_each_other_are_refused() {
+fn rejects_contradicting_numbers() {
     for (line, expected) in [
         ("health: {poll: 1s}", "health.down_after: `poll` (1s) is longer than `down_after` (750ms)"),
         ("health: {poll: 0}", "health.poll: shorter than 10ms"),
@@ -384,7 +384,7 @@ fn text_that_is_not_yaml_is_refused_with_its_position() {
 }
 
 #[test]
-fn aliases_are_followed_but_a_bomb_of_them_is_refused() {
+fn resolves_aliases_and_rejects_alias_bomb() {
     let text = "x: &fast {poll: 100ms, down_after: 300ms}\nhealth: *fast\nrun: {command: [a]}\n";
     let mistakes = JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap_err();
     assert_eq!(mistakes.count(), 1, "only `x` itself is unknown: {mistakes}");

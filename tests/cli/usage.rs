@@ -46,7 +46,7 @@ fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
 }
 
 #[test]
-fn every_command_helps_with_examples_that_name_it() {
+fn help_of_every_command_has_examples() {
     for words in COMMANDS {
         let ran = holdfast(words.iter().copied().chain(["--help"]));
         assert_eq!(ran.code, 0, "{words:?}");
@@ -61,7 +61,7 @@ fn every_command_helps_with_examples_that_name_it() {
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_64_and_the_nearest_spelling() {
+fn usage_error_ends_with_64_and_nearest_spelling() {
     for arguments in
         [&["chekc"][..], &["check"], &["check", "--explian", "x"], &["index"], &["run"], &["halt", "set"], &[]]
     {
@@ -74,13 +74,13 @@ fn a_wrong_command_line_ends_with_64_and_the_nearest_spelling() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn prints_version() {
     let ran = holdfast(["--version"]);
     assert_eq!((ran.code, ran.out.trim_end()), (0, concat!("holdfast ", env!("CARGO_PKG_VERSION"))));
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn closed_output_pipe_is_not_an_error() {
     let mut child = command(["check", "--reference"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Closed before the first byte is read: the write fails, whenever it comes.
     drop(child.stdout.take());

@@ -18,17 +18,17 @@ fn rank_dies_of(name: &str, signal: &str, number: u32) {
 }
 
 #[test]
-fn an_abort_of_one_rank_is_a_relaunch_on_the_same_nodes() {
+fn abort_of_one_rank_relaunches_on_same_nodes() {
     rank_dies_of("abort", "ABRT", 6);
 }
 
 #[test]
-fn a_segmentation_fault_of_one_rank_is_a_relaunch_on_the_same_nodes() {
+fn segfault_of_one_rank_relaunches_on_same_nodes() {
     rank_dies_of("segfault", "SEGV", 11);
 }
 
 #[test]
-fn an_exit_code_of_one_rank_that_comes_again_and_again_ends_the_job() {
+fn repeated_exit_code_of_one_rank_ends_job() {
     let cluster = super::cluster();
     let arguments = ["--steps", "120", "--exit-at", "25", "--exit-code", "3", "--exit-rank", "2"];
     let more = "relaunch: {no_progress_limit: 2}";
@@ -41,7 +41,7 @@ fn an_exit_code_of_one_rank_that_comes_again_and_again_ends_the_job() {
 }
 
 #[test]
-fn a_cache_that_fills_up_on_one_node_costs_that_node_only() {
+fn full_cache_of_one_node_excludes_only_that_node() {
     let cluster = super::cluster();
     for node in ["n1", "n2", "n3", "n4", "n5", "n6"] {
         cluster.on(node, "rm -rf /small/*");
@@ -56,7 +56,7 @@ fn a_cache_that_fills_up_on_one_node_costs_that_node_only() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named_before_an_agent_is_started() {
+fn reports_missing_program_before_agents_start() {
     let cluster = super::cluster();
     let spec = heat("").replace("command: [holdfast,", "command: [./no-such-program,");
     let job = cluster.submit("missing", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
@@ -66,7 +66,7 @@ fn a_program_that_is_not_there_is_named_before_an_agent_is_started() {
 }
 
 #[test]
-fn a_rank_that_hangs_is_noticed_its_stack_is_kept_and_the_run_begins_again() {
+fn hang_of_rank_is_detected_with_stack_and_relaunched() {
     let cluster = super::cluster();
     let arguments = ["--steps", "120", "--hang-at", "40", "--hang-rank", "2", "--hang-once", "/pfs/hang/hung"];
     let spec = heat_of(&arguments, "health: {hang_after: 2s}");

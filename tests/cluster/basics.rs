@@ -21,14 +21,14 @@ fn the_batch_script_of_the_manual_runs_to_its_end() {
 }
 
 #[test]
-fn an_interactive_allocation_works_from_a_machine_that_is_no_node() {
+fn interactive_allocation_works_from_machine_outside_of_it() {
     let cluster = super::cluster();
     let job = cluster.interactive("interactive", &heat(""), "--nodes=5 --time=10");
     job.finish_well();
 }
 
 #[test]
-fn no_agent_and_nothing_on_the_nodes_is_left_behind() {
+fn leaves_no_agent_and_no_files_on_nodes() {
     let cluster = super::cluster();
     let job = cluster.heat("clean", "");
     job.finish_well();
@@ -40,7 +40,7 @@ fn no_agent_and_nothing_on_the_nodes_is_left_behind() {
 }
 
 #[test]
-fn outside_of_an_allocation_it_refuses_and_says_how_to_get_one() {
+fn rejects_run_outside_of_allocation() {
     let cluster = super::cluster();
     let (output, code) = cluster.as_user("outside", &[("job.yaml", &heat(""))], "holdfast run job.yaml");
     assert_eq!(code, 78, "{output}");
@@ -50,7 +50,7 @@ fn outside_of_an_allocation_it_refuses_and_says_how_to_get_one() {
 }
 
 #[test]
-fn an_allocation_that_is_too_small_is_told_before_anything_starts() {
+fn rejects_too_small_allocation_before_start() {
     let cluster = super::cluster();
     let job = cluster.submit("small", &heat(""), "--nodes=2 --time=10", "holdfast run job.yaml");
     let (output, code) = job.finish();
@@ -59,7 +59,7 @@ fn an_allocation_that_is_too_small_is_told_before_anything_starts() {
 }
 
 #[test]
-fn every_rank_gets_what_comes_on_standard_input_and_its_lines_carry_its_number() {
+fn ranks_receive_standard_input_and_output_lines_are_labelled() {
     let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
                 run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo $SLURM_PROCID heard $word on $SLURMD_NODENAME']\n";
@@ -73,7 +73,7 @@ fn every_rank_gets_what_comes_on_standard_input_and_its_lines_carry_its_number()
 }
 
 #[test]
-fn commands_of_the_site_run_on_the_nodes_themselves() {
+fn site_commands_run_on_nodes() {
     let cluster = super::cluster();
     let before = "before:\n  - {command: [sh, -c, 'hostname >>$HOLDFAST_PREFIX/been'], on: all}\n";
     let job = cluster.submit("site", &heat(before), "--nodes=4 --time=10", "holdfast run job.yaml");

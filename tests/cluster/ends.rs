@@ -5,7 +5,7 @@ use holdfast_testkit::cluster::{heat, heat_of, submit_and_wait};
 const LONG: [&str; 2] = ["--steps", "5000"];
 
 #[test]
-fn before_the_allocation_ends_the_job_halts_and_drains_also_when_the_end_was_moved() {
+fn halts_and_drains_before_allocation_ends_also_after_change() {
     let cluster = super::cluster();
     let more = "halt: {before_end: 45s}\ncheckpoint: {flush: {every: 0}}";
     let job = cluster.submit("time-limit", &heat_of(&LONG, more), "--nodes=5 --time=10", "holdfast run job.yaml");
@@ -18,7 +18,7 @@ fn before_the_allocation_ends_the_job_halts_and_drains_also_when_the_end_was_mov
 }
 
 #[test]
-fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() {
+fn cancelled_job_drains_before_slurm_kills_it() {
     let cluster = super::cluster();
     let more = "checkpoint: {flush: {every: 0}}";
     let job = cluster.submit("cancelled", &heat_of(&LONG, more), "--nodes=5 --time=10", "exec holdfast run job.yaml");
@@ -29,8 +29,8 @@ fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() 
     let output = job.output();
     assert!(output.contains("exit code 75") && output.contains("halted by SIGTERM"), "{output}");
     assert!(output.contains("is complete in the prefix directory"), "{output}");
-    assert!(!output.contains("is down"), "no agent ended before it was told to:\n{output}");
-    // What the report says is there: an undamaged checkpoint, not older than the one that was seen.
+    assert!(!output.contains("is down"), "an agent ended too early:\n{output}");
+    // The reported checkpoint exists, is intact, and is not older than the observed one.
     let newest = |text: &str| {
         text.rsplit("is complete in scr.").next()?.split([',', '\n']).next()?.rsplit('.').next()?.parse().ok()
     };
@@ -44,7 +44,7 @@ fn a_job_that_is_cancelled_drains_its_newest_checkpoint_before_slurm_kills_it() 
 }
 
 #[test]
-fn the_signal_that_a_batch_script_asked_for_halts_the_job_and_means_nothing_to_the_agents() {
+fn signal_of_batch_script_halts_job_and_is_ignored_by_agents() {
     let cluster = super::cluster();
     let job = cluster.submit("warning", &heat_of(&LONG, ""), "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("checkpoint 2 complete");
@@ -61,7 +61,7 @@ fn the_signal_that_a_batch_script_asked_for_halts_the_job_and_means_nothing_to_t
 }
 
 #[test]
-fn the_next_allocation_goes_on_where_a_signal_ended_the_first() {
+fn next_allocation_restarts_after_signal() {
     let cluster = super::cluster();
     let job = cluster.submit(
         "signal",

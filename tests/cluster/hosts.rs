@@ -43,7 +43,7 @@ fn no_agents(cluster: &Cluster) {
 }
 
 #[test]
-fn a_job_on_hosts_ends_well_and_leaves_nothing_on_them() {
+fn job_on_hosts_succeeds_and_leaves_nothing_behind() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-well");
     let output = job.finish_well();
@@ -59,7 +59,7 @@ fn a_job_on_hosts_ends_well_and_leaves_nothing_on_them() {
 }
 
 #[test]
-fn a_host_that_dies_is_replaced_by_a_spare_from_a_rebuilt_checkpoint() {
+fn spare_replaces_lost_host_with_rebuilt_checkpoint() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-killed");
     job.wait_for("checkpoint 3 complete");
@@ -70,7 +70,7 @@ fn a_host_that_dies_is_replaced_by_a_spare_from_a_rebuilt_checkpoint() {
 }
 
 #[test]
-fn a_host_that_freezes_is_left_behind_and_what_ran_there_is_ended_when_it_wakes() {
+fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-paused");
     job.wait_for("checkpoint 3 complete");
@@ -86,7 +86,7 @@ fn a_host_that_freezes_is_left_behind_and_what_ran_there_is_ended_when_it_wakes(
 }
 
 #[test]
-fn an_agent_that_is_killed_is_started_again_over_ssh_and_the_ranks_go_on() {
+fn killed_agent_is_restarted_over_ssh_and_ranks_continue() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-agent-killed");
     job.wait_for("checkpoint 3 complete");
@@ -97,7 +97,7 @@ fn an_agent_that_is_killed_is_started_again_over_ssh_and_the_ranks_go_on() {
 }
 
 #[test]
-fn the_next_orchestrator_takes_over_what_a_killed_one_left_on_the_hosts() {
+fn next_orchestrator_takes_over_on_hosts() {
     let cluster = super::cluster();
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = start(&cluster, "ssh-took-over", &spec(ALL, "", ""), work);
@@ -110,7 +110,7 @@ fn the_next_orchestrator_takes_over_what_a_killed_one_left_on_the_hosts() {
 }
 
 #[test]
-fn how_a_rank_ended_on_its_host_is_told_with_code_and_signal() {
+fn reports_exit_code_and_signal_of_ranks_on_hosts() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-segfault");
     job.wait_for("checkpoint 3 complete");
@@ -131,7 +131,7 @@ fn how_a_rank_ended_on_its_host_is_told_with_code_and_signal() {
 }
 
 #[test]
-fn hosts_that_cannot_be_used_are_left_out_each_with_its_reason_and_the_job_runs_on_the_others() {
+fn excludes_unusable_hosts_with_reasons_and_runs_on_others() {
     let cluster = super::cluster();
     cluster.docker("pause", "n6");
     let address = cluster.on("n1", "hostname -i").split_whitespace().next().unwrap().to_owned();
@@ -154,9 +154,9 @@ fn hosts_that_cannot_be_used_are_left_out_each_with_its_reason_and_the_job_runs_
 }
 
 #[test]
-fn an_unknown_host_key_is_shown_and_nothing_is_started() {
+fn shows_unknown_host_key_and_starts_nothing() {
     let cluster = super::cluster();
-    let output = refusal(&cluster, "ssh-unknown", &spec(ALL, "", ""), "# nobody\n");
+    let output = refusal(&cluster, "ssh-unknown", &spec(ALL, "", ""), "# empty\n");
     let fingerprint = cluster.on("ctl", "ssh-keygen -l -f /etc/ssh/ssh_host_ed25519_key.pub");
     let fingerprint = fingerprint.split_whitespace().nth(1).unwrap();
     assert!(output.contains("the host key of n1 is not known") && output.contains(fingerprint), "{output}");
@@ -164,7 +164,7 @@ fn an_unknown_host_key_is_shown_and_nothing_is_started() {
 }
 
 #[test]
-fn a_changed_host_key_is_an_alarm_with_the_line_that_stands_against_it() {
+fn changed_host_key_is_an_error_with_known_hosts_line() {
     let cluster = super::cluster();
     let other = cluster.on("ctl", "cat /home/user1/.ssh/id_ed25519.pub");
     let known = format!("# the hosts\nn1,n2,n3,n4,n5,n6 {other}");
@@ -175,7 +175,7 @@ fn a_changed_host_key_is_an_alarm_with_the_line_that_stands_against_it() {
 }
 
 #[test]
-fn a_host_that_is_known_by_its_rsa_key_alone_or_by_a_hashed_name_is_known() {
+fn accepts_host_known_by_rsa_key_or_hashed_name() {
     let cluster = super::cluster();
     let known = cluster.known_hosts("rsa");
     let files = [("job.yaml", &*spec(ALL, "", "")), ("known_hosts", &*known)];
@@ -184,7 +184,7 @@ fn a_host_that_is_known_by_its_rsa_key_alone_or_by_a_hashed_name_is_known() {
 }
 
 #[test]
-fn a_key_with_a_passphrase_is_for_ssh_agent_and_works_there() {
+fn key_with_passphrase_works_through_ssh_agent() {
     let cluster = super::cluster();
     let known = cluster.known_hosts("ed25519");
     let files = [("job.yaml", &*spec(ALL, "identity: key", "")), ("known_hosts", &*known)];
@@ -199,7 +199,7 @@ fn a_key_with_a_passphrase_is_for_ssh_agent_and_works_there() {
 }
 
 #[test]
-fn a_host_without_the_program_or_with_another_version_of_it_is_told_by_name_and_path() {
+fn reports_host_without_program_or_with_other_version() {
     let cluster = super::cluster();
     let known = cluster.known_hosts("ed25519");
     let output = refusal(&cluster, "ssh-missing", &spec(ALL, "program: /opt/none/holdfast", ""), &known);
@@ -214,7 +214,7 @@ fn a_host_without_the_program_or_with_another_version_of_it_is_told_by_name_and_
 }
 
 #[test]
-fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
+fn rejects_prefix_that_differs_on_hosts() {
     let cluster = super::cluster();
     let known = cluster.known_hosts("ed25519");
     cluster.on("n1", "install -d -o user1 -g user1 /tmp/own-run");
@@ -227,7 +227,7 @@ fn a_prefix_that_is_another_directory_on_the_hosts_is_refused() {
 }
 
 #[test]
-fn commands_of_the_site_run_on_the_hosts_and_a_health_test_that_fails_takes_its_host_out() {
+fn site_commands_run_on_hosts_and_failed_health_test_excludes_host() {
     let cluster = super::cluster();
     let more = "before:\n  - {command: [sh, -c, 'echo \"$HOLDFAST_NODE is $(hostname)\" >>$HOLDFAST_PREFIX/been'], on: all}\n\
                 health: {command: [sh, -c, 'test $(hostname) != n2']}\n";

@@ -22,12 +22,12 @@ fn a_killed_node_is_replaced(mpi: Mpi) {
 }
 
 #[test]
-fn a_killed_node_is_replaced_under_open_mpi() {
+fn replaces_killed_node_under_open_mpi() {
     a_killed_node_is_replaced(OPEN_MPI);
 }
 
 #[test]
-fn a_killed_node_is_replaced_under_mpich() {
+fn replaces_killed_node_under_mpich() {
     a_killed_node_is_replaced(MPICH);
 }
 
@@ -43,12 +43,12 @@ fn the_first_node_of_the_run_is_replaced(mpi: Mpi) {
 }
 
 #[test]
-fn the_first_node_of_the_run_is_replaced_under_open_mpi() {
+fn replaces_first_node_of_run_under_open_mpi() {
     the_first_node_of_the_run_is_replaced(OPEN_MPI);
 }
 
 #[test]
-fn the_first_node_of_the_run_is_replaced_under_mpich() {
+fn replaces_first_node_of_run_under_mpich() {
     the_first_node_of_the_run_is_replaced(MPICH);
 }
 
@@ -65,25 +65,25 @@ fn ranks_are_one_world_and_survivors_stay(cluster: &Cluster, job: &Job<'_>) {
 }
 
 #[test]
-fn ranks_are_one_world_and_survivors_stay_under_open_mpi() {
+fn ranks_form_one_world_and_survivors_stay_under_open_mpi() {
     let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(OPEN_MPI, &cluster, "mpi-world", ", forever", 5));
 }
 
 #[test]
-fn ranks_are_one_world_and_survivors_stay_under_mpich() {
+fn ranks_form_one_world_and_survivors_stay_under_mpich() {
     let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::submit(MPICH, &cluster, "mpi-world", ", forever", 5));
 }
 
 #[test]
-fn ranks_are_one_world_and_survivors_stay_under_open_mpi_over_ssh() {
+fn ranks_form_one_world_and_survivors_stay_under_open_mpi_over_ssh() {
     let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(OPEN_MPI, &cluster, "mpi-ssh", ", forever"));
 }
 
 #[test]
-fn ranks_are_one_world_and_survivors_stay_under_mpich_over_ssh() {
+fn ranks_form_one_world_and_survivors_stay_under_mpich_over_ssh() {
     let cluster = super::cluster();
     ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(MPICH, &cluster, "mpi-ssh", ", forever"));
 }
@@ -107,17 +107,17 @@ fn lines_and_input(mpi: Mpi) {
 }
 
 #[test]
-fn lines_carry_their_rank_and_the_first_rank_gets_the_input_under_open_mpi() {
+fn labels_lines_and_passes_input_to_rank_0_under_open_mpi() {
     lines_and_input(OPEN_MPI);
 }
 
 #[test]
-fn lines_carry_their_rank_and_the_first_rank_gets_the_input_under_mpich() {
+fn labels_lines_and_passes_input_to_rank_0_under_mpich() {
     lines_and_input(MPICH);
 }
 
 #[test]
-fn what_mpirun_says_against_its_options_reaches_the_user() {
+fn shows_error_of_mpirun_about_its_options() {
     let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
         let options = "run:\n  launcher_options: [--no-such-option]\n";
@@ -132,7 +132,7 @@ fn what_mpirun_says_against_its_options_reaches_the_user() {
 }
 
 #[test]
-fn an_mpirun_that_is_missing_or_not_known_is_told_before_an_agent_is_started() {
+fn reports_missing_or_unknown_mpirun_before_agents_start() {
     let cluster = super::cluster();
     let table = [("/no/such/mpirun", "/no/such/mpirun"), ("/bin/echo", "Open MPI 3, 4 and 5")];
     for (program, expected) in table {
@@ -147,7 +147,7 @@ fn an_mpirun_that_is_missing_or_not_known_is_told_before_an_agent_is_started() {
 }
 
 #[test]
-fn a_signal_ends_the_run_its_daemons_and_what_reaches_them() {
+fn signal_ends_run_and_its_daemons() {
     let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
         let spec = mpi.launches(&heat_of(&["--steps", "5000"], ""));
@@ -163,7 +163,7 @@ fn a_signal_ends_the_run_its_daemons_and_what_reaches_them() {
 }
 
 #[test]
-fn a_shell_that_cannot_reach_a_node_is_a_launch_that_failed_and_is_not_waited_for() {
+fn unreachable_node_of_remote_shell_fails_launch_at_once() {
     let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
         // The step of n2's daemon cannot be made: the first `srun` in PATH refuses that node.

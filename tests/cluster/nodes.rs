@@ -2,7 +2,7 @@
 
 use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of};
 
-/// What the log says when a run went on from a rebuilt checkpoint.
+/// The log line of a run that restarted from a rebuilt checkpoint.
 fn went_on_without(job: &Job<'_>, node: &str) {
     let output = job.finish_well();
     assert!(output.contains(&format!("{node} is down")), "{output}");
@@ -25,7 +25,7 @@ fn another_is_lost_and_this_one_stays_excluded(cluster: &Cluster, job: &Job<'_>,
 }
 
 #[test]
-fn a_killed_node_s_rank_goes_on_elsewhere_from_a_rebuilt_checkpoint() {
+fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint() {
     let cluster = super::cluster();
     let job = cluster.heat("killed", "");
     job.wait_for("checkpoint 3 complete");
@@ -36,7 +36,7 @@ fn a_killed_node_s_rank_goes_on_elsewhere_from_a_rebuilt_checkpoint() {
 }
 
 #[test]
-fn a_paused_node_is_left_behind_and_stays_excluded_when_it_comes_back() {
+fn paused_node_is_replaced_and_stays_excluded() {
     let cluster = super::cluster();
     let job = cluster.long_heat("paused", 240, "");
     job.wait_for("checkpoint 3 complete");
@@ -48,7 +48,7 @@ fn a_paused_node_is_left_behind_and_stays_excluded_when_it_comes_back() {
 }
 
 #[test]
-fn a_node_that_is_cut_off_from_the_network_is_lost_and_does_no_harm_when_it_comes_back() {
+fn disconnected_node_is_lost_and_harmless_when_reconnected() {
     let cluster = super::cluster();
     let job = cluster.long_heat("cut-off", 360, "");
     job.wait_for("checkpoint 3 complete");
@@ -62,7 +62,7 @@ fn a_node_that_is_cut_off_from_the_network_is_lost_and_does_no_harm_when_it_come
 }
 
 #[test]
-fn two_nodes_one_after_the_other_are_replaced_by_both_spares() {
+fn two_spares_replace_two_nodes() {
     let cluster = super::cluster();
     let job = cluster.heat("two", "");
     job.wait_for("checkpoint 2 complete");
@@ -79,7 +79,7 @@ fn two_nodes_one_after_the_other_are_replaced_by_both_spares() {
 }
 
 #[test]
-fn the_first_node_of_the_run_is_replaced_like_any_other() {
+fn replaces_first_node_of_run() {
     let cluster = super::cluster();
     let job = cluster.interactive("first-node", &heat(""), "--nodes=6 --time=10");
     job.wait_for("checkpoint 3 complete");
@@ -88,7 +88,7 @@ fn the_first_node_of_the_run_is_replaced_like_any_other() {
 }
 
 #[test]
-fn an_agent_that_is_killed_is_started_again_and_the_ranks_go_on() {
+fn killed_agent_is_restarted_and_ranks_continue() {
     let cluster = super::cluster();
     let job = cluster.heat("agent", "");
     job.wait_for("checkpoint 3 complete");
@@ -104,7 +104,7 @@ fn an_agent_that_is_killed_is_started_again_and_the_ranks_go_on() {
 }
 
 #[test]
-fn a_node_that_the_administrator_sets_down_is_left() {
+fn does_not_use_node_set_down_by_administrator() {
     let cluster = super::cluster();
     let job = cluster.submit(
         "set-down",
@@ -114,7 +114,7 @@ fn a_node_that_the_administrator_sets_down_is_left() {
     );
     job.wait_for("checkpoint 2 complete");
     cluster.on("ctl", "scontrol update NodeName=n6 State=DOWN Reason=broken-fan");
-    // Slurm ends what runs there; whether that or Slurm's own word is noticed first does not matter.
+    // Slurm ends the processes there; they may be noticed before the state of the node.
     job.wait_for("n6 is down");
     job.finish_well();
 }

@@ -1,4 +1,4 @@
-//! What is missing is said before anything is started: here, and on the nodes.
+//! Missing requirements are reported before anything is started: on this machine and on the nodes.
 
 use holdfast_testkit::cluster::{Cluster, heat, heat_of};
 
@@ -14,17 +14,17 @@ fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
             Some((_, script)) => format!("printf '%s' '#!/bin/sh\n{script}\n' >{OWN_PLACE}/holdfast"),
             None => format!("cp /opt/holdfast/bin/holdfast {OWN_PLACE}/holdfast"),
         };
-        let said = cluster
+        let message = cluster
             .on(node, &format!("rm -rf {OWN_PLACE} && mkdir {OWN_PLACE} && {put} && chmod 755 {OWN_PLACE}/holdfast"));
-        assert_eq!(said, "", "on {node}");
+        assert_eq!(message, "", "on {node}");
     }
 }
 
 #[test]
-fn an_agent_of_another_version_is_not_used_and_a_clock_that_is_wrong_is_told() {
+fn rejects_agent_of_other_version_and_warns_of_wrong_clock() {
     let cluster = super::cluster();
     let real = "/opt/holdfast/bin/holdfast \"$@\"";
-    // What is said to n2's agent, and what n3's says, is what another release would say; n4's time is an hour ago.
+    // The requests to n2's agent and the replies of n3's have the version of another release; n4's clock is an hour slow.
     let to_newer = format!("sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":99/\" | {real}");
     let from_newer = format!("{real} | sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":98/\"");
     let slow_clock =
@@ -49,7 +49,7 @@ fn an_agent_of_another_version_is_not_used_and_a_clock_that_is_wrong_is_told() {
 }
 
 #[test]
-fn a_directory_that_one_node_cannot_use_excludes_that_node_before_it_gets_a_rank() {
+fn directory_unusable_on_one_node_excludes_that_node() {
     let cluster = super::cluster();
     cluster.on("n2", "chmod 755 /small");
     let job = cluster.heat("unwritable", "checkpoint: {cache: [{base: /small, keep: 1}]}");
@@ -60,7 +60,7 @@ fn a_directory_that_one_node_cannot_use_excludes_that_node_before_it_gets_a_rank
 }
 
 #[test]
-fn a_directory_that_no_node_can_use_is_no_case_for_another_allocation() {
+fn directory_unusable_on_all_nodes_is_not_retryable() {
     let cluster = super::cluster();
     let spec = heat("checkpoint: {cache: [{base: /proc/cache, keep: 1}]}");
     let job = cluster.submit("nowhere", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
@@ -71,7 +71,7 @@ fn a_directory_that_no_node_can_use_is_no_case_for_another_allocation() {
 }
 
 #[test]
-fn a_prefix_directory_that_the_nodes_do_not_share_is_refused() {
+fn rejects_prefix_directory_not_shared_by_nodes() {
     let cluster = super::cluster();
     cluster.on("n1", "rm -rf /var/tmp/heat-run");
     let spec = heat("").replace("prefix: ./heat-run", "prefix: /var/tmp/heat-run");
@@ -87,7 +87,7 @@ fn a_prefix_directory_that_the_nodes_do_not_share_is_refused() {
 }
 
 #[test]
-fn commands_libraries_and_directories_that_are_missing_here_are_named_before_an_agent_is_started() {
+fn reports_missing_commands_libraries_and_directories_before_agents_start() {
     let cluster = super::cluster();
     let needs_a_library = heat_of(&[], "").replace("command: [holdfast,", "command: [./needs-a-library,");
     let no_prefix = heat("").replace("prefix: ./heat-run", "prefix: /proc/heat-run");
@@ -104,7 +104,7 @@ holdfast run prefix.yaml; echo \"without prefix: $?\""
     );
     let job = cluster.submit("preflight", &heat(""), "--nodes=4 --time=10", &work);
     let (output, _) = job.finish();
-    for said in [
+    for message in [
         "srun is not in PATH",
         "without Slurm: 69",
         "this is Slurm slurm 20.02.7",
@@ -114,7 +114,7 @@ holdfast run prefix.yaml; echo \"without prefix: $?\""
         "the prefix directory cannot be used",
         "without prefix: 69",
     ] {
-        assert!(output.contains(said), "{said}:\n{output}");
+        assert!(output.contains(message), "{message}:\n{output}");
     }
     assert!(!output.contains("generation"), "{output}");
     assert!(!job.run("ls -a").contains("heat-run"));

@@ -12,7 +12,7 @@ use serde_json::Value;
 const RANKS: u32 = 5;
 /// The aim, milliseconds.
 const AIM: i64 = 2000;
-/// What happens between the death and the end of it, as the event log tells it.
+/// The events from the loss to the end of the relaunch, from the event log.
 const STEPS: [&str; 7] = ["noticed", "detected", "killed", "placed", "launched", "initialised", "rebuilt"];
 
 /// How much, how often.

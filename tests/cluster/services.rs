@@ -14,7 +14,7 @@ fn written_down<'a>(cluster: &'a Cluster, name: &str, options: &str, more: &str)
 }
 
 #[test]
-fn a_controller_that_restarts_meanwhile_is_not_noticed() {
+fn controller_restart_does_not_affect_job() {
     let cluster = super::cluster();
     let job = cluster.heat("controller", "");
     job.wait_for("checkpoint 2 complete");
@@ -27,7 +27,7 @@ fn a_controller_that_restarts_meanwhile_is_not_noticed() {
 }
 
 #[test]
-fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
+fn controller_crash_after_submission_only_delays_job() {
     let cluster = super::cluster();
     let job = written_down(&cluster, "submitted", "--nodes=4 --time=10", "");
     cluster.kill_controller(true);
@@ -38,7 +38,7 @@ fn a_controller_that_dies_right_after_the_submission_only_delays_the_job() {
 }
 
 #[test]
-fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_else_is_lost() {
+fn replaces_lost_node_when_controller_is_back() {
     let cluster = super::cluster();
     let job = written_down(&cluster, "away", "--nodes=6 --time=10", "relaunch: {no_progress_limit: 1}");
     job.run("touch go");
@@ -58,7 +58,7 @@ fn while_the_controller_is_away_a_lost_node_is_replaced_only_later_and_nothing_e
 }
 
 #[test]
-fn while_the_orchestrator_is_dead_the_ranks_go_on_and_the_next_one_takes_over() {
+fn ranks_continue_without_orchestrator_until_takeover() {
     let cluster = super::cluster();
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = cluster.submit("orchestrator", &heat(""), "--nodes=6 --time=10", work);
@@ -70,7 +70,7 @@ fn while_the_orchestrator_is_dead_the_ranks_go_on_and_the_next_one_takes_over() 
 }
 
 #[test]
-fn an_orchestrator_that_took_over_replaces_a_node_that_died_meanwhile() {
+fn takeover_replaces_node_lost_meanwhile() {
     let cluster = super::cluster();
     let work = "holdfast run job.yaml; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
     let job = cluster.submit("took-over", &heat(""), "--nodes=6 --time=10", work);

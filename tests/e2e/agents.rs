@@ -27,21 +27,21 @@ fn is_survived(job: &Job<'_>, world: &World, node: &str) {
 }
 
 #[test]
-fn an_agent_killed_alone_comes_back_and_the_run_goes_on() {
+fn killed_agent_is_restarted_and_run_continues() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4).chaos("{node: 2, after_checkpoint: 4, action: kill-agent}");
     is_survived(&job, &world, "node2");
 }
 
 #[test]
-fn the_leader_s_agent_killed_alone_comes_back_and_the_run_goes_on() {
+fn killed_leader_agent_is_restarted_and_run_continues() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4).chaos("{node: 0, after_checkpoint: 4, action: kill-agent}");
     is_survived(&job, &world, "node0");
 }
 
 #[test]
-fn an_agent_killed_by_hand_without_anybody_knowing_comes_back() {
+fn externally_killed_agent_is_restarted() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -56,7 +56,7 @@ fn an_agent_killed_by_hand_without_anybody_knowing_comes_back() {
 }
 
 #[test]
-fn an_agent_that_hangs_is_replaced_and_the_run_goes_on() {
+fn hanging_agent_is_replaced_and_run_continues() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4);
     job.down_after = "2s";
@@ -76,7 +76,7 @@ fn an_agent_that_hangs_is_replaced_and_the_run_goes_on() {
 }
 
 #[test]
-fn an_agent_killed_during_the_encode_costs_at_most_that_checkpoint() {
+fn agent_killed_during_encode_drops_at_most_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 0).chaos("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
     job.run(0);
@@ -86,7 +86,7 @@ fn an_agent_killed_during_the_encode_costs_at_most_that_checkpoint() {
 }
 
 #[test]
-fn an_agent_killed_during_the_write_costs_at_most_that_checkpoint() {
+fn agent_killed_during_write_drops_at_most_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 0).chaos("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
     job.run(0);
@@ -96,7 +96,7 @@ fn an_agent_killed_during_the_write_costs_at_most_that_checkpoint() {
 }
 
 #[test]
-fn an_agent_killed_during_the_rebuild_comes_back_and_the_rebuild_is_done() {
+fn agent_killed_during_rebuild_is_restarted_and_rebuilds() {
     let world = World::new();
     let job = Job::new(&world, 1)
         .holding_after(4)
@@ -113,7 +113,7 @@ fn an_agent_killed_during_the_rebuild_comes_back_and_the_rebuild_is_done() {
 }
 
 #[test]
-fn all_agents_killed_at_once_come_back() {
+fn restarts_all_killed_agents() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     let mut running = job.start();
@@ -136,7 +136,7 @@ fn copied(directory: &Path) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn a_flush_whose_leader_is_killed_is_resumed_where_it_was() {
+fn flush_resumes_after_leader_is_killed() {
     let world = World::new();
     let mut job = Job::new(&world, 0).heat("--files-per-rank 6").flush("{every: 8, mode: async, bandwidth: 1KB/s}");
     job.size = "64x64";

@@ -12,7 +12,7 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn a_cache_that_is_full_costs_checkpoints_and_not_the_job() {
+fn full_cache_drops_checkpoints_but_job_continues() {
     let world = World::new();
     let mut job = Job::new(&world, 0);
     // 128 KiB a rank, and no file may grow beyond 64 KiB: what a full file system does to a write.
@@ -28,7 +28,7 @@ fn a_cache_that_is_full_costs_checkpoints_and_not_the_job() {
     command.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_holdfast"), "run"]);
     command.arg(spec);
     let ran = world.run(command).with_code(0);
-    ran.says(&["cannot write checkpoint 1", "dropped", "the job is finished"]);
+    ran.prints(&["cannot write checkpoint 1", "dropped", "the job is finished"]);
     assert_eq!(world.all("checkpoint_failed").len(), 8);
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     assert_eq!(pfs::current_id(&world.prefix()), None);
@@ -37,11 +37,11 @@ fn a_cache_that_is_full_costs_checkpoints_and_not_the_job() {
     command.env("SCR_ENABLE", "0");
     let serial = world.run(command).with_code(0);
     let checksum = serial.out.lines().find(|line| line.contains("checksum")).unwrap();
-    ran.says(&[checksum]);
+    ran.prints(&[checksum]);
     world.assert_nothing_is_left();
 }
 
-/// The cache's place is taken by a file on node 1: nobody can write there, whoever it is.
+/// On node 1 the path of the cache is a file: it cannot be written to, even by root.
 fn with_a_cache_that_cannot_be_written(world: &World, spares: u32) -> Job<'_> {
     let touch = "for n in $TMPDIR/holdfast-*/nodes/node1; do touch $n/cache; done";
     Job::new(world, spares)
@@ -50,7 +50,7 @@ fn with_a_cache_that_cannot_be_written(world: &World, spares: u32) -> Job<'_> {
 }
 
 #[test]
-fn a_node_whose_cache_cannot_be_written_is_down_and_a_spare_takes_its_place() {
+fn spare_replaces_node_with_unwritable_cache() {
     let world = World::new();
     let job = with_a_cache_that_cannot_be_written(&world, 1);
     job.run(0);
@@ -63,26 +63,26 @@ fn a_node_whose_cache_cannot_be_written_is_down_and_a_spare_takes_its_place() {
 }
 
 #[test]
-fn without_a_spare_the_job_does_not_begin_and_says_which_directory_is_wrong() {
+fn reports_unusable_directory_without_spare() {
     let world = World::new();
     let job = with_a_cache_that_cannot_be_written(&world, 0);
-    job.run(75).says(&["node1", "/cache", "too few healthy nodes: 3 left, 4 needed"]);
+    job.run(75).prints(&["node1", "/cache", "too few healthy nodes: 3 left, 4 needed"]);
     assert_eq!(world.all("generation_launched").len(), 0);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_cache_smaller_than_the_spec_demands_is_down() {
+fn excludes_node_with_cache_smaller_than_required() {
     let world = World::new();
     let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
     // Another allocation would not have it either.
-    job.run(69).says(&["/cache", "expected are", "no generation could start"]);
+    job.run(69).prints(&["/cache", "expected are", "no generation could start"]);
     assert_eq!(world.all("generation_launched").len(), 0);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_prefix_that_does_not_exist_is_made_by_run_and_an_error_for_all_others() {
+fn run_creates_missing_prefix_and_other_commands_reject_it() {
     let world = World::new();
     for command in [
         &["drain", "--prefix", "nowhere"][..],
@@ -98,7 +98,7 @@ fn a_prefix_that_does_not_exist_is_made_by_run_and_an_error_for_all_others() {
 }
 
 #[test]
-fn a_prefix_that_cannot_be_made_is_an_error_before_anything_is_started() {
+fn rejects_prefix_that_cannot_be_created_before_start() {
     let world = World::new();
     world.write("pfs", "a file");
     let ran = Job::new(&world, 0).run(69);
@@ -130,7 +130,7 @@ fn stopped(world: &World) -> (Job<'_>, PathBuf) {
 }
 
 #[test]
-fn a_summary_that_names_a_file_outside_is_refused_and_an_older_checkpoint_is_taken() {
+fn rejects_summary_with_outside_file_and_uses_older_checkpoint() {
     for outside in ["../../etc/passwd", "/etc/passwd", "..", "a/b"] {
         let world = World::new();
         let (job, directory) = stopped(&world);
@@ -140,7 +140,7 @@ fn a_summary_that_names_a_file_outside_is_refused_and_an_older_checkpoint_is_tak
         job.assert_result();
         let last = world.all("restarted").pop().unwrap();
         assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{outside}");
-        ran.says(&["checkpoint 4 from"]);
+        ran.prints(&["checkpoint 4 from"]);
         assert_eq!(fs::read("/etc/passwd").unwrap(), before);
         world.assert_nothing_is_left();
     }
@@ -150,7 +150,7 @@ fn a_summary_that_names_a_file_outside_is_refused_and_an_older_checkpoint_is_tak
 type Damage = fn(&Path);
 
 #[test]
-fn damaged_summaries_and_files_on_the_prefix_lead_to_the_older_checkpoint() {
+fn uses_older_checkpoint_when_prefix_files_are_damaged() {
     let damages: [(&str, Damage); 4] = [
         ("a truncated summary", |directory| {
             let path = directory.join("summary.scr");
@@ -179,14 +179,14 @@ fn damaged_summaries_and_files_on_the_prefix_lead_to_the_older_checkpoint() {
 }
 
 #[test]
-fn an_index_that_is_no_index_is_an_error_and_is_left_as_it_is() {
+fn rejects_invalid_index_without_changing_it() {
     let world = World::new();
     let (job, _) = stopped(&world);
     let index = world.prefix().join("index.scr");
     fs::write(&index, b"not an index").unwrap();
     let ran = job.start().end();
     assert_ne!(ran.status.code(), Some(75), "{}", ran.err);
-    ran.says(&["index.scr"]);
+    ran.prints(&["index.scr"]);
     assert_eq!(fs::read(&index).unwrap(), b"not an index");
     assert_eq!(world.processes(), []);
 }
@@ -218,7 +218,7 @@ fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, 
 }
 
 #[test]
-fn a_filemap_that_names_a_file_outside_copies_nothing_from_there_and_its_rank_is_rebuilt() {
+fn does_not_copy_outside_file_of_filemap_and_rebuilds_its_rank() {
     let own = "/tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.3/rank_1.ckpt";
     for outside in ["/etc/passwd", "../../../etc/passwd", "/tmp/scr-fixture/node1/../../../etc/passwd"] {
         let world = World::new();
@@ -234,7 +234,7 @@ fn a_filemap_that_names_a_file_outside_copies_nothing_from_there_and_its_rank_is
 }
 
 #[test]
-fn a_damaged_filemap_is_a_lost_node_and_no_more() {
+fn damaged_filemap_counts_as_lost_node() {
     let damages: [fn(&Path); 4] = [
         |path| fs::write(path, b"").unwrap(),
         |path| {

@@ -24,7 +24,7 @@ fn finishes_elsewhere(job: &Job<'_>, world: &World) {
 }
 
 #[test]
-fn an_agent_killed_during_the_copy_comes_back_and_copies_after_all() {
+fn agent_killed_during_copy_is_restarted_and_copies() {
     let world = World::new();
     let job = halting(&world).chaos("{node: 2, during: copy, action: kill-agent}");
     job.run(75);
@@ -40,7 +40,7 @@ fn an_agent_killed_during_the_copy_comes_back_and_copies_after_all() {
 }
 
 #[test]
-fn a_node_lost_during_the_copy_is_copied_by_its_partner_in_round_2() {
+fn partner_copies_files_of_node_lost_during_copy() {
     let world = World::new();
     let job = halting(&world).redundancy("[{scheme: partner}]").chaos("{node: 2, during: copy}");
     job.run(75);
@@ -52,7 +52,7 @@ fn a_node_lost_during_the_copy_is_copied_by_its_partner_in_round_2() {
 }
 
 #[test]
-fn a_node_lost_during_the_copy_of_an_xor_set_is_rebuilt() {
+fn rebuilds_files_of_node_lost_during_copy() {
     let world = World::new();
     // Several files a rank, so that the copy has a middle.
     let job = halting(&world).heat("--files-per-rank 6").chaos("{node: 2, during: copy}");
@@ -77,16 +77,16 @@ fn with_a_directory(running: &mut Running<'_>, world: &World) -> std::path::Path
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_an_honest_failure_and_draining_again_completes_it() {
+fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
     let mut running = job.start();
     let directory = with_a_directory(&mut running, &world);
-    // Nobody can write a file where a directory with something in it stands, not even in a rebuild.
+    // A file cannot replace a directory that is not empty, not even in a rebuild.
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
     let ran = running.ends_with(65);
-    ran.says(&["rank_1.ckpt", "holdfast drain", "could not be completed"]);
+    ran.prints(&["rank_1.ckpt", "holdfast drain", "could not be completed"]);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     assert_eq!(world.processes(), []);
@@ -94,14 +94,14 @@ fn a_file_that_cannot_be_written_is_an_honest_failure_and_draining_again_complet
     job.command(&["drain"], 65);
     pfs::assert_current(&world.prefix(), 3);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
-    job.command(&["drain"], 0).says(&["checkpoint 4 is complete"]);
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn run_again_drains_first_what_an_earlier_run_could_not() {
+fn next_run_completes_drain_of_earlier_run() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
     let mut running = job.start();
@@ -110,7 +110,7 @@ fn run_again_drains_first_what_an_earlier_run_could_not() {
     running.signal(Signal::TERM);
     running.ends_with(65);
     // Still in the way: nothing is begun that would forget the checkpoint.
-    job.run(65).says(&["an earlier job", "cannot be drained"]);
+    job.run(65).prints(&["an earlier job", "cannot be drained"]);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.go_on();
     job.run(0);
@@ -120,21 +120,21 @@ fn run_again_drains_first_what_an_earlier_run_could_not() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_gives_way_to_the_older_one_in_cache_and_that_is_said() {
+fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
     let directory = with_a_directory(&mut running, &world);
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
-    running.ends_with(75).says(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_damaged_index_is_an_honest_failure_and_draining_again_completes_it() {
+fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -142,7 +142,7 @@ fn a_damaged_index_is_an_honest_failure_and_draining_again_completes_it() {
     let index = world.prefix().join("index.scr");
     fs::create_dir(&index).unwrap();
     running.signal(Signal::TERM);
-    running.ends_with(65).says(&["the drain failed", "index.scr", "holdfast drain"]);
+    running.ends_with(65).prints(&["the drain failed", "index.scr", "holdfast drain"]);
     assert_eq!(pfs::current_id(&world.prefix()), None);
     fs::remove_dir(&index).unwrap();
     job.command(&["drain"], 0);
@@ -151,7 +151,7 @@ fn a_damaged_index_is_an_honest_failure_and_draining_again_completes_it() {
 }
 
 #[test]
-fn a_file_lost_in_cache_holds_back_its_rank_only_and_is_rebuilt() {
+fn file_lost_in_cache_is_rebuilt() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4);
     job.per_node = 2;
@@ -172,7 +172,7 @@ fn a_file_lost_in_cache_holds_back_its_rank_only_and_is_rebuilt() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_copied_and_changes_nothing() {
+fn dry_run_lists_copies_and_changes_nothing() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -180,7 +180,7 @@ fn a_dry_run_says_what_would_be_copied_and_changes_nothing() {
     running.signal(Signal::KILL);
     running.end();
     let before = pfs::names(&world.prefix());
-    job.command(&["drain", "--dry-run"], 0).says(&["checkpoint 4 would be drained", "node3: ranks 3"]);
+    job.command(&["drain", "--dry-run"], 0).prints(&["checkpoint 4 would be drained", "node3: ranks 3"]);
     let scr = |names: Vec<String>| -> Vec<String> { names.into_iter().filter(|name| name.contains("scr")).collect() };
     assert_eq!(scr(pfs::names(&world.prefix())), scr(before));
     job.command(&["drain"], 0);

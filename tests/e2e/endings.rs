@@ -5,11 +5,11 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn an_application_that_fails_every_time_is_given_up_when_it_makes_no_progress() {
+fn gives_up_without_progress() {
     let world = World::new();
     let job = Job::new(&world, 0).heat("--exit-at 22 --exit-code 3").top("relaunch: {no_progress_limit: 2}");
     let ran = job.run(91);
-    ran.says(&["relaunch.no_progress_limit", "a checkpoint newer than 4", "exit code 3"]);
+    ran.prints(&["relaunch.no_progress_limit", "a checkpoint newer than 4", "exit code 3"]);
     // The first one came further than those before it: none.
     assert_eq!(world.all("generation_launched").len(), 3);
     assert_eq!(world.all("restarted")[2]["checkpoint"], 4);
@@ -18,28 +18,28 @@ fn an_application_that_fails_every_time_is_given_up_when_it_makes_no_progress() 
 }
 
 #[test]
-fn an_application_that_gets_further_each_time_is_relaunched_until_its_attempts_are_used() {
+fn relaunches_with_progress_until_attempts_are_used() {
     let world = World::new();
     let job =
         Job::new(&world, 0).heat("--exit-at 3 --exit-rank 2").top("relaunch: {no_progress_limit: 9, attempts: 2}");
-    job.run(90).says(&["gave up after 2 relaunches (relaunch.attempts)", "failed with exit code 1"]);
+    job.run(90).prints(&["gave up after 2 relaunches (relaunch.attempts)", "failed with exit code 1"]);
     assert_eq!(world.all("generation_launched").len(), 3);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn an_exit_code_that_the_policy_stops_at_is_not_retried() {
+fn does_not_retry_exit_code_of_stop_policy() {
     let world = World::new();
     let policy = "relaunch: {on_exit_code: [{codes: [17], action: stop}]}";
     let job = Job::new(&world, 1).heat("--exit-at 12 --exit-code 17").top(policy);
-    job.run(90).says(&["exit code 17", "relaunch.on_exit_code excludes a relaunch"]);
+    job.run(90).prints(&["exit code 17", "relaunch.on_exit_code excludes a relaunch"]);
     assert_eq!(world.all("generation_launched").len(), 1);
     pfs::assert_current(&world.prefix(), 2);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn an_application_that_called_finalize_is_not_relaunched() {
+fn does_not_relaunch_after_finalize() {
     let world = World::new();
     let job = Job::new(&world, 0).heat("--never-checkpoint");
     // The other spelling of the same wish stands in every spec of these tests.
@@ -54,23 +54,23 @@ fn an_application_that_called_finalize_is_not_relaunched() {
 }
 
 #[test]
-fn an_application_that_never_uses_the_api_is_finished_when_it_ends_well() {
+fn exit_0_without_api_calls_is_finished() {
     let world = World::new();
     let spec = format!(
         "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, 'echo hello']}}\n",
         world.prefix()
     );
     let spec = world.write("plain.yaml", &spec);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).says(&["the job is finished"]);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).prints(&["the job is finished"]);
     assert_eq!(world.all("generation_launched").len(), 1);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn an_application_that_ends_well_without_finalize_has_not_finished() {
+fn exit_0_without_finalize_is_not_finished() {
     let world = World::new();
     let job = Job::new(&world, 0).heat("--no-finalize").top("relaunch: {no_progress_limit: 2}");
-    job.run(91).says(&["without calling finalize"]);
+    job.run(91).prints(&["without calling finalize"]);
     pfs::assert_current(&world.prefix(), 8);
     world.assert_nothing_is_left();
 }

@@ -18,11 +18,11 @@ fn lose_two(job: &Job<'_>, world: &World) -> Value {
     job.assert_result();
     world.assert_nothing_is_left();
     let last = world.all("restarted").pop().unwrap();
-    let said = match last["checkpoint"].as_u64() {
+    let output = match last["checkpoint"].as_u64() {
         Some(id) => format!("started from checkpoint {id}"),
         None => "started from the beginning".to_owned(),
     };
-    ran.says(&["checkpoint 5 from cache cannot be used", &said]);
+    ran.prints(&["checkpoint 5 from cache cannot be used", &output]);
     last
 }
 
@@ -32,7 +32,7 @@ fn job(world: &World) -> Job<'_> {
 }
 
 #[test]
-fn an_older_checkpoint_in_cache_that_partners_hold_is_taken() {
+fn uses_older_checkpoint_in_cache_from_partners() {
     let world = World::new();
     let job = job(&world).redundancy("[{scheme: xor, set_size: 4}, {scheme: partner, every: 2}]");
     let last = lose_two(&job, &world);
@@ -42,7 +42,7 @@ fn an_older_checkpoint_in_cache_that_partners_hold_is_taken() {
 }
 
 #[test]
-fn without_one_in_cache_the_newest_on_the_prefix_is_fetched() {
+fn fetches_newest_from_prefix_when_cache_is_empty() {
     let world = World::new();
     let job = job(&world).flush("{every: 2}");
     let last = lose_two(&job, &world);
@@ -51,7 +51,7 @@ fn without_one_in_cache_the_newest_on_the_prefix_is_fetched() {
 }
 
 #[test]
-fn without_any_it_starts_afresh() {
+fn starts_from_beginning_without_checkpoint() {
     let world = World::new();
     let last = lose_two(&job(&world), &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&Value::Null, &json!("fresh")));
@@ -59,7 +59,7 @@ fn without_any_it_starts_afresh() {
 }
 
 #[test]
-fn a_survivor_lost_during_the_rebuild_leads_to_the_prefix() {
+fn falls_back_to_prefix_when_survivor_is_lost_during_rebuild() {
     let world = World::new();
     let job = Job::new(&world, 2)
         .flush("{every: 2}")
@@ -71,7 +71,7 @@ fn a_survivor_lost_during_the_rebuild_leads_to_the_prefix() {
 }
 
 #[test]
-fn with_several_ranks_a_node_two_lost_nodes_are_two_members_of_every_set() {
+fn two_lost_nodes_are_two_members_of_every_set() {
     let world = World::new();
     let mut job = job(&world).flush("{every: 2}");
     job.per_node = 2;

@@ -1,4 +1,4 @@
-//! Halt conditions set by hand while the job runs: it stops at a checkpoint, which is saved, and says why.
+//! Halt conditions set while the job runs: it stops at a checkpoint, which is saved, and reports the reason.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str],
     job.command(&[&["halt", "set"], conditions].concat(), 0);
     job.go_on();
     let ran = running.ends_with(75);
-    ran.says(&["halted", reason]);
+    ran.prints(&["halted", reason]);
     pfs::assert_current(&world.prefix(), last);
     assert_eq!(world.all("generation_launched").len(), 1);
     world.assert_nothing_is_left();
@@ -35,32 +35,32 @@ fn in_an_hour(hours: i64) -> String {
 }
 
 #[test]
-fn with_a_reason_it_halts_at_the_next_checkpoint() {
+fn halts_at_next_checkpoint_with_reason() {
     halts_after(5, |job| job, &["--now=MAINTENANCE"], "MAINTENANCE");
 }
 
 #[test]
-fn with_two_checkpoints_left_it_halts_after_two() {
+fn halts_after_two_checkpoints_left() {
     halts_after(6, |job| job, &["--checkpoints", "2"], "checkpoints");
 }
 
 #[test]
-fn after_a_time_that_has_passed_it_halts_at_the_next_checkpoint() {
+fn halts_at_next_checkpoint_after_time() {
     halts_after(5, |job| job, &["--after", &in_an_hour(-1)], "ExitAfter");
 }
 
 #[test]
-fn before_a_time_that_is_nearer_than_the_seconds_it_halts_at_the_next_checkpoint() {
+fn halts_at_next_checkpoint_when_time_is_near() {
     halts_after(5, |job| job, &["--before", &in_an_hour(1), "--seconds", "2h"], "ExitBefore-HaltSeconds");
 }
 
 #[test]
-fn when_less_is_left_of_the_allocation_than_the_seconds_it_halts_at_the_next_checkpoint() {
+fn halts_at_next_checkpoint_near_end_of_allocation() {
     halts_after(5, |job| job.allocation("time_limit: 1h"), &["--seconds", "2h"], "");
 }
 
 #[test]
-fn conditions_that_are_not_met_are_listed_and_disturb_nothing_and_can_be_removed() {
+fn unmet_halt_conditions_are_listed_and_can_be_removed() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -79,7 +79,7 @@ fn conditions_that_are_not_met_are_listed_and_disturb_nothing_and_can_be_removed
 }
 
 #[test]
-fn a_condition_in_the_spec_halts_as_one_set_by_hand_does() {
+fn halt_condition_in_spec_halts_job() {
     let world = World::new();
     let job = Job::new(&world, 0).top("halt: {checkpoints_left: 3}");
     job.run(75);
@@ -88,10 +88,10 @@ fn a_condition_in_the_spec_halts_as_one_set_by_hand_does() {
 }
 
 #[test]
-fn a_job_that_is_not_running_cannot_be_halted_and_that_is_said() {
+fn halting_a_job_that_is_not_running_is_an_error() {
     let world = World::new();
     let job = Job::new(&world, 0);
-    job.command(&["halt", "set", "--now"], 69).says(&["no job has been run"]);
+    job.command(&["halt", "set", "--now"], 69).prints(&["no job has been run"]);
     job.run(0);
-    job.command(&["halt", "set", "--now"], 69).says(&["is not running"]);
+    job.command(&["halt", "set", "--now"], 69).prints(&["is not running"]);
 }

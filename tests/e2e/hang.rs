@@ -14,14 +14,14 @@ fn stack(world: &World, rank: u32) -> String {
 }
 
 #[test]
-fn a_rank_that_never_comes_to_the_collective_in_which_all_others_wait_is_named_looked_at_and_the_job_goes_on() {
+fn reports_rank_missing_in_collective_with_stack_and_relaunches() {
     let world = World::new();
     // After the last step, before all ranks add up the checksum together.
     let once = world.path("hung");
     let job =
         Job::new(&world, 0).health(WATCHED).heat(&format!("--hang-at 40 --hang-rank 2 --hang-once {}", once.display()));
     let ran = job.run(0);
-    ran.says(&["generation 1 hangs in rank 2", "the application hangs: rank 2 made no call"]);
+    ran.prints(&["generation 1 hangs in rank 2", "the application hangs: rank 2 made no call"]);
     job.assert_result();
     for name in ["hang_suspected", "hang"] {
         let event = world.the(name);
@@ -41,14 +41,14 @@ fn a_rank_that_never_comes_to_the_collective_in_which_all_others_wait_is_named_l
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_outside_of_our_calls_hang_together() {
+fn detects_hang_of_ranks_outside_of_api_calls() {
     let world = World::new();
     let once = world.path("hung");
     let job =
         Job::new(&world, 0).health(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
     job.run(0);
     job.assert_result();
-    // Nobody can know from outside which of them the others wait for: the stacks of all tell.
+    // It is unknown which of them the others wait for: the stacks of all ranks are kept.
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([0, 1, 2, 3]));
     for rank in 0..4 {
         assert!(stack(&world, rank).starts_with(&format!("rank {rank} of generation 1 on node{rank}\n")));
@@ -58,7 +58,7 @@ fn ranks_that_wait_for_each_other_outside_of_our_calls_hang_together() {
 }
 
 #[test]
-fn a_rank_that_computes_for_long_is_left_alone_however_long_the_others_wait_for_it() {
+fn long_computation_of_one_rank_is_not_a_hang() {
     let world = World::new();
     let once = format!("--hang-at 40 --hang-rank 2 --hang-busy 6s --hang-once {}", world.path("busy").display());
     let job = Job::new(&world, 0).health(WATCHED).heat(&once);
@@ -70,7 +70,7 @@ fn a_rank_that_computes_for_long_is_left_alone_however_long_the_others_wait_for_
 }
 
 #[test]
-fn who_says_that_computing_may_be_spinning_has_such_ranks_ended() {
+fn detects_spinning_ranks_when_configured() {
     let world = World::new();
     let once = format!("--hang-at 40 --hang-rank 2 --hang-busy 10min --hang-once {}", world.path("busy").display());
     let job = Job::new(&world, 0).health("hang_after: 2s, busy_hang_after: 4s").heat(&once);
@@ -81,7 +81,7 @@ fn who_says_that_computing_may_be_spinning_has_such_ranks_ended() {
 }
 
 #[test]
-fn a_program_that_never_calls_us_hangs_when_it_neither_works_nor_prints() {
+fn detects_hang_of_program_without_api_calls() {
     let world = World::new();
     let script = r#"echo begun; test -e hung.$HOLDFAST_RANK || { touch hung.$HOLDFAST_RANK; sleep 600; }"#;
     let spec = format!(
@@ -89,7 +89,7 @@ fn a_program_that_never_calls_us_hangs_when_it_neither_works_nor_prints() {
         world.prefix()
     );
     let spec = world.write("plain.yaml", &spec);
-    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).says(&["the job is finished"]);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0).prints(&["the job is finished"]);
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([0, 1]));
     assert!(stack(&world, 1).contains("sleep 600"), "{}", stack(&world, 1));
     assert_eq!(world.all("generation_launched").len(), 2);

@@ -137,7 +137,7 @@ impl<'a> Job<'a> {
     /// The spec, as text.
     pub fn yaml(&self) -> String {
         let quoted = |words: &[String]| {
-            let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+            let words: Vec<String> = words.iter().map(|item| format!("{item:?}")).collect();
             words.join(", ")
         };
         let mut command: Vec<String> = ["holdfast", "example", "heat", "--step-delay", "0"].map(str::to_owned).into();
@@ -218,12 +218,12 @@ impl<'a> Job<'a> {
         let serial = self.world.run(command).with_code(0);
         let checksum = serial.out.lines().find(|line| line.contains("checksum")).unwrap().to_owned();
         assert_eq!(fs::read(self.output()).unwrap(), fs::read(&reference).unwrap(), "another result");
-        let said = self.said_by_rank_0();
-        assert!(said.contains(&checksum), "{checksum:?} is not in {said:?}");
+        let output = self.output_of_rank_0();
+        assert!(output.contains(&checksum), "{checksum:?} is not in {output:?}");
     }
 
     /// What rank 0 printed in the last generation.
-    pub fn said_by_rank_0(&self) -> String {
+    pub fn output_of_rank_0(&self) -> String {
         let generations = self.world.prefix().join(".holdfast/generations");
         let numbers = fs::read_dir(&generations).unwrap().flatten();
         let last = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max().unwrap();

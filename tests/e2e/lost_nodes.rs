@@ -7,7 +7,7 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn an_undisturbed_run_ends_with_the_result_of_one_process_and_its_last_checkpoint_indexed() {
+fn failure_free_run_has_result_of_one_process_and_indexes_last_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1);
     let ran = job.run(0);
@@ -17,12 +17,12 @@ fn an_undisturbed_run_ends_with_the_result_of_one_process_and_its_last_checkpoin
     assert_eq!(world.the("restarted")["source"], "fresh");
     pfs::assert_current(&world.prefix(), 8);
     let prefix = world.prefix();
-    ran.says(&["the job is finished", "checkpoint    8", &prefix.display().to_string(), "events.jsonl"]);
+    ran.prints(&["the job is finished", "checkpoint    8", &prefix.display().to_string(), "events.jsonl"]);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_lost_node_is_replaced_by_a_spare_and_its_rank_goes_on_from_a_rebuilt_checkpoint() {
+fn spare_replaces_lost_node_with_rebuilt_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4).chaos("{node: 1, after_checkpoint: 4}");
     let mut running = job.start();
@@ -44,7 +44,7 @@ fn a_lost_node_is_replaced_by_a_spare_and_its_rank_goes_on_from_a_rebuilt_checkp
 }
 
 #[test]
-fn two_nodes_lost_one_after_another_cost_two_rebuilds_and_nothing_else() {
+fn two_consecutive_node_losses_need_only_two_rebuilds() {
     let world = World::new();
     let mut job = Job::new(&world, 2)
         .holding_after(8)
@@ -64,7 +64,7 @@ fn two_nodes_lost_one_after_another_cost_two_rebuilds_and_nothing_else() {
 }
 
 #[test]
-fn the_node_of_the_first_rank_which_leads_the_others_may_be_lost_like_any_other() {
+fn restarts_after_loss_of_leader_node() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4).chaos("{node: 0, after_checkpoint: 4}");
     let mut running = job.start();
@@ -77,7 +77,7 @@ fn the_node_of_the_first_rank_which_leads_the_others_may_be_lost_like_any_other(
 }
 
 #[test]
-fn a_node_lost_while_a_checkpoint_is_written_costs_that_checkpoint_only() {
+fn node_loss_during_write_drops_only_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).chaos("{node: 1, during: write, checkpoint: 4}");
     job.run(0);
@@ -89,7 +89,7 @@ fn a_node_lost_while_a_checkpoint_is_written_costs_that_checkpoint_only() {
 }
 
 #[test]
-fn a_node_lost_during_the_xor_encode_costs_that_checkpoint_only() {
+fn node_loss_during_encode_drops_only_that_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).chaos("{node: 2, during: encode, checkpoint: 4}");
     job.run(0);
@@ -101,7 +101,7 @@ fn a_node_lost_during_the_xor_encode_costs_that_checkpoint_only() {
 }
 
 #[test]
-fn a_node_lost_during_the_rebuild_is_replaced_and_the_rebuild_begins_again() {
+fn node_lost_during_rebuild_is_replaced_and_rebuild_restarts() {
     let world = World::new();
     let job = Job::new(&world, 2)
         .holding_after(4)

@@ -32,8 +32,8 @@ mod signals;
 mod stalled_prefix;
 mod stalled_screen;
 mod steps;
-mod strangers;
 mod too_few_nodes;
+mod unauthenticated;
 
 use std::process::ExitCode;
 

@@ -5,12 +5,12 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn more_than_256_ranks_lose_a_node_and_are_rebuilt_and_indexed() {
+fn rebuilds_and_indexes_more_than_256_ranks_after_node_loss() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(1).chaos("{node: 2, after_checkpoint: 1}");
     (job.per_node, job.steps, job.every, job.size) = (65, 2, 1, "8x260");
     let ran = job.run(75);
-    ran.says(&["too few healthy nodes"]);
+    ran.prints(&["too few healthy nodes"]);
     assert_eq!(world.all("rebuilt_in_prefix").len(), 65);
     pfs::assert_current(&world.prefix(), 1);
     let summary = pfs::parsed(&pfs::current(&world.prefix()).unwrap().join("summary.scr"));

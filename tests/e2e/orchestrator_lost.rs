@@ -1,4 +1,4 @@
-//! The orchestrator is killed with SIGKILL: the application does not notice, and somebody else goes on.
+//! The orchestrator is killed with SIGKILL: the application continues, and another orchestrator takes over.
 
 use rustix::process::Signal;
 
@@ -7,14 +7,14 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn run_again_takes_the_running_job_over_without_disturbing_it() {
+fn next_run_takes_over_running_job() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     job.abandon_after(4);
     let mut second = job.start();
     second.sees_event("took_over");
     job.go_on();
-    second.ends_with(0).says(&["took over the running job"]);
+    second.ends_with(0).prints(&["took over the running job"]);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("restarted").len(), 1);
@@ -23,7 +23,7 @@ fn run_again_takes_the_running_job_over_without_disturbing_it() {
 }
 
 #[test]
-fn a_node_that_died_while_nobody_was_there_is_replaced_after_the_take_over() {
+fn node_lost_without_orchestrator_is_replaced_after_takeover() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     job.abandon_after(4);
@@ -44,7 +44,7 @@ fn a_node_that_died_while_nobody_was_there_is_replaced_after_the_take_over() {
 }
 
 #[test]
-fn run_again_finds_a_job_that_went_on_and_ended_meanwhile() {
+fn next_run_detects_job_that_ended_meanwhile() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     job.abandon_after(4);
@@ -62,10 +62,10 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     job.abandon_after(4);
-    job.command(&["drain"], 0).says(&["checkpoint 4 is complete"]);
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
-    job.command(&["drain"], 0).says(&["nothing to drain"]);
+    job.command(&["drain"], 0).prints(&["nothing to drain"]);
     job.go_on();
     job.run(0);
     job.assert_result();
@@ -73,18 +73,18 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
 }
 
 #[test]
-fn drain_alone_starts_agents_afresh_when_every_process_is_dead() {
+fn drain_alone_starts_agents_when_every_process_ended() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     job.abandon_after(4);
     while world.kill(|_| true) > 0 {}
-    job.command(&["drain"], 0).says(&["checkpoint 4 is complete"]);
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn run_again_goes_on_from_cache_when_every_process_is_dead() {
+fn next_run_restarts_from_cache_when_every_process_ended() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);
     job.abandon_after(4);
@@ -98,7 +98,7 @@ fn run_again_goes_on_from_cache_when_every_process_is_dead() {
 }
 
 #[test]
-fn killed_in_the_middle_of_the_drain_the_next_one_finishes_it() {
+fn next_drain_finishes_interrupted_drain() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -117,7 +117,7 @@ fn killed_in_the_middle_of_the_drain_the_next_one_finishes_it() {
 }
 
 #[test]
-fn killed_in_the_middle_of_the_drain_run_again_finishes_it_and_the_next_one_goes_on() {
+fn run_finishes_interrupted_drain_and_continues() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -126,7 +126,7 @@ fn killed_in_the_middle_of_the_drain_run_again_finishes_it_and_the_next_one_goes
     running.sees_event("drain_started");
     running.signal(Signal::KILL);
     running.end();
-    job.run(75).says(&["halted by SIGTERM"]);
+    job.run(75).prints(&["halted by SIGTERM"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
     job.go_on();
@@ -136,18 +136,22 @@ fn killed_in_the_middle_of_the_drain_run_again_finishes_it_and_the_next_one_goes
 }
 
 #[test]
-fn a_second_orchestrator_is_refused_while_the_first_lives() {
+fn rejects_second_orchestrator_while_first_runs() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
-    job.run(69).says(&["is running", "process"]);
-    job.command(&["drain"], 69).says(&["is running"]);
+    job.run(69).prints(&["is running", "process"]);
+    job.command(&["drain"], 69).prints(&["is running"]);
     let status = job.command(&["status", "--json"], 0).json();
     assert_eq!((status["generation"].as_u64(), status["checkpoint"].as_u64()), (Some(1), Some(4)));
     assert_eq!(status["protected"], true);
     // The generations and the last event are read from the event log.
-    job.command(&["status"], 0).says(&["generation 1: from the beginning\n", "last event, ", "checkpoint 4 complete"]);
+    job.command(&["status"], 0).prints(&[
+        "generation 1: from the beginning\n",
+        "last event, ",
+        "checkpoint 4 complete",
+    ]);
     job.go_on();
     running.ends_with(0);
     job.assert_result();

@@ -26,7 +26,7 @@ pub fn current_id(prefix: &Path) -> Option<u64> {
     Some(prefix.current().unwrap()?.parts().unwrap().id.0)
 }
 
-/// This checkpoint is complete and current: the index says so, the summary says so, and every file has the size and checksum
+/// This checkpoint is complete and current by index and summary, and every file has the size and checksum
 /// that the summary gives.
 #[track_caller]
 pub fn assert_current(prefix: &Path, id: u64) {

@@ -27,13 +27,13 @@ fn job(world: &World) -> Job<'_> {
 }
 
 #[test]
-fn partner_copies_replace_a_lost_node_s_files() {
+fn restores_files_of_lost_node_from_partner_copies() {
     let world = World::new();
     survives(&job(&world).redundancy("[{scheme: partner}]"), &world, &json!([1]));
 }
 
 #[test]
-fn partner_copies_may_be_two_nodes_away() {
+fn partner_copies_can_be_two_nodes_away() {
     let world = World::new();
     survives(&job(&world).redundancy("[{scheme: partner, hop_distance: 2}]"), &world, &json!([1]));
 }
@@ -74,19 +74,19 @@ fn the_last_node_may_have_fewer_ranks() {
 }
 
 #[test]
-fn with_asynchronous_flushes_a_relaunch_goes_on_all_the_same() {
+fn relaunches_with_asynchronous_flushes() {
     let world = World::new();
     let job = job(&world).flush("{every: 2, mode: async}");
     survives(&job, &world, &json!([1]));
     assert!(!world.all("flushed").is_empty());
     for (id, complete) in pfs::indexed(&world.prefix()) {
-        // One that was interrupted is in the index without a word on completeness, as in SCR.
+        // An interrupted one is in the index without a COMPLETE entry, as in SCR.
         assert_ne!(complete, Some(false), "checkpoint {id}");
     }
 }
 
 #[test]
-fn without_redundancy_a_failed_application_goes_on_and_a_lost_node_means_the_prefix() {
+fn without_redundancy_restarts_from_cache_after_failure_and_from_prefix_after_node_loss() {
     let world = World::new();
     let job = job(&world).redundancy("[{scheme: local}]").flush("{every: 2}");
     let mut running = job.start();
@@ -100,7 +100,7 @@ fn without_redundancy_a_failed_application_goes_on_and_a_lost_node_means_the_pre
 }
 
 #[test]
-fn caches_and_control_directory_may_have_different_bases() {
+fn cache_and_control_directory_can_have_different_bases() {
     let world = World::new();
     let job = job(&world)
         .checkpoint("control: {base: /var/control}")

@@ -105,7 +105,7 @@ fn drained_by_the_original(source: &str) -> (u64, PathBuf) {
     (newest.id.0, prefix.join(newest.directory.as_str()))
 }
 
-/// One drain of the fixtures, as its `scenario.txt` tells.
+/// One drain of the fixtures, as described by its `scenario.txt`.
 struct Drain {
     name: String,
     source: String,
@@ -159,7 +159,7 @@ impl Drain {
     /// Repeats the damage that was done to a cache.
     fn damage_cache(&self, nodes: &Nodes<'_>) {
         let Some(command) = &self.before else { return };
-        let path = command.split([' ', '=']).find(|word| word.starts_with(BASE)).unwrap();
+        let path = command.split([' ', '=']).find(|item| item.starts_with(BASE)).unwrap();
         let node: usize = path[BASE.len() + "/node".len()..].split('/').next().unwrap().parse().unwrap();
         damage(&nodes.real(node, path), command);
     }
@@ -261,24 +261,24 @@ fn as_the_originals_did(part: usize, parts: usize) {
 }
 
 #[test]
-fn every_drain_of_the_fixtures_ends_as_the_originals_did_1() {
+fn drains_of_fixtures_end_as_with_scr_1() {
     as_the_originals_did(0, 3);
 }
 
 #[test]
-fn every_drain_of_the_fixtures_ends_as_the_originals_did_2() {
+fn drains_of_fixtures_end_as_with_scr_2() {
     as_the_originals_did(1, 3);
 }
 
 #[test]
-fn every_drain_of_the_fixtures_ends_as_the_originals_did_3() {
+fn drains_of_fixtures_end_as_with_scr_3() {
     as_the_originals_did(2, 3);
 }
 
 /// Files that were damaged on the prefix after an interrupted drain had copied them: the original's index tool repairs what
 /// it notices (and one it does not); a drain that goes on has the caches, and makes all of them good.
 #[test]
-fn a_drain_that_goes_on_repairs_whatever_happened_to_the_files_that_were_copied() {
+fn resumed_drain_repairs_copied_files() {
     let mut repaired = 0;
     for drain in drains().into_iter().filter(|drain| drain.after.is_some()) {
         let world = World::new();
@@ -308,12 +308,12 @@ fn a_drain_that_goes_on_repairs_whatever_happened_to_the_files_that_were_copied(
 }
 
 #[test]
-fn a_survivor_with_a_wrong_checksum_is_never_used_for_a_rebuild() {
+fn does_not_rebuild_from_file_with_wrong_checksum() {
     let world = World::new();
     let nodes = Nodes::lay_out(&world, "a-xor4/crc-on-copy", &[0, 1, 3]);
     let survivor = nodes.cached(1).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
     damage(&survivor, "seek=500");
-    nodes.drain(&[]).with_code(65).says(&["not complete"]);
+    nodes.drain(&[]).with_code(65).prints(&["not complete"]);
     assert_eq!(pfs::indexed(&world.prefix())[&1], Some(false));
     assert!(!drained(&world, 1).join("rank_2.ckpt").exists(), "rank 2 was computed from a damaged file");
     assert_eq!(pfs::current_id(&world.prefix()), None);
@@ -321,14 +321,14 @@ fn a_survivor_with_a_wrong_checksum_is_never_used_for_a_rebuild() {
 }
 
 #[test]
-fn one_bad_file_does_not_hold_back_its_node() {
+fn one_damaged_file_does_not_exclude_its_node() {
     let world = World::new();
     // Node 1 has ranks 2 and 3, of two sets; a file of rank 2 is lost, and so is node 3 with a member of each set.
     let nodes = Nodes::lay_out(&world, "b-xor4-2groups/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("aa_first.dat")).unwrap();
     fs::remove_file(lost).unwrap();
     let ran = nodes.drain(&["--checkpoint", "3"]).with_code(65);
-    ran.says(&["not complete"]);
+    ran.prints(&["not complete"]);
     let there = pfs::names(&drained(&world, 3));
     // Everything else of node 1 was saved: rank 3, whose set is whole again, and the good files of rank 2.
     for name in ["rank_3.0.ckpt", "rank_3.1.ckpt", "rank_3.2.ckpt", "zz_last.dat", "mid.dat"] {
@@ -338,7 +338,7 @@ fn one_bad_file_does_not_hold_back_its_node() {
 }
 
 #[test]
-fn of_a_node_with_one_bad_file_only_that_file_s_rank_is_rebuilt() {
+fn rebuilds_only_rank_of_damaged_file() {
     let drain = drains().into_iter().find(|drain| drain.name.ends_with("multi-cache-file-lost-on-up-node")).unwrap();
     let world = World::new();
     let nodes = Nodes::lay_out(&world, &drain.source, &drain.present);
@@ -348,7 +348,7 @@ fn of_a_node_with_one_bad_file_only_that_file_s_rank_is_rebuilt() {
     pfs::assert_current(&world.prefix(), drain.id);
     let (ours, theirs) = (drained(&world, drain.id), drain.expected_directory());
     assert_eq!(pfs::names(&ours), pfs::names(&theirs));
-    // All but rank 3's XOR file, whose header the original wrote anew, and what tells its checksum.
+    // All but rank 3's XOR file, whose header SCR rewrote, and the files with its checksum.
     let rewritten = ["2_of_4_in_1.xor", "2_of_4_in_1.xor.scr", "summary.scr"];
     for name in pfs::names(&theirs).iter().filter(|name| !rewritten.contains(&name.as_str())) {
         same_file(&drain.name, &ours.join(name), &theirs.join(name));
@@ -360,19 +360,19 @@ fn of_a_node_with_one_bad_file_only_that_file_s_rank_is_rebuilt() {
 }
 
 #[test]
-fn the_newest_checkpoint_that_can_be_completed_is_taken_without_asking() {
+fn drains_newest_completable_checkpoint() {
     let world = World::new();
     // Checkpoint 3 lost two members; of checkpoint 2 everything but one node is there.
     let nodes = Nodes::lay_out(&world, "a-xor4/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
     fs::remove_file(lost).unwrap();
-    nodes.drain(&[]).with_code(0).says(&["checkpoint 3 skipped", "checkpoint 2 is complete"]);
+    nodes.drain(&[]).with_code(0).prints(&["checkpoint 3 skipped", "checkpoint 2 is complete"]);
     pfs::assert_current(&world.prefix(), 2);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_set_that_can_be_rebuilt_is_saved_and_listed_although_another_cannot() {
+fn saves_rebuildable_set_although_another_is_lost() {
     let drain = drains().into_iter().find(|drain| drain.name.ends_with("group0-loses-two-group4-loses-one")).unwrap();
     let world = World::new();
     Nodes::lay_out(&world, &drain.source, &drain.present).drain(&[]).with_code(65);
@@ -400,11 +400,11 @@ fn is_drained(source: &str, id: u64) {
     assert!(compared > 0, "{source}");
     world.assert_nothing_is_left();
     // The nodes know it now.
-    nodes.drain(&[]).with_code(0).says(&["nothing to drain"]);
+    nodes.drain(&[]).with_code(0).prints(&["nothing to drain"]);
 }
 
 #[test]
-fn every_tree_that_the_library_left_unflushed_is_drained() {
+fn drains_every_unflushed_tree_of_scr() {
     is_drained("a-xor4/killed-before-flush", 3);
     is_drained("a-xor4/killed-mid-checkpoint", 1);
     is_drained("a-xor4/crc-on-copy", 1);
@@ -440,17 +440,17 @@ fn trees_with_several_descriptors_in_several_caches_are_drained() {
 }
 
 #[test]
-fn of_several_descriptors_the_newest_that_survives_a_lost_node_is_taken() {
+fn uses_newest_checkpoint_that_survives_node_loss() {
     let world = World::new();
     // Checkpoint 5 is LOCAL, 4 is XOR, 2 is PARTNER.
     let nodes = Nodes::lay_out(&world, "e-multi-descriptor/killed-before-flush", &[0, 1, 3]);
-    nodes.drain(&[]).with_code(0).says(&["checkpoint 5 skipped"]);
+    nodes.drain(&[]).with_code(0).prints(&["checkpoint 5 skipped"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn what_the_library_has_flushed_is_not_drained_again_and_what_it_has_not_is() {
+fn drains_only_checkpoints_not_flushed_by_scr() {
     is_drained("a-xor4/killed-after-flush", 3);
     for source in ["a-xor4/finalized", "c-partner/killed-after-flush"] {
         let world = World::new();
@@ -466,7 +466,7 @@ fn what_the_library_has_flushed_is_not_drained_again_and_what_it_has_not_is() {
 }
 
 #[test]
-fn the_end_to_end_run_of_the_original_scripts_comes_out_the_same() {
+fn recorded_run_of_scr_scripts_has_same_result() {
     let source = "s-srun-end-to-end/drain-one-node-down";
     let world = World::new();
     // Node 2 was down, node 4 a spare without files.
@@ -480,11 +480,11 @@ fn the_end_to_end_run_of_the_original_scripts_comes_out_the_same() {
 }
 
 #[test]
-fn a_node_that_the_original_could_not_reach_in_round_1_comes_out_the_same() {
+fn drains_node_unreachable_in_round_1_as_scr_does() {
     let source = "s-srun-end-to-end/drain-pdsh-failure";
     let (id, theirs) = drained_by_the_original(source);
     let world = World::new();
-    // The tree is that after the drain, so its flush file says that nothing is left: ask for it.
+    // The tree is that after the drain: its flush file lists nothing to drain, so the checkpoint is named.
     let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
     nodes.drain(&["--checkpoint", &id.to_string()]).with_code(0);
     pfs::assert_current(&world.prefix(), id);
@@ -493,7 +493,7 @@ fn a_node_that_the_original_could_not_reach_in_round_1_comes_out_the_same() {
 }
 
 #[test]
-fn another_job_s_files_on_a_node_are_not_drained() {
+fn does_not_drain_files_of_another_job() {
     // The application is a script that leaves what the library left in another job.
     let world = World::new();
     let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
@@ -510,6 +510,6 @@ fn another_job_s_files_on_a_node_are_not_drained() {
     let spec = world.write("scr.yaml", &spec);
     let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()]));
     // Those files name another job's directories: nothing of this job is there to be drained.
-    ran.with_code(90).says(&["exit code 9"]);
+    ran.with_code(90).prints(&["exit code 9"]);
     world.assert_nothing_is_left();
 }

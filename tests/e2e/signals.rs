@@ -7,7 +7,7 @@ use crate::pfs;
 use crate::world::{World, signal};
 
 #[test]
-fn ctrl_c_halts_drains_and_leaves_nothing_behind() {
+fn sigint_halts_drains_and_leaves_nothing_behind() {
     ends_on(Signal::INT, "SIGINT");
 }
 
@@ -23,7 +23,7 @@ fn ends_on(sent: Signal, name: &str) {
     running.sees_checkpoint(4);
     assert!(!world.processes().is_empty());
     running.signal(sent);
-    running.ends_with(75).says(&[name, "stopping the ranks, then draining", "checkpoint 4 is complete"]);
+    running.ends_with(75).prints(&[name, "stopping the ranks, then draining", "checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
     job.go_on();
@@ -33,7 +33,7 @@ fn ends_on(sent: Signal, name: &str) {
 }
 
 #[test]
-fn a_second_signal_ends_everything_at_once() {
+fn second_signal_ends_job_immediately() {
     let world = World::new();
     // A node that does not answer and is not given up: the drain waits for it.
     let mut job = Job::new(&world, 0).holding_after(4);
@@ -44,12 +44,12 @@ fn a_second_signal_ends_everything_at_once() {
     running.signal(Signal::TERM);
     running.sees("the first signal", |event| event["event"] == "signal" && event["at_once"] == false);
     running.signal(Signal::TERM);
-    running.ends_with(75).says(&["again: ending at once, without a drain"]);
+    running.ends_with(75).prints(&["again: ending at once, without a drain"]);
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn a_signal_before_anything_is_running_ends_the_job_too() {
+fn signal_before_launch_ends_job() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -60,7 +60,7 @@ fn a_signal_before_anything_is_running_ends_the_job_too() {
 }
 
 #[test]
-fn a_signal_during_a_command_of_before_ends_the_command_and_the_job() {
+fn signal_during_before_command_ends_command_and_job() {
     let world = World::new();
     let mut job = Job::new(&world, 0);
     job.top.push("before: [{command: [sleep, \"600\"]}]".to_owned());
@@ -68,6 +68,6 @@ fn a_signal_during_a_command_of_before_ends_the_command_and_the_job() {
     running.sees_event("job_started");
     std::thread::sleep(std::time::Duration::from_millis(200));
     running.signal(Signal::TERM);
-    running.ends_with(75).says(&["ended by SIGTERM before anything was launched"]);
+    running.ends_with(75).prints(&["ended by SIGTERM before anything was launched"]);
     world.assert_nothing_is_left();
 }

@@ -73,7 +73,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_prefix_directory_that_hangs_costs_no_agent_no_node_and_no_run() {
+fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     let world = World::new();
     let mut disk = Disk::mount(&world);
     let mut job = Job::new(&world, 1).holding_after(4);
@@ -103,7 +103,7 @@ fn is_killed(pid: u32) -> bool {
 }
 
 #[test]
-fn a_node_that_dies_while_the_prefix_directory_hangs_is_noticed_and_its_run_ended() {
+fn detects_node_loss_while_prefix_directory_hangs() {
     let world = World::new();
     let mut disk = Disk::mount(&world);
     let mut job = Job::new(&world, 1).holding_after(4);
@@ -122,10 +122,10 @@ fn a_node_that_dies_while_the_prefix_directory_hangs_is_noticed_and_its_run_ende
     world.kill(|line| line.contains(&of_node));
     fs::rename(&root, world.path("lost")).unwrap();
     // On the terminal, which does not hang.
-    let said = || fs::read_to_string(world.path("err.0")).unwrap();
-    world.wait("the node's death", || said().contains("node1 is down").then_some(()));
+    let output = || fs::read_to_string(world.path("err.0")).unwrap();
+    world.wait("the node's death", || output().contains("node1 is down").then_some(()));
     world.wait("the end of all ranks", || ranks.iter().all(|pid| is_killed(*pid)).then_some(()));
-    assert!(!said().contains("generation 2 launched"), "the launch waits for the journal");
+    assert!(!output().contains("generation 2 launched"), "the launch waits for the journal");
     std::thread::sleep(STALL.saturating_sub(frozen.elapsed()));
     disk.thaw();
     job.go_on();
@@ -145,14 +145,14 @@ fn an_event_log_that_hangs_does_not_stop_the_job() {
     fs::create_dir(world.prefix()).unwrap();
     fs::DirBuilder::new().create(&own).unwrap();
     fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    // A pipe that is full, and that nobody reads.
+    // A full pipe without a reader.
     let log = own.join("events.jsonl");
     mkfifoat(CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     let mut pipe = fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(&log).unwrap();
     while pipe.write(&[b' '; 4096]).is_ok() {}
     let job = Job::new(&world, 0);
-    job.run(0).says(&["cannot write to the event log"]);
+    job.run(0).prints(&["cannot write to the event log"]);
     job.assert_result();
     crate::pfs::assert_current(&world.prefix(), 8);
 }

@@ -57,7 +57,7 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_job_relaunches_and_ends_its_work_while_its_output_is_not_accepted() {
+fn job_relaunches_and_finishes_while_output_is_blocked() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4).chaos("{node: 1, after_checkpoint: 4}");
     let pipe = FullPipe::new();
@@ -84,7 +84,7 @@ fn a_job_relaunches_and_ends_its_work_while_its_output_is_not_accepted() {
 }
 
 #[test]
-fn ranks_that_print_more_than_is_accepted_do_not_wait_and_every_line_is_shown_in_the_end() {
+fn blocked_output_does_not_delay_ranks_and_loses_no_line() {
     let world = World::new();
     let spec = format!(
         "job: much\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
@@ -104,7 +104,7 @@ fn ranks_that_print_more_than_is_accepted_do_not_wait_and_every_line_is_shown_in
 }
 
 #[test]
-fn a_signal_ends_the_wait_for_output_that_is_not_accepted() {
+fn signal_ends_wait_for_blocked_output() {
     let world = World::new();
     let job = Job::new(&world, 0);
     let pipe = FullPipe::new();
@@ -120,7 +120,7 @@ fn a_signal_ends_the_wait_for_output_that_is_not_accepted() {
 }
 
 #[test]
-fn a_reader_that_leaves_changes_nothing_in_the_exit_code() {
+fn closed_output_pipe_keeps_exit_code() {
     let world = World::new();
     let job = Job::new(&world, 0).heat("--exit-at 7 --exit-code 5").top("relaunch: {attempts: 0}");
     let FullPipe { reader, writer, .. } = FullPipe::new();
@@ -130,7 +130,7 @@ fn a_reader_that_leaves_changes_nothing_in_the_exit_code() {
 }
 
 #[test]
-fn what_standard_output_does_not_accept_is_named_on_standard_error() {
+fn reports_blocked_standard_output_on_standard_error() {
     let world = World::new();
     let job = Job::new(&world, 0);
     let pipe = FullPipe::new();

@@ -113,7 +113,7 @@ impl<'a> TwoSteps<'a> {
 }
 
 #[test]
-fn all_steps_run_on_the_same_agents_and_each_begins_afresh() {
+fn steps_share_agents_and_start_from_beginning() {
     let world = World::new();
     let job = TwoSteps::new(&world);
     let running = job.start();
@@ -136,7 +136,7 @@ fn all_steps_run_on_the_same_agents_and_each_begins_afresh() {
 }
 
 #[test]
-fn a_node_that_went_down_in_one_step_is_not_used_in_the_next() {
+fn node_lost_in_one_step_is_not_used_in_the_next() {
     let world = World::new();
     let job = TwoSteps { chaos: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(&world) };
     let running = job.start();
@@ -158,7 +158,7 @@ fn a_node_that_went_down_in_one_step_is_not_used_in_the_next() {
 }
 
 #[test]
-fn run_again_takes_over_the_second_step_with_its_agents() {
+fn next_run_takes_over_second_step() {
     let world = World::new();
     let job = TwoSteps::new(&world);
     let running = job.start();
@@ -178,7 +178,7 @@ fn run_again_takes_over_the_second_step_with_its_agents() {
 }
 
 #[test]
-fn run_again_goes_on_with_the_second_step_from_its_own_checkpoints_when_every_process_is_dead() {
+fn next_run_restarts_second_step_from_its_checkpoints() {
     let world = World::new();
     let job = TwoSteps::new(&world);
     let running = job.start();
@@ -195,7 +195,7 @@ fn run_again_goes_on_with_the_second_step_from_its_own_checkpoints_when_every_pr
 }
 
 #[test]
-fn an_orchestrator_that_is_killed_between_two_steps_is_replaced() {
+fn takes_over_after_orchestrator_is_killed_between_steps() {
     let world = World::new();
     let job = TwoSteps::new(&world);
     let running = job.start();
@@ -213,7 +213,7 @@ fn an_orchestrator_that_is_killed_between_two_steps_is_replaced() {
 }
 
 #[test]
-fn what_the_first_step_left_is_not_drained_into_the_second() {
+fn does_not_drain_files_of_first_step_into_second() {
     let world = World::new();
     let job = TwoSteps::new(&world);
     let running = job.start();
@@ -242,7 +242,7 @@ fn drain_alone_saves_the_newest_checkpoint_of_the_second_step() {
     running.end();
     let mut drain = world.holdfast(["drain", "--prefix"]);
     drain.arg(job.prefix("second"));
-    world.run(drain).with_code(0).says(&["checkpoint 4 is complete"]);
+    world.run(drain).with_code(0).prints(&["checkpoint 4 is complete"]);
     world.assert_nothing_is_left();
     job.go_on("second");
     job.start().ends_with(0);

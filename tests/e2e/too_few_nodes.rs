@@ -7,11 +7,11 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
-fn with_one_member_missing_it_is_rebuilt_at_the_drain_and_another_allocation_goes_on() {
+fn drain_rebuilds_missing_member_for_next_allocation() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let ran = job.clone().chaos("{node: 1, after_checkpoint: 4}").run(75);
-    ran.says(&["too few healthy nodes: 3 left, 4 needed", "rank 1 of checkpoint 4 rebuilt"]);
+    ran.prints(&["too few healthy nodes: 3 left, 4 needed", "rank 1 of checkpoint 4 rebuilt"]);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 1);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
@@ -25,12 +25,12 @@ fn with_one_member_missing_it_is_rebuilt_at_the_drain_and_another_allocation_goe
 }
 
 #[test]
-fn with_two_members_missing_it_is_recorded_as_incomplete_and_the_older_one_stays_current() {
+fn records_checkpoint_with_two_missing_members_as_incomplete() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(5).flush("{every: 3}");
     let both = ["{node: 1, after_checkpoint: 5}", "{node: 2, after_checkpoint: 5}"];
     let ran = both.into_iter().fold(job.clone(), Job::chaos).run(65);
-    ran.says(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
+    ran.prints(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
     assert_eq!(pfs::indexed(&world.prefix())[&5], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();
@@ -43,7 +43,7 @@ fn with_two_members_missing_it_is_recorded_as_incomplete_and_the_older_one_stays
 }
 
 #[test]
-fn the_two_members_may_be_of_different_sets() {
+fn rebuilds_two_lost_members_of_different_sets() {
     let world = World::new();
     let mut job = Job::new(&world, 0).redundancy("[{scheme: xor, set_size: 2}]").holding_after(4);
     for failure in ["{node: 1, after_checkpoint: 4}", "{node: 2, after_checkpoint: 4}"] {
@@ -58,13 +58,13 @@ fn the_two_members_may_be_of_different_sets() {
 }
 
 #[test]
-fn no_node_at_all_is_left_and_that_is_said() {
+fn reports_that_no_node_is_left() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
     for node in 0..4 {
         job = job.chaos(&format!("{{node: {node}, after_checkpoint: 4}}"));
     }
-    job.run(75).says(&["too few healthy nodes: 0 left"]);
+    job.run(75).prints(&["too few healthy nodes: 0 left"]);
     pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();
 }

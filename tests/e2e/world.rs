@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// Whatever takes longer than this hangs. A job of these tests takes a second or two on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Between two looks at something that has no way to tell.
+/// The polling interval of waits.
 const LOOK: Duration = Duration::from_millis(5);
 /// The user of all jobs here.
 pub const USER: &str = "u";
@@ -193,7 +193,7 @@ impl World {
         chosen.len()
     }
 
-    /// What `.holdfast/job.json` and the journal beside it say.
+    /// The content of `.holdfast/job.json` and its journal.
     pub fn state(&self) -> Value {
         state_of(&self.prefix())
     }
@@ -210,7 +210,7 @@ impl World {
 
     fn story(&self) -> String {
         let mut story = String::new();
-        let mut tell = |title: String, path: &Path| {
+        let mut print_section = |title: String, path: &Path| {
             if let Ok(text) = fs::read_to_string(path)
                 && !text.is_empty()
             {
@@ -218,19 +218,19 @@ impl World {
             }
         };
         for (number, command) in self.started.borrow().iter().enumerate() {
-            tell(format!("{command}: output"), &self.path(&format!("out.{number}")));
-            tell(format!("{command}: errors"), &self.path(&format!("err.{number}")));
+            print_section(format!("{command}: output"), &self.path(&format!("out.{number}")));
+            print_section(format!("{command}: errors"), &self.path(&format!("err.{number}")));
         }
         let own = self.prefix().join(".holdfast");
-        tell("events".to_owned(), &own.join("events.jsonl"));
+        print_section("events".to_owned(), &own.join("events.jsonl"));
         for file in fs::read_dir(own.join("agents")).into_iter().flatten().flatten() {
-            tell(format!("agent {}", file.file_name().display()), &file.path());
+            print_section(format!("agent {}", file.file_name().display()), &file.path());
         }
         for generation in fs::read_dir(own.join("generations")).into_iter().flatten().flatten() {
             for file in fs::read_dir(generation.path()).into_iter().flatten().flatten() {
                 let name = file.file_name().to_string_lossy().into_owned();
                 if [".out", ".err", ".log"].iter().any(|end| name.ends_with(end)) {
-                    tell(format!("generation {}: {name}", generation.file_name().display()), &file.path());
+                    print_section(format!("generation {}: {name}", generation.file_name().display()), &file.path());
                 }
             }
         }
@@ -332,7 +332,7 @@ impl Ran {
 
     /// Both outputs together hold all of these.
     #[track_caller]
-    pub fn says(&self, parts: &[&str]) {
+    pub fn prints(&self, parts: &[&str]) {
         let both = format!("{}{}", self.out, self.err);
         for part in parts {
             assert!(both.contains(part), "{part:?} is not in:\n{both}");

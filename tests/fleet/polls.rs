@@ -74,7 +74,7 @@ fn notice(text: &str) -> AgentEvent {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_lost_is_reported_at_once_however_long_it_may_hold_its_answer_back() {
+async fn lost_agent_is_reported_at_once_during_long_poll() {
     let mut world = World::of(3, HOURS).await;
     world.agents.lose(1);
     assert!(matches!(world.fleet.next().await, FleetEvent::Lost { node: lost, .. } if lost == node(1)));
@@ -92,7 +92,7 @@ async fn an_event_is_reported_at_once_and_once() {
 }
 
 #[tokio::test]
-async fn agents_without_news_are_heard_of_and_send_no_report() {
+async fn idle_agents_answer_polls_without_report() {
     let mut world = World::of(20, Duration::from_millis(10)).await;
     let (mut heard, mut answers) = (BTreeSet::new(), 0);
     while heard.len() < 20 || answers < 200 {
@@ -107,7 +107,7 @@ async fn agents_without_news_are_heard_of_and_send_no_report() {
 }
 
 #[tokio::test]
-async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
+async fn all_agents_answer_later_polls() {
     let mut world = World::of(10, HOURS).await;
     let since = world.clock.now();
     let nodes: Vec<NodeName> = (0..10).map(node).collect();
@@ -129,7 +129,7 @@ async fn all_agents_answer_polls_that_are_sent_after_they_were_asked_for() {
 }
 
 #[tokio::test]
-async fn connections_of_requests_are_kept_unless_descriptors_are_short() {
+async fn keeps_connections_unless_descriptors_are_short() {
     let trust = trust::generate().unwrap();
     let agents = Agents::serve(trust.clone(), 3).unwrap();
     let mut connections = agents.connections.subscribe();

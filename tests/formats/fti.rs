@@ -28,7 +28,7 @@ fn listed() -> BTreeMap<PathBuf, Value> {
 }
 
 #[test]
-fn every_intact_file_is_verified_described_and_extracted_to_what_was_protected() {
+fn verifies_describes_and_extracts_every_intact_file() {
     let listed = listed();
     let root = fixtures("fti");
     let verified = run("verify --json", &[&root]);
@@ -79,7 +79,7 @@ fn every_damaged_file_ends_with_65_and_one_line() {
 }
 
 #[test]
-fn a_description_prints_the_tables_of_the_document_and_tells_of_damage_in_one_line() {
+fn inspect_prints_tables_of_fti_document_and_damage_in_one_line() {
     let damaged = fixtures("fti").join("damaged/v1.1");
     let ran = run("inspect", &[&damaged.join("good/Ckpt7-Rank2.fti")]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
@@ -95,7 +95,7 @@ fn a_description_prints_the_tables_of_the_document_and_tells_of_damage_in_one_li
 }
 
 #[test]
-fn what_is_damaged_is_left_out_of_an_extraction_unless_it_is_asked_for() {
+fn extracts_damaged_parts_only_on_request() {
     let path = fixtures("fti").join("damaged/v1.1/flip-chunk/Ckpt7-Rank2.fti");
     let directory = fast_directory();
     let to = directory.path().join("vars");
@@ -105,7 +105,7 @@ fn what_is_damaged_is_left_out_of_an_extraction_unless_it_is_asked_for() {
     let ran = run("extract --json --to", &[&to, &path]);
     assert_eq!(ran.code, 65);
     assert_eq!(names(), ["var_1.bin", "var_2.bin", "var_4.bin", "var_5.bin"]);
-    assert_eq!(only_file(&dry.json()), only_file(&ran.json()), "a dry run tells what is done then");
+    assert_eq!(only_file(&dry.json()), only_file(&ran.json()), "a dry run reports the same result");
     let again = run("extract --to", &[&to, &path]);
     assert_eq!(again.code, 69, "{}", again.err);
     assert!(again.err.contains("will not overwrite") && again.err.contains("--force"), "{}", again.err);
@@ -114,7 +114,7 @@ fn what_is_damaged_is_left_out_of_an_extraction_unless_it_is_asked_for() {
 }
 
 #[test]
-fn copies_and_parity_are_compared_group_by_group() {
+fn compares_copies_and_parity_of_each_group() {
     for (tree, groups) in
         [("v1.1/seven-l2/c6", 1), ("v1.1/seven-l3/c6", 1), ("v1.6/seven-l3/c6", 1), ("v1.1/head/l3", 1)]
     {
@@ -148,7 +148,7 @@ fn file_named(root: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_lost_rank_s_file_is_restored_byte_for_byte() {
+fn restores_lost_file_byte_for_byte() {
     for (tree, source) in
         [("v1.1/seven-l2/c6", "partner"), ("v1.1/seven-l3/c6", "reed-solomon"), ("v1.6/seven-l3/c6", "reed-solomon")]
     {
@@ -174,7 +174,7 @@ fn a_lost_rank_s_file_is_restored_byte_for_byte() {
 }
 
 #[test]
-fn without_a_configuration_the_groups_have_to_be_said() {
+fn requires_groups_without_configuration() {
     let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l3/c6"));
     fs::remove_file(copy.path().join("config.fti")).unwrap();
     let ran = run("fti verify", &[copy.path()]);

@@ -23,7 +23,7 @@ fn release(expected: &Value) -> String {
 }
 
 #[test]
-fn every_model_is_described_as_listed_verified_and_extracted() {
+fn verifies_describes_and_extracts_every_model() {
     let directory = fast_directory();
     for (index, (path, expected)) in models().into_iter().enumerate() {
         let place = path.display();
@@ -44,7 +44,7 @@ fn every_model_is_described_as_listed_verified_and_extracted() {
 }
 
 #[test]
-fn every_variant_fails_at_the_stage_where_the_server_s_load_fails() {
+fn every_variant_fails_same_check_as_on_server() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("stat.json");
     fs::write(&config, "{\n  \"window_size\": 128\n}\n").unwrap();
@@ -64,7 +64,7 @@ fn every_variant_fails_at_the_stage_where_the_server_s_load_fails() {
 }
 
 #[test]
-fn as_documented_another_configuration_is_a_remark_and_ids_keep_the_document_s_rule() {
+fn as_documented_reports_other_configuration_as_remark_and_checks_ids() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("stat.json");
     fs::write(&config, "{\"window_size\": 128}").unwrap();
@@ -80,7 +80,7 @@ fn as_documented_another_configuration_is_a_remark_and_ids_keep_the_document_s_r
 }
 
 #[test]
-fn a_type_or_release_that_there_is_not_is_a_mistake_of_the_command_line() {
+fn unknown_type_or_release_is_a_usage_error() {
     let ran = run("verify --type statt model.jubatus", &[]);
     assert!(ran.code == 64 && ran.err.contains("nearest_neighbor"), "{}", ran.err);
     let ran = run("verify --release 1.1 model.jubatus", &[]);

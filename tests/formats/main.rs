@@ -34,7 +34,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The one file that a document tells of.
+/// The only file of a document.
 fn only_file(document: &Value) -> &Value {
     let files = document["files"].as_array().unwrap();
     assert_eq!(files.len(), 1, "{document}");

@@ -28,7 +28,7 @@ fn same_bytes(ours: &Path, theirs: &Path) {
 }
 
 #[test]
-fn every_intact_container_is_verified_and_extracted_to_the_streams_that_were_written() {
+fn verifies_and_extracts_every_intact_container() {
     let manifest = manifest();
     let sets = manifest["fixtures"].as_array().unwrap();
     let paths: Vec<PathBuf> = sets.iter().map(first_file).collect();
@@ -62,7 +62,7 @@ fn every_intact_container_is_verified_and_extracted_to_the_streams_that_were_wri
 }
 
 #[test]
-fn every_damaged_container_gets_a_verdict_as_strict_as_listed() {
+fn verifies_damaged_containers_as_strictly_as_listed() {
     for set in manifest()["damaged"].as_array().unwrap() {
         let (name, path) = (set["name"].as_str().unwrap(), first_file(set));
         for words in ["verify --json", "sion verify --read-data --json"] {
@@ -83,7 +83,7 @@ fn every_damaged_container_gets_a_verdict_as_strict_as_listed() {
 }
 
 #[test]
-fn a_dump_is_siondump_s_text() {
+fn dump_equals_output_of_siondump() {
     let manifest = manifest();
     let old = ["ffv2", "ffv3", "ffv4"].map(|name| fixtures("sion").join(format!("oldformat/{name}/{name}.sion")));
     let all = manifest["fixtures"].as_array().unwrap().iter().map(first_file).chain(old);
@@ -104,7 +104,7 @@ fn a_dump_is_siondump_s_text() {
 }
 
 #[test]
-fn what_is_split_is_joined_again_to_the_same_streams() {
+fn join_restores_split_streams() {
     for name in ["ser4_fs512", "par8_n2", "kv4", "kv3_be"] {
         let directory = fast_directory();
         let at = |name: &str| directory.path().join(name);
@@ -129,7 +129,7 @@ fn what_is_split_is_joined_again_to_the_same_streams() {
 }
 
 #[test]
-fn a_defragmented_container_is_siondefrag_s_to_the_byte() {
+fn defrag_writes_bytes_of_siondefrag() {
     let directory = fast_directory();
     for (result, input, words) in [
         ("defrag_ser4", "ser4_fs512", "sion defrag"),
@@ -147,7 +147,7 @@ fn a_defragmented_container_is_siondefrag_s_to_the_byte() {
 }
 
 #[test]
-fn a_container_that_was_never_closed_is_said_to_be_and_recovered_when_asked() {
+fn reports_unclosed_container_and_recovers_it_on_request() {
     let path = fixtures("sion").join("damaged/real_unclosed_serial/real_unclosed_serial.sion");
     let directory = fast_directory();
     let to = directory.path().join("tasks");
@@ -169,7 +169,7 @@ fn a_container_that_was_never_closed_is_said_to_be_and_recovered_when_asked() {
 }
 
 #[test]
-fn a_description_has_the_manifest_s_names() {
+fn inspect_json_has_names_of_manifest() {
     for set in manifest()["fixtures"].as_array().unwrap() {
         let described = run("inspect --json", &[&first_file(set)]).json();
         for (ours, theirs) in described["files"].as_array().unwrap().iter().zip(set["files"].as_array().unwrap()) {

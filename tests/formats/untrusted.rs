@@ -1,7 +1,7 @@
 //! Whatever stands in a file, every command ends with an answer: the fixtures, changed at random, through the real binary.
 //!
 //! Few rounds; the libraries have mutation tests of their own that do tens of thousands. `mutation_rounds` of the
-//! test kit says how it takes longer.
+//! test kit documents how to run more rounds.
 
 use std::fs;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn no_bytes_make_a_command_crash_or_hang() {
+fn random_bytes_do_not_crash_or_hang_commands() {
     let mut dice = Dice(mutation_seed());
     let corpora = corpora();
     let directory = fast_directory();

@@ -1,4 +1,4 @@
-//! Directories of any files: each is said to be what it is, unknown ones to be unknown.
+//! Directories with files of all formats: each is recognised, and unknown files are reported as unknown.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ fn found(document: &Value) -> BTreeMap<PathBuf, String> {
 }
 
 #[test]
-fn a_walk_over_all_fixtures_says_of_every_file_what_it_is() {
+fn recognises_every_file_of_all_fixtures() {
     for name in ["scr", "fti", "sion", "jubatus"] {
         let root = fixtures(name);
         let ran = run("inspect --brief --json", &[&root]);
@@ -48,7 +48,7 @@ fn a_walk_over_all_fixtures_says_of_every_file_what_it_is() {
         let found = found(&ran.json());
         let regular = files_below(&root).into_iter().filter(|path| !path.is_symlink());
         let regular: Vec<PathBuf> = regular.collect();
-        assert!(regular.iter().eq(found.keys()), "{name}: {} files, {} told", regular.len(), found.len());
+        assert!(regular.iter().eq(found.keys()), "{name}: {} files, {} reported", regular.len(), found.len());
         for path in regular {
             if let Some(promised) = promised(&path) {
                 assert_eq!(found[&path], promised, "{}", path.display());
@@ -58,7 +58,7 @@ fn a_walk_over_all_fixtures_says_of_every_file_what_it_is() {
 }
 
 #[test]
-fn of_all_intact_scr_files_none_is_called_damaged() {
+fn reports_no_intact_scr_file_as_damaged() {
     let root = fixtures("scr");
     let document = run("verify --json --damaged", &[&root]).json();
     let damaged = document["files"].as_array().unwrap();
@@ -67,7 +67,7 @@ fn of_all_intact_scr_files_none_is_called_damaged() {
 }
 
 #[test]
-fn every_file_has_a_line_and_only_what_is_damaged_counts() {
+fn prints_line_per_file_and_fails_only_on_damage() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let fti = fixtures("fti").join("damaged/v1.1");
@@ -94,7 +94,7 @@ fn every_file_has_a_line_and_only_what_is_damaged_counts() {
 }
 
 #[test]
-fn a_file_that_is_named_and_unknown_is_an_error_of_the_data() {
+fn named_file_of_unknown_format_is_a_data_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notes.txt");
     fs::write(&path, "step 400\n").unwrap();
@@ -113,7 +113,7 @@ fn a_file_that_is_named_and_unknown_is_an_error_of_the_data() {
 }
 
 #[test]
-fn links_are_not_followed_and_depth_is_bounded() {
+fn does_not_follow_links_and_limits_depth() {
     let directory = tempfile::tempdir().unwrap();
     let inside = directory.path().join("inside");
     fs::create_dir(&inside).unwrap();

@@ -1,9 +1,9 @@
 //! C programs.
 
-use crate::world::{Link, World, said, sum};
+use crate::world::{Link, World, output, sum};
 
 #[test]
-fn a_program_for_scr_1_goes_on_from_its_rebuilt_files_after_a_node_is_lost() {
+fn scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "old_style.c", Link::Shared);
     let command = [program.to_str().unwrap(), "10", &world.results()];
@@ -15,7 +15,7 @@ fn a_program_for_scr_1_goes_on_from_its_rebuilt_files_after_a_node_is_lost() {
 }
 
 #[test]
-fn a_program_that_was_linked_statically_runs_as_well() {
+fn statically_linked_program_works() {
     let world = World::new();
     let program = world.compile("cc", "old_style.c", Link::Static);
     world.finishes(&[program.to_str().unwrap(), "4", &world.results()], "", "");
@@ -23,7 +23,7 @@ fn a_program_that_was_linked_statically_runs_as_well() {
 }
 
 #[test]
-fn a_named_checkpoint_in_cache_is_found_under_its_name_after_a_node_is_lost() {
+fn finds_named_checkpoint_in_cache_after_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "own", "6", &world.results()];
@@ -36,7 +36,7 @@ fn a_named_checkpoint_in_cache_is_found_under_its_name_after_a_node_is_lost() {
 }
 
 #[test]
-fn ranks_of_several_nodes_share_a_file_and_go_on_from_it_after_a_node_is_lost() {
+fn ranks_restart_from_shared_file_after_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "shared", "5", &world.results()];
@@ -54,17 +54,17 @@ fn ranks_of_several_nodes_share_a_file_and_go_on_from_it_after_a_node_is_lost() 
 }
 
 #[test]
-fn ranks_that_share_a_file_in_cache_are_told_how_to_share_one() {
-    // Where the other writer is on the same node the rank itself is told, where it is elsewhere the checkpoint is dropped.
+fn shared_file_in_cache_is_an_error_with_remedy() {
+    // With another writer on the same node the rank gets an error, otherwise the checkpoint is dropped.
     for (mode, refusal) in
         [("careless", "both write a file all.txt"), ("even", "ranks 0 and 2 both write a file all.txt")]
     {
         let world = World::new();
         let program = world.compile("cc", "named.c", Link::Shared);
         let ran = world.run(&[program.to_str().unwrap(), mode, "2", &world.results()], "", "");
-        assert_eq!(ran.status.code(), Some(91), "{mode}: {}", said(&ran));
-        let said = said(&ran);
-        assert!(said.contains(refusal) && said.contains("SCR_CACHE_BYPASS=1"), "{mode}: {said}");
+        assert_eq!(ran.status.code(), Some(91), "{mode}: {}", output(&ran));
+        let output = output(&ran);
+        assert!(output.contains(refusal) && output.contains("SCR_CACHE_BYPASS=1"), "{mode}: {output}");
     }
 }
 
@@ -76,14 +76,14 @@ fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
     // Two nodes are lost where only one is spare: the job ends unfinished, and what is in cache is drained.
     let ran =
         world.run(&command, "", "{node: 0, during: encode, checkpoint: 2}, {node: 1, during: encode, checkpoint: 4}");
-    assert_eq!(ran.status.code(), Some(75), "{}", said(&ran));
+    assert_eq!(ran.status.code(), Some(75), "{}", output(&ran));
     assert_eq!(world.current(), "step.3");
     world.finishes(&command, "", "");
     assert_eq!(world.result(2), format!("{} 3 step.3", sum(2, 6)));
 }
 
 #[test]
-fn datasets_are_dropped_deleted_and_made_current_by_their_names() {
+fn drops_deletes_and_selects_datasets_by_name() {
     let world = World::new();
     let program = world.compile("cc", "manage.c", Link::Shared);
     let program = program.to_str().unwrap();
@@ -97,13 +97,13 @@ fn datasets_are_dropped_deleted_and_made_current_by_their_names() {
 }
 
 #[test]
-fn a_program_for_scr_1_is_ended_by_a_halt_and_one_that_asks_ends_itself() {
+fn halt_ends_scr_1_program_unless_it_calls_should_exit() {
     let halt = "halt: {checkpoints_left: 2}";
     let old = World::new();
     let program = old.compile("cc", "old_style.c", Link::Shared);
     let command = [program.to_str().unwrap(), "10", &old.results()];
     let ran = old.run_with(&command, "", "", halt);
-    assert_eq!(ran.status.code(), Some(75), "{}", said(&ran));
+    assert_eq!(ran.status.code(), Some(75), "{}", output(&ran));
     assert!(!old.result_path(0).exists(), "it ended in SCR_Complete_checkpoint");
     old.finishes(&command, "", "");
     assert_eq!(old.result(3), format!("{} 4", sum(3, 10)));
@@ -117,7 +117,7 @@ fn a_program_for_scr_1_is_ended_by_a_halt_and_one_that_asks_ends_itself() {
 }
 
 #[test]
-fn output_reaches_the_prefix_while_the_program_goes_on_and_a_lost_node_takes_none_of_it_along() {
+fn output_is_flushed_while_program_runs_and_survives_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "manage.c", Link::Shared);
     let program = program.to_str().unwrap();

@@ -3,7 +3,7 @@
 use crate::world::{Link, World, needs, sum};
 
 #[test]
-fn a_fortran_program_goes_on_from_its_named_checkpoint_after_a_node_is_lost() {
+fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
     needs("gfortran");
     let world = World::new();
     let program = world.compile("gfortran", "fortran.f90", Link::Shared);

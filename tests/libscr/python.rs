@@ -3,7 +3,7 @@
 use crate::world::{World, in_repository, library_directory, needs, sum};
 
 #[test]
-fn the_examples_go_on_from_their_checkpoints_after_a_node_is_lost() {
+fn examples_restart_after_node_loss() {
     needs("python3");
     for example in ["torchrun_style.py", "mpi4py_style.py"] {
         let world = World::new();

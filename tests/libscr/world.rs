@@ -61,8 +61,8 @@ impl World {
             }
         }
         let compiled = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
-        let said = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success() && !said.contains("warning:"), "{compiler} {source}:\n{said}");
+        let output = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success() && !output.contains("warning:"), "{compiler} {source}:\n{output}");
         program
     }
 
@@ -73,7 +73,7 @@ impl World {
 
     /// As [`World::run`], with these lines more in the spec.
     pub fn run_with(&self, command: &[&str], checkpoint: &str, chaos: &str, more: &str) -> Output {
-        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        let words: Vec<String> = command.iter().map(|item| format!("{item:?}")).collect();
         let spec = format!(
             "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: 4, chaos: [{chaos}]}}\n\
              run: {{nodes: 3, ranks_per_node: 2, command: [{}]}}\n\
@@ -89,7 +89,7 @@ impl World {
     /// As [`World::run`], for a job that is to be finished.
     pub fn finishes(&self, command: &[&str], checkpoint: &str, chaos: &str) {
         let ran = self.run(command, checkpoint, chaos);
-        assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     }
 
     /// What a rank wrote at its end.
@@ -144,7 +144,7 @@ pub fn holdfast(arguments: &[&str], directory: &Path) -> Output {
     quiet(Command::new(env!("CARGO_BIN_EXE_holdfast")).args(arguments).current_dir(directory)).output().unwrap()
 }
 
-/// Without parameters and launchers of whoever runs the tests.
+/// Removes SCR parameters and launcher variables of the test environment.
 pub fn quiet(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -156,8 +156,8 @@ pub fn quiet(command: &mut Command) -> &mut Command {
     command.env_remove("LD_LIBRARY_PATH")
 }
 
-/// Everything that a program said.
-pub fn said(output: &Output) -> String {
+/// The output of a program on standard output and standard error.
+pub fn output(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -29,7 +29,7 @@ fn installs(machines: &Machines, site: &serde_json::Value, before: &str) {
     assert!(announced.changed > 0, "{}", announced.output);
     assert_eq!(machines.files(0), before, "with --check nothing is written");
 
-    // Somebody else's library is not overwritten.
+    // The library of another installation is not overwritten.
     machines.on(2, "echo theirs >/usr/local/lib/libscr.so");
     let refused = machines.play("install.yaml", site);
     assert!(!refused.success && refused.output.contains("another SCR library?"), "{}", refused.output);
@@ -42,7 +42,7 @@ fn installs(machines: &Machines, site: &serde_json::Value, before: &str) {
         machines.on(0, "cd /tmp && echo 'run: {nodes: 1, command: [\"true\"]}' | holdfast check --explain /dev/stdin");
     let keep = explained.lines().find(|line| line.starts_with("checkpoint.cache[0].keep")).unwrap();
     assert!(keep.contains(" 3 "), "{keep}");
-    // As a user builds and runs a program: the library is found by name, and says that there is no job.
+    // As a user builds and runs a program: the library is found by name, and reports that there is no job.
     machines.on(0, "printf '#include <scr.h>\\n#include <stdio.h>\\nint main(void) { puts(SCR_Get_version()); return 0; }\\n' >/tmp/program.c");
     let version = machines.on(0, "gcc -Wall -o /tmp/program /tmp/program.c -lscr && /tmp/program");
     assert!(!version.trim().is_empty());
@@ -93,7 +93,7 @@ fn drains(machines: &Machines) {
 }
 
 fn removes(machines: &Machines, site: &serde_json::Value, before: &str) {
-    // What somebody else puts beside it stays.
+    // Other files in the directory are kept.
     machines.on(1, "echo notes >/etc/holdfast/notes");
     let announced = machines.play_with("remove.yaml", site, &["--check"]).well();
     assert!(announced.changed > 0 && machines.holds(0, "test -e /usr/local/bin/holdfast"), "{}", announced.output);

@@ -77,7 +77,7 @@ impl Machines {
         self.directory.path().join(name)
     }
 
-    /// The machines, and one that nobody can reach: `node3` of the group `lost`.
+    /// The machines, and one that is unreachable: `node3` of the group `lost`.
     fn write_inventory(&self) {
         let (mut hosts, mut known) = (String::new(), String::new());
         for (number, name) in self.containers.iter().enumerate() {
@@ -175,7 +175,7 @@ pub fn root() -> PathBuf {
 /// The sum of `changed=N` of the recapitulation.
 fn changes(output: &str) -> u32 {
     let recap = output.split("PLAY RECAP").nth(1).unwrap_or_default();
-    recap.split_whitespace().filter_map(|word| word.strip_prefix("changed=")?.parse::<u32>().ok()).sum()
+    recap.split_whitespace().filter_map(|item| item.strip_prefix("changed=")?.parse::<u32>().ok()).sum()
 }
 
 fn text(output: &Output) -> String {

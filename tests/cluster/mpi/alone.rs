@@ -6,26 +6,26 @@ fn without_an_agent(mpi: Mpi) {
     let cluster = crate::cluster();
     let program = mpi.compile_c(&cluster);
     let srun = format!("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --mpi={} {program} own 20 result", mpi.plugin);
-    let (said, code) = cluster.as_user("alone", &[], &format!("timeout 30 {srun}; code=$?; ls; exit $code"));
-    assert!(said.contains("SCR_Init: this program needs a Holdfast agent"), "{said}");
-    assert!(said.contains("holdfast run -- PROGRAM") && said.contains("SCR_ENABLE=0"), "{said}");
-    assert!(code != 0 && !said.lines().any(|line| line == "result"), "{code}: {said}");
+    let (output, code) = cluster.as_user("alone", &[], &format!("timeout 30 {srun}; code=$?; ls; exit $code"));
+    assert!(output.contains("SCR_Init: this program needs a Holdfast agent"), "{output}");
+    assert!(output.contains("holdfast run -- PROGRAM") && output.contains("SCR_ENABLE=0"), "{output}");
+    assert!(code != 0 && !output.lines().any(|line| line == "result"), "{code}: {output}");
 
     // Switched off, every call succeeds, no checkpoint is due, and output is where the program puts it.
-    let (said, _) = cluster.as_user("alone", &[], &format!("{}; ls; cat result", switched_off(&srun, "result")));
-    assert!(said.contains(" 4 ranks from 0 -"), "{said}");
+    let (output, _) = cluster.as_user("alone", &[], &format!("{}; ls; cat result", switched_off(&srun, "result")));
+    assert!(output.contains(" 4 ranks from 0 -"), "{output}");
     for rank in 0..4 {
-        assert!(said.lines().any(|line| line == format!("cell_{rank}.txt")), "{said}");
+        assert!(output.lines().any(|line| line == format!("cell_{rank}.txt")), "{output}");
     }
-    assert!(!said.contains("SCR:"), "{said}");
+    assert!(!output.contains("SCR:"), "{output}");
 }
 
 #[test]
-fn an_open_mpi_program_without_an_agent_is_told_what_is_missing_and_runs_switched_off() {
+fn open_mpi_program_without_agent_reports_what_is_missing_and_runs_disabled() {
     without_an_agent(OPEN_MPI);
 }
 
 #[test]
-fn an_mpich_program_without_an_agent_is_told_what_is_missing_and_runs_switched_off() {
+fn mpich_program_without_agent_reports_what_is_missing_and_runs_disabled() {
     without_an_agent(MPICH);
 }

@@ -32,32 +32,32 @@ fn goes_on_without_a_node(mpi: Mpi, name: &str, command: &[&str], more: &str) {
 }
 
 #[test]
-fn an_mpich_program_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+fn mpich_program_restarts_from_rebuilt_files_after_node_loss() {
     goes_on_without_a_node(MPICH, "mpich", &["own", STEPS, "result"], FINALIZE);
 }
 
 #[test]
-fn an_mpich_program_that_mpiexec_starts_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+fn mpich_program_under_mpiexec_restarts_from_rebuilt_files_after_node_loss() {
     goes_on_without_a_node(BY_HYDRA, "mpich-hydra", &["own", STEPS, "result"], FINALIZE);
 }
 
 #[test]
-fn an_open_mpi_program_that_mpirun_starts_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+fn open_mpi_program_under_mpirun_restarts_from_rebuilt_files_after_node_loss() {
     goes_on_without_a_node(BY_MPIRUN, "openmpi-mpirun", &["own", STEPS, "result"], "");
 }
 
 #[test]
-fn an_open_mpi_program_with_the_functions_of_scr_1_goes_on_from_rebuilt_files_after_a_node_is_lost() {
+fn open_mpi_scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
     goes_on_without_a_node(OPEN_MPI, "openmpi-plain", &["plain", STEPS, "result"], "");
 }
 
 #[test]
-fn an_open_mpi_program_whose_ranks_share_a_file_through_mpi_io_goes_on_from_it_after_a_node_is_lost() {
+fn open_mpi_program_restarts_from_shared_mpi_io_file_after_node_loss() {
     goes_on_without_a_node(OPEN_MPI, "openmpi-shared", &["shared", STEPS, "result"], "");
 }
 
 #[test]
-fn an_open_mpi_program_is_drained_and_read_back_in_the_next_allocation_by_name() {
+fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
     let cluster = crate::cluster();
     let program = OPEN_MPI.compile_c(&cluster);
     let command = [program.as_str(), "own", STEPS, "result", "--delay", "20"];

@@ -16,61 +16,61 @@ fn the_rank_that_ended_badly_is_named(mpi: Mpi, mode: &str, expected_end: &str) 
 }
 
 #[test]
-fn an_abort_under_mpirun_is_an_error_of_that_rank() {
+fn reports_abort_of_rank_under_mpirun() {
     the_rank_that_ended_badly_is_named(BY_MPIRUN, "abort", "exit code 5");
 }
 
 #[test]
-fn an_abort_under_hydra_is_an_error_of_that_rank() {
+fn reports_abort_of_rank_under_hydra() {
     the_rank_that_ended_badly_is_named(BY_HYDRA, "abort", "exit code 5");
 }
 
 #[test]
-fn a_segmentation_fault_under_mpirun_is_a_signal_of_that_rank() {
+fn reports_segfault_of_rank_under_mpirun() {
     the_rank_that_ended_badly_is_named(BY_MPIRUN, "segfault", "signal 11");
 }
 
 #[test]
-fn a_segmentation_fault_under_hydra_is_a_signal_of_that_rank() {
+fn reports_segfault_of_rank_under_hydra() {
     the_rank_that_ended_badly_is_named(BY_HYDRA, "segfault", "signal 11");
 }
 
 #[test]
-fn an_exit_code_under_mpirun_is_that_of_its_rank() {
+fn reports_exit_code_of_rank_under_mpirun() {
     the_rank_that_ended_badly_is_named(BY_MPIRUN, "exit", "exit code 3");
 }
 
 #[test]
-fn an_exit_code_under_hydra_is_that_of_its_rank() {
+fn reports_exit_code_of_rank_under_hydra() {
     the_rank_that_ended_badly_is_named(BY_HYDRA, "exit", "exit code 3");
 }
 
 #[test]
-fn an_abort_of_open_mpi_under_srun_is_an_error_of_that_rank() {
+fn reports_abort_of_rank_with_open_mpi_under_srun() {
     the_rank_that_ended_badly_is_named(OPEN_MPI, "abort", "exit code 5");
 }
 
 #[test]
-fn an_abort_of_mpich_under_srun_is_an_error_of_that_rank() {
+fn reports_abort_of_rank_with_mpich_under_srun() {
     the_rank_that_ended_badly_is_named(MPICH, "abort", "exit code 5");
 }
 
 #[test]
-fn a_segmentation_fault_of_open_mpi_under_srun_is_a_signal_of_that_rank() {
+fn reports_segfault_of_rank_with_open_mpi_under_srun() {
     the_rank_that_ended_badly_is_named(OPEN_MPI, "segfault", "signal 11");
 }
 
 #[test]
-fn a_segmentation_fault_of_mpich_under_srun_is_a_signal_of_that_rank() {
+fn reports_segfault_of_rank_with_mpich_under_srun() {
     the_rank_that_ended_badly_is_named(MPICH, "segfault", "signal 11");
 }
 
 #[test]
-fn an_exit_code_of_open_mpi_under_srun_is_that_of_its_rank() {
+fn reports_exit_code_of_rank_with_open_mpi_under_srun() {
     the_rank_that_ended_badly_is_named(OPEN_MPI, "exit", "exit code 3");
 }
 
 #[test]
-fn an_exit_code_of_mpich_under_srun_is_that_of_its_rank() {
+fn reports_exit_code_of_rank_with_mpich_under_srun() {
     the_rank_that_ended_badly_is_named(MPICH, "exit", "exit code 3");
 }

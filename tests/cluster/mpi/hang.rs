@@ -3,7 +3,7 @@
 use super::{OPEN_MPI, result};
 
 #[test]
-fn a_rank_that_hangs_leaves_its_stack_and_the_job_goes_on_without_losing_a_node() {
+fn hang_of_rank_leaves_stack_and_loses_no_node() {
     let cluster = crate::cluster();
     let program = OPEN_MPI.compile_c(&cluster);
     let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];

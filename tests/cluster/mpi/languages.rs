@@ -5,7 +5,7 @@ use holdfast_testkit::cluster::{Cluster, Job};
 use super::{OPEN_MPI, compile, in_repository, result};
 
 #[test]
-fn a_fortran_program_goes_on_from_its_named_checkpoint_after_a_node_is_lost() {
+fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
     let cluster = crate::cluster();
     let program = compile(&cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
     let command = [program.as_str(), "100", "result"];
@@ -38,7 +38,7 @@ const PYTHON: [&str; 5] = [
     "python3",
 ];
 
-/// The example adds up `step * (rank + 1)`; the file of each rank says what came out, and where it went on from.
+/// The example sums `step * (rank + 1)`; the file of each rank contains the result and the step it restarted from.
 fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
     job.wait_for("checkpoint 4 complete");
     cluster.docker("kill", "n3");
@@ -59,7 +59,7 @@ fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
 }
 
 #[test]
-fn the_mpi4py_example_goes_on_with_mpi_s_own_ranks_after_a_node_is_lost() {
+fn mpi4py_example_restarts_after_node_loss() {
     let cluster = crate::cluster();
     install_module(&cluster);
     let example = ["/opt/holdfast/python/examples/mpi4py_style.py", "--steps", "40", "--step-delay", "0.1"];
@@ -69,10 +69,10 @@ fn the_mpi4py_example_goes_on_with_mpi_s_own_ranks_after_a_node_is_lost() {
 }
 
 #[test]
-fn the_torchrun_example_goes_on_with_torchrun_s_variables_after_a_node_is_lost() {
+fn torchrun_example_restarts_after_node_loss() {
     let cluster = crate::cluster();
     install_module(&cluster);
-    // What torchrun sets for its workers, and nothing else that tells a rank.
+    // The variables of torchrun for its workers, and no other variable with a rank.
     let python = PYTHON[1..].join(" ");
     let worker = format!(
         "export RANK=$SLURM_PROCID WORLD_SIZE=6 TORCHELASTIC_RUN_ID=x; unset SLURM_PROCID PMIX_RANK PMI_RANK; \

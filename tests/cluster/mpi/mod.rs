@@ -58,8 +58,8 @@ fn compile(cluster: &Cluster, compiler: &str, source: &str, program: &str) -> St
         "cd /opt/holdfast/test && {compiler} -Wall -o {program} {source} -I/opt/holdfast/include -L/opt/holdfast/lib -lscr \
          -Wl,-rpath,/opt/holdfast/lib && echo compiled"
     );
-    let said = cluster.on("ctl", &command);
-    assert!(said.trim() == "compiled", "{said}");
+    let output = cluster.on("ctl", &command);
+    assert!(output.trim() == "compiled", "{output}");
     program
 }
 
@@ -75,7 +75,7 @@ impl Mpi {
 
     /// Three nodes with two ranks each.
     fn spec(self, command: &[&str], more: &str) -> String {
-        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        let words: Vec<String> = command.iter().map(|item| format!("{item:?}")).collect();
         format!(
             "job: mpi\nprefix: ./heat-run\nallocation: {{manager: slurm}}\nrun:\n  nodes: 3\n  ranks_per_node: 2\n  \
              {}\n  command: [{}]\n\
@@ -111,9 +111,9 @@ impl Mpi {
         let srun = format!("srun --nodelist=n[4-6] --ntasks=6 --ntasks-per-node=2 --mpi={} {words}", self.plugin);
         let script =
             format!("mkdir -p alone && cd alone; rm -f {result}; {}; cat {result}", switched_off(&srun, result));
-        let said = job.run(&script);
-        let line = said.lines().find(|line| line.contains(" ranks from ")).unwrap_or_else(|| panic!("{said}"));
-        assert!(line.contains(" 6 ranks from 0 -"), "{said}");
+        let output = job.run(&script);
+        let line = output.lines().find(|line| line.contains(" ranks from ")).unwrap_or_else(|| panic!("{output}"));
+        assert!(line.contains(" 6 ranks from 0 -"), "{output}");
         line.split(' ').next().unwrap().to_owned()
     }
 }

@@ -14,8 +14,8 @@ const SOURCE: &str = include_str!("../programs/world.c");
 fn program(mpi: Mpi, cluster: &Cluster) -> String {
     let directory = format!("world-{}", mpi.name);
     let command = format!("mpicc.{} -o world world.c", mpi.name);
-    let (said, code) = cluster.as_user(&directory, &[("world.c", SOURCE)], &command);
-    assert_eq!(code, 0, "{said}");
+    let (output, code) = cluster.as_user(&directory, &[("world.c", SOURCE)], &command);
+    assert_eq!(code, 0, "{output}");
     format!("/pfs/{directory}/world")
 }
 
@@ -43,15 +43,15 @@ pub fn over_ssh<'a>(mpi: Mpi, cluster: &'a Cluster, name: &str, arguments: &str)
     cluster.without_slurm(&format!("{name}-{}", mpi.name), &files, "holdfast --verbose run job.yaml")
 }
 
-/// Rank and node as the ranks of a generation said it; all of them said the right size and sum.
+/// Rank and node as printed by the ranks of a generation; all of them printed the right size and sum.
 pub fn homes(output: &str, generation: u32) -> BTreeMap<u32, String> {
     let mut homes = BTreeMap::new();
     for line in output.lines().filter(|line| line.contains(&format!("world {generation}: "))) {
-        let (label, said) = line.split_once("] world ").unwrap_or_else(|| panic!("no label: {line}"));
+        let (label, output) = line.split_once("] world ").unwrap_or_else(|| panic!("no label: {line}"));
         let label: u32 = label.trim_start_matches('[').trim().parse().unwrap();
-        assert!(said.contains(&format!(": {label} of 6 on ")), "{line}");
-        assert!(said.ends_with(&format!("sum 15, holdfast says {label}, hello")), "{line}");
-        let node = said.split(" on ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+        assert!(output.contains(&format!(": {label} of 6 on ")), "{line}");
+        assert!(output.ends_with(&format!("sum 15, holdfast says {label}, hello")), "{line}");
+        let node = output.split(" on ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
         homes.insert(label, node.to_owned());
     }
     homes
@@ -62,7 +62,7 @@ pub fn expected(nodes: [&str; 6]) -> BTreeMap<u32, String> {
     (0..).zip(nodes).map(|(rank, node)| (rank, node.to_owned())).collect()
 }
 
-/// Waits until nobody's daemon, rank or remote shell is on any of these machines.
+/// Waits until no daemon, rank or remote shell is left on these machines.
 pub fn nothing_is_left(cluster: &Cluster, machines: &[&str]) {
     for machine in machines {
         until(&format!("the end of what mpirun started on {machine}"), || {

@@ -156,7 +156,7 @@ impl Agents {
         self.agents[index].news.notify_waiters();
     }
 
-    /// The ranks of a generation say hello to their agents, and are restarted.
+    /// The ranks of a generation connect to their agents, and are restarted.
     pub fn start_ranks(&self, generation: Generation) {
         for index in 0..self.agents.len() {
             let ranks = self.agents[index].ranks_of(generation);

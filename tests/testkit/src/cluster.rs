@@ -1,4 +1,4 @@
-//! The cluster and the jobs on it, for tests that read as sentences.
+//! The cluster and the jobs on it.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::ignore;
 
-/// Nothing that a test waits for takes as long, on however busy a machine.
+/// Time limit of every wait, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Why tests are ignored that need containers.
 pub const NO_ENGINE: &str = "no Docker engine can be reached; `docker/engine` as root installs and starts one";
@@ -60,7 +60,7 @@ impl Cluster {
         cluster
     }
 
-    /// Brings back what was broken.
+    /// Restores the cluster after injected faults.
     pub fn heal(&self) {
         checked(script(&["heal"]));
     }
@@ -70,18 +70,18 @@ impl Cluster {
         checked(Command::new("docker").args([verb, &container(machine)]).output().unwrap());
     }
 
-    /// Cuts a machine off from the network.
+    /// Disconnects a machine from the network.
     pub fn cut_off(&self, machine: &str) {
         checked(Command::new("docker").args(["network", "disconnect", name(), &container(machine)]).output().unwrap());
     }
 
-    /// Connects a machine again that was cut off, at the address that it had.
+    /// Reconnects a disconnected machine, with its previous address.
     pub fn reconnect(&self, machine: &str) {
         let arguments = ["network", "connect", "--ip", &address(machine), name(), &container(machine)];
         checked(Command::new("docker").args(arguments).output().unwrap());
     }
 
-    /// Kills Slurm's controller; it is started again as soon as it may.
+    /// Kills Slurm's controller; it is started again when allowed.
     pub fn kill_controller(&self, may_start_again: bool) {
         if !may_start_again {
             self.on("ctl", "chmod -x /usr/sbin/slurmctld");
@@ -89,12 +89,12 @@ impl Cluster {
         self.on("ctl", "pkill -KILL slurmctld");
     }
 
-    /// Lets the controller start that was not allowed to.
+    /// Allows the controller to start again.
     pub fn let_controller_start(&self) {
         self.on("ctl", "chmod +x /usr/sbin/slurmctld");
     }
 
-    /// Waits until nothing of Holdfast is left on a machine.
+    /// Waits until no process and no file of Holdfast is left on a machine.
     pub fn wait_for_nothing_on(&self, machine: &str) {
         until(&format!("the end of what ran on {machine}"), || {
             let processes = self.on(machine, "ps -eo args");
@@ -102,7 +102,7 @@ impl Cluster {
         });
     }
 
-    /// Copies a file of this machine to where all machines of the cluster see it: below `/opt/holdfast` or `/pfs`.
+    /// Copies a file of this machine to a path that all machines of the cluster share: below `/opt/holdfast` or `/pfs`.
     pub fn share(&self, from: &Path, to: &str) {
         let directory = Path::new(to).parent().unwrap().display();
         self.on("ctl", &format!("mkdir -p {directory}"));
@@ -111,12 +111,12 @@ impl Cluster {
         self.on("ctl", &format!("chown root: {to} && chmod a+rX {to}"));
     }
 
-    /// Runs a shell command as root on a machine; what it prints.
+    /// Runs a shell command as root on a machine; returns its output.
     pub fn on(&self, machine: &str, command: &str) -> String {
         run_on(machine, "root", "/", command, "").0
     }
 
-    /// What a user's command in an empty directory prints, and its exit code.
+    /// Runs a user's command in a new directory with these files; returns its output and exit code.
     pub fn as_user(&self, name: &str, files: &[(&str, &str)], command: &str) -> (String, i32) {
         let directory = self.directory(name, files);
         run_on("ctl", "user1", &directory, command, "")
@@ -154,13 +154,13 @@ impl Cluster {
         Job { cluster: self, directory, id: String::new(), steps: STEPS }
     }
 
-    /// The line of a file of known hosts that says that these are all machines of the cluster. `kind`: `ed25519`, `rsa`, ….
+    /// A `known_hosts` line for all machines of the cluster. `kind`: `ed25519`, `rsa`, ….
     pub fn known_hosts(&self, kind: &str) -> String {
         let names: Vec<&str> = MACHINES.to_vec();
         format!("{} {}", names.join(","), self.on("ctl", &format!("cat /etc/ssh/ssh_host_{kind}_key.pub")))
     }
 
-    /// The same with more to compute, for a test whose disturbance takes a while.
+    /// The same with more steps, for faults that take longer.
     pub fn long_heat(&self, name: &str, steps: u32, more: &str) -> Job<'_> {
         let spec = heat_of(&["--steps", &steps.to_string()], more);
         let mut job = self.submit(name, &spec, "--nodes=6 --time=10", "holdfast run job.yaml");
@@ -185,13 +185,13 @@ impl Cluster {
     }
 }
 
-/// A job under way; dropping it ends it.
+/// A running job; dropping it ends it.
 #[derive(Debug)]
 pub struct Job<'a> {
     cluster: &'a Cluster,
     directory: String,
     steps: u32,
-    /// Slurm's number.
+    /// The job id of Slurm.
     pub id: String,
 }
 
@@ -201,12 +201,12 @@ impl Job<'_> {
         run_on("ctl", "user1", &self.directory, command, "").0
     }
 
-    /// All that it has printed so far.
+    /// Its output so far.
     pub fn output(&self) -> String {
         self.run("cat output 2>/dev/null")
     }
 
-    /// Waits until it has printed this.
+    /// Waits until its output contains this text.
     pub fn wait_for(&self, text: &str) -> &Self {
         let mut output = String::new();
         until_or(
@@ -214,12 +214,12 @@ impl Job<'_> {
                 output = self.output();
                 output.contains(text)
             },
-            || panic!("{text:?} did not come; job {} said:\n{}", self.id, self.output()),
+            || panic!("{text:?} is not in the output of job {}:\n{}", self.id, self.output()),
         );
         self
     }
 
-    /// Waits for its end: what it printed, and the exit code of `holdfast run`.
+    /// Waits for its end; returns its output and the exit code of `holdfast run`.
     pub fn finish(&self) -> (String, i32) {
         self.wait_for("exit code ");
         until("the exit code", || self.output().lines().any(|line| line.starts_with("exit code ")));
@@ -228,13 +228,13 @@ impl Job<'_> {
         (output, code.unwrap())
     }
 
-    /// Waits for the end of the batch script: its exit code, in Slurm's words.
+    /// Waits for the end of the batch script; returns its exit code as reported by Slurm.
     pub fn batch_exit_code(&self) -> i32 {
         let mut code = None;
         until("the end of the batch script", || {
-            let told = self.run(&format!("scontrol show job -o {}", self.id));
+            let report = self.run(&format!("scontrol show job -o {}", self.id));
             let field =
-                |name: &str| told.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap_or_default();
+                |name: &str| report.split_whitespace().find_map(|item| item.strip_prefix(name)).unwrap_or_default();
             if !["PENDING", "RUNNING", "COMPLETING", ""].contains(&field("JobState=")) {
                 code = field("ExitCode=").split(':').next().and_then(|code| code.parse().ok());
             }
@@ -243,7 +243,7 @@ impl Job<'_> {
         code.unwrap()
     }
 
-    /// Waits for a good end with the result that an undisturbed run has.
+    /// Waits for a successful end with the result of a failure-free run.
     pub fn finish_well(&self) -> String {
         let (output, code) = self.finish();
         assert_eq!(code, 0, "{output}");
@@ -252,7 +252,7 @@ impl Job<'_> {
         output
     }
 
-    /// The event log, one JSON object a line.
+    /// The events of the event log.
     pub fn events(&self) -> Vec<serde_json::Value> {
         let text = self.run("cat heat-run/.holdfast/events.jsonl");
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -262,7 +262,7 @@ impl Job<'_> {
 impl Drop for Job<'_> {
     fn drop(&mut self) {
         if self.id.is_empty() {
-            // Nobody but us ends what was started without Slurm.
+            // Slurm does not end processes that were started without it.
             for machine in MACHINES {
                 run_on(machine, "root", "/", "pkill -KILL -x holdfast", "");
             }
@@ -296,7 +296,7 @@ pub fn heat_of(arguments: &[&str], more: &str) -> String {
     )
 }
 
-/// The last line of the application in an undisturbed run.
+/// The last line of the application in a failure-free run.
 fn expected_result(program: &str, steps: u32) -> String {
     static RESULTS: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
     let compute = || {
@@ -324,7 +324,7 @@ fn until_or(mut is_true: impl FnMut() -> bool, otherwise: impl FnOnce()) {
     }
 }
 
-/// The name of the cluster, as `docker/cluster` reads it: several can stand side by side.
+/// The name of the cluster, as read by `docker/cluster`: several clusters can exist.
 fn name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| std::env::var("HOLDFAST_CLUSTER").unwrap_or_else(|_| "holdfast".to_owned()))

@@ -1,7 +1,7 @@
 //! Seeded random numbers for tests.
 
 /// A random generator (SplitMix64). The same seed gives the same numbers on every machine and in every version, so that
-/// a failure comes again; the field is the whole state, for messages that say how.
+/// a failure is reproducible; the field is the complete state, for messages about failures.
 #[derive(Clone, Debug)]
 pub struct Dice(pub u64);
 
@@ -24,7 +24,7 @@ impl Dice {
         N::try_from(self.roll() % limit.max(1)).unwrap()
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_published_generator_and_stay_below_the_limit() {
+    fn generates_published_numbers_below_limit() {
         let mut dice = Dice(1_234_567);
         assert_eq!([dice.roll(), dice.roll()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
         assert!((0..1000).all(|_| dice.below(7_usize) < 7));

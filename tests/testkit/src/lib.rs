@@ -1,4 +1,4 @@
-//! What the test suites share: the fixture archives, unpacked once below target/.
+//! The shared code of the test suites: the fixture archives, unpacked once below target/.
 //!
 //! `tests/fixtures/*.tar.zst` hold real files of the original programs. They are unpacked into the target directory by
 //! the first test that asks; the directory is named for the archive's content, so that a changed archive is
@@ -10,7 +10,7 @@
 //! [`harness`] runs suites whose tests may be ignored on some machines.
 
 #![forbid(unsafe_code)]
-// Test support reports as tests do: by panicking, with the file it failed on.
+// Test support panics, as tests do, with the file that failed.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cluster;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub use dice::Dice;
 use tempfile::TempDir;
 
-/// Where the fixtures of this name (`scr`, `fti`, `sion`, `jubatus`) stand unpacked. Read only.
+/// The directory of the unpacked fixtures of this name (`scr`, `fti`, `sion`, `jubatus`). Read only.
 ///
 /// # Panics
 /// When there is no such archive, or it cannot be unpacked.
@@ -106,7 +106,7 @@ pub fn mutation_rounds(usual: u64) -> impl Iterator<Item = u64> {
     (0..rounds).take_while(move |_| until.is_none_or(|until| Instant::now() < until))
 }
 
-/// Where a mutation test begins: the same place on every machine, unless the environment names another.
+/// The seed of a mutation test: constant, unless the environment sets another.
 pub fn mutation_seed() -> u64 {
     number("HOLDFAST_MUTATION_SEED").unwrap_or(20_261_120)
 }
@@ -118,7 +118,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// The bytes that a rank wrote as its `file`-th routed file in a checkpoint of the SCR fixtures.
 pub fn application_bytes(checkpoint: u64, rank: u32, file: u32, size: usize) -> Vec<u8> {
-    // The generator works modulo 2^32, so the lower half of the id is all that counts.
+    // The generator works modulo 2^32: only the lower half of the id is used.
     let mut state = (checkpoint as u32)
         .wrapping_mul(1_000_003)
         .wrapping_add(rank.wrapping_mul(10_007))
@@ -139,7 +139,7 @@ fn unpacked(name: &str) -> io::Result<PathBuf> {
     if directory.is_dir() {
         return Ok(directory);
     }
-    // Several test processes may arrive here at once: each unpacks for itself, the first one to finish gives the name.
+    // Several test processes may unpack at the same time: each unpacks to its own directory, the first one renames it.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mine = format!(".{name}-{key}.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let temporary = home.join(mine);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_archive_unpacks_for_all_threads_at_once() {
+    fn unpacks_every_archive_for_concurrent_threads() {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 for name in ["scr", "fti", "sion", "jubatus"] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_copy_is_complete_and_may_be_changed() {
+    fn scratch_copy_is_complete_and_writable() {
         let source = fixtures("scr").join("a-xor4/finalized/tree");
         let copy = scratch_copy(&source);
         let relative = |root: &Path| -> Vec<PathBuf> {

@@ -1,4 +1,4 @@
-//! Somebody without the job's token scans an agent's port: refused, counted, and nothing is disturbed.
+//! Connections without the job's token to an agent's port are rejected and counted, and do not affect the job.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -42,7 +42,7 @@ fn ask(address: SocketAddr, trust: &TrustMaterial, token: Option<&str>, path: &s
 }
 
 #[test]
-fn strangers_at_an_agent_s_port_are_refused_and_counted_and_disturb_nothing() {
+fn rejects_and_counts_unauthenticated_connections() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
@@ -51,12 +51,12 @@ fn strangers_at_an_agent_s_port_are_refused_and_counted_and_disturb_nothing() {
     let address: SocketAddr = state["running"]["node1"]["address"].as_str().unwrap().parse().unwrap();
     let trust: TrustMaterial = serde_json::from_value(state["agents"]["trust"].clone()).unwrap();
     let token = state["agents"]["trust"]["token"].as_str().unwrap();
-    let strangers = || {
+    let rejected = || {
         let (status, body) = ask(address, &trust, Some(token), POLL, r#"{"after":0,"wait_ms":0}"#);
         assert!(status.contains("200"), "{status} {body}");
         serde_json::from_str::<PollReply>(&body).unwrap().health.unauthenticated
     };
-    assert_eq!(strangers(), 0);
+    assert_eq!(rejected(), 0);
 
     // Bytes that are no TLS; the connection is closed without an answer that helps.
     let mut raw = connect(address);
@@ -71,15 +71,15 @@ fn strangers_at_an_agent_s_port_are_refused_and_counted_and_disturb_nothing() {
         assert!(status.contains("401"), "{status}");
         assert!(serde_json::from_str::<Value>(&body).unwrap()["message"].as_str().unwrap().contains("token"));
     }
-    // A scan: connections that say nothing and go away.
+    // A port scan: connections that send nothing and close.
     for _ in 0..20 {
         drop(connect(address));
     }
-    world.wait("all are counted", || (strangers() >= 23).then_some(()));
+    world.wait("all are counted", || (rejected() >= 23).then_some(()));
     running.sees_event("unauthenticated_connection");
 
     job.go_on();
-    running.ends_with(0).says(&["refused an unauthenticated connection"]);
+    running.ends_with(0).prints(&["refused an unauthenticated connection"]);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
     assert_eq!(world.all("agent_lost").len(), 0);
@@ -89,7 +89,7 @@ fn strangers_at_an_agent_s_port_are_refused_and_counted_and_disturb_nothing() {
 }
 
 #[test]
-fn the_job_s_token_is_in_no_command_line_and_its_state_is_the_owner_s_alone() {
+fn token_is_not_in_command_lines_and_state_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
