@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_synced_is_replaced_created_and_removed_alike() {
+    fn unsynced_files_are_replaced_created_and_removed_like_synced_ones() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("a/b");
         create_directory_unsynced(&inside, 0o700).unwrap();

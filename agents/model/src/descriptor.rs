@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_texts_that_are_no_scheme_name() {
+    fn refuses_invalid_scheme_names() {
         for text in ["", "A B", "SEVENTEEN_LETTERS", "XÖR"] {
             assert!(text.parse::<Scheme>().is_err(), "{text}");
         }

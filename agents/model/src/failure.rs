@@ -15,7 +15,7 @@ pub enum FailureKind {
     LostPeer,
     /// Data that should be valid is not: a checksum, a size, a file's content.
     Damaged,
-    /// Something that was asked for does not exist.
+    /// A requested item does not exist.
     NotFound,
     /// The request makes no sense as it is: wrong order of calls, a name that is not allowed.
     InvalidRequest,

@@ -286,8 +286,8 @@ mod tests {
     fn a_message_of_exactly_a_frame_is_not_split() {
         let text = "x".repeat(FRAME_BYTES - 2);
         assert_eq!(frames(&sent(&text)), [(false, false, FRAME_BYTES)]);
-        let whole = sent(&bytes(FRAME_BYTES, 0));
-        assert_eq!(frames(&whole), [(true, false, 7), (false, true, FRAME_BYTES)]);
+        let stream = sent(&bytes(FRAME_BYTES, 0));
+        assert_eq!(frames(&stream), [(true, false, 7), (false, true, FRAME_BYTES)]);
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn many_frames_cannot_exceed_the_limit_of_the_whole() {
+    fn many_frames_cannot_exceed_the_limit_of_the_message() {
         let mut stream = Vec::new();
         for _ in 0..5 {
             stream.extend((2048 | MORE).to_be_bytes());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_make_no_message_are_refused() {
+    fn frames_in_an_invalid_sequence_are_refused() {
         let json_after_raw =
             [&(2 | MORE).to_be_bytes()[..], b"[1", &(1 | RAW | MORE).to_be_bytes(), b"x", &[0, 0, 0, 1], b"]"];
         let refused = receive::<Vec<u8>>(&mut json_after_raw.concat().as_slice(), LIMIT);
@@ -345,9 +345,9 @@ mod tests {
 
     #[test]
     fn a_message_cut_short_is_an_error_and_not_a_message() {
-        let whole = sent(&("checkpoint", bytes(40, 0)));
-        for end in 0..whole.len() {
-            assert!(receive::<(String, Payload)>(&mut &whole[..end], LIMIT).is_err(), "{end} bytes");
+        let stream = sent(&("checkpoint", bytes(40, 0)));
+        for end in 0..stream.len() {
+            assert!(receive::<(String, Payload)>(&mut &stream[..end], LIMIT).is_err(), "{end} bytes");
         }
     }
 }

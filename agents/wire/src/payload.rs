@@ -20,15 +20,15 @@ use crate::bytes::Base64;
 pub struct Payload(Bytes);
 
 thread_local! {
-    static BESIDE: RefCell<Beside> = const { RefCell::new(Beside::Nothing) };
+    static PAYLOAD_MODE: RefCell<PayloadMode> = const { RefCell::new(PayloadMode::Text) };
 }
 
 /// What this thread is doing with payloads.
 #[derive(Default)]
-enum Beside {
+enum PayloadMode {
     /// They are base64 text.
     #[default]
-    Nothing,
+    Text,
     /// A message is encoded: these were left out of its JSON.
     Collecting(Vec<Payload>),
     /// A message is decoded: these bytes came beside its JSON.
@@ -39,19 +39,19 @@ enum Beside {
 struct Scope;
 
 impl Scope {
-    fn begin(beside: Beside) -> Scope {
-        BESIDE.with_borrow_mut(|now| *now = beside);
+    fn begin(beside: PayloadMode) -> Scope {
+        PAYLOAD_MODE.with_borrow_mut(|now| *now = beside);
         Scope
     }
 
-    fn end(self) -> Beside {
-        BESIDE.take()
+    fn end(self) -> PayloadMode {
+        PAYLOAD_MODE.take()
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        drop(BESIDE.take());
+        drop(PAYLOAD_MODE.take());
     }
 }
 
@@ -93,12 +93,12 @@ impl fmt::Debug for Payload {
 
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let collected = BESIDE.with_borrow_mut(|beside| match beside {
-            Beside::Collecting(payloads) => {
+        let collected = PAYLOAD_MODE.with_borrow_mut(|beside| match beside {
+            PayloadMode::Collecting(payloads) => {
                 payloads.push(self.clone());
                 true
             }
-            Beside::Nothing | Beside::Supplying(_) => false,
+            PayloadMode::Text | PayloadMode::Supplying(_) => false,
         });
         if collected {
             serializer.serialize_u64(self.len() as u64)
@@ -128,33 +128,33 @@ impl Visitor<'_> for PayloadVisitor {
     }
 
     fn visit_u64<E: serde::de::Error>(self, length: u64) -> Result<Payload, E> {
-        BESIDE.with_borrow_mut(|beside| match beside {
-            Beside::Supplying(bytes) => {
+        PAYLOAD_MODE.with_borrow_mut(|beside| match beside {
+            PayloadMode::Supplying(bytes) => {
                 let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
                 let length = length.ok_or_else(|| E::custom("more bytes are announced than follow the message"))?;
                 Ok(Payload(bytes.split_to(length)))
             }
-            Beside::Nothing | Beside::Collecting(_) => Err(E::custom("no bytes follow this message")),
+            PayloadMode::Text | PayloadMode::Collecting(_) => Err(E::custom("no bytes follow this message")),
         })
     }
 }
 
 /// JSON of a value, after what is already in `json`; returns the payloads that belong beside it, in order.
 pub fn encode(value: &impl Serialize, json: &mut Vec<u8>) -> Result<Vec<Payload>, serde_json::Error> {
-    let scope = Scope::begin(Beside::Collecting(Vec::new()));
+    let scope = Scope::begin(PayloadMode::Collecting(Vec::new()));
     serde_json::to_writer(json, value)?;
     match scope.end() {
-        Beside::Collecting(payloads) => Ok(payloads),
-        Beside::Nothing | Beside::Supplying(_) => Ok(Vec::new()),
+        PayloadMode::Collecting(payloads) => Ok(payloads),
+        PayloadMode::Text | PayloadMode::Supplying(_) => Ok(Vec::new()),
     }
 }
 
 /// The value of JSON and of the bytes that came beside it, which must all be used.
 pub fn decode<T: serde::de::DeserializeOwned>(json: &[u8], beside: Bytes) -> Result<T, serde_json::Error> {
-    let scope = Scope::begin(Beside::Supplying(beside));
+    let scope = Scope::begin(PayloadMode::Supplying(beside));
     let value = serde_json::from_slice(json)?;
     match scope.end() {
-        Beside::Supplying(rest) if !rest.is_empty() => {
+        PayloadMode::Supplying(rest) if !rest.is_empty() => {
             Err(serde_json::Error::custom(format!("{} bytes follow the message that it does not announce", rest.len())))
         }
         _ => Ok(value),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_them_after_the_json_and_one_cut_short_is_an_error() {
+    fn a_file_has_payloads_after_the_json_and_a_truncated_file_is_an_error() {
         let content = to_file(&(three(), "a\nb")).unwrap();
         assert_eq!(content, b"[[3,0,2],\"a\\nb\"]\n\x01\x02\x03\x00\xff");
         let read: (Vec<Payload>, String) = from_file(content.clone()).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn in_json_alone_they_are_text() {
+    fn payloads_in_plain_json_are_base64_text() {
         let text = serde_json::to_string(&three()).unwrap();
         assert_eq!(text, r#"["AQID","","AP8="]"#);
         assert_eq!(serde_json::from_str::<Vec<Payload>>(&text).unwrap(), three());

@@ -116,7 +116,7 @@ impl RunRequest {
             return Err(PlanError::OtherNode { generation, meant: own.node, here: here.clone() });
         }
         let settings = settings.for_node(here);
-        let whole = if leader == *here {
+        let complete = if leader == *here {
             let nodes = nodes.ok_or_else(|| PlanError::NoTable { generation, leader: leader.clone() })?;
             let plan = RunPlan { generation, nodes, leader: leader.clone(), settings: settings.clone() };
             if plan.ranks() != ranks {
@@ -127,7 +127,7 @@ impl RunRequest {
             None
         };
         let member = MemberPlan { generation, ranks, used_nodes, leader, leader_address, local: own.ranks, settings };
-        Ok(AcceptedPlan { issued, member: Arc::new(member), leader: whole })
+        Ok(AcceptedPlan { issued, member: Arc::new(member), leader: complete })
     }
 }
 
@@ -243,13 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_gets_the_whole_run_and_a_member_its_own_part() {
+    fn the_leader_gets_the_complete_plan_and_a_member_its_own_part() {
         let placement = placement(3, 2);
         let parts = PlanParts::new(Generation(4), 7, placement.clone(), &settings()).unwrap();
         let accepted = request(&parts, "node00000").accept(&"node00000".into()).unwrap();
-        let whole = accepted.leader.unwrap();
-        assert_eq!((&whole.nodes, whole.generation), (&placement.nodes, Generation(4)));
-        assert_eq!(whole.settings.caches[0].base, "/scratch/node00000");
+        let plan = accepted.leader.unwrap();
+        assert_eq!((&plan.nodes, plan.generation), (&placement.nodes, Generation(4)));
+        assert_eq!(plan.settings.caches[0].base, "/scratch/node00000");
 
         let accepted = request(&parts, "node00002").accept(&"node00002".into()).unwrap();
         assert_eq!(accepted.leader, None);

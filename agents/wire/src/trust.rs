@@ -60,7 +60,7 @@ pub fn server_config(trust: &TrustMaterial, protocols: &[&[u8]]) -> Result<Serve
 /// How agents and the orchestrator connect: TLS 1.3, only the job's certificate.
 pub fn client_config(trust: &TrustMaterial, protocols: &[&[u8]]) -> Result<ClientConfig, TrustError> {
     let provider = provider();
-    let pinned = Pinned {
+    let pinned = PinnedCertificate {
         certificate: CertificateDer::from(trust.certificate.0.clone()),
         algorithms: provider.signature_verification_algorithms,
     };
@@ -86,12 +86,12 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 #[derive(Debug)]
-struct Pinned {
+struct PinnedCertificate {
     certificate: CertificateDer<'static>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedCertificate {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -136,7 +136,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
-    fn talk(server: &TrustMaterial, client: &TrustMaterial) -> std::io::Result<Vec<u8>> {
+    fn exchange(server: &TrustMaterial, client: &TrustMaterial) -> std::io::Result<Vec<u8>> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let config = Arc::new(server_config(server, &[b"x"]).unwrap());
@@ -162,12 +162,12 @@ mod tests {
     fn the_job_s_own_certificate_is_accepted_and_another_job_s_is_not() {
         let ours = generate().unwrap();
         let theirs = generate().unwrap();
-        assert_eq!(talk(&ours, &ours).unwrap(), b"hello");
-        assert!(talk(&theirs, &ours).is_err());
+        assert_eq!(exchange(&ours, &ours).unwrap(), b"hello");
+        assert!(exchange(&theirs, &ours).is_err());
     }
 
     #[test]
-    fn only_the_whole_token_matches() {
+    fn only_the_complete_token_matches() {
         let trust = generate().unwrap();
         assert!(token_matches(&trust, &trust.token.0));
         assert!(!token_matches(&trust, &trust.token.0[..31]));

@@ -26,7 +26,7 @@ pub mod reason {
     pub const INIT_FAILED: &str = "SCR_INIT_FAILED";
     /// Too little of the allocation's time is left.
     pub const TIME_LIMIT: &str = "TIME_LIMIT";
-    /// As many checkpoints as asked for were taken.
+    /// The requested number of checkpoints was taken.
     pub const NO_CHECKPOINTS_LEFT: &str = "NO_CHECKPOINTS_LEFT";
     /// The time before which to end has come.
     pub const EXIT_BEFORE_TIME: &str = "EXIT_BEFORE_TIME";

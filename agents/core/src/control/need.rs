@@ -17,7 +17,7 @@ pub enum NeedReason {
     Seconds,
     /// The share of the time that checkpoints take.
     Overhead,
-    /// No condition was asked for: the application decides alone.
+    /// No condition is set: the application decides alone.
     Always,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_count_whole_ones_since_init_and_then_since_the_last_checkpoint() {
+    fn seconds_are_counted_from_init_and_then_from_the_last_checkpoint() {
         let mut need = Need::new(NeedPolicy { seconds: 10, ..NeedPolicy::default() }, at(500));
         assert_eq!(need.ask(at(10_499), false), None);
         assert_eq!(need.ask(at(10_500), false), Some(NeedReason::Seconds));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_asks_for_a_first_one_and_then_compares_the_mean_cost_with_the_time_since() {
+    fn overhead_requires_a_first_checkpoint_and_then_limits_the_mean_cost() {
         let mut need = Need::new(NeedPolicy { overhead: 10.0, ..NeedPolicy::default() }, at(0));
         assert_eq!(need.ask(at(0), false), Some(NeedReason::Overhead));
         need.checkpoint_taken(at(0), at(1000));

@@ -229,7 +229,7 @@ impl Tree {
     fn position(&self, key: &str) -> Option<usize> {
         match &self.index {
             Some(index) => index.0.get(key).copied(),
-            // From the front: what was set last is what is asked for next.
+            // From the front: the element that was set last is usually read next.
             None => self.reversed.iter().rposition(|element| element.key == key),
         }
     }

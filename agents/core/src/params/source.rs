@@ -145,7 +145,7 @@ impl<'a> Resolver<'a> {
             .or_else(|| last(system, files_may))
     }
 
-    /// What in the sources had no effect, once everything has been asked for.
+    /// The settings in the sources that had no effect, once all parameters have been read.
     pub(super) fn warnings(&self) -> Vec<ParamWarning> {
         let Sources { environment, user, system } = self.sources;
         let mut warnings = Vec::new();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_is_found_by_its_name_its_default_name_and_its_directory_and_the_newest_of_a_name_wins() {
+    fn a_dataset_is_found_by_name_default_name_and_directory_and_the_newest_is_preferred() {
         let (_held, prefix) = prefix();
         add(&prefix, 1, "a", &named("same"));
         let newest = add(&prefix, 2, "b", &named("same"));

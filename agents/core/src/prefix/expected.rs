@@ -80,8 +80,8 @@ impl Scan {
     /// Reads an earlier summary for ranks that no other file describes: a flush by the library writes no filemaps. A
     /// summary that cannot be read, or is of another checkpoint, is ignored.
     pub(super) fn read_summary(&mut self, identity: CheckpointIdentity) {
-        let told = u64::try_from(self.ranks.values().filter(|rank| rank.expected.is_some()).count()).unwrap_or(0);
-        if told == u64::from(identity.ranks) {
+        let described = u64::try_from(self.ranks.values().filter(|rank| rank.expected.is_some()).count()).unwrap_or(0);
+        if described == u64::from(identity.ranks) {
             return;
         }
         let Ok(summary) = summary::read(&self.directory) else { return };

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_cannot_be_used_any_more_loses_the_link_and_another_one_keeps_it() {
+    fn the_link_is_removed_from_a_directory_that_cannot_be_used_and_only_from_that() {
         let scratch = tempfile::tempdir().unwrap();
         let prefix = Prefix::open(scratch.path()).unwrap();
         let now = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();

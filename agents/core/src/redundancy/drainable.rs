@@ -159,12 +159,12 @@ fn judge<'a>(
         let complete = u32::try_from(group.complete.len()).unwrap_or(u32::MAX);
         let missing = group.descriptor.group_size.saturating_sub(complete);
         if missing > known.tolerance(group.descriptor) {
-            let gone = group.known.iter().filter(|(index, _)| !group.complete.contains(index));
+            let lost = group.known.iter().filter(|(index, _)| !group.complete.contains(index));
             return Err(IncompleteReason::GroupLost {
                 scheme,
                 group_id,
                 missing,
-                ranks: gone.map(|(_, rank)| *rank).collect(),
+                ranks: lost.map(|(_, rank)| *rank).collect(),
             });
         }
         if missing > 0 {
@@ -257,17 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn two_lost_members_of_one_set_are_not() {
+    fn two_lost_members_of_one_xor_set_are_not_drainable() {
         let mut run = xor_run();
         run[1].holdings.clear();
         run[2].holdings.clear();
-        let Drainability::Incomplete(reason) = judged(&run) else { panic!("two members of set 0 are gone") };
+        let Drainability::Incomplete(reason) = judged(&run) else { panic!("two members of set 0 are lost") };
         assert!(reason.to_string().contains("group 0 lost 2 member(s)"), "{reason}");
         assert!(reason.to_string().contains("rank 2"), "{reason}");
     }
 
     #[test]
-    fn a_whole_set_that_is_gone_is_noticed() {
+    fn a_set_without_any_file_left_is_not_drainable() {
         let mut run = xor_run();
         run.truncate(4);
         let expected = IncompleteReason::GroupsUnseen { expected: 2, seen: 1 };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partner_copy_stands_in_for_its_owner() {
+    fn a_partner_copy_replaces_the_files_of_a_lost_node() {
         let whole = |rank| holding(rank, partner::NAME, (1, 0, 3, rank), true);
         let mut run = nodes((0..3).map(|rank| vec![whole(rank), whole((rank + 2) % 3)]).collect());
         run[0].holdings.clear();

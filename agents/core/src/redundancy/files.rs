@@ -94,7 +94,7 @@ impl MemberFiles {
             listed.insert(index, meta);
         }
         if listed.len() != count || listed.keys().next_back().is_some_and(|last| *last >= count) {
-            return Err(bad(origin, format!("FILES says {count}, but {} are listed", listed.len())));
+            return Err(bad(origin, format!("FILES is {count}, but {} are listed", listed.len())));
         }
         let files: Vec<Meta> = listed.into_values().collect();
         let mut names = BTreeSet::new();

@@ -29,7 +29,7 @@ impl Site {
 /// What the descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The scheme asked for.
+    /// The requested scheme.
     pub scheme: Scheme,
     /// Distance between neighbours in the list of nodes, at least 1.
     pub hop_distance: u32,
@@ -72,7 +72,7 @@ pub struct Membership<'a> {
     pub total: u32,
 }
 
-/// Why a run is without the protection that was asked for.
+/// Why a run has not the requested protection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForcedLocal {
     OneDomain {
@@ -92,13 +92,13 @@ impl fmt::Display for ForcedLocal {
         match self {
             ForcedLocal::OneDomain { asked } => write!(
                 f,
-                "{asked} asked for, but all ranks run in one failure domain: checkpoints in cache are LOCAL and do \
+                "{asked} was requested, but all ranks run in one failure domain: checkpoints in cache are LOCAL and do \
                  not survive its loss; use more nodes"
             ),
             ForcedLocal::DomainTooLarge { asked, domain, ranks, world } => write!(
                 f,
-                "{asked} asked for, but failure domain {domain} runs {ranks} of {world} ranks, more than all others \
-                 together: checkpoints in cache are LOCAL; spread the ranks more evenly"
+                "{asked} was requested, but failure domain {domain} runs {ranks} of {world} ranks, more than all \
+                 others together: checkpoints in cache are LOCAL; spread the ranks more evenly"
             ),
         }
     }
@@ -473,14 +473,14 @@ mod tests {
     }
 
     #[test]
-    fn all_ranks_in_one_domain_fall_back_to_local_and_say_so() {
+    fn all_ranks_in_one_domain_fall_back_to_local_with_a_reason() {
         let groups = form(&[Site::on_node(7); 4], xor(1, 4)).unwrap();
         assert_eq!((groups.scheme, groups.groups.len()), (local::NAME, 4));
         assert!(groups.forced_local.unwrap().to_string().contains("one failure domain"));
     }
 
     #[test]
-    fn a_domain_with_more_than_half_of_the_ranks_falls_back_to_local_and_says_so() {
+    fn a_domain_with_more_than_half_of_the_ranks_falls_back_to_local_with_a_reason() {
         let groups = form(&[0, 0, 0, 0, 1].map(Site::on_node), xor(1, 4)).unwrap();
         assert_eq!(groups.scheme, local::NAME);
         assert!(groups.forced_local.unwrap().to_string().contains("4 of 5 ranks"));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_ranks_are_read_aloud() {
+    fn lists_of_ranks_are_formatted_as_text() {
         let ranks: Vec<Rank> = (1..=20).map(Rank).collect();
         assert_eq!(named(&ranks[..1]), "rank 1");
         assert_eq!(named(&ranks[..3]), "ranks 1, 2 and 3");

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_gives_buffers_out_again_at_the_length_asked_for() {
+    fn a_pool_reuses_buffers_at_the_requested_length() {
         let pool = Pool::new();
         pool.give(vec![1; 100]);
         assert_eq!(pool.clone().take(10).len(), 10);

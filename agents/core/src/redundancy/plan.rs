@@ -145,7 +145,7 @@ pub fn plan(
     let scheme = descriptors[0].descriptor.scheme;
     if let Some(at) = descriptors.iter().position(|descriptor| descriptor.descriptor.scheme != scheme) {
         let other = descriptors[at].descriptor.scheme;
-        return Err(UnusableCheckpoint::Contradiction(format!("rank 0 says {scheme}, rank {at} says {other}")));
+        return Err(UnusableCheckpoint::Contradiction(format!("rank 0 has {scheme}, rank {at} has {other}")));
     }
     let known = registry::get(scheme).ok_or_else(|| {
         UnusableCheckpoint::Contradiction(format!("they name the scheme {scheme}, which is not known here"))
@@ -252,8 +252,8 @@ fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     let (Some((group_id, (_, known))), None) = (groups.pop_first(), groups.pop_first()) else {
         return UnusableCheckpoint::NoDescriptor(unknown);
     };
-    let gone = |rank: &Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
-    let mut ranks: Vec<Rank> = known.into_iter().filter(gone).chain(unknown).collect();
+    let is_lost = |rank: &Rank| !held.get(rank).into_iter().flatten().any(|(_, holding)| holding.complete);
+    let mut ranks: Vec<Rank> = known.into_iter().filter(is_lost).chain(unknown).collect();
     ranks.sort_unstable();
     UnusableCheckpoint::Lost { scheme, group_id: Some(group_id), ranks }
 }

@@ -20,7 +20,7 @@ static SCHEMES: &[&dyn RedundancyScheme] = &[
     &super::mirror::Mirror,
 ];
 
-/// The scheme where nothing else is asked for.
+/// The default scheme.
 pub const DEFAULT: Scheme = xor::NAME;
 
 pub fn all() -> impl Iterator<Item = &'static dyn RedundancyScheme> {
@@ -68,8 +68,8 @@ pub fn is_redundancy_file(name: &str) -> bool {
     redundancy_file(name).is_some()
 }
 
-/// Forms the groups of a run; `sites[r]` is where rank `r` runs. Where the placement does not allow what was asked for,
-/// each rank is alone, and [`Groups::forced_local`] is the reason.
+/// Forms the groups of a run; `sites[r]` is where rank `r` runs. Where the placement does not allow the requested
+/// scheme, each rank is alone, and [`Groups::forced_local`] is the reason.
 ///
 /// # Errors
 /// Rules by which no groups can be formed.

@@ -145,7 +145,7 @@ fn a_restart_takes_the_link_first_and_then_older_complete_ones_that_never_failed
     // Even a failed one is tried if the user points the link at it; a link to nothing chooses nothing.
     prefix.set_current(&name("d200-old")).unwrap();
     assert_eq!(order(&prefix)[0], "d200-old");
-    prefix.set_current(&name("gone")).unwrap();
+    prefix.set_current(&name("missing")).unwrap();
     assert_eq!(order(&prefix)[0], "d300");
     prefix.remove_current().unwrap();
     fetch::succeeded(&prefix, &name("d100")).unwrap();
