@@ -5,23 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use holdfast_model::{Failure, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent;
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use reqwest::StatusCode;
+use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 
 use super::connection::{Connector, PollConnection};
-use super::pool::PoolConnector;
 use super::{FleetError, RequestError, fan_out};
 use crate::host::descriptors;
 
@@ -42,7 +37,7 @@ const MEDIUM: Duration = Duration::from_secs(30);
 /// Sends requests to the agents of one job.
 #[derive(Clone, Debug)]
 pub struct AgentClient {
-    http: Client<PoolConnector, Full<Bytes>>,
+    http: reqwest::Client,
     /// For the connections that are kept for polls.
     connector: Connector,
     at_once: u32,
@@ -56,18 +51,24 @@ impl AgentClient {
     /// # Errors
     /// The job's certificate or token cannot be used.
     pub fn new(material: &TrustMaterial, at_once: u32) -> Result<Self, FleetError> {
-        let mut tls = trust::client_config(material, &[ALPN_HTTP])?;
-        // Sessions are found by the server's name, which is the same for all agents: no session could be resumed.
-        tls.resumption = Resumption::disabled();
+        let tls = trust::client_config(material, &[ALPN_HTTP])?;
         let token = serde_json::to_value(&material.token).map_err(|_| FleetError::Token)?;
         let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
         let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| FleetError::Token)?;
         bearer.set_sensitive(true);
-        let connector = Connector { tls: TlsConnector::from(Arc::new(tls)), bearer };
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
+        let mut kept = tls.clone();
+        // Sessions are found by the server's name, which is the same for all agents: no session could be resumed.
+        kept.resumption = Resumption::disabled();
+        let connector = Connector { tls: TlsConnector::from(Arc::new(kept)), bearer: bearer.clone() };
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
+            .connect_timeout(CONNECT_WITHIN)
             .pool_idle_timeout(IDLE)
-            .build(PoolConnector { tls: connector.tls.clone(), within: CONNECT_WITHIN });
+            // Agents are reached directly, also where the environment names a proxy.
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
         Ok(AgentClient { http, connector, at_once, close_connections: false })
     }
 
@@ -184,7 +185,8 @@ impl AgentClient {
     /// # Errors
     /// [`RequestError`].
     pub async fn inventory(&self, address: SocketAddr) -> Result<Inventory, RequestError> {
-        self.send(address, agent::INVENTORY, Method::GET, Vec::new(), MEDIUM).await
+        let request = self.http.get(url(address, agent::INVENTORY));
+        self.send(address, agent::INVENTORY, request, MEDIUM).await
     }
 
     /// The halt conditions.
@@ -192,7 +194,7 @@ impl AgentClient {
     /// # Errors
     /// [`RequestError`].
     pub async fn halt(&self, address: SocketAddr) -> Result<HaltState, RequestError> {
-        self.send(address, agent::HALT, Method::GET, Vec::new(), SHORT).await
+        self.send(address, agent::HALT, self.http.get(url(address, agent::HALT)), SHORT).await
     }
 
     /// Changes halt conditions.
@@ -293,42 +295,34 @@ impl AgentClient {
         if bytes > limit {
             return Err(RequestError::TooLarge { address, path, bytes, limit });
         }
-        self.send(address, path, Method::POST, body, within).await
+        let request = self.http.post(url(address, path)).header(CONTENT_TYPE, "application/json").body(body);
+        self.send(address, path, request, within).await
     }
 
     async fn send<R: DeserializeOwned>(
         &self,
         address: SocketAddr,
         path: &'static str,
-        method: Method,
-        body: Vec<u8>,
+        request: reqwest::RequestBuilder,
         within: Duration,
     ) -> Result<R, RequestError> {
-        let silent = || RequestError::Silent { address, path, within };
-        let broken = |error: &(dyn std::error::Error + 'static)| {
-            let reason = innermost(error);
-            if is_timeout(error) { silent() } else { RequestError::Broken { address, path, reason } }
+        let failed = |error: reqwest::Error| {
+            if error.is_timeout() {
+                return RequestError::Silent { address, path, within };
+            }
+            RequestError::Broken { address, path, reason: innermost(&error) }
         };
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("https://{address}{path}"))
-            .header(AUTHORIZATION, self.connector.bearer.clone())
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if self.close_connections {
-            request = request.header(CONNECTION, HeaderValue::from_static("close"));
+        let request = if self.close_connections { request.header(CONNECTION, "close") } else { request };
+        let mut response = request.timeout(within).send().await.map_err(failed)?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(failed)? {
+            if body.len() + piece.len() > LARGEST_ANSWER {
+                return Err(too_large(address, path));
+            }
+            body.extend_from_slice(&piece);
         }
-        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| broken(&error))?;
-        let exchange = async {
-            let response = self.http.request(request).await.map_err(|error| broken(&error))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| match error.downcast_ref::<http_body_util::LengthLimitError>() {
-                Some(_) => too_large(address, path),
-                None => broken(&*error),
-            })?;
-            read_answer(address, path, status, &body.to_bytes())
-        };
-        tokio::time::timeout(within, exchange).await.unwrap_or_else(|_| Err(silent()))
+        read_answer(address, path, status, &body)
     }
 }
 
@@ -353,9 +347,8 @@ pub(super) fn read_answer<R: DeserializeOwned>(
     serde_json::from_slice(body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
 }
 
-fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
-    let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut;
-    error.downcast_ref().is_some_and(is_late) || error.source().is_some_and(is_timeout)
+fn url(address: SocketAddr, path: &str) -> String {
+    format!("https://{address}{path}")
 }
 
 /// The system's own message: the outer errors only state that a request failed.

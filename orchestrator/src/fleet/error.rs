@@ -11,6 +11,8 @@ use holdfast_wire::trust::TrustError;
 pub enum FleetError {
     #[error(transparent)]
     Trust(#[from] TrustError),
+    #[error("cannot set up the connections to the agents: {0}")]
+    Client(#[from] reqwest::Error),
     /// The token is not a valid header value.
     #[error("the job's token cannot be sent; was the job's state file changed by hand?")]
     Token,

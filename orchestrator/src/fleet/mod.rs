@@ -16,7 +16,6 @@ mod error;
 mod fence;
 pub mod poll;
 mod poll_thread;
-mod pool;
 pub mod roster;
 pub mod supervisor;
 
