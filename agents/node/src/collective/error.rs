@@ -135,8 +135,8 @@ impl CallError {
                 "all ranks must make the same calls in the same order"
             }
             CallError::GatheredTooLarge { .. } => {
-                "allgather is for small data such as addresses and sums: give less per rank, or send bulk data between the \
-                 ranks"
+                "allgather is for small data such as addresses and sums: give less per rank, or send \
+                 bulk data between the ranks"
             }
             CallError::Unsendable(FrameError::TooLarge { .. }) => "use fewer files a rank, or fewer ranks a node",
             CallError::NoRun => "start the program with `holdfast run`",

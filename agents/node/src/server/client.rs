@@ -30,8 +30,8 @@ pub(crate) async fn send(
     let authorization = authorization.map(|value| format!("authorization: {value}\r\n")).unwrap_or_default();
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n{authorization}content-length: {length}\r\n\r\n\
-         {body}"
+        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n{authorization}\
+         content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
