@@ -400,7 +400,7 @@ vocabulary! {
     Signal {
         /// Its name.
         name: String,
-        /// True for the second signal: the ranks are killed at once.
+        /// True for the second signal: the job ends without a drain.
         at_once: bool,
     },
     /// The relaunch loop stops; the drain follows.
