@@ -235,8 +235,8 @@ impl Cluster {
         self.joined()
     }
 
-    /// As [`Cluster::launch`], with all ranks as threads of so many processes: a machine of two processors would otherwise
-    /// be busy with the processes of a thousand ranks.
+    /// As [`Cluster::launch`], with all ranks as threads of so many processes: a machine of two processors would
+    /// otherwise be busy with the processes of a thousand ranks.
     pub fn launch_threads(&mut self, processes: usize) -> Result<f64> {
         let (generation, sockets) = self.prepare_generation()?;
         let ranks: Vec<ThreadRank> = (0_u32..)

@@ -1,5 +1,5 @@
-//! The copy of a checkpoint from memory-backed cache to disk with checksums, against `cp` of the same files; and the index
-//! with the rebuild of one rank whose files are missing.
+//! The copy of a checkpoint from memory-backed cache to disk with checksums, against `cp` of the same files; and the
+//! index with the rebuild of one rank whose files are missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Checkpoint file formats: a verification beside the speed of its hash, one SION container beside a file for each task,
-//! and its split and join beside `cp`.
+//! Checkpoint file formats: a verification beside the speed of its hash, one SION container beside a file for each
+//! task, and its split and join beside `cp`.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};

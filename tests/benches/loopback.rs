@@ -1,7 +1,7 @@
 //! The limits: what memory, and the loopback with and without TLS, allow on this machine.
 //!
-//! Processes in a ring, as many as there are agents, each with a thread that sends to the right and one that receives from
-//! the left; nothing is read from or written to files, and nothing is computed.
+//! Processes in a ring, as many as there are agents, each with a thread that sends to the right and one that receives
+//! from the left; nothing is read from or written to files, and nothing is computed.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The relaunch machine alone: what its decisions cost, and what of them is written. Agents that exist only here answer at
-//! once; nothing is sent and nothing stored.
+//! The relaunch machine alone: what its decisions cost, and what of them is written. Agents that exist only here answer
+//! at once; nothing is sent and nothing stored.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -4,8 +4,8 @@
 //!     cargo bench -- encode index         only these
 //!     cargo bench -- --smoke              all of it, small and once: do the benchmarks still work?
 //!
-//! Every figure is the median of several tries, with the smallest and the largest beside it: a machine that does something
-//! else meanwhile shows in the spread. A ratio compares with a limit that is measured between the same tries.
+//! Every figure is the median of several tries, with the smallest and the largest beside it: a machine that does
+//! something else meanwhile shows in the spread. A ratio compares with a limit that is measured between the same tries.
 //!
 //! * [`encode`]: XOR encode in memory-backed cache, and the rebuild of a lost rank at restart;
 //! * [`relaunch`]: from the death of a node to ranks that run again, step by step;
@@ -20,8 +20,8 @@
 //! * [`routing`]: what a routed file costs when a rank has thousands;
 //! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
 //! * [`polls`]: what polling up to 10,000 agents costs the orchestrator;
-//! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated agents,
-//!   the limits, medians.
+//! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated
+//!   agents, the limits, medians.
 
 mod agents;
 mod allgather;

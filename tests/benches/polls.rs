@@ -1,7 +1,8 @@
 //! What polling costs the orchestrator: processor time of a poll, memory of an agent, and how late news are.
 //!
-//! The agents are simulated, in a process of their own: thousands of real ones do not fit on one machine. What is measured is
-//! this process, which polls them as `holdfast run` does ([`AgentSupervisor`]): TLS, one kept connection each.
+//! The agents are simulated, in a process of their own: thousands of real ones do not fit on one machine. What is
+//! measured is this process, which polls them as `holdfast run` does ([`AgentSupervisor`]): TLS, one kept connection
+//! each.
 //!
 //!     cargo bench -p holdfast --bench speed -- polls
 

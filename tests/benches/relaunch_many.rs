@@ -1,7 +1,8 @@
 //! The relaunch of a job of thousands of nodes: what it costs the orchestrator, and how long it takes.
 //!
-//! The job is driven by the real driver in this process; agents and ranks are simulated in another one. With 10,000 agents both
-//! share this machine, so that times are those of both; processor time, bytes and syncs are the orchestrator's.
+//! The job is driven by the real driver in this process; agents and ranks are simulated in another one. With 10,000
+//! agents both share this machine, so that times are those of both; processor time, bytes and syncs are the
+//! orchestrator's.
 //!
 //!     cargo bench -p holdfast --bench speed -- relaunch_many
 

@@ -109,7 +109,8 @@ fn shows_sets_and_unsets_current_checkpoint() {
     assert_eq!((ran.code, ran.out.as_str()), (69, ""));
 }
 
-/// The prefix directory that a drain of the original copied to, before it was added, and the checkpoint directory in it.
+/// The prefix directory that a drain of the original copied to, before it was added, and the checkpoint directory in
+/// it.
 fn drained(drain: &str) -> (TempDir, String) {
     let prefix = prefix_of(&fixtures("scr").join("f-drain-xor").join(drain).join("input"));
     let names = fs::read_dir(prefix.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,6 +1,7 @@
 //! What users see, compared with the files in `snapshots/`.
 //!
-//! After a change on purpose, `INSTA_UPDATE=always cargo test -p holdfast --test cli snapshots` accepts what is shown now.
+//! After a change on purpose, `INSTA_UPDATE=always cargo test -p holdfast --test cli snapshots` accepts what is shown
+//! now.
 
 use std::fs;
 use std::path::Path;

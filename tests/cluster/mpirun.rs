@@ -1,5 +1,5 @@
-//! Runs that mpirun launches, with Open MPI and with MPICH: ranks stay where they belong, dead nodes are not mentioned, and
-//! nothing is left behind.
+//! Runs that mpirun launches, with Open MPI and with MPICH: surviving ranks stay on their nodes, lost nodes are not
+//! listed, and nothing is left behind.
 
 use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of, until};
 
@@ -88,7 +88,8 @@ fn ranks_form_one_world_and_survivors_stay_under_mpich_over_ssh() {
     ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(MPICH, &cluster, "mpi-ssh", ", forever"));
 }
 
-/// What comes on standard input reaches the first rank, the others find its end, and all lines come out under their number.
+/// What comes on standard input reaches the first rank, the others find its end, and all lines come out under their
+/// number.
 fn lines_and_input(mpi: Mpi) {
     let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\

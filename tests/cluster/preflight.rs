@@ -24,7 +24,8 @@ fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
 fn rejects_agent_of_other_version_and_warns_of_wrong_clock() {
     let cluster = super::cluster();
     let real = "/opt/holdfast/bin/holdfast \"$@\"";
-    // The requests to n2's agent and the replies of n3's have the version of another release; n4's clock is an hour slow.
+    // The requests to n2's agent and the replies of n3's have the version of another release; n4's clock is an hour
+    // slow.
     let to_newer = format!("sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":99/\" | {real}");
     let from_newer = format!("{real} | sed -u \"s/^{{\\\"version\\\":[0-9]*/{{\\\"version\\\":98/\"");
     let slow_clock =

@@ -63,8 +63,8 @@ fn rebuilds_files_of_node_lost_during_copy() {
     finishes_elsewhere(&job, &world);
 }
 
-/// The job waits after checkpoint 4, and the directory that the drain will write stands there, noted as that of an earlier
-/// attempt.
+/// The job waits after checkpoint 4, and the directory that the drain will write stands there, noted as that of an
+/// earlier attempt.
 fn with_a_directory(running: &mut Running<'_>, world: &World) -> std::path::PathBuf {
     running.sees_checkpoint(4);
     let job_id = running.sees_event("job_started")["job_id"].as_str().unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! Two nodes of one XOR set are lost at once: more than the set can bear. The job goes on from the best that is left, and
-//! says what that is.
+//! Two nodes of one XOR set are lost at once: the set cannot be rebuilt. The job restarts from the newest usable
+//! checkpoint, and reports which one.
 
 use serde_json::{Value, json};
 

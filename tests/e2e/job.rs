@@ -36,8 +36,8 @@ pub struct Job<'a> {
     pub checkpoint: Vec<String>,
     /// Further lines at the top.
     pub top: Vec<String>,
-    /// Silence of an agent that is taken for death. Longer than the default, for machines that are busy with other tests;
-    /// an agent that dies is noticed at once in any case.
+    /// Silence of an agent that is taken for death. Longer than the default, for machines that are busy with other
+    /// tests; an agent that dies is noticed at once in any case.
     pub down_after: &'static str,
     /// More of `health:`, each with a comma in front.
     health: String,

@@ -1,5 +1,5 @@
-//! The main job end to end: the real binary, real agents and ranks on virtual nodes, failures at exact moments, and results
-//! that must equal an undisturbed run's to the bit.
+//! The main job end to end: the real binary, real agents and ranks on virtual nodes, failures at exact moments, and
+//! results that must equal an undisturbed run's to the bit.
 //!
 //! * [`world`]: a directory of its own for every test, in which everything that a job makes is found and ended;
 //! * [`job`]: the job spec of a small heat equation, and what its result must be;

@@ -1,4 +1,4 @@
-//! What LLNL's own library left in control and cache directories is drained by the real binary, and what comes out is what
+//! Control and cache directories that SCR itself wrote are drained by the real binary, and the result is what
 //! the original's tools made of it, or better where theirs are known to be wrong.
 
 use std::collections::BTreeSet;
@@ -275,8 +275,8 @@ fn drains_of_fixtures_end_as_with_scr_3() {
     as_the_originals_did(2, 3);
 }
 
-/// Files that were damaged on the prefix after an interrupted drain had copied them: the original's index tool repairs what
-/// it notices (and one it does not); a drain that goes on has the caches, and makes all of them good.
+/// Files that were damaged on the prefix after an interrupted drain had copied them: the original's index tool repairs
+/// what it notices (and one it does not); a drain that goes on has the caches, and makes all of them good.
 #[test]
 fn resumed_drain_repairs_copied_files() {
     let mut repaired = 0;

@@ -1,7 +1,8 @@
-//! The prefix directory hangs for seconds: healthy agents and ranks stay, and what happens to nodes meanwhile is noticed.
+//! The prefix directory hangs for seconds: healthy agents and ranks stay, and what happens to nodes meanwhile is
+//! noticed.
 //!
-//! A file system that hangs is made of a file on a loop device, frozen with `fsfreeze`: that takes root. Elsewhere only the
-//! event log is made to hang.
+//! A file system that hangs is made of a file on a loop device, frozen with `fsfreeze`: that takes root. Elsewhere only
+//! the event log is made to hang.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! More nodes are lost than there are spares: the job stops and saves what can be saved, so that another allocation can go on.
+//! More nodes are lost than there are spares: the job stops and drains, so that another allocation can restart.
 
 use serde_json::json;
 

@@ -42,8 +42,8 @@ pub struct Ran {
 }
 
 impl World {
-    /// Short, because sockets lie below it; in memory where that is possible, because a hundred jobs at a time that bring
-    /// every file to disk would wait for nothing else.
+    /// Short, because sockets lie below it; in memory where that is possible, because a hundred jobs at a time that
+    /// bring every file to disk would wait for nothing else.
     pub fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

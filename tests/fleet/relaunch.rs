@@ -42,7 +42,8 @@ fn a_relaunch_costs_as_many_syncs_on_256_nodes_as_on_8_and_bytes_in_proportion()
     let (few, many) = (relaunch(8), relaunch(256));
     assert_eq!(few.syncs, many.syncs);
     assert!(few.syncs > 0, "what a successor must know is on disk");
-    // Numbers of larger ranks have more digits; with a part for each pair of nodes it would be a thousand times as much.
+    // Numbers of larger ranks have more digits; with a part for each pair of nodes it would be a thousand times as
+    // much.
     let times = 2 * 256 / 8;
     assert!(many.bytes <= few.bytes * times, "{} bytes on 8 nodes, {} on 256", few.bytes, many.bytes);
     assert!(many.sent <= few.sent * times, "{} bytes to 8 nodes, {} to 256", few.sent, many.sent);

@@ -1,4 +1,4 @@
-//! Whatever stands in a file, every command ends with an answer: the fixtures, changed at random, through the real binary.
+//! Every command handles any file content with a result: the fixtures are changed at random and passed to the program.
 //!
 //! Few rounds; the libraries have mutation tests of their own that do tens of thousands. `mutation_rounds` of the
 //! test kit documents how to run more rounds.

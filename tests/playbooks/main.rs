@@ -1,8 +1,8 @@
-//! The playbooks, run by Ansible over ssh against containers of the cluster's image: installed twice, checked, drained twice,
-//! removed twice; the second time changes nothing.
+//! The playbooks, run by Ansible over ssh against containers of the cluster's image: installed twice, checked, drained
+//! twice, removed twice; the second time changes nothing.
 //!
-//! Without a Docker engine, or without `ansible-playbook`, the tests are ignored. `HOLDFAST_REQUIRE_CLUSTER=1` makes that a
-//! failure; `HOLDFAST_ANSIBLE` names another `ansible-playbook` than the one in PATH.
+//! Without a Docker engine, or without `ansible-playbook`, the tests are ignored. `HOLDFAST_REQUIRE_CLUSTER=1` makes
+//! that a failure; `HOLDFAST_ANSIBLE` names another `ansible-playbook` than the one in PATH.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -73,7 +73,8 @@ fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
     // The program's third datasets (2, 5, 8) are output, and reported when they are flushed.
     job.wait_for("generation 2 launched").wait_for("checkpoint 9 complete");
     cluster.docker("kill", "n2");
-    // Two of three nodes with ranks are left: the job is not finished, and what the lost one had is rebuilt in the drain.
+    // Two of three nodes with ranks are left: the job is not finished, and what the lost one had is rebuilt in the
+    // drain.
     let (output, code) = job.finish();
     assert_eq!(code, 75, "{output}");
     assert!(output.contains("node failure: n3") && output.contains("node failure: n2"), "{output}");

@@ -8,7 +8,8 @@ fn hang_of_rank_leaves_stack_and_loses_no_node() {
     let program = OPEN_MPI.compile_c(&cluster);
     let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];
     let command = [&[program.as_str(), "own", "80", "result"], &hangs[..]].concat();
-    // Ranks that wait in MPI may seem to compute. Six debuggers at once are much for a small machine: patience with agents.
+    // Ranks that wait in MPI may seem to compute. Six debuggers at once are much for a small machine: patience with
+    // agents.
     let job =
         OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
     let (output, code) = job.finish();
@@ -22,7 +23,7 @@ fn hang_of_rank_leaves_stack_and_loses_no_node() {
     assert!(hang["ranks"].as_array().unwrap().contains(&serde_json::json!(1)), "{hang}");
     let stack = job.run("cat heat-run/.holdfast/generations/1/rank_1.stack");
     assert!(stack.starts_with("rank 1 of generation 1 on n1\n"), "{stack}");
-    assert!(stack.contains("waits_for_nobody") && stack.contains("in main"), "{stack}");
+    assert!(stack.contains("waits_for_ever") && stack.contains("in main"), "{stack}");
     let (hash, step, loaded) = result(&job, "result");
     assert_eq!((step, loaded.as_str()), (30, "step.30"));
     let plain = [program.as_str(), "own", "80", "result"];

@@ -1,6 +1,6 @@
-//! MPI programs that link libscr, as a user writes them for SCR 3.1: compiled on the cluster with Open MPI's and MPICH's own
-//! compilers, started by Slurm's srun or by mpirun through `holdfast run`, and compared to the bit with a run without checkpoints that
-//! nothing disturbed.
+//! MPI programs that link libscr, as a user writes them for SCR 3.1: compiled on the cluster with Open MPI's and
+//! MPICH's own compilers, started by Slurm's srun or by mpirun through `holdfast run`, and compared to the bit with a
+//! run without checkpoints that nothing disturbed.
 
 mod alone;
 mod c;
@@ -103,8 +103,8 @@ impl Mpi {
         output
     }
 
-    /// The first word of what the same program says when nothing is checkpointed and nothing is lost, on nodes that no test
-    /// of these takes away.
+    /// The first item of the output of the same program when nothing is checkpointed and nothing is lost, on nodes that
+    /// no test of these takes away.
     fn undisturbed(self, job: &Job<'_>, command: &[&str], result: &str) -> String {
         let words = command.join(" ");
         // In a directory of its own, because the output is where the program names it.

@@ -1,6 +1,6 @@
 /* A world of ranks that compute together: who is where, and does all of it reach everybody?
  *
- *   world                 say it, and end
+ *   world                 print it, and end
  *   world forever         in the first generation, go on until something happens
  *   world MODE RANK       the rank: "abort", "segfault", "exit" with code 3
  */
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
     meet_all(rank, ranks);
     MPI_Barrier(MPI_COMM_WORLD);
 #ifdef MPICH_VERSION
-    /* Debian's MPICH 4.0 over UCX often waits for ever in MPI_Finalize between containers, whoever has launched it. What
+    /* Debian's MPICH 4.0 over UCX often waits for ever in MPI_Finalize between containers, under any launcher. What
      * mpiexec has to know of the end is this line. */
     const char *mpiexec = getenv("PMI_FD");
     char answer[256];

@@ -1,5 +1,5 @@
-//! A whole job over simulated agents, driven by the real driver: `holdfast run` but for its resource manager and launcher.
-//! One node is lost; what the relaunch takes is counted.
+//! A whole job over simulated agents, driven by the real driver: `holdfast run` with simulated resource manager and
+//! launcher. One node is lost; what the relaunch takes is counted.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};

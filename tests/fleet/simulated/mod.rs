@@ -1,8 +1,8 @@
 //! Thousands of simulated agents in one process: they serve the orchestrator's requests over TLS with the job's
 //! certificate, as agents do, on an address of their own each, and have no ranks, no files and no peers.
 //!
-//! One listener serves all: agent *i* is the address `127.x.y.z` that [`address`] gives it, and whoever connects to it is
-//! known by that. A process needs one descriptor for each connection then, and none for listeners.
+//! One listener serves all: agent *i* has the address `127.x.y.z` that [`address`] returns, so that the destination of
+//! a connection identifies the agent. A process needs one descriptor per connection, and none for further listeners.
 
 pub mod allocation;
 pub mod job;

@@ -28,8 +28,8 @@ pub struct HeatArgs {
     #[arg(long, value_name = "WxH")]
     pub size: Option<Size>,
 
-    /// Read the initial field from this file, written by `holdfast example heat-init` or --output. Without it, the field
-    /// that heat-init writes is computed in memory.
+    /// Read the initial field from this file, written by `holdfast example heat-init` or --output. Without it, the
+    /// field that heat-init writes is computed in memory.
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
 

@@ -87,8 +87,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(long)
 }
 
-/// The initial field from row `first` on: a hot disc on an uneven background. Computed with integers and one division by
-/// a power of two, so that the bits are equal on every machine.
+/// The initial field from row `first` on: a hot disc on an uneven background. Computed with integers and one division
+/// by a power of two, so that the bits are equal on every machine.
 pub fn fill_initial(size: Size, first: usize, cells: &mut [f64]) {
     let radius = (size.width.min(size.height) / 2) as i64;
     for (index, cell) in cells.iter_mut().enumerate() {

@@ -1,10 +1,10 @@
 //! A 2-D heat equation on several ranks, restartable.
 //!
 //! The field is a grid of `f64` with constant edges; each step is the explicit five-point formula (`slab`). Every rank
-//! has a slab of rows and exchanges its edge rows with its two neighbours over TCP (`neighbours`). At intervals each rank
-//! writes its slab to one or more files (`checkpoint`), whose paths it gets from the client API; after a failure it
-//! restarts from them. The result is bit-identical to that of a failure-free run on any number of ranks, because each
-//! cell is computed by the same operations in the same order.
+//! has a slab of rows and exchanges its edge rows with its two neighbours over TCP (`neighbours`). At intervals each
+//! rank writes its slab to one or more files (`checkpoint`), whose paths it gets from the client API; after a failure
+//! it restarts from them. The result is bit-identical to that of a failure-free run on any number of ranks, because
+//! each cell is computed by the same operations in the same order.
 //!
 //! | file | what |
 //! |---|---|

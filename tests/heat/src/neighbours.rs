@@ -115,8 +115,8 @@ impl Neighbours {
         Ok(met)
     }
 
-    /// Exchanges edge rows with the neighbours. In each pair one rank sends while the other receives, so that rows larger
-    /// than the socket's buffers cannot block both.
+    /// Exchanges edge rows with the neighbours. In each pair one rank sends while the other receives, so that rows
+    /// larger than the socket's buffers cannot block both.
     pub fn exchange(&mut self, slab: &mut Slab) -> Result<(), HeatError> {
         let even = self.rank.0.is_multiple_of(2);
         for below in [even, !even] {

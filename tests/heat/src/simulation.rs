@@ -19,8 +19,8 @@ use crate::slab::Slab;
 /// How often the existence of the file of `--until` is checked.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// `holdfast example heat`: takes part in the run of the environment variables. On an error, the process should end with
-/// [`HeatError::exit_code`].
+/// `holdfast example heat`: takes part in the run of the environment variables. On an error, the process should end
+/// with [`HeatError::exit_code`].
 pub fn run(args: &HeatArgs) -> Result<(), HeatError> {
     let environment = Environment::from_environment().map_err(ClientError::from)?;
     run_in(args, environment, &mut io::stdout())
@@ -159,8 +159,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes a checkpoint. If it fails, the error is printed and the program continues: an older checkpoint still exists.
-    /// Returns the reason if the run must end here.
+    /// Takes a checkpoint. If it fails, the error is printed and the program continues: an older checkpoint still
+    /// exists. Returns the reason if the run must end here.
     fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, HeatError> {
         let step = slab.step();
         let checkpoint = match self.client.start_checkpoint() {

@@ -77,8 +77,8 @@ impl Slab {
         &mut self.current[start..]
     }
 
-    /// Computes one step; the neighbours' rows must be of the previous step. Every cell is computed by the same operations
-    /// in the same order, so that the result is independent of the number of ranks.
+    /// Computes one step; the neighbours' rows must be of the previous step. Every cell is computed by the same
+    /// operations in the same order, so that the result is independent of the number of ranks.
     pub fn advance(&mut self) {
         let width = self.size.width;
         for row in self.rows.clone() {

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
         EXPECT(SCR_Start_output("nothing", SCR_FLAG_NONE) != SCR_SUCCESS);
         EXPECT(SCR_Drop("one") == SCR_SUCCESS);
         EXPECT(SCR_Delete("two") == SCR_SUCCESS);
-        EXPECT(SCR_Delete("nobody") != SCR_SUCCESS);
+        EXPECT(SCR_Delete("unknown") != SCR_SUCCESS);
         EXPECT(SCR_Route_file("anywhere/else.txt", name) == SCR_SUCCESS && strcmp(name, "anywhere/else.txt") == 0);
     } else if (strcmp(argv[1], "pictures") == 0) {
         int step = 1;

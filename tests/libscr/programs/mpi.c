@@ -1,5 +1,5 @@
 /* A heat equation on a ring, in MPI, written for SCR 3.1: nothing in it knows of Holdfast, but for the lines that compare
- * what libscr thinks of ranks with what MPI says.
+ * the ranks of libscr with those of MPI.
  *
  *     mpi plain|own|shared STEPS RESULT [OPTION VALUE]...
  *
@@ -8,7 +8,7 @@
  *               index forgets picture.20, and picture.40 is deleted, but not with --current
  *     shared    checkpoints step.<n>, all ranks write one file through MPI-IO, and rank 0 one of its own
  *
- *     --current NAME     says that it restarted from this checkpoint, before it asks what there is
+ *     --current NAME     reports that it restarted from this checkpoint, before it asks for a restart
  *     --delay MS         what a step takes longer
  *     --hang-at STEP     rank 1 goes no further, unless the file of --hang-once is there, which it makes
  *     --hang-once FILE
@@ -94,7 +94,7 @@ static uint64_t hash(void)
 }
 
 /* Where a hung rank is found. */
-__attribute__((noinline)) static void waits_for_nobody(void)
+__attribute__((noinline)) static void waits_for_ever(void)
 {
     for (;;) {
         pause();
@@ -108,7 +108,7 @@ static void perhaps_hang(long hang_at, const char *once)
         if (file != NULL) {
             fclose(file);
         }
-        waits_for_nobody();
+        waits_for_ever();
     }
 }
 

@@ -1,5 +1,5 @@
 /* Written for SCR 3.1: named checkpoints, read back by the restart functions; with `shared` all ranks write one file, with
- * `careless` they do and nobody says so, with `even` every second one does.
+ * `careless` they do without reporting it, with `even` every second one does.
  *
  *     named (own|shared|careless|even) STEPS RESULTS
  *
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
         snprintf(part, sizeof part, "%ld %ld\n", step, sum);
         snprintf(file_name, sizeof file_name, shared ? "%s/all.txt" : "%s/rank_%d.txt", name, rank);
         if (SCR_Route_file(file_name, path) == SCR_SUCCESS) {
-            /* Nobody truncates what the others are writing. */
+            /* No rank truncates the file that the others are writing. */
             file = fopen(path, "a");
             if (file != NULL) {
                 fclose(file);

@@ -1,11 +1,11 @@
 //! The harness of suites whose tests need what not every machine has: a Docker engine, a compiler, root.
 //!
-//! A test that finds such a thing missing calls [`ignore`], and is reported as ignored with the reason. The compiler's own
-//! harness decides about that before anything runs. Everything else is as there: names, filters, `--exact`,
+//! A test that finds such a thing missing calls [`ignore`], and is reported as ignored with the reason. The compiler's
+//! own harness decides about that before anything runs. Everything else is as there: names, filters, `--exact`,
 //! `--test-threads`, the lines of the output.
 //!
-//! A suite is a test target with `harness = false` whose `main.rs` has `#[macro_use] extern crate holdfast_test_attribute` and
-//! `fn main() -> ExitCode { holdfast_testkit::harness::run() }`.
+//! A suite is a test target with `harness = false` whose `main.rs` has `#[macro_use] extern crate
+//! holdfast_test_attribute` and `fn main() -> ExitCode { holdfast_testkit::harness::run() }`.
 
 use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;

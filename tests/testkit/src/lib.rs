@@ -1,9 +1,9 @@
 //! The shared code of the test suites: the fixture archives, unpacked once below target/.
 //!
 //! `tests/fixtures/*.tar.zst` hold real files of the original programs. They are unpacked into the target directory by
-//! the first test that asks; the directory is named for the archive's content, so that a changed archive is
-//! unpacked anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that
-//! changes files takes a [`scratch_copy`].
+//! the first test that asks; the directory is named for the archive's content, so that a changed archive is unpacked
+//! anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that changes
+//! files takes a [`scratch_copy`].
 
 //!
 //! [`Dice`] rolls seeded random numbers; [`cluster`] is the Slurm cluster of containers and the jobs on it;
@@ -98,8 +98,8 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The rounds of a mutation test: `usual` of them, or as many as `HOLDFAST_MUTATIONS` says, or as many as there is time for in
-/// the seconds that `HOLDFAST_MUTATION_SECONDS` says. `HOLDFAST_MUTATION_SEED` is for [`mutation_seed`].
+/// The rounds of a mutation test: `usual` of them, the number in `HOLDFAST_MUTATIONS`, or as many as fit into the
+/// seconds in `HOLDFAST_MUTATION_SECONDS`. `HOLDFAST_MUTATION_SEED` is for [`mutation_seed`].
 pub fn mutation_rounds(usual: u64) -> impl Iterator<Item = u64> {
     let until = number("HOLDFAST_MUTATION_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let rounds = if until.is_some() { u64::MAX } else { number("HOLDFAST_MUTATIONS").unwrap_or(usual) };

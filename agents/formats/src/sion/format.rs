@@ -121,11 +121,12 @@ impl Format for Sion {
 
 /// True if the bytes after the magic number can be a head. Texts can begin with "sion" too, such as siondump's output.
 fn is_head(rest: &[u8]) -> bool {
-    let word = rest.first_chunk::<4>().is_some_and(|[m, u, v, n]| m == n && u == v && (m | u) & !1 == 0);
+    let orders = rest.first_chunk::<4>().is_some_and(|[m, u, v, n]| m == n && u == v && (m | u) & !1 == 0);
     let version = rest.get(12..16).and_then(|bytes| bytes.first_chunk::<4>()).copied();
-    word || version.is_some_and(|bytes| {
-        [i32::from_le_bytes(bytes), i32::from_be_bytes(bytes)].iter().any(|it| (1..=99).contains(it))
-    })
+    orders
+        || version.is_some_and(|bytes| {
+            [i32::from_le_bytes(bytes), i32::from_be_bytes(bytes)].iter().any(|it| (1..=99).contains(it))
+        })
 }
 
 /// Byte counts are part of a description up to this number of chunks; a damaged file may declare many more.

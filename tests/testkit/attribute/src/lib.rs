@@ -1,8 +1,8 @@
 //! The attribute `#[test]` of the suites that run under the harness of `holdfast-testkit`.
 //!
-//! It has the name of the compiler's attribute so that a test is written the same way in every suite. Without a harness the
-//! compiler drops its own `#[test]` functions without a message: a suite therefore brings this attribute into scope for all
-//! its files, with `#[macro_use] extern crate holdfast_test_attribute`.
+//! It has the name of the compiler's attribute so that a test is written the same way in every suite. Without a harness
+//! the compiler drops its own `#[test]` functions without a message: a suite therefore brings this attribute into scope
+//! for all its files, with `#[macro_use] extern crate holdfast_test_attribute`.
 
 use proc_macro::{TokenStream, TokenTree};
 

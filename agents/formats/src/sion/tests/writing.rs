@@ -75,8 +75,8 @@ fn called(fixture: &Value) -> (Shape, Vec<Task>) {
 fn options(fixture: &Value, shape: Shape) -> PlanOptions {
     let (file, mode) = (&fixture["files"][0], fixture["open_mode"].as_str().unwrap());
     let order = |at: usize| {
-        let word = file["endianness_bytes"].as_str().unwrap();
-        if &word[at..at + 2] == "01" { ByteOrder::Big } else { ByteOrder::Little }
+        let orders = file["endianness_bytes"].as_str().unwrap();
+        if &orders[at..at + 2] == "01" { ByteOrder::Big } else { ByteOrder::Little }
     };
     PlanOptions {
         key_value: if mode.contains("keyval") { KeyValue::Inline } else { KeyValue::None },
