@@ -150,7 +150,8 @@ impl World {
                 (copies || nodes.len() == group.len()) && nodes.len() > 1,
                 "checkpoint {checkpoint} is reported as protected: group {group:?} on nodes {nodes:?}"
             );
-            if nodes.iter().any(|node| self.is_unsound(*node)) {
+            // A damaged file that is not detected may have been copied to other nodes.
+            if self.oracle.undetected || nodes.iter().any(|node| self.is_unsound(*node)) {
                 continue;
             }
             if copies {
@@ -353,8 +354,8 @@ impl World {
         let reached: BTreeSet<NodeIndex> =
             self.orchestrator.machine.agents().filter_map(|(node, _)| position(node)).collect();
         let lost = |node: NodeIndex| self.is_unsound(node) || !reached.contains(&node);
-        if self.oracle.rejected >= Some(protected.checkpoint) {
-            // The application could not read it: it was deleted.
+        // The application could not read it, or the settings do not restart from the cache: then it was deleted.
+        if self.oracle.rejected >= Some(protected.checkpoint) || !self.scenario.settings.restart.distribute {
             return;
         }
         let could_be_saved = self.survives(&protected, lost) || self.is_recoverable(&protected, lost);
