@@ -1,6 +1,6 @@
 //! Need, start, complete (`SCR manual §11.5`, `§11.6`, `§11.8`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,12 +30,17 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
     let base = protection.base();
     let keep = cx.settings().caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
+    // Before the list is made: output that is deleted meanwhile would be listed without its record, which is that of a
+    // checkpoint, and evict one.
+    let outputs: BTreeSet<CheckpointId> = cx.memory(|memory| {
+        let outputs = memory.datasets.iter().filter(|(_, dataset)| !dataset.checkpoint);
+        outputs.map(|(id, _)| *id).collect()
+    });
     // As the leader's own node has them: all nodes hold the same ids.
     let in_base = files::datasets_here(cx, Some(base)).await?;
     let half_evicted = half_evicted(cx, checkpoint).await?;
     // Output passes through the cache: it neither evicts a checkpoint nor counts as one.
-    let kept: Vec<CheckpointId> =
-        in_base.into_iter().filter(|id| *id != checkpoint && cx.dataset(*id).checkpoint).collect();
+    let kept: Vec<CheckpointId> = in_base.into_iter().filter(|id| *id != checkpoint && !outputs.contains(id)).collect();
     let surplus = if dataset.checkpoint { (kept.len() + 1).saturating_sub(keep as usize) } else { 0 };
     let delete: Vec<CheckpointId> = half_evicted.into_iter().chain(kept.into_iter().take(surplus)).collect();
     for id in &delete {

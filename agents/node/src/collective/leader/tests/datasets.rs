@@ -79,6 +79,23 @@ fn output_does_not_evict_checkpoints() {
 }
 
 #[test]
+fn output_that_is_deleted_while_a_checkpoint_starts_does_not_evict_checkpoints() {
+    let mut world = World::with(|plan| plan.settings.flush.mode = FlushMode::Async);
+    world.init();
+    world.checkpoints(2);
+    // The output is flushed in the background; the leader's own node is the last to delete it.
+    world.hold_orders(|node, order| node == "n0" && matches!(order, Order::Delete { .. }));
+    write(&mut world, start("plot", false, true, false));
+    world.delay_work(|work| matches!(work, LeaderWork::DatasetsHere { .. }));
+    world.begin(Call::Start);
+    assert_eq!(world.outcome(), None);
+    world.release();
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Started { checkpoint: CheckpointId(4), .. }))));
+    let held: Vec<u64> = world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect();
+    assert_eq!(held, [2, 4], "only the oldest one makes room");
+}
+
+#[test]
 fn output_that_one_run_could_not_flush_is_flushed_by_the_next() {
     let mut world = ready();
     world.call(start("plot", false, true, false)).unwrap();

@@ -67,6 +67,9 @@ pub(super) struct World {
     work_fault: WorkFault,
     hold: OrderFilter,
     hold_work: WorkFilter,
+    delay_work: WorkFilter,
+    /// Results of file work that [`World::delay_work`] delays.
+    delayed: Vec<LeaderEvent>,
 }
 
 impl World {
@@ -104,6 +107,8 @@ impl World {
             work_fault: Box::new(|_| None),
             hold: Box::new(|_, _| false),
             hold_work: Box::new(|_| false),
+            delay_work: Box::new(|_| false),
+            delayed: Vec::new(),
         };
         world.link_all();
         world
@@ -181,12 +186,19 @@ impl World {
         self.hold_work = Box::new(hold);
     }
 
-    /// Carries out the delayed orders, and from now on all others at once.
+    /// File work like this is done at once, and its result comes after [`World::release`].
+    pub(super) fn delay_work(&mut self, delay: impl Fn(&LeaderWork) -> bool + 'static) {
+        self.delay_work = Box::new(delay);
+    }
+
+    /// Carries out the delayed orders, and from now on all others at once; then the delayed results of file work come.
     pub(super) fn release(&mut self) {
         self.hold = Box::new(|_, _| false);
+        self.delay_work = Box::new(|_| false);
         for (node, order, what) in std::mem::take(&mut self.held) {
             self.carry_out(node, order, what);
         }
+        self.pending.extend(std::mem::take(&mut self.delayed));
         self.run();
     }
 
@@ -290,11 +302,13 @@ impl World {
                 LeaderAction::Perform { work, .. } if (self.hold_work)(&work) => {}
                 LeaderAction::Perform { id, work } => {
                     self.works.push(work.name());
+                    let delayed = (self.delay_work)(&work);
                     let result = match (self.work_fault)(&work) {
                         Some(failure) => Err(failure),
                         None => self.perform(work),
                     };
-                    self.pending.push_back(LeaderEvent::WorkFinished { id, result });
+                    let finished = LeaderEvent::WorkFinished { id, result };
+                    if delayed { self.delayed.push(finished) } else { self.pending.push_back(finished) }
                 }
             }
         }
