@@ -149,7 +149,10 @@ impl Report for Status {
 
     fn json(&self) -> Value {
         let state = &self.job.state;
-        let node = |NodeLine { name, state, ranks, reason }: NodeLine| json!({"name": name, "state": state, "ranks": ranks, "reason": reason});
+        let node = |line: NodeLine| {
+            let NodeLine { name, state, ranks, reason } = line;
+            json!({"name": name, "state": state, "ranks": ranks, "reason": reason})
+        };
         document(json!({
             "job": state.job,
             "job_id": state.agents.job_id,
