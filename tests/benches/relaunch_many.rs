@@ -53,7 +53,8 @@ impl Used {
         let processor = self.processor - earlier.processor;
         let (written, sent) = (written as f64 / 1024.0, (self.sent - earlier.sent) as f64 / 1024.0);
         println!(
-            "  {what:<44} {seconds:7.3} s   processor {processor:.3} s, {syncs} syncs, {written:.0} KiB written, {sent:.0} KiB sent"
+            "  {what:<44} {seconds:7.3} s   processor {processor:.3} s, {syncs} syncs, {written:.0} KiB written, \
+            {sent:.0} KiB sent"
         );
     }
 }

@@ -82,9 +82,11 @@ fn paths_in_architecture_page_exist() {
 
 #[test]
 fn lines_fit_the_width() {
-    for (page, text) in pages() {
+    let sources = repository().into_iter().filter(|path| path.ends_with(".rs"));
+    let sources = sources.map(|path| (path.clone(), fs::read_to_string(root().join(&path)).unwrap()));
+    for (file, text) in pages().into_iter().map(|(page, text)| (page.to_string(), text)).chain(sources) {
         for (number, line) in (1..).zip(text.lines()) {
-            assert!(line.chars().count() <= WIDTH, "{page}:{number} has more than {WIDTH} characters");
+            assert!(line.chars().count() <= WIDTH, "{file}:{number} has more than {WIDTH} characters");
         }
     }
 }

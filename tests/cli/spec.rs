@@ -215,7 +215,8 @@ fn a_wrong_type_is_reported_with_what_was_expected_and_found() {
          \x20 |\n\
          \x20 = help: commands are not split by a shell: write `[./app, --fast]`\n\
          \n\
-         job.yaml:4:16: health.poll: expected a duration with a unit, such as `250ms`, `30s`, `5min` or `1h30m`, found the number `250`\n\
+         job.yaml:4:16: health.poll: expected a duration with a unit, such as `250ms`, `30s`, `5min` or `1h30m`, \
+         found the number `250`\n\
          \x20 |\n\
          4 | health: {poll: 250}\n\
          \x20 |                ^^^\n\
@@ -517,7 +518,8 @@ fn keys_without_effect_with_the_selected_launcher_are_refused_with_their_positio
     }
     parse("allocation: {manager: slurm}\nrun: {command: [a], launcher_options: [--mpi=pmix]}\n");
     parse(
-        "allocation: {hosts: [n1]}\nrun: {command: [a], launcher: mpirun, launcher_program: p, launcher_options: [-v]}\n",
+        "allocation: {hosts: [n1]}\nrun: {command: [a], launcher: mpirun, launcher_program: p, launcher_options: \
+        [-v]}\n",
     );
 }
 

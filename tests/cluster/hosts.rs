@@ -122,7 +122,8 @@ fn reports_exit_code_and_signal_of_ranks_on_hosts() {
     drop(job);
     let spec = "job: code\nprefix: ./code-run\nrelaunch: {attempts: 0}\n\
                 allocation: {hosts: [n1, n2], ssh: {known_hosts: known_hosts}}\n\
-                run: {launcher: ssh, ranks: 2, command: [sh, -c, 'echo I am $HOLDFAST_RANK on $(hostname); exit $HOLDFAST_RANK']}\n";
+                run: {launcher: ssh, ranks: 2, command: [sh, -c, 'echo I am $HOLDFAST_RANK on $(hostname); exit \
+                $HOLDFAST_RANK']}\n";
     let job = start(&cluster, "ssh-code", spec, "holdfast --verbose run job.yaml");
     let (output, _) = job.finish();
     for line in ["[0] I am 0 on n1", "[1] I am 1 on n2", "rank 1 ended with exit code 1"] {
@@ -193,7 +194,8 @@ fn key_with_passphrase_works_through_ssh_agent() {
     assert_eq!(code, 69, "{output}");
     assert!(output.contains("/pfs/ssh-phrase/key: has a passphrase; load it into ssh-agent"), "{output}");
     let askpass = "printf '#!/bin/sh\\necho secret\\n' >askpass && chmod +x askpass && \
-                   eval $(ssh-agent) >/dev/null && SSH_ASKPASS=./askpass SSH_ASKPASS_REQUIRE=force ssh-add key 2>/dev/null";
+                   eval $(ssh-agent) >/dev/null && SSH_ASKPASS=./askpass SSH_ASKPASS_REQUIRE=force ssh-add key \
+                   2>/dev/null";
     let work = format!("{keys} && {askpass} && holdfast run job.yaml; code=$?; ssh-agent -k >/dev/null; (exit $code)");
     cluster.without_slurm("ssh-phrase", &files, &work).finish_well();
 }
@@ -229,7 +231,8 @@ fn rejects_prefix_that_differs_on_hosts() {
 #[test]
 fn site_commands_run_on_hosts_and_failed_health_test_excludes_host() {
     let cluster = super::cluster();
-    let more = "before:\n  - {command: [sh, -c, 'echo \"$HOLDFAST_NODE is $(hostname)\" >>$HOLDFAST_PREFIX/been'], on: all}\n\
+    let more = "before:\n  - {command: [sh, -c, 'echo \"$HOLDFAST_NODE is $(hostname)\" >>$HOLDFAST_PREFIX/been'], \
+    on: all}\n\
                 health: {command: [sh, -c, 'test $(hostname) != n2']}\n";
     let job = start(&cluster, "ssh-site", &spec(ALL, "", more), "holdfast run job.yaml");
     let output = job.finish_well();

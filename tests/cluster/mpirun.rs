@@ -93,7 +93,8 @@ fn ranks_form_one_world_and_survivors_stay_under_mpich_over_ssh() {
 fn lines_and_input(mpi: Mpi) {
     let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
-                run:\n  nodes: 2\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo \"$HOLDFAST_RANK heard $word.\"; echo oops >&2']\n";
+                run:\n  nodes: 2\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo \"$HOLDFAST_RANK heard \
+                $word.\"; echo oops >&2']\n";
     let work = "echo hello | holdfast --verbose run job.yaml";
     let options = "--nodes=2 --ntasks-per-node=2 --time=10";
     let job = cluster.submit(&format!("mpi-input-{}", mpi.name), &mpi.launches(spec), options, work);

@@ -85,7 +85,8 @@ fn detects_hang_of_program_without_api_calls() {
     let world = World::new();
     let script = r#"echo begun; test -e hung.$HOLDFAST_RANK || { touch hung.$HOLDFAST_RANK; sleep 600; }"#;
     let spec = format!(
-        "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, '{script}']}}\nhealth: {{{WATCHED}}}\n",
+        "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, '{script}']}}\nhealth: \
+        {{{WATCHED}}}\n",
         world.prefix()
     );
     let spec = world.write("plain.yaml", &spec);

@@ -30,7 +30,8 @@ impl<'a> TwoSteps<'a> {
                 let output = self.output(name);
                 let until = self.gate(name);
                 format!(
-                    "- name: {name}\n  run:\n    nodes: 4\n    ranks_per_node: 1\n    command: [holdfast, example, heat, \
+                    "- name: {name}\n  run:\n    nodes: 4\n    ranks_per_node: 1\n    command: [holdfast, example, \
+                    heat, \
                      --step-delay, '0', --steps, '{length}', --size, 24x24, --checkpoint-every, '5', --output, \
                      {output:?}, --hold-at, '20', --until, {until:?}]\n  checkpoint: \
                      {{redundancy: [{{scheme: xor, set_size: 4}}], flush: {{every: 0}}}}\n"

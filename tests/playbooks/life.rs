@@ -43,7 +43,11 @@ fn installs(machines: &Machines, site: &serde_json::Value, before: &str) {
     let keep = explained.lines().find(|line| line.starts_with("checkpoint.cache[0].keep")).unwrap();
     assert!(keep.contains(" 3 "), "{keep}");
     // As a user builds and runs a program: the library is found by name, and reports that there is no job.
-    machines.on(0, "printf '#include <scr.h>\\n#include <stdio.h>\\nint main(void) { puts(SCR_Get_version()); return 0; }\\n' >/tmp/program.c");
+    machines.on(
+        0,
+        "printf '#include <scr.h>\\n#include <stdio.h>\\nint main(void) { puts(SCR_Get_version()); return \
+    0; }\\n' >/tmp/program.c",
+    );
     let version = machines.on(0, "gcc -Wall -o /tmp/program /tmp/program.c -lscr && /tmp/program");
     assert!(!version.trim().is_empty());
 }

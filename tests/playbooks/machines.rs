@@ -150,7 +150,13 @@ impl Machines {
     /// Every file outside of what the system writes by itself.
     pub fn files(&self, machine: usize) -> String {
         let places = "/etc /usr /opt /var/lib /root /home";
-        self.on(machine, &format!("find {places} -not -name '*.pyc' -not -name __pycache__ -printf '%p %y %s\\n' | grep -v -e ld.so.cache -e ldconfig/aux-cache -e /root/.ansible -e '^/root d' -e '^/etc d' | sort"))
+        self.on(
+            machine,
+            &format!(
+                "find {places} -not -name '*.pyc' -not -name __pycache__ -printf '%p %y %s\\n' | \
+        grep -v -e ld.so.cache -e ldconfig/aux-cache -e /root/.ansible -e '^/root d' -e '^/etc d' | sort"
+            ),
+        )
     }
 }
 

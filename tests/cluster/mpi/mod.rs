@@ -55,7 +55,8 @@ fn compile(cluster: &Cluster, compiler: &str, source: &str, program: &str) -> St
     cluster.share(&in_repository("tests/libscr/programs").join(source), &format!("/opt/holdfast/test/{source}"));
     let program = format!("/opt/holdfast/test/{program}");
     let command = format!(
-        "cd /opt/holdfast/test && {compiler} -Wall -o {program} {source} -I/opt/holdfast/include -L/opt/holdfast/lib -lscr \
+        "cd /opt/holdfast/test && {compiler} -Wall -o {program} {source} -I/opt/holdfast/include -L/opt/holdfast/lib \
+        -lscr \
          -Wl,-rpath,/opt/holdfast/lib && echo compiled"
     );
     let output = cluster.on("ctl", &command);

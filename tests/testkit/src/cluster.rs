@@ -291,7 +291,8 @@ pub fn heat_of(arguments: &[&str], more: &str) -> String {
     let arguments: String = arguments.iter().map(|argument| format!(", \"{argument}\"")).collect();
     format!(
         "job: heat\nprefix: ./heat-run\nallocation: {{manager: slurm}}\n\
-         run:\n  nodes: 4\n  ranks_per_node: 1\n  command: [holdfast, example, heat, --checkpoint-every, \"10\"{arguments}]\n\
+         run:\n  nodes: 4\n  ranks_per_node: 1\n  command: [holdfast, example, heat, --checkpoint-every, \
+         \"10\"{arguments}]\n\
          {more}\n"
     )
 }
