@@ -120,11 +120,15 @@ fn reports_exit_code_and_signal_of_ranks_on_hosts() {
     assert!(output.contains("rank 1 ended with signal 11"), "{output}");
     assert!(!output.contains("is down"), "no host is blamed:\n{output}");
     drop(job);
-    let spec = "job: code\nprefix: ./code-run\nrelaunch: {attempts: 0}\n\
-                allocation: {hosts: [n1, n2], ssh: {known_hosts: known_hosts}}\n\
-                run: {launcher: ssh, ranks: 2, command: [sh, -c, 'echo I am $HOLDFAST_RANK on $(hostname); exit \
-                $HOLDFAST_RANK']}\n";
-    let job = start(&cluster, "ssh-code", spec, "holdfast --verbose run job.yaml");
+    // Rank 1 fails when rank 0 has printed: what is printed before a generation is stopped is not lost.
+    let command = "echo I am $HOLDFAST_RANK on $(hostname); [ $HOLDFAST_RANK = 1 ] || touch $HOLDFAST_PREFIX/printed; \
+                   until [ -e $HOLDFAST_PREFIX/printed ]; do sleep 0.1; done; exit $HOLDFAST_RANK";
+    let spec = format!(
+        "job: code\nprefix: ./code-run\nrelaunch: {{attempts: 0}}\n\
+         allocation: {{hosts: [n1, n2], ssh: {{known_hosts: known_hosts}}}}\n\
+         run: {{launcher: ssh, ranks: 2, command: [sh, -c, '{command}']}}\n"
+    );
+    let job = start(&cluster, "ssh-code", &spec, "holdfast --verbose run job.yaml");
     let (output, _) = job.finish();
     for line in ["[0] I am 0 on n1", "[1] I am 1 on n2", "rank 1 ended with exit code 1"] {
         assert!(output.contains(line), "{line}:\n{output}");
