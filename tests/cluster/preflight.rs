@@ -36,7 +36,7 @@ fn rejects_agent_of_other_version_and_warns_of_wrong_clock() {
     let output = job.finish_well();
     assert!(
         output.contains("n2 is down: its agent could not be started")
-            && output.contains("the orchestrator speaks version 99"),
+            && output.contains("the orchestrator uses protocol version 99"),
         "{output}"
     );
     assert!(output.contains("the agent of node n3 has protocol version 98, and this version"), "{output}");
