@@ -121,8 +121,8 @@ fn reports_exit_code_and_signal_of_ranks_on_hosts() {
     assert!(!output.contains("is down"), "no host is blamed:\n{output}");
     drop(job);
     // Rank 1 fails when rank 0 has printed: what is printed before a generation is stopped is not lost.
-    let command = "echo I am $HOLDFAST_RANK on $(hostname); [ $HOLDFAST_RANK = 1 ] || touch $HOLDFAST_PREFIX/printed; \
-                   until [ -e $HOLDFAST_PREFIX/printed ]; do sleep 0.1; done; exit $HOLDFAST_RANK";
+    let command = "echo I am $HOLDFAST_RANK on $(hostname); [ $HOLDFAST_RANK = 1 ] || touch printed; \
+                   until [ -e printed ]; do sleep 0.1; done; exit $HOLDFAST_RANK";
     let spec = format!(
         "job: code\nprefix: ./code-run\nrelaunch: {{attempts: 0}}\n\
          allocation: {{hosts: [n1, n2], ssh: {{known_hosts: known_hosts}}}}\n\
