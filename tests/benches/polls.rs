@@ -56,7 +56,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
         allocation_end: None,
         clock: Clock::since(0),
     };
-    let client = AgentClient::new(&trust, 64)?;
+    let client = AgentClient::new(&trust, 64)?.for_agents(count);
     let mut fleet = AgentSupervisor::new(allocation as Arc<dyn Allocation>, client, settings);
     let (begun, processor) = (Instant::now(), processor_seconds()?);
     let record = |index| AgentRecord { address: address(index, port), pid: 0, seen: (0, 0) };
