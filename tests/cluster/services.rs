@@ -8,6 +8,8 @@ fn written_down<'a>(cluster: &'a Cluster, name: &str, options: &str, more: &str)
     let work = "touch begun; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
     let job = cluster.submit(name, &heat(more), options, work);
     until("the batch script", || job.run("ls").contains("begun"));
+    // Slurm saves after a change only; the save of the start may be older than the file.
+    job.run(&format!("scontrol update JobId={} Comment=begun", job.id));
     let written = format!("find /var/lib/slurm/ctld/job_state -newer /pfs/{name}/begun");
     until("the job in Slurm's state", || cluster.on("ctl", &written).starts_with('/'));
     job
