@@ -42,7 +42,7 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn random_bytes_do_not_crash_or_hang_commands() {
+fn mutated_files_do_not_crash_or_hang_commands() {
     let mut dice = Dice(mutation_seed());
     let corpora = corpora();
     let directory = fast_directory();

@@ -148,7 +148,7 @@ fn peak_kilobytes() -> u64 {
 }
 
 #[test]
-fn changed_models_cause_no_panic_and_bounded_memory() {
+fn mutated_models_cause_no_panic_and_bounded_memory() {
     let (corpus, servers) = (corpus(), servers());
     let seed = mutation_seed();
     let before = peak_kilobytes();
