@@ -400,6 +400,12 @@ fn write_temporary<R>(
     Ok((temporary, result))
 }
 
+/// The next name of a temporary file: unique in this process.
+pub(crate) fn temporary_name() -> String {
+    let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+    format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id())
+}
+
 fn with_temporary_name<T>(
     directory: &Path,
     path: &Path,
@@ -408,9 +414,7 @@ fn with_temporary_name<T>(
     kill_point::reach();
     // A short name of its own: the file's name with something added could pass the limit of 255 bytes.
     for attempt in 1..=NAME_ATTEMPTS {
-        let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id());
-        let temporary = directory.join(name);
+        let temporary = directory.join(temporary_name());
         match make(&temporary) {
             Ok(made) => return Ok((Temporary(temporary), made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < NAME_ATTEMPTS => {}

@@ -10,6 +10,7 @@
 //! * [`params`]: SCR_* parameters and their order of precedence;
 //! * [`workers`]: a map over many small files with a few threads;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
+//! * [`owned`]: files and directories that must belong to this user, where other users may write;
 //! * [`durable`]: the one way to replace a file; [`regular_file`]: opening one that must be a regular file.
 
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod kill_point;
 #[cfg(not(any(test, feature = "kill-points")))]
 mod kill_point;
 pub mod kvtree;
+pub mod owned;
 pub mod params;
 pub mod prefix;
 pub mod redundancy;

@@ -1,0 +1,322 @@
+//! Directories by descriptor.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::error::{Found, OwnedError};
+use super::marker::Marker;
+use super::remove;
+use super::walk::{self, DIRECTORY, Missing};
+use super::{Access, error};
+use crate::durable::Durability;
+
+/// Bytes of randomness in a random name.
+const RANDOM_BYTES: usize = 12;
+
+/// An open directory in which ours are: see the rules of the module.
+#[derive(Debug)]
+pub struct Base {
+    pub(super) at: OwnedFd,
+    pub(super) path: PathBuf,
+}
+
+/// An open directory that belongs to this user, whose owner, type and mode were checked.
+///
+/// It is a [`Base`] for directories in it.
+#[derive(Debug)]
+pub struct OwnedDirectory(Base);
+
+impl Deref for OwnedDirectory {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.0
+    }
+}
+
+impl AsFd for Base {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.at.as_fd()
+    }
+}
+
+impl AsFd for OwnedDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.at.as_fd()
+    }
+}
+
+/// The name as one component of a path.
+pub(super) fn component<'a>(directory: &Path, name: &'a (impl AsRef<OsStr> + ?Sized)) -> Result<&'a OsStr, OwnedError> {
+    let name = name.as_ref();
+    let mut components = Path::new(name).components();
+    match (components.next(), components.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Ok(name),
+        _ => Err(OwnedError::Name { directory: directory.to_owned(), name: name.to_string_lossy().into_owned() }),
+    }
+}
+
+impl Base {
+    /// Opens a directory that no other user can exchange: see the rules of the module.
+    ///
+    /// # Errors
+    /// [`OwnedError::Refused`] if another user can; [`OwnedError::Io`], see [`OwnedError::is_missing`].
+    pub fn trusted(path: &Path) -> Result<Self, OwnedError> {
+        Ok(Base { at: walk::open_trusted(path, Missing::Fail)?, path: path.to_owned() })
+    }
+
+    /// As [`trusted`](Self::trusted), and makes missing directories of the path with this mode, less the umask.
+    ///
+    /// # Errors
+    /// As [`trusted`](Self::trusted).
+    pub fn create_trusted(path: &Path, mode: u32) -> Result<Self, OwnedError> {
+        Ok(Base { at: walk::open_trusted(path, Missing::Create(mode))?, path: path.to_owned() })
+    }
+
+    /// Opens a directory that other users may own or write to. Nothing is checked.
+    ///
+    /// # Errors
+    /// [`OwnedError::Io`], see [`OwnedError::is_missing`].
+    pub fn shared(path: &Path) -> Result<Self, OwnedError> {
+        let open =
+            |how: OFlags| retry_on_intr(|| openat(CWD, path, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()));
+        let at = match open(OFlags::RDONLY) {
+            // It may be entered and not listed, which is enough for what is in it.
+            Err(Errno::ACCESS) => open(OFlags::PATH),
+            opened => opened,
+        };
+        Ok(Base { at: at.map_err(OwnedError::io("open the directory", path))?, path: path.to_owned() })
+    }
+
+    /// The path by which it was opened, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a directory of ours in this one; `None` if nothing has this name.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn open_directory(
+        &self,
+        name: impl AsRef<OsStr>,
+        access: Access,
+    ) -> Result<Option<OwnedDirectory>, OwnedError> {
+        let name = component(&self.path, &name)?;
+        let path = self.path.join(name);
+        let at = match retry_on_intr(|| openat(&self.at, name, DIRECTORY, Mode::empty())) {
+            Ok(at) => at,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.explained(name, &path, "open the directory", errno)),
+        };
+        let stat = fstat(&at).map_err(OwnedError::io("examine", &path))?;
+        walk::check_directory(&stat, &path, access.forbidden())?;
+        Ok(Some(OwnedDirectory(Base { at, path })))
+    }
+
+    /// As [`open_directory`](Self::open_directory), for several components of a relative path.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn open_directories(&self, relative: &Path, access: Access) -> Result<Option<OwnedDirectory>, OwnedError> {
+        self.descend(relative, |at, name| at.open_directory(name, access))
+    }
+
+    /// Opens a directory of ours in this one, and makes it if nothing has this name.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn create_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<OwnedDirectory, OwnedError> {
+        let name = component(&self.path, &name)?;
+        if let Some(opened) = self.open_directory(name, access)? {
+            return Ok(opened);
+        }
+        // If it exists now, another process of the job was faster; the owner is checked in any case.
+        self.make(name, access)?;
+        self.open_directory(name, access)?.ok_or_else(|| self.vanished(name))
+    }
+
+    /// As [`create_directory`](Self::create_directory), for several components of a relative path.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn create_directories(&self, relative: &Path, access: Access) -> Result<OwnedDirectory, OwnedError> {
+        let created = self.descend(relative, |at, name| at.create_directory(name, access).map(Some))?;
+        created.ok_or_else(|| self.vanished(relative.as_os_str()))
+    }
+
+    /// Makes a directory that must not exist; `None` if something has this name.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn new_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<OwnedDirectory>, OwnedError> {
+        let name = component(&self.path, &name)?;
+        if !self.make(name, access)? {
+            return Ok(None);
+        }
+        self.open_directory(name, access)?.ok_or_else(|| self.vanished(name)).map(Some)
+    }
+
+    /// Makes a directory whose name begins with `stem` and ends with random characters, so that no other user can take
+    /// the name first, and marks it.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn new_random_directory(
+        &self,
+        stem: &str,
+        access: Access,
+        marker: &Marker<'_>,
+    ) -> Result<OwnedDirectory, OwnedError> {
+        loop {
+            let mut random = [0; RANDOM_BYTES];
+            let failed = |source: getrandom::Error| {
+                OwnedError::io("make a random name in", &self.path)(std::io::Error::other(source))
+            };
+            getrandom::fill(&mut random).map_err(failed)?;
+            let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            if let Some(made) = self.new_directory(format!("{stem}{random}"), access)? {
+                made.mark(marker, Durability::Process)?;
+                return Ok(made);
+            }
+        }
+    }
+
+    /// Renames an entry of this directory, and replaces what had the new name.
+    ///
+    /// # Errors
+    /// [`OwnedError::Io`].
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<(), OwnedError> {
+        let (from, to) = (component(&self.path, &from)?, component(&self.path, &to)?);
+        renameat(&self.at, from, &self.at, to).map_err(OwnedError::io("rename", &self.path.join(from)))
+    }
+
+    /// Removes a directory of ours if it is empty; returns whether it was removed.
+    ///
+    /// # Errors
+    /// [`OwnedError`]; not if it does not exist or is not empty.
+    pub fn remove_empty_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<bool, OwnedError> {
+        let name = component(&self.path, &name)?;
+        if self.open_directory(name, access)?.is_none() {
+            return Ok(false);
+        }
+        match unlinkat(&self.at, name, AtFlags::REMOVEDIR) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(errno) => Err(OwnedError::io("remove", &self.path.join(name))(errno)),
+        }
+    }
+
+    /// Removes a directory of ours with everything in it, if it has this marker; returns whether it existed. The marker
+    /// is removed last, so that an interrupted removal can be repeated.
+    ///
+    /// # Errors
+    /// [`Found::NoMarker`] and [`Found::OtherMarker`]: nothing was removed. Otherwise a part may have been removed.
+    pub fn remove_tree(
+        &self,
+        name: impl AsRef<OsStr>,
+        access: Access,
+        marker: &Marker<'_>,
+    ) -> Result<bool, OwnedError> {
+        let name = component(&self.path, &name)?;
+        let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
+        directory.check_marker(marker)?;
+        remove::contents(&directory)?;
+        match unlinkat(&self.at, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(errno) => Err(OwnedError::io("remove", &self.path.join(name))(errno)),
+        }
+    }
+
+    /// The names in this directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// [`OwnedError::Io`].
+    pub fn names(&self) -> Result<Vec<OsString>, OwnedError> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.at).map_err(OwnedError::io("list", &self.path))? {
+            let entry = entry.map_err(OwnedError::io("list", &self.path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes a directory; returns whether it did not exist.
+    fn make(&self, name: &OsStr, access: Access) -> Result<bool, OwnedError> {
+        match mkdirat(&self.at, name, Mode::from_raw_mode(access.directory_mode())) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(OwnedError::io("make the directory", &self.path.join(name))(errno)),
+        }
+    }
+
+    fn descend(
+        &self,
+        relative: &Path,
+        step: impl Fn(&Base, &OsStr) -> Result<Option<OwnedDirectory>, OwnedError>,
+    ) -> Result<Option<OwnedDirectory>, OwnedError> {
+        let mut at: Option<OwnedDirectory> = None;
+        for name in relative.components() {
+            match step(at.as_deref().unwrap_or(self), name.as_os_str())? {
+                Some(next) => at = Some(next),
+                None => return Ok(None),
+            }
+        }
+        Ok(at)
+    }
+
+    fn vanished(&self, name: &OsStr) -> OwnedError {
+        error::OwnedError::io("open", &self.path.join(name))(Errno::NOENT)
+    }
+
+    /// The error of an `openat`, with what is there in its place.
+    pub(super) fn explained(&self, name: &OsStr, path: &Path, action: &'static str, errno: Errno) -> OwnedError {
+        let stat = statat(&self.at, name, AtFlags::SYMLINK_NOFOLLOW);
+        let found = stat.ok().and_then(|stat| match (errno, FileType::from_raw_mode(stat.st_mode)) {
+            (Errno::LOOP | Errno::NOTDIR | Errno::MLINK, FileType::Symlink) => Some(Found::Link { owner: stat.st_uid }),
+            (Errno::NOTDIR, _) => Some(Found::NotADirectory),
+            // A socket, or a pipe without a reader.
+            (Errno::NXIO, _) => Some(Found::NotARegularFile),
+            (Errno::ACCESS, _) if stat.st_uid != rustix::process::geteuid().as_raw() => {
+                Some(Found::OtherOwner { owner: stat.st_uid, ours: rustix::process::geteuid().as_raw() })
+            }
+            _ => None,
+        });
+        match found {
+            Some(found) => OwnedError::refused(path, found),
+            None => OwnedError::io(action, path)(errno),
+        }
+    }
+}
+
+impl OwnedDirectory {
+    /// Opens a directory of ours below trusted components; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn open(path: &Path, access: Access) -> Result<Option<Self>, OwnedError> {
+        let (parent, name) = split(path)?;
+        match Base::trusted(parent) {
+            Ok(base) => base.open_directory(name, access),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The directory above a path, and the last component.
+fn split(path: &Path) -> Result<(&Path, &OsStr), OwnedError> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok((if parent.as_os_str().is_empty() { Path::new(".") } else { parent }, name)),
+        _ => Err(OwnedError::Name { directory: path.to_owned(), name: String::new() }),
+    }
+}

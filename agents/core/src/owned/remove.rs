@@ -1,0 +1,96 @@
+//! The removal of a tree by descriptors.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, Dir, Mode, fstat, openat, unlinkat};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::geteuid;
+
+use super::directory::OwnedDirectory;
+use super::error::{Found, OwnedError};
+use super::marker::MARKER_FILE;
+use super::walk::DIRECTORY;
+
+/// Each level holds a descriptor.
+const LEVELS: usize = 128;
+
+/// A directory whose content is being removed.
+struct Level {
+    at: OwnedFd,
+    path: PathBuf,
+    /// Names that are left.
+    names: Vec<OsString>,
+}
+
+impl Level {
+    fn new(at: OwnedFd, path: PathBuf) -> Result<Self, OwnedError> {
+        use std::os::unix::ffi::OsStringExt as _;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&at).map_err(OwnedError::io("list", &path))? {
+            let entry = entry.map_err(OwnedError::io("list", &path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
+        Ok(Level { at, path, names })
+    }
+}
+
+/// Removes everything in a directory, its marker last. A directory of another user in it is not entered: it is removed
+/// if it is empty.
+pub(super) fn contents(directory: &OwnedDirectory) -> Result<(), OwnedError> {
+    let path = directory.path().to_owned();
+    let device = fstat(directory).map_err(OwnedError::io("examine", &path))?.st_dev;
+    let at = retry_on_intr(|| openat(directory, ".", DIRECTORY, Mode::empty()));
+    let mut top = Level::new(at.map_err(OwnedError::io("open the directory", &path))?, path)?;
+    top.names.retain(|name| name != MARKER_FILE);
+    let mut levels = vec![top];
+    while let Some(level) = levels.last_mut() {
+        let Some(name) = level.names.pop() else {
+            let emptied = levels.pop();
+            if let (Some(above), Some(emptied)) = (levels.last(), emptied)
+                && let Some(name) = emptied.path.file_name()
+            {
+                match unlinkat(&above.at, name, AtFlags::REMOVEDIR) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(OwnedError::io("remove", &emptied.path)(errno)),
+                }
+            }
+            continue;
+        };
+        let path = level.path.join(&name);
+        match unlinkat(&level.at, &name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            // A directory: EISDIR on Linux, EPERM by POSIX.
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(OwnedError::io("remove", &path)(errno)),
+        }
+        let at = match retry_on_intr(|| openat(&level.at, &name, DIRECTORY, Mode::empty())) {
+            Ok(at) => at,
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(OwnedError::io("remove", &path)(errno)),
+        };
+        let stat = fstat(&at).map_err(OwnedError::io("examine", &path))?;
+        let ours = geteuid().as_raw();
+        if stat.st_dev != device {
+            return Err(OwnedError::refused(&path, Found::OtherFileSystem));
+        }
+        if stat.st_uid != ours {
+            match unlinkat(&level.at, &name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => continue,
+                Err(_) => return Err(OwnedError::refused(&path, Found::OtherOwner { owner: stat.st_uid, ours })),
+            }
+        }
+        if levels.len() >= LEVELS {
+            return Err(OwnedError::refused(directory.path(), Found::TooDeep { levels: LEVELS }));
+        }
+        levels.push(Level::new(at, path)?);
+    }
+    match unlinkat(directory, MARKER_FILE, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(OwnedError::io("remove", &directory.path().join(MARKER_FILE))(errno)),
+    }
+}

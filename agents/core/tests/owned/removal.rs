@@ -1,0 +1,129 @@
+//! Nothing is removed but trees with the marker, and nothing outside of them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use holdfast_core::durable::Durability;
+use holdfast_core::owned::{Access, Base, Found, MARKER_FILE, Marker};
+
+use crate::{give_away, open_base, other_owner, refused, set_mode};
+
+const OURS: Marker<'_> = Marker { kind: "workspace", job: "17" };
+
+fn tree(base: &Path, marker: Option<&Marker<'_>>) {
+    let made = Base::shared(base).unwrap().create_directory("tree", Access::Private).unwrap();
+    if let Some(marker) = marker {
+        made.mark(marker, Durability::Process).unwrap();
+    }
+    fs::create_dir_all(base.join("tree/a/b")).unwrap();
+    fs::write(base.join("tree/a/b/file"), "x").unwrap();
+}
+
+#[test]
+fn a_marked_tree_is_removed_and_links_in_it_are_not_followed() {
+    let base = open_base();
+    tree(base.path(), Some(&OURS));
+    let victim = base.path().join("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("file"), "x").unwrap();
+    symlink(&victim, base.path().join("tree/directory")).unwrap();
+    symlink(victim.join("file"), base.path().join("tree/a/file")).unwrap();
+    let shared = Base::shared(base.path()).unwrap();
+    assert!(shared.remove_tree("tree", Access::Private, &OURS).unwrap());
+    assert!(!base.path().join("tree").exists());
+    assert!(victim.join("file").exists());
+    assert!(!shared.remove_tree("tree", Access::Private, &OURS).unwrap());
+}
+
+#[test]
+fn a_tree_without_the_marker_of_this_job_is_not_touched() {
+    let other_job = Marker { kind: "workspace", job: "18" };
+    let other_kind = Marker { kind: "cache", job: "17" };
+    for marker in [None, Some(&other_job), Some(&other_kind)] {
+        let base = open_base();
+        tree(base.path(), marker);
+        let shared = Base::shared(base.path()).unwrap();
+        let found = refused(shared.remove_tree("tree", Access::Private, &OURS), &base.path().join("tree"));
+        match marker {
+            None => assert_eq!(found, Found::NoMarker),
+            Some(_) => assert!(matches!(found, Found::OtherMarker { .. })),
+        }
+        assert!(base.path().join("tree/a/b/file").exists());
+    }
+}
+
+#[test]
+fn a_marker_that_another_user_wrote_is_none() {
+    let base = open_base();
+    tree(base.path(), Some(&OURS));
+    let marker = base.path().join("tree").join(MARKER_FILE);
+    give_away(&marker);
+    let shared = Base::shared(base.path()).unwrap();
+    assert_eq!(refused(shared.remove_tree("tree", Access::Private, &OURS), &marker), other_owner());
+    assert!(base.path().join("tree/a/b/file").exists());
+}
+
+#[test]
+fn a_link_with_the_name_of_the_tree_is_refused() {
+    let base = open_base();
+    tree(base.path(), Some(&OURS));
+    fs::rename(base.path().join("tree"), base.path().join("victim")).unwrap();
+    symlink(base.path().join("victim"), base.path().join("tree")).unwrap();
+    let shared = Base::shared(base.path()).unwrap();
+    let found = refused(shared.remove_tree("tree", Access::Private, &OURS), &base.path().join("tree"));
+    assert!(matches!(found, Found::Link { .. }));
+    assert!(base.path().join("victim/a/b/file").exists());
+}
+
+#[test]
+fn a_directory_of_another_user_in_the_tree_is_not_entered() {
+    let base = open_base();
+    tree(base.path(), Some(&OURS));
+    let theirs = base.path().join("tree/a/b");
+    give_away(&theirs);
+    let shared = Base::shared(base.path()).unwrap();
+    assert_eq!(refused(shared.remove_tree("tree", Access::Private, &OURS), &theirs), other_owner());
+    assert!(theirs.join("file").exists());
+    // The marker is removed last, so that the removal can be repeated.
+    fs::remove_file(theirs.join("file")).unwrap();
+    assert!(shared.remove_tree("tree", Access::Private, &OURS).unwrap());
+}
+
+#[test]
+fn a_tree_that_is_too_deep_is_refused_without_using_up_descriptors() {
+    let base = open_base();
+    tree(base.path(), Some(&OURS));
+    let deep: std::path::PathBuf = std::iter::repeat_n("d", 200).collect();
+    fs::create_dir_all(base.path().join("tree").join(deep)).unwrap();
+    let shared = Base::shared(base.path()).unwrap();
+    let found = refused(shared.remove_tree("tree", Access::Private, &OURS), &base.path().join("tree"));
+    assert!(matches!(found, Found::TooDeep { .. }));
+}
+
+#[test]
+fn a_second_marker_must_be_the_same() {
+    let base = open_base();
+    tree(base.path(), Some(&OURS));
+    let made = Base::shared(base.path()).unwrap().create_directory("tree", Access::Private).unwrap();
+    made.mark(&OURS, Durability::Machine).unwrap();
+    let other = Marker { kind: "workspace", job: "18" };
+    assert!(matches!(refused(made.mark(&other, Durability::Machine), made.path()), Found::OtherMarker { .. }));
+    made.check_marker(&OURS).unwrap();
+}
+
+#[test]
+fn only_an_empty_directory_of_ours_is_removed_without_a_marker() {
+    let base = open_base();
+    tree(base.path(), None);
+    let shared = Base::shared(base.path()).unwrap();
+    assert!(!shared.remove_empty_directory("tree", Access::Private).unwrap());
+    shared.create_directory("empty", Access::Private).unwrap();
+    assert!(shared.remove_empty_directory("empty", Access::Private).unwrap());
+    assert!(!shared.remove_empty_directory("empty", Access::Private).unwrap());
+    let theirs = base.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    set_mode(&theirs, 0o700);
+    give_away(&theirs);
+    assert_eq!(refused(shared.remove_empty_directory("theirs", Access::Private), &theirs), other_owner());
+}
