@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use crate::admission::Refusal;
 use crate::agent::Agent;
 use crate::collective::{self, CallError, Collectives};
-use crate::ranks::Process;
+use crate::ranks::{Joined, Process};
 
 /// The time for the hello of a process.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
@@ -40,7 +40,13 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
                 continue;
             }
         };
-        let credentials = stream.peer_cred()?;
+        let credentials = match stream.peer_cred() {
+            Ok(credentials) => credentials,
+            Err(error) => {
+                tracing::warn!(%error, "rank_not_identified");
+                continue;
+            }
+        };
         let Some(pid) = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|_| credentials.uid() == uid)
         else {
             tracing::warn!(uid = credentials.uid(), "rank_socket_foreign_user");
@@ -60,8 +66,8 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
         Ok(Err(error)) => return refuse(&mut stream, error.into()).await,
         Err(_) => return,
     };
-    let plan = match admit(&collectives, &hello, pid, connection) {
-        Ok(plan) => plan,
+    let (plan, joined) = match admit(&collectives, &hello, pid, connection) {
+        Ok(admitted) => admitted,
         Err(refusal) => return refuse(&mut stream, refusal).await,
     };
     let welcome = ToRank::Welcome { node: agent.start.node.clone() };
@@ -70,11 +76,18 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
     }
     let rank = hello.rank;
     agent.events.add(AgentEvent::RankConnected { generation: plan.generation, rank, pid });
-    tokio::spawn(watch(agent.clone(), plan.clone(), rank, pid));
+    if joined == Joined::New {
+        tokio::spawn(watch(agent.clone(), plan.clone(), rank, pid));
+    }
     serve_calls(collectives, plan, rank, connection, stream);
 }
 
-fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) -> Result<Arc<MemberPlan>, Refusal> {
+fn admit(
+    collectives: &Collectives,
+    hello: &Hello,
+    pid: u32,
+    connection: u64,
+) -> Result<(Arc<MemberPlan>, Joined), Refusal> {
     let agent = &collectives.agent;
     if hello.version != VERSION {
         return Err(Refusal::Version { theirs: hello.version });
@@ -92,8 +105,8 @@ fn admit(collectives: &Collectives, hello: &Hello, pid: u32, connection: u64) ->
     if !plan.local.contains(&hello.rank) {
         return Err(Refusal::Elsewhere { rank: hello.rank, node: agent.start.node.clone() });
     }
-    agent.ranks.join(hello.rank, hello.generation, pid, connection)?;
-    Ok(plan)
+    let joined = agent.ranks.join(hello.rank, hello.generation, pid, connection)?;
+    Ok((plan, joined))
 }
 
 async fn refuse(stream: &mut UnixStream, refusal: Refusal) {

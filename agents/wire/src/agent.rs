@@ -27,9 +27,22 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::{CheckpointId, Generation, Location, NodeName, Progress, Rank, RestartSource, Scheme};
 
-/// The largest body of a request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks,
+/// The largest body of any request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks,
 /// which the leader's agent gets, is about a third of it.
 pub const LARGEST_REQUEST: usize = 64 << 20;
+/// The largest body of a request that lists nodes or ranks.
+const LARGEST_LIST: usize = 16 << 20;
+/// The largest body of the other requests.
+const LARGEST_SMALL: usize = 64 << 10;
+
+/// The largest body of a request to this path that an agent accepts, bytes. A client does not send a larger one.
+pub fn largest_request(path: &str) -> usize {
+    match path {
+        RUN | VERIFY => LARGEST_REQUEST,
+        PEERS | STACK | COPY | REBUILD => LARGEST_LIST,
+        _ => LARGEST_SMALL,
+    }
+}
 
 /// Events and health.
 pub const POLL: &str = "/v1/poll";

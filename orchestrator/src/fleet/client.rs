@@ -291,7 +291,7 @@ impl AgentClient {
         body: Vec<u8>,
         within: Duration,
     ) -> Result<R, RequestError> {
-        let (bytes, limit) = (body.len(), agent::LARGEST_REQUEST);
+        let (bytes, limit) = (body.len(), agent::largest_request(path));
         if bytes > limit {
             return Err(RequestError::TooLarge { address, path, bytes, limit });
         }

@@ -102,6 +102,12 @@ impl Calls {
         let (answer, receiver) = oneshot::channel();
         let mut open = self.open.lock();
         let OpenCalls { waiting, newest } = &mut *open;
+        // A rank waits in one call at a time. Without this, a faulty program that connects again and again with other
+        // numbers would leave a call, a thread and a connection behind each time.
+        waiting.retain(|other, calls| {
+            let abandoned = *other != seq && calls.remove(&rank).is_some();
+            !(abandoned && calls.is_empty())
+        });
         let of_seq = waiting.entry(seq).or_default();
         of_seq.insert(rank, WaitingCall { call: call.clone(), answer });
         let complete = of_seq.len() == expected;
@@ -191,6 +197,18 @@ mod tests {
         assert_eq!(ranks(&messages), [[5]], "no other rank will make call 1");
         let (_, late) = calls.note(Rank(6), 1, Call::Need, 2, false);
         assert_eq!(ranks(&late), [[6]]);
+    }
+
+    #[test]
+    fn a_rank_that_calls_again_with_another_number_abandons_its_call() {
+        let calls = Calls::default();
+        let (mut first, _) = calls.note(Rank(4), 1, Call::Need, 2, false);
+        for seq in [9, 3, 7] {
+            let _ = calls.note(Rank(4), seq, Call::Need, 2, false);
+        }
+        assert!(matches!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert_eq!(calls.open.lock().waiting.keys().collect::<Vec<_>>(), [&7]);
+        assert!(calls.take(1).is_empty() && calls.take(7).len() == 1);
     }
 
     #[test]

@@ -6,10 +6,9 @@ use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
 use holdfast_wire::peer::Endpoint;
 use holdfast_wire::plan::{AcceptedPlan, MemberPlan, PlanError, RunRequest};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::leader::driver::{self, Driver};
@@ -79,7 +78,7 @@ pub async fn serve_link(
     collectives: &Collectives,
     node: NodeName,
     generation: Generation,
-    stream: TlsStream<TcpStream>,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) {
     let part = collectives.participation().filter(|part| part.run.plan.generation == generation);
     let Some((part, leader)) = part.and_then(|part| part.leader.clone().map(|leader| (part, leader))) else {

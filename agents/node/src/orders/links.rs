@@ -21,6 +21,8 @@ use crate::stream::{Incoming, Outgoing};
 const AHEAD: usize = 4;
 /// The largest small message: the buffers of a connection hold several of them.
 pub(super) const SMALL: usize = 4 << 10;
+/// So many bytes of a message are allocated for its announced length, more as they arrive; pieces are usually smaller.
+const AT_ONCE: usize = 1 << 20;
 /// In place of a length: the end of the messages, all of which were sent without error.
 const FINISHED: u32 = u32::MAX;
 
@@ -141,8 +143,14 @@ fn next(stream: &mut impl Read, pool: &Pool) -> io::Result<Arrival> {
     if length as usize > MAX_MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes was announced")));
     }
-    let mut message = pool.take(length as usize);
+    let length = length as usize;
+    let mut message = pool.take(length.min(AT_ONCE));
     stream.read_exact(&mut message)?;
+    while message.len() < length {
+        let arrived = message.len();
+        message.resize(length.min(arrived.saturating_mul(2)), 0);
+        stream.read_exact(&mut message[arrived..])?;
+    }
     Ok(Arrival::Message(message))
 }
 

@@ -37,6 +37,15 @@ struct Connected {
     ended: bool,
 }
 
+/// How a connection of a rank was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// A process that is not watched yet.
+    New,
+    /// A further connection of the same process, which is watched already.
+    Again,
+}
+
 impl Ranks {
     /// `start` names the job and the node.
     pub fn new(start: &AgentStart) -> Self {
@@ -71,17 +80,16 @@ impl Ranks {
     }
 
     /// Records a rank's connection; refuses a second process while the first is alive.
-    pub(crate) fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<(), Refusal> {
+    pub(crate) fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<Joined, Refusal> {
         let mut connected = self.connected.lock();
-        if let Some(known) = connected.get(&rank)
-            && known.generation == generation
-            && known.pid != pid
-            && !known.ended
-        {
-            return Err(Refusal::Duplicate { rank, pid: known.pid });
-        }
+        let known = connected.get(&rank).filter(|known| known.generation == generation && !known.ended);
+        let joined = match known {
+            Some(known) if known.pid != pid => return Err(Refusal::Duplicate { rank, pid: known.pid }),
+            Some(_) => Joined::Again,
+            None => Joined::New,
+        };
         connected.insert(rank, Connected { generation, pid, connection, ended: false });
-        Ok(())
+        Ok(joined)
     }
 
     /// Records that the process of a rank has ended; false if the rank has another process now.

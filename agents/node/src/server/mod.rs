@@ -2,14 +2,15 @@
 //! and the peers' links and streams (ALPN `holdfast/1`).
 //!
 //! Without the token nothing is answered but a refusal. A connection that has not presented the token within ten
-//! seconds is closed, and of too many such connections the oldest is evicted, so that silent connections cannot block
-//! others.
+//! seconds, however slowly it sends, is closed; only a few kilobytes of it are read until then, and the number of such
+//! connections is limited, so that they cost little memory and cannot block others.
 //!
 //! * `requests`: what each path does; `access`: the token; `peers`: links and streams;
-//! * `pending`: connections that have not presented the token yet; `unauthenticated`: counts and reports those that do
-//!   not present it.
+//! * `pending`: connections that have not presented the token yet; `guarded`: limits what is read of them;
+//!   `unauthenticated`: counts and reports those that do not present it.
 
 mod access;
+mod guarded;
 mod peers;
 mod pending;
 mod requests;
@@ -27,6 +28,7 @@ use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -34,7 +36,8 @@ use tokio_rustls::server::TlsStream;
 
 use crate::agent::Agent;
 use crate::collective::Collectives;
-use pending::{PendingConnection, PendingConnections};
+use guarded::GuardedStream;
+use pending::{PendingConnection, PendingConnections, PendingLimits};
 use unauthenticated::UnauthenticatedConnections;
 
 /// The time in which a connection must present the token.
@@ -51,15 +54,17 @@ pub enum ServerError {
     Trust(#[from] trust::TrustError),
 }
 
-/// Why a connection that was evicted ended.
-const EVICTED: &str = "sent nothing and was evicted for newer connections";
+/// Why a connection ended that was evicted, or refused.
+const EVICTED: &str = "presented no token and was evicted for newer connections";
+const TOO_MANY: &str = "was one of too many connections at a time";
+const LATE: &str = "presented no token in time";
 
 /// What all connections share.
 struct Port {
     agent: Arc<Agent>,
     collectives: Arc<Collectives>,
     router: axum::Router,
-    pending: PendingConnections,
+    pending: Arc<PendingConnections>,
     unauthenticated: UnauthenticatedConnections,
 }
 
@@ -73,7 +78,7 @@ pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Resu
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let port = Arc::new(Port {
         router: requests::router(collectives.clone()),
-        pending: PendingConnections::default(),
+        pending: PendingConnections::new(PendingLimits::for_descriptors(getrlimit(Resource::Nofile).current)),
         unauthenticated: UnauthenticatedConnections::default(),
         agent: agent.clone(),
         collectives,
@@ -87,8 +92,11 @@ pub async fn serve(collectives: Arc<Collectives>, listener: TcpListener) -> Resu
         };
         match accepted {
             Ok((socket, peer)) => {
+                let Some(pending) = port.pending.add(peer.ip()) else {
+                    port.unauthenticated.add(&agent, peer, TOO_MANY);
+                    continue;
+                };
                 let (port, acceptor, alive) = (port.clone(), acceptor.clone(), alive.clone());
-                let pending = port.pending.add();
                 tokio::spawn(async move {
                     serve_connection(&port, &acceptor, socket, peer, &pending).await;
                     drop(alive);
@@ -117,12 +125,12 @@ async fn serve_connection(
     // Answers are small, and the peer waits for them.
     let _ = socket.set_nodelay(true);
     let stream = tokio::select! {
-        handshake = acceptor.accept(socket) => match handshake {
+        handshake = acceptor.accept(GuardedStream::new(socket, pending.clone())) => match handshake {
             Ok(stream) => stream,
             Err(error) => return unauthenticated(&format!("the TLS handshake failed: {error}")),
         },
         () = pending.evicted() => return unauthenticated(EVICTED),
-        () = tokio::time::sleep(TOKEN_LIMIT) => return unauthenticated("sent nothing"),
+        () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT) => return unauthenticated(LATE),
     };
     match stream.get_ref().1.alpn_protocol() {
         Some(protocol) if protocol == ALPN_PEER => serve_peer(port, stream, peer, pending).await,
@@ -130,37 +138,29 @@ async fn serve_connection(
     }
 }
 
-/// A connection of a peer, which may last for the entire run. [`peers::accept`] checks the token within its own time
-/// limit: a connection that is open after that has presented it.
+/// A connection of a peer, which may last for the entire run.
 async fn serve_peer(
     port: &Arc<Port>,
-    stream: TlsStream<TcpStream>,
+    mut stream: TlsStream<GuardedStream>,
     peer: SocketAddr,
     pending: &Arc<PendingConnection>,
 ) {
-    let accepted = peers::accept(port.collectives.clone(), stream, peer);
-    tokio::pin!(accepted);
-    loop {
-        tokio::select! {
-            result = accepted.as_mut() => {
-                if let Err(reason) = result {
-                    port.unauthenticated.add(&port.agent, peer, &reason.to_string());
-                }
-                return;
-            }
-            () = pending.evicted() => {
-                return port.unauthenticated.add(&port.agent, peer, EVICTED);
-            }
-            () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT * 3), if !pending.is_authenticated() => {
-                pending.set_authenticated();
-            }
-        }
-    }
+    let unauthenticated = |reason: &str| port.unauthenticated.add(&port.agent, peer, reason);
+    let hello = tokio::select! {
+        hello = peers::authenticate(&port.agent, &mut stream) => match hello {
+            Ok(hello) => hello,
+            Err(reason) => return unauthenticated(&reason.to_string()),
+        },
+        () = pending.evicted() => return unauthenticated(EVICTED),
+        () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT) => return unauthenticated(LATE),
+    };
+    pending.set_authenticated();
+    peers::serve(&port.collectives, hello, stream, peer).await;
 }
 
 async fn serve_http(
     port: &Arc<Port>,
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<GuardedStream>,
     peer: SocketAddr,
     pending: &Arc<PendingConnection>,
 ) {
@@ -206,7 +206,7 @@ async fn serve_http(
             () = tokio::time::sleep_until(pending.since + TOKEN_LIMIT), if !checked => {
                 checked = true;
                 if !pending.is_authenticated() {
-                    return port.unauthenticated.add(&port.agent, peer, "presented no token");
+                    return port.unauthenticated.add(&port.agent, peer, LATE);
                 }
             }
         }

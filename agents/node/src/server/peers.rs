@@ -1,55 +1,55 @@
 //! Connections of peers: the hello is checked, then the connection goes to the collectives or waits as a stream.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::Generation;
 use holdfast_wire::frame::{self, FrameError, HELLO, receive_async, send_async};
 use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
 use holdfast_wire::{VERSION, trust};
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::guarded::GuardedStream;
 use crate::admission::Refusal;
+use crate::agent::Agent;
 use crate::collective::{self, Collectives};
 use crate::stream::Incoming;
 
-/// The time for the hello of a connection, and for the run plan that a peer may already have and this agent not yet.
+/// The time for the run plan that a peer may already have and this agent not yet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a connection is not one of the job's.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unauthenticated {
-    #[error("sent nothing")]
-    Silent,
     #[error("sent no hello: {0}")]
     NoHello(FrameError),
     #[error("presented a wrong token")]
     WrongToken,
 }
 
-/// Serves a connection on which ALPN `holdfast/1` was agreed: checks the hello, hands the stream to the thread that
-/// waits for it.
+/// Receives the hello of a connection on which ALPN `holdfast/1` was agreed.
 ///
 /// # Errors
-/// When the connection does not present the job's token: the caller counts and reports it.
-pub(super) async fn accept(
-    collectives: Arc<Collectives>,
-    mut stream: TlsStream<TcpStream>,
-    peer: SocketAddr,
-) -> Result<(), Unauthenticated> {
-    let hello: PeerHello = match tokio::time::timeout(PATIENCE, receive_async(&mut stream, HELLO)).await {
-        Err(_) => return Err(Unauthenticated::Silent),
-        Ok(Err(error)) => return Err(Unauthenticated::NoHello(error)),
-        Ok(Ok(hello)) => hello,
-    };
-    if !trust::token_matches(&collectives.agent.start.trust, &hello.token.0) {
-        // No answer: it would be information for an attacker.
-        return Err(Unauthenticated::WrongToken);
+/// When the connection does not present the job's token. Nothing is answered: it would be information for an attacker.
+pub(super) async fn authenticate(
+    agent: &Agent,
+    stream: &mut TlsStream<GuardedStream>,
+) -> Result<PeerHello, Unauthenticated> {
+    let hello: PeerHello = receive_async(stream, HELLO).await.map_err(Unauthenticated::NoHello)?;
+    match trust::token_matches(&agent.start.trust, &hello.token.0) {
+        true => Ok(hello),
+        false => Err(Unauthenticated::WrongToken),
     }
-    // From here on the peer belongs to the job: it gets an answer to its hello.
-    let answer = match admit(&collectives, &hello).await {
+}
+
+/// Serves a connection that has presented the token: hands the stream to the thread that waits for it.
+pub(super) async fn serve(
+    collectives: &Collectives,
+    hello: PeerHello,
+    mut stream: TlsStream<GuardedStream>,
+    peer: SocketAddr,
+) {
+    let answer = match admit(collectives, &hello).await {
         Ok(()) => PeerWelcome::Welcome,
         Err(refusal) => {
             tracing::info!(node = %hello.node, %peer, %refusal, "peer refused");
@@ -58,16 +58,18 @@ pub(super) async fn accept(
     };
     let welcome = matches!(answer, PeerWelcome::Welcome);
     if send_async(&mut stream, &answer, HELLO).await.is_err() || !welcome {
-        return Ok(());
+        return;
     }
     match hello.purpose {
-        Purpose::Link => collective::serve_link(&collectives, hello.node, hello.generation, stream).await,
-        purpose => match Incoming::from_async(stream, hello.node) {
-            Ok(incoming) => serve_stream(&collectives, hello.generation, purpose, incoming).await,
-            Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
-        },
+        Purpose::Link => collective::serve_link(collectives, hello.node, hello.generation, stream).await,
+        purpose => {
+            let (stream, connection) = stream.into_inner();
+            match Incoming::from_async(stream.into_inner(), connection, hello.node) {
+                Ok(incoming) => serve_stream(collectives, hello.generation, purpose, incoming).await,
+                Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
+            }
+        }
     }
-    Ok(())
 }
 
 /// Hands a stream to the thread that waits for it, and does the same for each further hello on it, until the peer

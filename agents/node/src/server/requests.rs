@@ -13,9 +13,9 @@ use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, Health, INVENTORY, KILL,
-    KillReply, KillRequest, KnownHealth, LARGEST_REQUEST, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
+    KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
     RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY,
-    VerifyReply, VerifyRequest,
+    VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
@@ -139,16 +139,17 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Message<T> {
     type Rejection = Rejection;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
-        let bytes = body(request.into_body()).await?;
+        let limit = largest_request(request.uri().path());
+        let bytes = body(request.into_body(), limit).await?;
         serde_json::from_slice(&bytes).map(Message).map_err(|error| {
             Rejection::invalid(StatusCode::BAD_REQUEST, format!("the message could not be read: {error}"))
         })
     }
 }
 
-async fn body(body: Body) -> Result<axum::body::Bytes, Rejection> {
-    to_bytes(body, LARGEST_REQUEST).await.map_err(|error| {
-        let message = format!("the body did not arrive, or is over {LARGEST_REQUEST} bytes: {error}");
+async fn body(body: Body, limit: usize) -> Result<axum::body::Bytes, Rejection> {
+    to_bytes(body, limit).await.map_err(|error| {
+        let message = format!("the body did not arrive, or is over {limit} bytes: {error}");
         Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, FailureKind::InvalidRequest, message)
     })
 }

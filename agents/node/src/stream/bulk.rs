@@ -7,7 +7,6 @@ use std::time::Duration;
 use holdfast_model::NodeName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use tokio::sync::oneshot;
-use tokio_rustls::server::TlsStream;
 
 /// How long a peer may send nothing in the middle of a transfer. The orchestrator notices a lost node much earlier;
 /// this only prevents that a thread waits for ever.
@@ -59,8 +58,11 @@ impl Write for Outgoing {
 
 impl Incoming {
     /// Takes a stream over from the asynchronous server.
-    pub(crate) fn from_async(stream: TlsStream<tokio::net::TcpStream>, node: NodeName) -> io::Result<Incoming> {
-        let (socket, mut connection) = stream.into_inner();
+    pub(crate) fn from_async(
+        socket: tokio::net::TcpStream,
+        mut connection: ServerConnection,
+        node: NodeName,
+    ) -> io::Result<Incoming> {
         let socket = socket.into_std()?;
         socket.set_nonblocking(false)?;
         settle(&socket)?;
