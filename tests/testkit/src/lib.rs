@@ -4,10 +4,9 @@
 //! the first test that asks; the directory is named for the archive's content, so that a changed archive is unpacked
 //! anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that changes
 //! files takes a [`scratch_copy`].
-
 //!
-//! [`Dice`] rolls seeded random numbers; [`cluster`] is the Slurm cluster of containers and the jobs on it;
-//! [`harness`] runs suites whose tests may be ignored on some machines.
+//! [`Dice`] rolls seeded random numbers, with which [`mutation`] changes valid input; [`cluster`] is the Slurm cluster of
+//! containers and the jobs on it; [`harness`] runs suites whose tests may be ignored on some machines.
 
 #![forbid(unsafe_code)]
 // Test support panics, as tests do, with the file that failed.
@@ -16,6 +15,7 @@
 pub mod cluster;
 mod dice;
 pub mod harness;
+pub mod mutation;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};

@@ -80,7 +80,13 @@ impl Ranks {
     }
 
     /// Records a rank's connection; refuses a second process while the first is alive.
-    pub(crate) fn join(&self, rank: Rank, generation: Generation, pid: u32, connection: u64) -> Result<Joined, Refusal> {
+    pub(crate) fn join(
+        &self,
+        rank: Rank,
+        generation: Generation,
+        pid: u32,
+        connection: u64,
+    ) -> Result<Joined, Refusal> {
         let mut connected = self.connected.lock();
         let known = connected.get(&rank).filter(|known| known.generation == generation && !known.ended);
         let joined = match known {

@@ -124,12 +124,7 @@ struct WaitingConnection {
 
 impl PendingTable {
     /// The number of the new connection, and the connection that is evicted for it; `None` if the new one is refused.
-    fn add(
-        &mut self,
-        address: IpAddr,
-        now: Instant,
-        eviction: Arc<Notify>,
-    ) -> Option<(u64, Option<Arc<Notify>>)> {
+    fn add(&mut self, address: IpAddr, now: Instant, eviction: Arc<Notify>) -> Option<(u64, Option<Arc<Notify>>)> {
         let address = site_of(address);
         let of_same = self.of_address.get(&address).map_or(0, BTreeSet::len);
         let evicted = if of_same >= self.limits.of_address {

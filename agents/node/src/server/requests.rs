@@ -13,9 +13,9 @@ use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, Health, INVENTORY, KILL,
-    KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD,
-    RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY,
-    VerifyReply, VerifyRequest, largest_request,
+    KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
+    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
+    VerifyRequest, largest_request,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
