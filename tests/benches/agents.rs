@@ -175,6 +175,7 @@ impl Cluster {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             trust: self.trust.clone(),
             abandon_after: Duration::from_secs(600),
+            umask: None,
             fault_injections: Vec::new(),
         };
         let log = File::create(self.directory.path().join(format!("{node}.log")))?;

@@ -5,6 +5,13 @@
 //! could leave a short control file and with it an unusable checkpoint. Every file that this project replaces is
 //! replaced by this module.
 //!
+//! Only a regular file is replaced ([`regular_file::check_replaceable`]): a rename over a device, a pipe or a link would
+//! remove it from the system.
+//!
+//! **The mode** ([`CreationMode`]) is chosen by the caller: the files of the control and cache directories and
+//! the orchestrator's records are the user's own; what is on the prefix directory, and what the user names as output,
+//! follows the umask.
+//!
 //! **With or without a sync.** This depends on what the file has to survive:
 //!
 //! * *the machine* ([`replace`], [`create_directory`], [`remove`], …): the file is synced before the rename and the
@@ -21,7 +28,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::kill_point;
+use crate::{kill_point, regular_file};
 
 const TEMPORARY_PREFIX: &str = ".hf-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -41,6 +48,13 @@ pub enum DurableError {
         /// The path as given.
         path: PathBuf,
     },
+    /// Something that is not a regular file is in the file's place.
+    #[error("will not replace {}: it is {kind}; give the path of a regular file, or a new one", path.display())]
+    NotReplaceable {
+        path: PathBuf,
+        /// What it is, with an article.
+        kind: &'static str,
+    },
     /// A file-system call failed.
     #[error("cannot {action} {}: {source}; {}", path.display(), remedy(source))]
     Io {
@@ -56,7 +70,7 @@ impl DurableError {
     /// The system's own error, when there is one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
-            DurableError::NotAFile { .. } => None,
+            DurableError::NotAFile { .. } | DurableError::NotReplaceable { .. } => None,
             DurableError::Io { source, .. } => Some(source),
         }
     }
@@ -86,47 +100,102 @@ pub enum Durability {
     Machine,
 }
 
+/// Which users may access a new file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreationMode {
+    /// This user: mode 0600, of directories 0700.
+    Private,
+    /// Those that the umask leaves: mode 0666, of directories 0777, less the umask. Members of a project share the
+    /// checkpoints on the prefix directory in this way.
+    Umask,
+}
+
+impl CreationMode {
+    /// That of a dataset's files: private in cache, by the umask on the prefix directory.
+    pub fn of_dataset(durability: Durability) -> CreationMode {
+        match durability {
+            Durability::Process => CreationMode::Private,
+            Durability::Machine => CreationMode::Umask,
+        }
+    }
+
+    fn of_file(self) -> u32 {
+        match self {
+            CreationMode::Private => 0o600,
+            CreationMode::Umask => 0o666,
+        }
+    }
+
+    fn of_directory(self) -> u32 {
+        match self {
+            CreationMode::Private => 0o700,
+            CreationMode::Umask => 0o777,
+        }
+    }
+
+    /// Options that make a new file of this mode, open for reading and writing.
+    pub fn new_file(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(self.of_file());
+        options
+    }
+
+    /// Makes one directory of this mode.
+    ///
+    /// # Errors
+    /// When it cannot be made, or something of this name exists.
+    pub fn make_directory(self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(self.of_directory()).create(path)
+    }
+}
+
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> DurableError + 'a {
     move |source| DurableError::Io { action, path: path.to_owned(), source }
 }
 
-/// Replaces `path` by a file with these bytes, mode 0600.
+/// Replaces `path` by a file with these bytes.
 ///
 /// # Errors
 /// When any step fails; the old file is then untouched and the temporary one removed.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+pub fn replace(path: &Path, mode: CreationMode, bytes: &[u8]) -> Result<(), DurableError> {
     crate::io_count::written(bytes.len());
-    replace_as(Durability::Machine, path, |out| out.write_all(bytes))
+    replace_as(Durability::Machine, path, mode, |out| out.write_all(bytes))
 }
 
-/// As [`replace`], without a sync: the new file survives this process, not the machine.
+/// As [`replace`], private and without a sync: the new file survives this process, not the machine.
 ///
 /// # Errors
 /// As [`replace`].
 pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
     crate::io_count::written(bytes.len());
-    replace_as(Durability::Process, path, |out| write_reserved(out, bytes))
+    replace_as(Durability::Process, path, CreationMode::Private, |out| write_reserved(out, bytes))
 }
 
-/// Replaces `path` by what `fill` writes (buffered), mode 0600, and returns what `fill` returned.
+/// Replaces `path` by what `fill` writes (buffered), and returns what `fill` returned.
 ///
 /// # Errors
 /// When `fill` or any step fails; the old file is then untouched and the temporary one removed.
 pub fn replace_with<R>(
     path: &Path,
+    mode: CreationMode,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<R, DurableError> {
-    replace_as(Durability::Machine, path, fill)
+    replace_as(Durability::Machine, path, mode, fill)
 }
 
 fn replace_as<R>(
     durability: Durability,
     path: &Path,
+    mode: CreationMode,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<R, DurableError> {
     let directory = parent(path)?;
-    let (temporary, result) = write_temporary(durability, directory, path, fill)?;
+    // Before the work, which can be long.
+    regular_file::check_replaceable(path)?;
+    let (temporary, result) = write_temporary(durability, mode, directory, path, fill)?;
     kill_point::reach();
+    // Again: `fill` can take long.
+    regular_file::check_replaceable(path)?;
     fs::rename(&temporary.0, path).map_err(failed("replace", path))?;
     temporary.keep();
     kill_point::reach();
@@ -143,14 +212,14 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Makes the temporary file, mode 0600, open for reading and writing.
+    /// Makes the temporary file, open for reading and writing.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn create(path: &Path) -> Result<(Pending, File), DurableError> {
-        let (temporary, file) = with_temporary_name(parent(path)?, path, |temporary| {
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
-        })?;
+    /// When it cannot be made, or something that is not a regular file is at `path`.
+    pub fn create(path: &Path, mode: CreationMode) -> Result<(Pending, File), DurableError> {
+        regular_file::check_replaceable(path)?;
+        let make = |temporary: &Path| mode.new_file().open(temporary);
+        let (temporary, file) = with_temporary_name(parent(path)?, path, make)?;
         Ok((Pending { temporary, path: path.to_owned() }, file))
     }
 
@@ -173,6 +242,7 @@ impl Pending {
     /// # Errors
     /// When it cannot be renamed; the old file is then untouched.
     pub fn commit_as(self, durability: Durability) -> Result<(), DurableError> {
+        regular_file::check_replaceable(&self.path)?;
         fs::rename(&self.temporary.0, &self.path).map_err(failed("replace", &self.path))?;
         self.temporary.keep();
         settle_directory(durability, parent(&self.path)?)
@@ -185,7 +255,7 @@ impl Pending {
 /// # Errors
 /// When any step fails.
 pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
-    Ok(create_new_as(Durability::Machine, path, |out| out.write_all(bytes))?.is_some())
+    Ok(create_new_as(Durability::Machine, path, CreationMode::Private, |out| out.write_all(bytes))?.is_some())
 }
 
 /// As [`create_new`], without a sync: the new file survives this process, not the machine.
@@ -193,7 +263,7 @@ pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
 /// # Errors
 /// As [`create_new`].
 pub fn create_new_unsynced(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
-    Ok(create_new_as(Durability::Process, path, |out| write_reserved(out, bytes))?.is_some())
+    Ok(create_new_as(Durability::Process, path, CreationMode::Private, |out| write_reserved(out, bytes))?.is_some())
 }
 
 /// Makes `path` of what `fill` writes (buffered) only if nothing is there; `None` if something was. A partial file is
@@ -203,18 +273,20 @@ pub fn create_new_unsynced(path: &Path, bytes: &[u8]) -> Result<bool, DurableErr
 /// When `fill` or any step fails.
 pub fn create_new_with<R>(
     path: &Path,
+    mode: CreationMode,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<Option<R>, DurableError> {
-    create_new_as(Durability::Machine, path, fill)
+    create_new_as(Durability::Machine, path, mode, fill)
 }
 
 fn create_new_as<R>(
     durability: Durability,
     path: &Path,
+    mode: CreationMode,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<Option<R>, DurableError> {
     let directory = parent(path)?;
-    let (temporary, result) = write_temporary(durability, directory, path, fill)?;
+    let (temporary, result) = write_temporary(durability, mode, directory, path, fill)?;
     // A hard link is the rename that refuses to replace; where there are none, the system may have such a rename.
     let made = fs::hard_link(&temporary.0, path).or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Err(error),
@@ -231,12 +303,16 @@ fn create_new_as<R>(
     }
 }
 
-/// Makes `link` a symbolic link to `target` (kept as text, so that it may be relative), replacing what was there.
+/// Makes `link` a symbolic link to `target` (kept as text, so that it may be relative), replacing an earlier link.
 ///
 /// # Errors
-/// When any step fails; the old link is then untouched.
+/// When any step fails, or something that is not a link is there; it is then untouched.
 pub fn replace_symlink(link: &Path, target: &str) -> Result<(), DurableError> {
     let directory = parent(link)?;
+    if fs::symlink_metadata(link).is_ok_and(|there| !there.is_symlink()) {
+        let source = io::Error::new(io::ErrorKind::AlreadyExists, "it is not a symbolic link");
+        return Err(failed("replace the link", link)(source));
+    }
     let (temporary, ()) =
         with_temporary_name(directory, link, |temporary| std::os::unix::fs::symlink(target, temporary))?;
     kill_point::reach();
@@ -274,24 +350,23 @@ fn remove_as(durability: Durability, path: &Path) -> Result<bool, DurableError> 
     }
 }
 
-/// Makes a directory and the missing ones above it, each with this mode (less the umask), durably. One that exists
-/// is left as it is.
+/// Makes a directory and the missing ones above it, durably. One that exists is left as it is.
 ///
 /// # Errors
 /// When a directory cannot be made, or another file is in its place.
-pub fn create_directory(path: &Path, mode: u32) -> Result<(), DurableError> {
+pub fn create_directory(path: &Path, mode: CreationMode) -> Result<(), DurableError> {
     create_directory_as(Durability::Machine, path, mode)
 }
 
-/// As [`create_directory`], without a sync: the directory survives this process, not the machine.
+/// As [`create_directory`], private and without a sync: the directory survives this process, not the machine.
 ///
 /// # Errors
 /// As [`create_directory`].
-pub fn create_directory_unsynced(path: &Path, mode: u32) -> Result<(), DurableError> {
-    create_directory_as(Durability::Process, path, mode)
+pub fn create_directory_unsynced(path: &Path) -> Result<(), DurableError> {
+    create_directory_as(Durability::Process, path, CreationMode::Private)
 }
 
-fn create_directory_as(durability: Durability, path: &Path, mode: u32) -> Result<(), DurableError> {
+fn create_directory_as(durability: Durability, path: &Path, mode: CreationMode) -> Result<(), DurableError> {
     let mut missing = Vec::new();
     let mut at = path;
     while !at.as_os_str().is_empty() && !at.is_dir() {
@@ -302,7 +377,7 @@ fn create_directory_as(durability: Durability, path: &Path, mode: u32) -> Result
         }
     }
     for directory in missing.into_iter().rev() {
-        match DirBuilder::new().mode(mode).create(directory) {
+        match mode.make_directory(directory) {
             Ok(()) => settle_directory(durability, parent(directory)?)?,
             // Another rank or agent may have been faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
@@ -381,13 +456,12 @@ impl Drop for Temporary {
 
 fn write_temporary<R>(
     durability: Durability,
+    mode: CreationMode,
     directory: &Path,
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<R>,
 ) -> Result<(Temporary, R), DurableError> {
-    let (temporary, file) = with_temporary_name(directory, path, |temporary| {
-        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary)
-    })?;
+    let (temporary, file) = with_temporary_name(directory, path, |temporary| mode.new_file().open(temporary))?;
     kill_point::reach();
     let mut out = BufWriter::new(file);
     let result = fill(&mut out).map_err(failed("write", path))?;
@@ -441,7 +515,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("halt.scrinfo");
         fs::write(&path, "old").unwrap();
-        replace(&path, b"new").unwrap();
+        replace(&path, CreationMode::Private, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(names(directory.path()), ["halt.scrinfo"]);
@@ -451,7 +525,7 @@ mod tests {
     fn unsynced_files_are_replaced_created_and_removed_like_synced_ones() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("a/b");
-        create_directory_unsynced(&inside, 0o700).unwrap();
+        create_directory_unsynced(&inside).unwrap();
         let path = inside.join("filemap_0.scrinfo");
         assert!(create_new_unsynced(&path, b"first").unwrap() && !create_new_unsynced(&path, b"second").unwrap());
         replace_unsynced(&path, b"new").unwrap();
@@ -467,7 +541,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("index.scr");
         fs::write(&path, "old").unwrap();
-        let error = replace_with(&path, |out| -> io::Result<()> {
+        let error = replace_with(&path, CreationMode::Private, |out| -> io::Result<()> {
             out.write_all(b"half of the new")?;
             Err(io::Error::from(io::ErrorKind::StorageFull))
         })
@@ -482,19 +556,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let wall = directory.path().join("wall");
         fs::write(&wall, "").unwrap();
-        let error = create_directory(&wall.join("inside"), 0o700).unwrap_err();
+        let error = create_directory(&wall.join("inside"), CreationMode::Private).unwrap_err();
         assert!(error.to_string().contains("/wall: ") && error.to_string().contains("move away"), "{error}");
-        assert!(create_directory(&wall, 0o700).is_err());
-        assert!(replace(&directory.path().join("missing/file"), b"").is_err());
-        assert!(matches!(replace(Path::new("/"), b""), Err(DurableError::NotAFile { .. })));
+        assert!(create_directory(&wall, CreationMode::Private).is_err());
+        assert!(replace(&directory.path().join("missing/file"), CreationMode::Private, b"").is_err());
+        assert!(matches!(replace(Path::new("/"), CreationMode::Private, b""), Err(DurableError::NotAFile { .. })));
     }
 
     #[test]
     fn directories_are_made_with_their_parents_and_existing_ones_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let deep = directory.path().join("a/b/c");
-        create_directory(&deep, 0o700).unwrap();
-        create_directory(&deep, 0o755).unwrap();
+        create_directory(&deep, CreationMode::Private).unwrap();
+        create_directory(&deep, CreationMode::Umask).unwrap();
         assert_eq!(fs::metadata(&deep).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
@@ -539,7 +613,7 @@ mod tests {
             fs::write(directory.path().join(format!(".hf-{}-{number}.tmp", std::process::id())), "").unwrap();
         }
         let path = directory.path().join("flush.scrinfo");
-        replace(&path, b"x").unwrap();
+        replace(&path, CreationMode::Private, b"x").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"x");
         assert!(names(directory.path()).iter().filter(|name| is_temporary(name)).count() == 50);
         assert!(!is_temporary("rank_0.ckpt"));

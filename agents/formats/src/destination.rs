@@ -8,7 +8,8 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::error::FormatsError;
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
+use holdfast_core::regular_file;
 
 /// The longest file name that common file systems allow.
 const NAME_MAX: usize = 255;
@@ -27,7 +28,7 @@ impl Destination {
     /// # Errors
     /// When a directory cannot be created.
     pub fn new(directory: &Path, overwrite: bool) -> Result<Destination, FormatsError> {
-        durable::create_directory(directory, 0o777)?;
+        durable::create_directory(directory, CreationMode::Umask)?;
         Ok(Destination { directory: directory.to_owned(), overwrite, dry_run: false })
     }
 
@@ -54,6 +55,20 @@ impl Destination {
         Ok(self.directory.join(name))
     }
 
+    /// Fails if a file may not be written at this path.
+    ///
+    /// # Errors
+    /// When something exists there and may not be replaced.
+    pub fn check(&self, path: &Path) -> Result<(), FormatsError> {
+        if self.overwrite {
+            Ok(regular_file::check_replaceable(path)?)
+        } else if path.symlink_metadata().is_ok() {
+            Err(FormatsError::Exists { path: path.to_owned() })
+        } else {
+            Ok(())
+        }
+    }
+
     /// Writes a file completely, or not at all: when `fill` fails, what it has written is removed.
     ///
     /// # Errors
@@ -65,9 +80,7 @@ impl Destination {
     ) -> Result<R, FormatsError> {
         let path = self.path(name)?;
         if self.dry_run {
-            if !self.overwrite && path.symlink_metadata().is_ok() {
-                return Err(FormatsError::Exists { path });
-            }
+            self.check(&path)?;
             let nowhere = Path::new("/dev/null");
             let open = File::options().write(true).open(nowhere);
             let mut out = BufWriter::new(open.map_err(FormatsError::reading("open", nowhere))?);
@@ -75,13 +88,11 @@ impl Destination {
             return fill(&mut out).map_err(FormatsError::reading("fill", &path));
         }
         if self.overwrite {
-            return Ok(durable::replace_with(&path, fill)?);
+            return Ok(durable::replace_with(&path, CreationMode::Umask, fill)?);
         }
         // Checked before the work to fail early; the rename below checks again.
-        if path.symlink_metadata().is_ok() {
-            return Err(FormatsError::Exists { path });
-        }
-        match durable::create_new_with(&path, fill)? {
+        self.check(&path)?;
+        match durable::create_new_with(&path, CreationMode::Umask, fill)? {
             Some(result) => Ok(result),
             None => Err(FormatsError::Exists { path }),
         }

@@ -56,11 +56,12 @@ fn extraction_stays_in_its_directory_and_overwrites_only_when_requested() {
     let over = Destination::new(to.directory(), true).unwrap();
     over.write("var_1.bin", |out| out.write_all(b"second")).unwrap();
     assert_eq!(fs::read(to.directory().join("var_1.bin")).unwrap(), b"second");
-    // A symbolic link of that name is replaced, not followed.
+    // A symbolic link of that name is neither replaced nor followed.
     let outside = directory.path().join("outside");
     fs::write(&outside, "kept").unwrap();
     std::os::unix::fs::symlink(&outside, to.directory().join("var_2.bin")).unwrap();
     assert!(to.write("var_2.bin", |out| out.write_all(b"x")).is_err());
-    over.write("var_2.bin", |out| out.write_all(b"x")).unwrap();
+    let refused = over.write("var_2.bin", |out| out.write_all(b"x")).unwrap_err();
+    assert!(refused.to_string().contains("it is a symbolic link"), "{refused}");
     assert_eq!(fs::read(&outside).unwrap(), b"kept");
 }

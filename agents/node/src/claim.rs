@@ -62,7 +62,7 @@ pub(crate) fn check_names(user: &str, job_id: &str) -> Result<(), ClaimError> {
 /// When it cannot be made, or other users may write to it.
 pub(crate) fn directory(paths: &Paths, node_path: &str) -> Result<PathBuf, ClaimError> {
     let real = paths.real(node_path)?;
-    durable::create_directory_unsynced(&real, 0o750)?;
+    durable::create_directory_unsynced(&real)?;
     check_owner(&real)?;
     if let Some(of_user) = real.parent() {
         check_owner(of_user)?;
@@ -207,7 +207,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::new(&fixture_start(root.path(), "node0"));
         let control = directory(&paths, paths.control_node_path()).unwrap();
-        assert_eq!(fs::metadata(&control).unwrap().mode() & 0o777, 0o750);
+        assert_eq!(fs::metadata(&control).unwrap().mode() & 0o777, 0o700);
         assert_eq!(directory(&paths, paths.control_node_path()).unwrap(), control);
         let of_user = control.parent().unwrap().to_owned();
         fs::set_permissions(&of_user, fs::Permissions::from_mode(0o777)).unwrap();

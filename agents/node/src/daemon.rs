@@ -13,7 +13,8 @@ use holdfast_model::Generation;
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::StopRequest;
 use holdfast_wire::run::{AgentReady, AgentStart, Identity};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -85,6 +86,9 @@ pub fn run(start_line: impl BufRead, ready: impl Write) -> Result<(), DaemonErro
     log::settle(|name| std::env::var(name).ok());
     let mut start = read_start(start_line)?;
     identity::settle(&mut start, |name| std::env::var(name).ok())?;
+    if let Some(mask) = start.umask {
+        umask(Mode::from_bits_truncate(mask));
+    }
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)

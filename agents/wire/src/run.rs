@@ -138,6 +138,10 @@ pub struct AgentStart {
     /// End by itself after this long without orchestrator and without ranks.
     #[serde(with = "millis")]
     pub abandon_after: Duration,
+    /// The umask of the orchestrator: what the agent writes to the prefix directory has the same mode as what the
+    /// orchestrator writes there. Without it, the agent keeps its own.
+    #[serde(default)]
+    pub umask: Option<u32>,
     /// Faults that this virtual node injects into itself (`chaos:` of the local manager).
     #[serde(default, rename = "rehearsals")]
     pub fault_injections: Vec<FaultInjection>,

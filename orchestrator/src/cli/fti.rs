@@ -9,7 +9,7 @@ use holdfast_formats::fti_ff::restore::{RestoreSource, restore};
 use holdfast_formats::fti_ff::survivors::Survivors;
 use holdfast_formats::fti_ff::topology::Topology;
 use holdfast_formats::fti_ff::{group_check, name};
-use holdfast_formats::{FileCheck, FormatsError};
+use holdfast_formats::{Destination, FileCheck, FormatsError};
 use serde_json::{Value, json};
 
 use super::extract::place;
@@ -264,8 +264,8 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
     for rank in &args.rank {
         let group = shape.group_of(*rank).ok_or_else(|| no_group(*rank))?;
         let file = name::FileName { checkpoint: Some(checkpoint), role: name::FileRole::Rank, rank: *rank }.to_string();
-        if args.dry_run && !args.force && args.to.join(&file).symlink_metadata().is_ok() {
-            return Err(FormatsError::Exists { path: args.to.join(&file) }.into());
+        if args.dry_run {
+            Destination::dry_run(&args.to, args.force).check(&args.to.join(&file))?;
         }
         let result = bar
             .during(&file, |progress| restore(&survivors, &group, checkpoint, *rank, &to, progress))

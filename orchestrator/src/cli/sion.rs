@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use holdfast_core::regular_file;
 use holdfast_formats::sion::{
     self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, Split,
     SplitOptions, VerifyOptions, Warning,
@@ -323,6 +324,7 @@ fn check_output(output: &Path, force: bool) -> Result<(), Failure> {
     if !force && output.symlink_metadata().is_ok() {
         return Err(FormatsError::Exists { path: output.to_owned() }.into());
     }
+    regular_file::check_replaceable(output).map_err(FormatsError::from)?;
     Ok(())
 }
 

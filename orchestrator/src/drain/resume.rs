@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::prefix::{DirectoryName, Prefix, index};
 use holdfast_model::CheckpointId;
 use serde::{Deserialize, Serialize};
@@ -39,10 +39,10 @@ pub fn begin(
 ) -> Result<(), PrefixStepError> {
     let record = DrainRecord { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(prefix);
-    durable::create_directory(path.parent().unwrap_or(Path::new(".")), 0o700)?;
+    durable::create_directory(path.parent().unwrap_or(Path::new(".")), CreationMode::Private)?;
     let mut text = serde_json::json!(record).to_string();
     text.push('\n');
-    Ok(durable::replace(&path, text.as_bytes())?)
+    Ok(durable::replace(&path, CreationMode::Private, text.as_bytes())?)
 }
 
 /// Removes the record: the dataset is complete.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::StackRequest;
 
@@ -59,7 +59,9 @@ fn write(directory: &Path, stacks: BTreeMap<Rank, String>) -> Option<String> {
     let mut failure = None;
     for (rank, stack) in stacks {
         let bytes = &stack.as_bytes()[..stack.len().min(LARGEST_STACK)];
-        if let Err(error) = durable::replace(&directory.join(format!("rank_{rank}.stack")), bytes) {
+        if let Err(error) =
+            durable::replace(&directory.join(format!("rank_{rank}.stack")), CreationMode::Private, bytes)
+        {
             failure.get_or_insert_with(|| error.to_string());
         }
     }

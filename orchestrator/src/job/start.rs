@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::Local as LocalTime;
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::NodeName;
 use holdfast_wire::trust;
 
@@ -80,7 +80,7 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
 /// Creates the prefix directory if it does not exist.
 pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
     if !prefix.is_dir() {
-        durable::create_directory(prefix, 0o755)?;
+        durable::create_directory(prefix, CreationMode::Umask)?;
     }
     prefix.canonicalize().map_err(RunError::io("find the prefix directory"))
 }

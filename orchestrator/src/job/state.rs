@@ -12,7 +12,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, DurableError};
+use holdfast_core::durable::{self, CreationMode, DurableError};
 use holdfast_model::{Generation, NodeName};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -238,7 +238,7 @@ impl JobState {
     pub(super) fn replace(&self, prefix: &Path) -> Result<u64, StateError> {
         let path = path(prefix);
         let text = serde_json::to_vec(self).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        durable::replace(&path, &text)?;
+        durable::replace(&path, CreationMode::Private, &text)?;
         Ok(text.len() as u64)
     }
 
@@ -319,7 +319,7 @@ impl JobLock {
     /// [`StateError::Running`] if another orchestrator holds it.
     pub fn take(prefix: &Path) -> Result<Self, StateError> {
         let own = directory(prefix);
-        durable::create_directory(&own, 0o700)?;
+        durable::create_directory(&own, CreationMode::Private)?;
         let path = own.join("lock");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.map_err(StateError::file("open", &path))?;
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn refuses_a_job_that_another_build_began_with_both_versions() {
         let base = tempfile::tempdir().unwrap();
-        durable::create_directory(&directory(base.path()), 0o700).unwrap();
+        durable::create_directory(&directory(base.path()), CreationMode::Private).unwrap();
         for (begun, found) in [(r#"{"version":1,"stage":{"stage":"running"}}"#, 1), (r#"{"version":99}"#, 99)] {
             std::fs::write(path(base.path()), begun).unwrap();
             let error = JobState::read(base.path()).unwrap_err();
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn a_finished_job_of_another_build_is_ignored() {
         let base = tempfile::tempdir().unwrap();
-        durable::create_directory(&directory(base.path()), 0o700).unwrap();
+        durable::create_directory(&directory(base.path()), CreationMode::Private).unwrap();
         let old = r#"{"version":1,"stage":{"stage":"finished","exit_code":0,"message":"done"}}"#;
         std::fs::write(path(base.path()), old).unwrap();
         assert!(JobState::read(base.path()).unwrap().is_none());

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{Generation, NodeName, Rank, RankEnd};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -160,7 +160,7 @@ impl StepPlan {
     pub fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = StepPlan::path_in(directory);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
-        durable::replace(&path, &bytes)?;
+        durable::replace(&path, CreationMode::Private, &bytes)?;
         Ok(path)
     }
 

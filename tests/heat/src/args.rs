@@ -33,7 +33,7 @@ pub struct HeatArgs {
     #[arg(long, value_name = "FILE")]
     pub input: Option<PathBuf>,
 
-    /// Write the final field to this file; an existing file is replaced at the end.
+    /// Write the final field to this file; an existing regular file is replaced at the end, anything else is refused.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -111,7 +111,7 @@ pub struct HeatInitArgs {
     #[arg(long, value_name = "WxH", default_value_t = Size::DEFAULT)]
     pub size: Size,
 
-    /// The file to write; an existing file is replaced.
+    /// The file to write; an existing regular file is replaced, anything else is refused.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use holdfast_client::{ClientError, Rank};
+use holdfast_core::durable::DurableError;
 
 use crate::geometry::{Size, TooFewRows};
 
@@ -79,6 +80,9 @@ pub enum HeatError {
         /// Why it failed.
         source: io::Error,
     },
+    /// Something that is not a regular file is at the path of an output.
+    #[error("heat: {0}")]
+    Output(#[from] DurableError),
     /// The input file is not a field file, or is damaged.
     #[error("heat: {path} cannot be used as initial field: {problem}; make one with `holdfast example heat-init`")]
     Input {

@@ -17,6 +17,8 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use holdfast_core::regular_file::check_replaceable;
+
 use crate::error::{HeatError, InputError};
 use crate::geometry::Size;
 use crate::partial::Partial;
@@ -136,6 +138,7 @@ pub fn write_initial(path: &Path, size: Size) -> Result<(), HeatError> {
         crc.update(&to_bytes(&row));
     }
     let header = Header { size, step: 0, crc: crc.finalize() };
+    check_replaceable(path)?;
     let partial = Partial::of(path);
     let mut write = || -> io::Result<()> {
         let mut file = BufWriter::new(partial.create()?);

@@ -1,10 +1,14 @@
 //! A file that gets its name when it is complete: one or several ranks write it under a temporary name in the same
-//! directory, then it is renamed and replaces an existing file.
+//! directory, then it is renamed and replaces an existing regular file. A device, a pipe or a link is not replaced.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use holdfast_core::regular_file::check_replaceable;
+use rustix::fs::OFlags;
 
 /// A file that is called `.NAME.partial` until [`Partial::place`].
 pub struct Partial<'a> {
@@ -23,6 +27,7 @@ impl<'a> Partial<'a> {
 
     /// Creates a new file, so that a rank of an older generation that is still running does not write to it.
     pub fn create(&self) -> io::Result<File> {
+        check_replaceable(&self.partial).map_err(io::Error::other)?;
         match fs::remove_file(&self.partial) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -32,12 +37,13 @@ impl<'a> Partial<'a> {
 
     /// Opens the file that another rank created.
     pub fn open(&self) -> io::Result<File> {
-        OpenOptions::new().write(true).open(&self.partial)
+        OpenOptions::new().write(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&self.partial)
     }
 
     /// Renames the file, durably. `file` is the open file.
     pub fn place(&self, file: &File) -> io::Result<()> {
         file.sync_all()?;
+        check_replaceable(self.path).map_err(io::Error::other)?;
         fs::rename(&self.partial, self.path)?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory)?.sync_all()

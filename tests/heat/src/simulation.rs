@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_client::{Client, ClientError, Environment, Rank, RestartOutcome};
+use holdfast_core::regular_file::check_replaceable;
 
 use crate::args::{HeatArgs, HeatInitArgs};
 use crate::checkpoint::{self, Owner};
@@ -33,6 +34,8 @@ pub fn run_init(args: &HeatInitArgs) -> Result<(), HeatError> {
 
 /// The application with the given environment; rank 0 writes its lines to `report`.
 pub fn run_in(args: &HeatArgs, environment: Environment, report: &mut dyn Write) -> Result<(), HeatError> {
+    // Before anything is computed.
+    args.output.as_deref().map_or(Ok(()), check_replaceable)?;
     let virtual_node = environment.node.clone();
     // The application ends itself on a halt, to print a line; by default the client would end the process.
     let mut client = Client::builder().environment(environment).exit_on_halt(false).init()?;

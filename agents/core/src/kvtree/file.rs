@@ -5,7 +5,7 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::tree::Tree;
-use crate::durable::{self, DurableError};
+use crate::durable::{self, CreationMode, DurableError};
 use crate::regular_file;
 
 pub use super::lock::{LockedFile, read_shared};
@@ -81,15 +81,16 @@ pub fn read_if_there(path: &Path) -> Result<Option<Tree>, HashFileError> {
     }
 }
 
-/// Replaces a file by the hash file of `tree`.
+/// Replaces a file by the hash file of `tree`, with the mode that the umask leaves: for the files of the prefix
+/// directory.
 ///
 /// # Errors
 /// When a key contains a NUL, or the file cannot be replaced; the old one is then untouched.
 pub fn write(path: &Path, tree: &Tree) -> Result<(), HashFileError> {
-    Ok(durable::replace(path, &packed(path, tree)?)?)
+    Ok(durable::replace(path, CreationMode::Umask, &packed(path, tree)?)?)
 }
 
-/// As [`write()`], without a sync: for the files of control and cache directories (see [`durable`]).
+/// As [`write()`], private and without a sync: for the files of control and cache directories (see [`durable`]).
 ///
 /// # Errors
 /// As [`write()`].

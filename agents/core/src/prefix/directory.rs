@@ -4,7 +4,6 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{NaiveDateTime, TimeDelta};
@@ -12,7 +11,7 @@ use serde::Serialize;
 
 use super::error::PrefixError;
 use super::names::{NameError, check_base_name};
-use crate::durable;
+use crate::durable::{self, CreationMode};
 use holdfast_model::CheckpointId;
 
 /// The link to the checkpoint that a restart takes.
@@ -124,13 +123,13 @@ impl Prefix {
         }
     }
 
-    /// Opens a prefix directory, made (mode 0755) if it does not exist.
+    /// Opens a prefix directory, made if it does not exist, with the mode that the umask leaves.
     ///
     /// # Errors
     /// [`PrefixError::Durable`] if it cannot be made, and those of [`Prefix::open`].
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, PrefixError> {
         let path = path.into();
-        durable::create_directory(&path, 0o755)?;
+        durable::create_directory(&path, CreationMode::Umask)?;
         Prefix::open(path)
     }
 
@@ -208,7 +207,7 @@ impl Prefix {
         Ok(true)
     }
 
-    /// Makes a new, empty checkpoint directory (mode 0700) for `id` of `job`. If the name of this second is taken,
+    /// Makes a new, empty checkpoint directory for `id` of `job`, with the mode that the umask leaves. If the name of this second is taken,
     /// by an earlier attempt for example, the next free second is used: nothing is ever copied into an old directory.
     ///
     /// # Errors
@@ -226,7 +225,7 @@ impl Prefix {
             let name =
                 DirectoryName::new(text).map_err(|problem| PrefixError::JobId { job: job.to_owned(), problem })?;
             let path = self.checkpoint_path(&name);
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
+            match CreationMode::Umask.make_directory(&path) {
                 Ok(()) => {
                     durable::sync_directory(&self.path)?;
                     return Ok(name);

@@ -14,7 +14,7 @@ use super::containers;
 use super::hashing::{self, HashRequest};
 use super::layout::{FileMeta, Layout, checksum_field};
 use crate::{FormatsError, Input};
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 
 /// The fields of the file metadata that do not follow from the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub fn write(
         why: "the blocks are larger than a file can be; drop variables or split them".to_owned(),
     })?;
     let mut reading = None;
-    let written = durable::replace_with(path, |out| {
+    let written = durable::replace_with(path, CreationMode::Umask, |out| {
         out.flush()?;
         let file = out.get_ref();
         file.set_len(size)?;

@@ -15,7 +15,7 @@ use super::scan::user_data;
 use super::system_data::{MAX_SYSTEM_DATA, SYSTEM_DATA_VERSION, SystemData};
 use super::verify::USER_DATA_VERSION;
 use crate::FormatsError;
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 
 /// The description of a new model, without its user data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
     let system = system_block(model).map_err(unwritable)?;
     // The closure can only return an I/O error; an error of the block is returned through `refused`.
     let mut refused = None;
-    let written = durable::replace_with(path, |out| {
+    let written = durable::replace_with(path, CreationMode::Umask, |out| {
         out.write_all(&[0; HEADER_LENGTH as usize])?;
         out.write_all(&system)?;
         let mut crc = crc32fast::Hasher::new();

@@ -8,7 +8,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::Pending;
+use holdfast_core::durable::{CreationMode, Pending};
 
 use super::attachment::Attachment;
 use super::error::SionError;
@@ -43,7 +43,7 @@ impl Creation {
             if several && name.symlink_metadata().is_ok() {
                 return Err(SionError::Exists { path: name });
             }
-            let (temporary, file) = Pending::create(&name)?;
+            let (temporary, file) = Pending::create(&name, CreationMode::Umask)?;
             let written = file.write_all_at(&part.header.encode(), 0);
             written.map_err(SionError::io("write", temporary.temporary_path()))?;
             attachments.push(Attachment::to_file(file, temporary.temporary_path(), part));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Once};
 
 use holdfast_core::control::meta::Meta;
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_model::{NodeName, Rank, Task};
@@ -64,7 +64,7 @@ pub(super) fn copy_from(
     if copies.is_empty() {
         return Ok(reply);
     }
-    durable::create_directory(&request.directory, 0o700)?;
+    durable::create_directory(&request.directory, CreationMode::Umask)?;
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset::write(dataset, &request.directory)?;
     }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use holdfast_core::control::content::{FileContent, RecordedContent};
-use holdfast_core::durable::{Durability, Pending};
+use holdfast_core::durable::{CreationMode, Durability, Pending};
 use holdfast_core::regular_file;
 use tokio_util::sync::CancellationToken;
 
@@ -204,7 +204,8 @@ impl Lane<'_> {
         recorded: RecordedContent,
         working: &ProgressGuard,
     ) -> Result<FileContent, CopyFault> {
-        let (pending, file) = Pending::create(to)?;
+        let durability = self.pipeline.durability;
+        let (pending, file) = Pending::create(to, CreationMode::of_dataset(durability))?;
         let unwritable = |source| CopyFault::Write { path: to.to_owned(), source };
         let found = self.pump(source, &file, Some(working)).map_err(|broken| match broken {
             MoveError::Source(error) => unreadable(error),
@@ -212,7 +213,6 @@ impl Lane<'_> {
             MoveError::Cancelled => CopyFault::Cancelled,
         })?;
         let found = check(recorded, found, blamed)?;
-        let durability = self.pipeline.durability;
         if durability == Durability::Machine {
             file.sync_all().map_err(unwritable)?;
         }

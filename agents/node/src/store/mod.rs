@@ -169,10 +169,7 @@ impl Store {
     /// As [`Store::directory`], and when it cannot be created.
     pub fn make_directory(&self, checkpoint: CheckpointId, descriptor: &Tree) -> Result<(String, PathBuf), StoreError> {
         let (node_path, real) = self.directory(checkpoint, descriptor)?;
-        if let Some(index) = real.parent() {
-            durable::create_directory_unsynced(index, 0o750)?;
-        }
-        durable::create_directory_unsynced(&real, 0o700)?;
+        durable::create_directory_unsynced(&real)?;
         Ok((node_path, real))
     }
 

@@ -79,6 +79,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, trust: &TrustMaterial) 
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         trust: trust.clone(),
         abandon_after: Duration::from_secs(600),
+        umask: None,
         fault_injections: Vec::new(),
     };
     let line = serde_json::to_string(&start).unwrap() + "\n";

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_model::NodeName;
 use holdfast_wire::run::{AgentStart, Identity, NODE_PLACEHOLDER, TrustMaterial};
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::AllocatedNodes;
@@ -88,6 +89,7 @@ impl AgentTemplate {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             trust: self.trust.clone(),
             abandon_after: ABANDON_AFTER,
+            umask: Process::myself().and_then(|own| own.status()).ok().and_then(|status| status.umask),
             fault_injections: Vec::new(),
         }
     }

@@ -34,6 +34,7 @@ use crate::host::program;
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, NodeCount};
 use agents::{AgentSteps, Patience};
 use environment::Environment;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use parking_lot::{Mutex, MutexGuard};
@@ -127,11 +128,7 @@ impl Slurm {
 
     async fn with(environment: Environment, logs: PathBuf) -> Result<Self, AllocationError> {
         let Environment { job_id, user, nodes, own_node } = environment;
-        let failed = |source| {
-            let (path, remedy) = (logs.clone(), "check the prefix directory");
-            AllocationError::Directory { action: "make", path, source, remedy }
-        };
-        std::fs::create_dir_all(&logs).map_err(failed)?;
+        durable::create_directory(&logs, CreationMode::Private)?;
         let program = program::ourselves()?;
         let watch = Watch::start(&job_id, &nodes).await?;
         // The variable names the user that submitted the job; the directories belong to the user that runs it.

@@ -35,7 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_core::{durable, hostlist};
+use holdfast_core::durable::{self, CreationMode};
+use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use parking_lot::{Mutex, MutexGuard};
@@ -200,7 +201,7 @@ impl Ssh {
         let mut asked = survey_request(&request);
         asked.directories.insert(0, request.prefix.to_owned());
         asked.mark = Some((mark.clone(), job_id.clone()));
-        durable::replace(&mark, job_id.as_bytes())?;
+        durable::replace(&mark, CreationMode::Private, job_id.as_bytes())?;
         let (targets, at_once) = (targets(spec, user)?, spec.ssh.at_once as usize);
         let surveying = tokio::task::spawn_blocking(move || survey(&targets, &asked, at_once));
         let found = surveying.await.map_err(AllocationError::Survey);
@@ -316,10 +317,7 @@ impl Ssh {
 }
 
 fn make_directory(path: &std::path::Path) -> Result<(), AllocationError> {
-    std::fs::create_dir_all(path).map_err(|source| {
-        let (path, remedy) = (path.to_owned(), "check the prefix directory");
-        AllocationError::Directory { action: "make", path, source, remedy }
-    })
+    Ok(durable::create_directory(path, CreationMode::Private)?)
 }
 
 /// Waits up to `patience` until no process listens at the address; true if none does.

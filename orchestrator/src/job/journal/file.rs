@@ -5,7 +5,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::{durable, io_count};
+use holdfast_core::durable::{self, CreationMode};
+use holdfast_core::io_count;
 use serde::{Deserialize, Serialize};
 
 use super::frame;
@@ -54,7 +55,7 @@ impl JournalFile {
         let path = path(prefix);
         let heading = Heading { version: state.version, job_id: state.agents.job_id.clone(), after: state.entries };
         let line = frame::encode(&heading).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        durable::replace(&path, &line)?;
+        durable::replace(&path, CreationMode::Private, &line)?;
         let file = OpenOptions::new().append(true).mode(0o600).open(&path);
         let file = file.map_err(StateError::file("open", &path))?;
         Ok(JournalFile { path, file, bytes: line.len() as u64 })

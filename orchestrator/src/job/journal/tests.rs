@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_core::{durable, io_count};
+use holdfast_core::durable::{self, CreationMode};
+use holdfast_core::io_count;
 use holdfast_model::{CheckpointId, NodeName};
 
 use super::file::{JournalFile, path};
@@ -30,7 +31,7 @@ fn machine() -> Machine {
 
 /// The state of a job that begins in a prefix directory, written.
 fn begun(prefix: &Path, machine: &Machine) -> JobState {
-    durable::create_directory(&state::directory(prefix), 0o700).unwrap();
+    durable::create_directory(&state::directory(prefix), CreationMode::Private).unwrap();
     let roots = prefix.to_owned();
     let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.clone(), roots).unwrap();
     let agents = AgentTemplate {

@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use holdfast_core::durable;
+use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::environment;
 use rustix::process::{Pid, Signal, kill_process};
@@ -103,7 +103,7 @@ impl RemoteShells {
     pub(super) fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = directory.join(FILE);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
-        durable::replace(&path, &bytes)?;
+        durable::replace(&path, CreationMode::Private, &bytes)?;
         Ok(path)
     }
 

@@ -1,7 +1,6 @@
 //! Encoding and rebuilding with the files of the members on their nodes: around a ring (`SCR manual §11.8.2`), and
 //! along the chain of survivors to the lost member's new home (§11.4.6).
 
-use std::fs::File;
 use std::io::BufWriter;
 
 use holdfast_model::RankDescriptor;
@@ -19,6 +18,7 @@ use crate::redundancy::link::{Incoming, Outgoing};
 use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::member::{GroupMember, MemberTask};
 use crate::redundancy::piece::Pool;
+use crate::regular_file;
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
@@ -56,7 +56,7 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
         partner,
     };
     let path = node.add_file(&own_name(task))?;
-    let file = File::create(&path).map_err(RedundancyError::io("create", &path))?;
+    let file = regular_file::create(&path).map_err(RedundancyError::io("create", &path))?;
     let buffer = usize::try_from(chunk).map_or(LARGEST_BUFFER, |chunk| chunk.clamp(4 << 10, LARGEST_BUFFER));
     let mut out = BufWriter::with_capacity(buffer, file);
     let member = member(task, chunk, node, &pool);

@@ -5,18 +5,18 @@
 //! the temporary files. A crash between renames leaves a member with files missing, which the next try rebuilds again.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::header::XorHeader;
 use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
-use crate::durable::{self, Durability};
+use crate::durable::{self, CreationMode, Durability};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::files::RebuiltMember;
 use crate::redundancy::{RedundancyError, inside};
+use crate::regular_file;
 
 /// A lost member while its files are written.
 #[derive(Debug)]
@@ -89,8 +89,9 @@ impl LostMember {
                 why: "it belongs to another member",
             });
         }
+        let mode = CreationMode::of_dataset(durability);
         let mut temporaries =
-            TemporaryFiles { directory: directory.to_owned(), stem: xor_name.clone(), pairs: Vec::new() };
+            TemporaryFiles { directory: directory.to_owned(), stem: xor_name.clone(), mode, pairs: Vec::new() };
         // Checked by the header: both numbers fit.
         let room = parsed.chunk * (parsed.members.len() as u64 - 1);
         let padding_left = room - parsed.current.total_bytes().unwrap_or(room);
@@ -293,6 +294,7 @@ impl MemberOutput {
 struct TemporaryFiles {
     directory: PathBuf,
     stem: String,
+    mode: CreationMode,
     pairs: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -307,12 +309,7 @@ impl TemporaryFiles {
             }
             _ => {}
         }
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(RedundancyError::io("create", &path))?;
+        let file = self.mode.new_file().open(&path).map_err(RedundancyError::io("create", &path))?;
         self.pairs.push((path.clone(), self.directory.join(name)));
         Ok(MemberOutput { file, path, left: bytes, crc: crc32fast::Hasher::new() })
     }
@@ -320,6 +317,7 @@ impl TemporaryFiles {
     fn rename_all(&mut self) -> Result<(), RedundancyError> {
         // The XOR file was created first and is renamed last: without it the member counts as missing.
         while let Some((from, to)) = self.pairs.last() {
+            regular_file::check_replaceable(to)?;
             fs::rename(from, to).map_err(RedundancyError::io("rename to", to))?;
             self.pairs.pop();
         }
