@@ -1,6 +1,6 @@
 //! Fortran programs.
 
-use crate::world::{Link, World, needs, sum};
+use crate::world::{Link, World, needs, output, sum};
 
 #[test]
 fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
@@ -14,4 +14,18 @@ fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
     }
     let names: Vec<String> = world.named_on_prefix().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["step 1", "step 2", "step 3", "step 4", "step 5"], "all of them are output too");
+}
+
+#[test]
+fn fortran_character_arguments_of_any_length_are_read_and_filled() {
+    needs("gfortran");
+    let world = World::new();
+    let program = world.compile("gfortran", "lengths.f90", Link::Shared);
+    let ran = world.run(&[program.to_str().unwrap(), &world.results()], "", "");
+    let output = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{output}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), "41");
+    }
+    assert!(output.contains("SCR_ROUTE_FILE") && output.contains("summary.scr"), "{output}");
 }

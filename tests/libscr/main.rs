@@ -14,6 +14,7 @@ extern crate holdfast_test_attribute;
 mod alone;
 mod c;
 mod fortran;
+mod names;
 mod python;
 mod world;
 

@@ -1,6 +1,6 @@
 //! Python programs.
 
-use crate::world::{World, in_repository, library_directory, needs, sum};
+use crate::world::{World, in_repository, library_directory, needs, output, sum};
 
 #[test]
 fn examples_restart_after_node_loss() {
@@ -28,4 +28,36 @@ fn examples_restart_after_node_loss() {
         }
         assert_eq!(world.current(), "step.6");
     }
+}
+
+#[test]
+fn python_program_gets_exception_for_name_that_no_checkpoint_can_contain() {
+    needs("python3");
+    let world = World::new();
+    let module = in_repository("agents/client/python");
+    let library = library_directory().join("libscr.so");
+    let program = in_repository("tests/libscr/programs/names.py");
+    let ran = world.run(
+        &[
+            "env",
+            &format!("PYTHONPATH={}", module.display()),
+            &format!("HOLDFAST_LIBSCR={}", library.display()),
+            "PYTHONDONTWRITEBYTECODE=1",
+            "python3",
+            program.to_str().unwrap(),
+            &world.results(),
+            "out/summary.scr",
+            &"n".repeat(252),
+            "1_of_3_in_0.xor",
+        ],
+        "",
+        "",
+    );
+    let output = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{output}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), "3");
+    }
+    assert!(output.contains("redundancy file of scheme XOR"), "{output}");
+    assert_eq!(world.current(), "state");
 }

@@ -2,6 +2,7 @@
 
 mod datasets;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct Client {
     /// The last checkpoint id while the API is disabled; otherwise agents assign the ids.
     last: CheckpointId,
     exit_on_halt: bool,
+    /// The files that were routed in the open checkpoint: their base names, and the names as given, made absolute.
+    routed: BTreeMap<String, PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +117,7 @@ impl Builder {
             phase: Phase::Computing,
             last: CheckpointId::NONE,
             exit_on_halt: self.exit_on_halt,
+            routed: BTreeMap::new(),
         };
         match client.call(Call::Init)? {
             None => {}
@@ -211,16 +215,38 @@ impl Client {
     /// The path to write the file of this name to (inside a checkpoint; this also registers the file), or to read it
     /// from (before the first checkpoint; `SCR manual §11.7`). Only the last component of `name` is used. Outside of a
     /// checkpoint, a file that cannot be read is an error. Not collective.
+    ///
+    /// Inside a checkpoint, a name is refused that no checkpoint can contain: one that is longer than 251 bytes, that
+    /// SCR or Holdfast use for their own files (`*.scr`, redundancy files and others), or whose last component is that
+    /// of another file which this rank has routed. The checkpoint can be continued with another name.
     pub fn route_file(&mut self, name: impl AsRef<Path>) -> Result<PathBuf, ClientError> {
         let name = name.as_ref();
         let bad = || ClientError::BadName { name: name.to_string_lossy().into_owned() };
         name.file_name().ok_or_else(bad)?;
         let text = name.to_str().filter(|text| !text.contains('\0') && !text.ends_with('/')).ok_or_else(bad)?;
+        let distinct = self.distinct_file(name, text)?;
         let call = Call::Route { name: text.to_owned() };
-        match self.call(call.clone())? {
-            None => Ok(name.to_owned()),
-            Some(Reply::Path(path)) => Ok(path),
-            Some(other) => Err(unexpected(&call, &other)),
+        let path = match self.call(call.clone())? {
+            None => name.to_owned(),
+            Some(Reply::Path(path)) => path,
+            Some(other) => return Err(unexpected(&call, &other)),
+        };
+        self.routed.extend(distinct);
+        Ok(path)
+    }
+
+    /// Base name and absolute name of a file that is routed in a checkpoint; `None` if it need not be compared. All
+    /// files of a checkpoint lie in one directory, so that one of two files with the same base name would be lost.
+    fn distinct_file(&self, name: &Path, text: &str) -> Result<Option<(String, PathBuf)>, ClientError> {
+        let (Phase::Checkpointing(_), true) = (self.phase, self.enabled()) else { return Ok(None) };
+        let base = text.rsplit('/').next().unwrap_or_default().to_owned();
+        // Without a working directory, names are compared as they are given.
+        let full = std::path::absolute(name).unwrap_or_else(|_| name.to_owned());
+        match self.routed.get(&base) {
+            Some(known) if *known != full => {
+                Err(ClientError::SameBaseName { name: text.to_owned(), known: known.clone() })
+            }
+            _ => Ok(Some((base, full))),
         }
     }
 

@@ -112,6 +112,18 @@ pub enum ClientError {
         /// The name.
         name: String,
     },
+    /// Two files of this rank with the same base name.
+    #[error(
+        "route_file: this rank has routed {} in this checkpoint, and the directories of a name do not count: it would \
+         be the same file as `{name}`; give each file a name of its own",
+        known.display()
+    )]
+    SameBaseName {
+        /// The name.
+        name: String,
+        /// The file that was routed before.
+        known: PathBuf,
+    },
     /// The API is disabled, and this call needs an agent.
     #[error("{call}: SCR_ENABLE=0 disables the agents, which this call needs with more than one rank; unset it")]
     Disabled {

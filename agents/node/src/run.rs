@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use holdfast_model::Rank;
 use holdfast_wire::plan::MemberPlan;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::Agent;
 use crate::memory::Remembered;
 use crate::sources::CheckpointSource;
+use crate::sources::files::RankFiles;
 
 #[derive(Debug)]
 pub struct Run {
@@ -15,4 +18,17 @@ pub struct Run {
     pub source: Arc<dyn CheckpointSource>,
     /// Cancels the copies of the run.
     pub cancelled: CancellationToken,
+}
+
+impl Run {
+    /// The checkpoint files of a rank on this node.
+    pub(crate) fn files_of<'a>(&'a self, rank: Rank, agent: &'a Agent) -> RankFiles<'a> {
+        RankFiles {
+            rank,
+            store: &agent.store,
+            memory: &self.memory,
+            prefix: &self.plan.settings.prefix,
+            job_id: &agent.start.job_id,
+        }
+    }
 }

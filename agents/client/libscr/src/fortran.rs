@@ -1,8 +1,8 @@
 //! The Fortran functions: names in lower case with an underscore, arguments by reference, results in `ierror`, and the
 //! length of every CHARACTER argument by value after all others. Texts are padded with blanks and have no NUL.
 //!
-//! Lengths are `int` in old compilers and `size_t` in newer ones (gfortran since 8). On all supported machines the
-//! lower half of a `size_t` argument can be read as `int`.
+//! Lengths are `size_t`, as in gfortran since version 8, ifx and flang. Compilers that pass an `int` are not supported:
+//! the upper half of the argument would be undefined.
 //!
 //! Safety of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
 
@@ -15,8 +15,7 @@ use crate::session::{SessionError, SessionResult};
 ///
 /// # Safety
 /// `text` is null or points to `length` bytes.
-unsafe fn text(text: *const c_char, length: c_int) -> SessionResult<String> {
-    let length = usize::try_from(length).unwrap_or(0);
+unsafe fn text(text: *const c_char, length: usize) -> SessionResult<String> {
     if text.is_null() {
         return Err(SessionError::Argument("a CHARACTER argument is missing"));
     }
@@ -33,8 +32,7 @@ unsafe fn text(text: *const c_char, length: c_int) -> SessionResult<String> {
 ///
 /// # Safety
 /// `to` is null or points to `length` bytes that the program owns.
-unsafe fn put(to: *mut c_char, length: c_int, value: &str) -> SessionResult<()> {
-    let length = usize::try_from(length).unwrap_or(0);
+unsafe fn put(to: *mut c_char, length: usize, value: &str) -> SessionResult<()> {
     if to.is_null() {
         return Err(SessionError::Argument("a CHARACTER argument is missing"));
     }
@@ -93,7 +91,7 @@ pub unsafe extern "C" fn scr_finalize_(ierror: *mut c_int) {
 /// # Safety
 /// `version` is a CHARACTER of that length, `ierror` an INTEGER.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_get_version_(version: *mut c_char, ierror: *mut c_int, length: c_int) {
+pub unsafe extern "C" fn scr_get_version_(version: *mut c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise; the version is a static C string.
     unsafe {
         let known = std::ffi::CStr::from_ptr(crate::SCR_Get_version()).to_string_lossy();
@@ -121,8 +119,8 @@ pub unsafe extern "C" fn scr_config_(
     config: *const c_char,
     value: *mut c_char,
     ierror: *mut c_int,
-    config_length: c_int,
-    value_length: c_int,
+    config_length: usize,
+    value_length: usize,
 ) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_CONFIG", |session| {
@@ -141,8 +139,8 @@ pub unsafe extern "C" fn scr_route_file_(
     name: *const c_char,
     file: *mut c_char,
     ierror: *mut c_int,
-    name_length: c_int,
-    file_length: c_int,
+    name_length: usize,
+    file_length: usize,
 ) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_ROUTE_FILE", |session| {
@@ -188,7 +186,7 @@ pub unsafe extern "C" fn scr_complete_checkpoint_(valid: *const c_int, ierror: *
 /// # Safety
 /// `flag` and `ierror` are INTEGERs, `name` is a CHARACTER of that length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_have_restart_(flag: *mut c_int, name: *mut c_char, ierror: *mut c_int, length: c_int) {
+pub unsafe extern "C" fn scr_have_restart_(flag: *mut c_int, name: *mut c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_HAVE_RESTART", |session| {
         unsafe { put_number(flag, 0) };
@@ -206,7 +204,7 @@ pub unsafe extern "C" fn scr_have_restart_(flag: *mut c_int, name: *mut c_char, 
 /// # Safety
 /// `name` is a CHARACTER of that length, `ierror` an INTEGER.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_start_restart_(name: *mut c_char, ierror: *mut c_int, length: c_int) {
+pub unsafe extern "C" fn scr_start_restart_(name: *mut c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_START_RESTART", |session| unsafe { put(name, length, &session.start_restart()?) });
     unsafe { put_number(ierror, result) }
@@ -231,7 +229,7 @@ pub unsafe extern "C" fn scr_start_output_(
     name: *const c_char,
     flags: *const c_int,
     ierror: *mut c_int,
-    length: c_int,
+    length: usize,
 ) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_START_OUTPUT", |session| {
@@ -258,7 +256,7 @@ pub unsafe extern "C" fn scr_complete_output_(valid: *const c_int, ierror: *mut 
 /// # Safety
 /// `name` is a CHARACTER of that length, `ierror` an INTEGER.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_current_(name: *const c_char, ierror: *mut c_int, length: c_int) {
+pub unsafe extern "C" fn scr_current_(name: *const c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_CURRENT", |session| session.current(&unsafe { text(name, length) }?));
     unsafe { put_number(ierror, result) }
@@ -269,7 +267,7 @@ pub unsafe extern "C" fn scr_current_(name: *const c_char, ierror: *mut c_int, l
 /// # Safety
 /// `name` is a CHARACTER of that length, `ierror` an INTEGER.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_drop_(name: *const c_char, ierror: *mut c_int, length: c_int) {
+pub unsafe extern "C" fn scr_drop_(name: *const c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_DROP", |session| session.drop_dataset(&unsafe { text(name, length) }?));
     unsafe { put_number(ierror, result) }
@@ -280,7 +278,7 @@ pub unsafe extern "C" fn scr_drop_(name: *const c_char, ierror: *mut c_int, leng
 /// # Safety
 /// `name` is a CHARACTER of that length, `ierror` an INTEGER.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_delete_(name: *const c_char, ierror: *mut c_int, length: c_int) {
+pub unsafe extern "C" fn scr_delete_(name: *const c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_DELETE", |session| session.delete_dataset(&unsafe { text(name, length) }?));
     unsafe { put_number(ierror, result) }

@@ -160,7 +160,11 @@ def need_checkpoint():
 def route_file(name):
     """The path where the file of this name is written (in an output) or read (in a restart)."""
     path = ctypes.create_string_buffer(_MAX_FILENAME)
-    _check(_lib.SCR_Route_file(os.fsencode(name), path), "SCR_Route_file")
+    encoded = os.fsencode(name)
+    if b"\0" in encoded:
+        # The library would see the part before it only.
+        raise ValueError("embedded null byte in the name of a file")
+    _check(_lib.SCR_Route_file(encoded, path), "SCR_Route_file")
     return os.fsdecode(path.value)
 
 

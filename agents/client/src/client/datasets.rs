@@ -92,6 +92,7 @@ impl Client {
             Some(other) => return Err(unexpected(&call, &other)),
         };
         self.offered = None;
+        self.routed.clear();
         self.phase = Phase::Checkpointing(checkpoint);
         Ok(checkpoint)
     }

@@ -53,6 +53,12 @@ impl fmt::Display for NameParts {
     }
 }
 
+/// The length in bytes of the longest name that a directory of this job can have.
+pub fn longest_name_bytes(job: &str) -> usize {
+    let id_digits = u64::MAX.to_string().len();
+    "scr.".len() + STAMP_BYTES + ".".len() + job.len() + ".".len() + id_digits
+}
+
 /// The name of a directory below the prefix: always a single component, so that it cannot lead elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]

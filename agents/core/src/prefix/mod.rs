@@ -9,12 +9,14 @@
 //!   written;
 //! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost;
 //! * [`publish`]: recording a dataset in summary, index and link;
-//! * [`add`](mod@add): all of that as one call.
+//! * [`add`](mod@add): all of that as one call;
+//! * [`application_name`]: which names the application may give to its files.
 //!
 //! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `docs/scr-files.md` §2, §11 to §13. Names read from any file pass
 //! [`names`] before they become paths.
 
 pub mod add;
+pub mod application_name;
 mod checksum;
 pub mod dataset;
 pub mod directory;

@@ -4,7 +4,7 @@
 //! make us read or write outside the prefix directory, so every name passes here before it is joined to a path.
 
 /// The longest component that file systems take, in bytes.
-const LONGEST: usize = 255;
+pub(super) const LONGEST: usize = 255;
 
 /// Why a name cannot be a single path component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

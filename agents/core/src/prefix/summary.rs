@@ -17,7 +17,7 @@ use holdfast_model::{CheckpointId, Rank};
 /// The summary file's name.
 pub const SUMMARY_FILE: &str = "summary.scr";
 /// The text file that SCR wrote before summaries were hash files.
-const OLD_SUMMARY_FILE: &str = "scr_summary.txt";
+pub(super) const OLD_SUMMARY_FILE: &str = "scr_summary.txt";
 /// The version of its contents.
 const VERSION: &str = "5";
 /// What to do with an invalid summary.

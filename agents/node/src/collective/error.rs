@@ -109,7 +109,7 @@ impl CallError {
             | CallError::NoPurpose
             | CallError::NotACheckpoint(_)
             | CallError::NotWritten(_)
-            | CallError::File(FileError::Shared { .. })
+            | CallError::File(FileError::Shared { .. } | FileError::Name { .. } | FileError::LongPath { .. })
             | CallError::DifferentCalls { .. }
             | CallError::DifferentDatasets(_)
             | CallError::NotCollective(_)
@@ -130,6 +130,10 @@ impl CallError {
             CallError::File(FileError::Shared { .. }) => {
                 "for a file that ranks share set SCR_CACHE_BYPASS=1 (`run.env` of the spec, or SCR_Config before \
                  SCR_Init); otherwise put the rank into its name (the directories of a name do not count)"
+            }
+            CallError::File(FileError::Name { .. }) => "route the file under another name",
+            CallError::File(FileError::LongPath { .. }) => {
+                "use a shorter name, or shorter paths of the prefix and cache directories"
             }
             CallError::DifferentCalls { .. } | CallError::DifferentDatasets(_) => {
                 "all ranks must make the same calls in the same order"

@@ -18,7 +18,6 @@ use crate::agent::Agent;
 use crate::orders;
 use crate::run::Run;
 use crate::sources::PutBack;
-use crate::sources::files::RankFiles;
 use crate::stream::StreamError;
 
 /// The first and the longest pause before another attempt to connect to the leader.
@@ -130,7 +129,7 @@ fn handle(
 
 /// Adds the paths of the files on this node.
 fn localise(agent: &Agent, run: &Run, rank: Rank, outcome: Outcome) -> Outcome {
-    let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
+    let files = run.files_of(rank, agent);
     match outcome? {
         Reply::Restart(mut restart) => {
             if let Some(checkpoint) = restart.checkpoint {

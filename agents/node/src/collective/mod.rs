@@ -30,7 +30,6 @@ pub use run::{Collectives, RunError, adopt, begin_run, serve_link};
 
 use crate::fault_injection;
 use crate::paths::base_name;
-use crate::sources::files::RankFiles;
 
 /// Carries out a collective call of one rank; returns when all ranks have made it.
 pub async fn call(
@@ -48,20 +47,21 @@ pub async fn call(
 /// Where a rank writes (inside a checkpoint) or reads (before the first) the file of this name. Blocks.
 ///
 /// # Errors
-/// When the name is invalid, the file belongs to another rank, or no checkpoint is open or to be read.
+/// When no checkpoint can contain a file of this name, the file belongs to another rank, or no checkpoint is open or to be read.
 pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
-    let name = base_name(name)?;
     let agent = &collectives.agent;
     let run = collectives.run().ok_or(CallError::NoRun)?;
-    let files = RankFiles { rank, store: &agent.store, memory: &run.memory };
+    let files = run.files_of(rank, agent);
     let memory = run.memory.read();
     if let Some(checkpoint) = memory.open {
+        // Only the last component counts, as in SCR.
+        let name = name.rsplit('/').next().unwrap_or_default();
         let path = run.source.make(&files, checkpoint, name)?;
         fault_injection::reach(agent, FaultPoint::Write, checkpoint);
         return Ok(path);
     }
     let checkpoint = memory.restart.ok_or(CallError::NothingToRead)?;
-    Ok(files.readable(checkpoint, name)?)
+    Ok(files.readable(checkpoint, base_name(name)?)?)
 }
 
 /// The generation that this agent serves, 0 before the first.

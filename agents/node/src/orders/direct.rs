@@ -2,12 +2,12 @@
 //! several of them share a file. This module only records which files they routed.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use holdfast_model::{CheckpointId, Dataset, Rank};
 use holdfast_wire::peer::OrderResult;
 
+use super::seal::written_bytes;
 use super::{OrderContext, OrderError, Result};
 use crate::memory::Direct;
 use crate::paths::base_name;
@@ -38,7 +38,11 @@ impl OrderContext<'_> {
         let directory = &direct.ok_or(OrderError::NotOpen(checkpoint))?.directory;
         let mut sealed = BTreeMap::new();
         for (rank, names) in self.run.memory.direct_files(checkpoint) {
-            let files = names.into_iter().map(|name| Ok((name.clone(), size_of(directory, &name)?, None)));
+            let sized = |name: String| {
+                let bytes = written_bytes(rank, &directory.join(&name))?;
+                Ok((name, bytes, None))
+            };
+            let files = names.into_iter().map(sized);
             sealed.insert(rank, files.collect::<Result<Vec<_>>>()?);
         }
         Ok(OrderResult::Flushed(sealed))
@@ -56,9 +60,8 @@ impl OrderContext<'_> {
         mut files: BTreeMap<Rank, Vec<String>>,
     ) -> Result<OrderResult> {
         files.retain(|rank, _| self.local().contains(rank));
-        for name in files.values().flatten() {
-            base_name(name)?;
-            size_of(&directory, name)?;
+        for (rank, name) in files.iter().flat_map(|(rank, names)| names.iter().map(move |name| (*rank, name))) {
+            written_bytes(rank, &directory.join(base_name(name)?))?;
         }
         self.remember(|memory| {
             memory.open = None;
@@ -67,11 +70,4 @@ impl OrderContext<'_> {
         })?;
         Ok(OrderResult::Done)
     }
-}
-
-fn size_of(directory: &Path, name: &str) -> Result<u64> {
-    let path = directory.join(name);
-    let metadata =
-        fs::symlink_metadata(&path).map_err(|source| OrderError::NotWritten { path: path.clone(), source })?;
-    if metadata.is_file() { Ok(metadata.len()) } else { Err(OrderError::NotRegular(path)) }
 }

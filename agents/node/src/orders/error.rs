@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use holdfast_core::control::{ContentError, ControlError};
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFormatError;
+use holdfast_core::prefix::application_name::ApplicationNameError;
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_core::redundancy::descriptor::DescriptorError;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, Scheme};
@@ -46,11 +47,14 @@ pub(crate) enum OrderError {
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("rank {rank}: {source}")]
     Descriptor { rank: Rank, source: DescriptorError },
-    /// A directory, a link or a pipe in place of a file.
-    #[error("{} is not a regular file", .0.display())]
-    NotRegular(PathBuf),
+    /// A directory, a link, a pipe, a socket or a device in place of a file.
+    #[error("{} is {found}, not a regular file", path.display())]
+    NotRegular { rank: Rank, path: PathBuf, found: &'static str },
     #[error("the application routed but did not write the file {}: {source}", path.display())]
-    NotWritten { path: PathBuf, source: io::Error },
+    NotWritten { rank: Rank, path: PathBuf, source: io::Error },
+    /// A summary names a file that no checkpoint can contain.
+    #[error("the file {name:?} in the summary cannot be fetched: {problem}")]
+    Name { name: String, problem: ApplicationNameError },
     /// The receiver of a rank's files did not acknowledge them.
     #[error("the receiver could not keep the files of rank {0}")]
     NotReceived(Rank),
@@ -130,11 +134,12 @@ impl OrderError {
             }
             OrderError::Unsendable(_)
             | OrderError::Path(_)
-            | OrderError::NotRegular(_)
+            | OrderError::NotRegular { .. }
             | OrderError::NoSuchMember { .. }
             | OrderError::UnknownScheme(_) => FailureKind::InvalidRequest,
             OrderError::Redundancy(_)
             | OrderError::Descriptor { .. }
+            | OrderError::Name { .. }
             | OrderError::OtherRank { .. }
             | OrderError::OtherCheckpoint { .. }
             | OrderError::Undecodable { .. }
@@ -150,7 +155,7 @@ impl OrderError {
                 Some("free some space on this file system")
             }
             OrderError::NotWritten { .. } => Some("write every routed file before complete_checkpoint"),
-            OrderError::NotRegular(_) => Some("write a plain file, not a link, pipe or directory"),
+            OrderError::NotRegular { .. } => Some("write a regular file to each routed path"),
             _ => None,
         }
     }
@@ -169,11 +174,12 @@ impl From<OrderError> for Failure {
         failure.retryable |= failure.kind == FailureKind::Cancelled;
         match error {
             OrderError::File { path, .. }
-            | OrderError::NotRegular(path)
-            | OrderError::NotWritten { path, .. }
             | OrderError::Copy(
                 CopyFault::Read { path, .. } | CopyFault::Write { path, .. } | CopyFault::Mismatch { path, .. },
             ) => failure.at(path),
+            OrderError::NotRegular { rank, path, .. } | OrderError::NotWritten { rank, path, .. } => {
+                failure.of_rank(rank).at(path)
+            }
             OrderError::Descriptor { rank, .. }
             | OrderError::NotReceived(rank)
             | OrderError::OtherRank { expected: rank, .. } => failure.of_rank(rank),

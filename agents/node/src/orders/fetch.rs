@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::prefix::application_name::check_application_name;
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Task};
 use holdfast_wire::peer::{FetchRank, OrderResult};
 
-use super::{OrderContext, Result};
-use crate::paths::base_name;
+use super::{OrderContext, OrderError, Result};
 
 impl OrderContext<'_> {
     pub(super) fn fetch(
@@ -77,9 +77,10 @@ impl OrderContext<'_> {
         self.agent.store.make_directory(checkpoint, &descriptor)?;
         // The summary lists files as the filemap did, newest first.
         for (name, size, crc) in fetch.files.iter().rev() {
-            let name = base_name(name)?;
+            let refused = |problem| OrderError::Name { name: name.clone(), problem };
+            check_application_name(name).map_err(refused)?;
             let to = self.agent.store.add_file(checkpoint, rank, rank, name)?;
-            let (file, kind, size, crc) = (name.to_owned(), FileKind::Full, *size, *crc);
+            let (file, kind, size, crc) = (name.clone(), FileKind::Full, *size, *crc);
             files.push((to, Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc }));
         }
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::redundancy::registry::is_redundancy_file;
@@ -35,17 +37,13 @@ impl OrderContext<'_> {
                 continue;
             }
             let path = directory.join(&name);
-            let metadata =
-                fs::symlink_metadata(&path).map_err(|source| OrderError::NotWritten { path: path.clone(), source })?;
-            if !metadata.is_file() {
-                return Err(OrderError::NotRegular(path));
-            }
+            let size = written_bytes(rank, &path)?;
             let crc = if crc { Some(lane.content(&path)?.crc) } else { None };
             sealed.names.push(name.clone());
             let meta = Meta {
                 file: name,
                 kind: FileKind::Full,
-                size: metadata.len(),
+                size,
                 checkpoint,
                 rank,
                 ranks,
@@ -53,8 +51,33 @@ impl OrderContext<'_> {
                 crc,
             };
             meta.write_unsynced(&path)?;
-            sealed.bytes += metadata.len();
+            sealed.bytes += size;
         }
         Ok(sealed)
     }
+}
+
+/// The size of a file that a rank has routed.
+///
+/// # Errors
+/// When it does not exist, or is not a regular file; links are not followed.
+pub(super) fn written_bytes(rank: Rank, path: &Path) -> Result<u64> {
+    let missing = |source| OrderError::NotWritten { rank, path: path.to_owned(), source };
+    let metadata = fs::symlink_metadata(path).map_err(missing)?;
+    match kind_name(metadata.file_type()) {
+        None => Ok(metadata.len()),
+        Some(found) => Err(OrderError::NotRegular { rank, path: path.to_owned(), found }),
+    }
+}
+
+/// What a file is, for messages; `None` for a regular file.
+fn kind_name(kind: fs::FileType) -> Option<&'static str> {
+    Some(match kind {
+        kind if kind.is_file() => return None,
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_symlink() => "a symbolic link",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    })
 }

@@ -1,9 +1,14 @@
 //! The checkpoint files of one rank on this node: in cache, or in the prefix directory if they bypass the cache.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdfast_core::control::ControlError;
+use holdfast_core::prefix::application_name::{
+    ApplicationNameError, LONGEST_APPLICATION_PATH, check_application_name,
+};
+use holdfast_core::prefix::directory::longest_name_bytes;
 use holdfast_core::redundancy::registry::is_redundancy_file;
+use holdfast_core::regular_file;
 use holdfast_model::{CheckpointId, Rank};
 
 use super::PutBack;
@@ -16,6 +21,16 @@ use crate::store::{Store, StoreError};
 pub enum FileError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A checkpoint with a file of this name could not be completed, or not be read again.
+    #[error("a checkpoint file cannot have the name {}: {problem}", quoted(name))]
+    Name { name: String, problem: ApplicationNameError },
+    /// A path that file systems do not accept, in cache or below the prefix directory.
+    #[error(
+        "the path of the checkpoint file {} below {} has {bytes} bytes, and {LONGEST_APPLICATION_PATH} are allowed",
+        quoted(name),
+        directory.display()
+    )]
+    LongPath { name: String, directory: PathBuf, bytes: usize },
     /// Two ranks write one file, which in cache belongs to one of them.
     #[error("ranks {first} and {second} both write a file {name}, but in cache each file belongs to one rank")]
     Shared { name: String, first: Rank, second: Rank },
@@ -31,14 +46,22 @@ pub struct RankFiles<'a> {
     pub rank: Rank,
     pub store: &'a Store,
     pub memory: &'a Remembered,
+    /// The prefix directory, to which the file may be flushed.
+    pub prefix: &'a Path,
+    /// The job id, which is part of the name of each directory below the prefix.
+    pub job_id: &'a str,
 }
 
 impl RankFiles<'_> {
     /// Records a file that is to be written; returns its path.
     ///
     /// # Errors
-    /// When the file belongs to another rank of this node, or cannot be recorded.
+    /// When a checkpoint with such a file could not be completed, the file belongs to another rank of this node, or it
+    /// cannot be recorded.
     pub fn add(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+        let refused = |problem| FileError::Name { name: name.to_owned(), problem };
+        check_application_name(name).map_err(refused)?;
+        self.check_path_length(checkpoint, name)?;
         if let Some(direct) = &self.memory.read().direct {
             let added = self.memory.add_direct_file(checkpoint, self.rank, name);
             added.map_err(|source| FileError::Record { name: name.to_owned(), source })?;
@@ -49,6 +72,21 @@ impl RankFiles<'_> {
             return Err(FileError::Shared { name: name.to_owned(), first, second: self.rank });
         }
         Ok(self.store.add_file(checkpoint, self.rank, self.rank, name)?)
+    }
+
+    /// The file and its meta file have a path here, and one below the prefix directory after a flush.
+    fn check_path_length(&self, checkpoint: CheckpointId, name: &str) -> Result<(), FileError> {
+        let here = self.directory(checkpoint)?;
+        let longest_name = longest_name_bytes(self.job_id);
+        let flushed = self.prefix.as_os_str().len() + "/".len() + longest_name;
+        for (directory, directory_bytes) in [(here.as_path(), here.as_os_str().len()), (self.prefix, flushed)] {
+            let bytes = directory_bytes + "/".len() + name.len();
+            if bytes > LONGEST_APPLICATION_PATH {
+                let (name, directory) = (name.to_owned(), directory.to_owned());
+                return Err(FileError::LongPath { name, directory, bytes });
+            }
+        }
+        Ok(())
     }
 
     /// The directory of the rank's files.
@@ -85,9 +123,18 @@ impl RankFiles<'_> {
     /// When it cannot.
     pub fn readable(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
         let path = self.directory(checkpoint)?.join(name);
-        match std::fs::File::open(&path) {
+        match regular_file::open(&path) {
             Ok(_) => Ok(path),
             Err(source) => Err(FileError::Unreadable { rank: self.rank, path, source }),
         }
     }
+}
+
+/// A name as it is shown in messages, which a long one would make unreadable.
+fn quoted(name: &str) -> String {
+    const SHOWN: usize = 80;
+    if name.chars().count() <= SHOWN {
+        return format!("{name:?}");
+    }
+    format!("{:?}…", name.chars().take(SHOWN).collect::<String>())
 }

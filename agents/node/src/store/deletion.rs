@@ -4,7 +4,9 @@
 //! meanwhile. The caller ensures that no files are added to the checkpoint at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::filemap::{FilemapChange, RankChange};
@@ -60,8 +62,7 @@ impl Store {
         files.values().try_for_each(|real| delete_file(real))?;
         for directory in directories {
             // With all other files in it, which would otherwise never be deleted: the cache is often memory.
-            ignore_missing(std::fs::remove_dir_all(&directory))
-                .map_err(|source| StoreError::Delete { path: directory, source })?;
+            delete_tree(&directory)?;
         }
         self.filemaps.lock().change_all(&FilemapChange::remove_checkpoint(checkpoint))?;
         self.descriptions.forget(checkpoint)?;
@@ -106,17 +107,57 @@ impl Store {
     }
 }
 
-/// Deletes a checkpoint file and its meta file.
+/// Deletes a checkpoint file and its meta file, or what the application has put in their places. Links are deleted, not
+/// followed.
 fn delete_file(file: &Path) -> Result<(), StoreError> {
     for path in [file.to_owned(), Meta::path_for(file)] {
-        ignore_missing(std::fs::remove_file(&path)).map_err(|source| StoreError::Delete { path, source })?;
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => delete_tree(&path)?,
+            Err(source) => return Err(StoreError::Delete { path, source }),
+        }
     }
     Ok(())
 }
 
-fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+/// Deletes a directory with all that it contains, also if the application made directories in it without access for
+/// their owner: a checkpoint that cannot be deleted would end checkpointing.
+fn delete_tree(directory: &Path) -> Result<(), StoreError> {
+    let deleted = match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_accessible(directory).and_then(|()| std::fs::remove_dir_all(directory))
+        }
         other => other,
+    };
+    match deleted {
+        Err(source) if !is_absent(&source) => Err(StoreError::Delete { path: directory.to_owned(), source }),
+        _ => Ok(()),
     }
+}
+
+/// Gives the owner access to a directory and to those below it. Links are not followed.
+fn make_accessible(directory: &Path) -> io::Result<()> {
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        if !std::fs::symlink_metadata(&directory)?.is_dir() {
+            continue;
+        }
+        std::fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+        for entry in std::fs::read_dir(&directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True if nothing can be at the path: a name that is too long for the file system cannot have been created.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
+    )
 }
