@@ -40,16 +40,7 @@ impl OrderContext<'_> {
             let size = written_bytes(rank, &path)?;
             let crc = if crc { Some(lane.content(&path)?.crc) } else { None };
             sealed.names.push(name.clone());
-            let meta = Meta {
-                file: name,
-                kind: FileKind::Full,
-                size,
-                checkpoint,
-                rank,
-                ranks,
-                complete: true,
-                crc,
-            };
+            let meta = Meta { file: name, kind: FileKind::Full, size, checkpoint, rank, ranks, complete: true, crc };
             meta.write_unsynced(&path)?;
             sealed.bytes += size;
         }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::execute;
 use crate::collective::{Collectives, begin_run, route};
 use crate::daemon::set_up;
+use crate::sources::files::{FileError, RankFiles};
 use crate::store::fixture_node::{fixture_agent, fixture_request};
 
 async fn node() -> (TempDir, Collectives) {
@@ -153,4 +154,38 @@ async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_a
     carry_out(&restarted, open()).unwrap();
     let sealed = carry_out(&restarted, Order::SealDirect { checkpoint }).unwrap();
     assert_eq!(sealed, OrderResult::Flushed(Default::default()), "the dataset was begun again");
+}
+
+#[tokio::test]
+async fn a_file_whose_path_below_the_prefix_would_be_too_long_is_refused_before_it_is_recorded() {
+    let (_root, node) = node().await;
+    let run = node.run().unwrap();
+    let before = node.agent.store.files(CheckpointId(3), Rank(1));
+    for (bytes, fits) in [(3000, true), (4000, false)] {
+        let prefix = Path::new("/").join("p/".repeat(bytes / 2));
+        let files = RankFiles { prefix: &prefix, ..run.files_of(Rank(1), &node.agent) };
+        match files.add(CheckpointId(3), &"n".repeat(200)) {
+            Ok(_) => assert!(fits),
+            Err(FileError::LongPath { .. }) => assert!(!fits),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(node.agent.store.files(CheckpointId(3), Rank(1)).len(), before.len() + 1);
+}
+
+#[tokio::test]
+async fn a_fetch_of_a_file_with_a_reserved_name_is_refused() {
+    let (_root, node) = node().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let known = node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap();
+    let member = Member { rank: Rank(1), descriptor: descriptor::from_tree(&known).unwrap() };
+    for name in ["rank_1.ckpt.scr", "1_of_4_in_0.xor", "../rank_1.ckpt"] {
+        fs::write(prefix.path().join("rank_1.ckpt.scr"), "not a meta file").unwrap();
+        let files = vec![(name.to_owned(), 15, None)];
+        let ranks = vec![FetchRank { member: member.clone(), files }];
+        let directory = prefix.path().to_owned();
+        let fetch = Order::Fetch { checkpoint: CheckpointId(4), directory, ranks, total_ranks: 4 };
+        assert_eq!(carry_out(&node, fetch).unwrap_err().kind, FailureKind::Damaged, "{name}");
+        assert!(node.agent.store.files(CheckpointId(4), Rank(1)).is_empty(), "{name}");
+    }
 }

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::ControlError;
-use holdfast_core::prefix::application_name::{
-    ApplicationNameError, LONGEST_APPLICATION_PATH, check_application_name,
-};
+use holdfast_core::prefix::application_name::{ApplicationNameError, LONGEST_APPLICATION_PATH, check_application_name};
 use holdfast_core::prefix::directory::longest_name_bytes;
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::regular_file;

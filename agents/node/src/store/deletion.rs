@@ -156,8 +156,5 @@ fn make_accessible(directory: &Path) -> io::Result<()> {
 
 /// True if nothing can be at the path: a name that is too long for the file system cannot have been created.
 fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
-    )
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename)
 }
