@@ -11,7 +11,7 @@ use holdfast_formats::fti_ff::writer::Stamp;
 use holdfast_formats::fti_ff::{FtiFf, containers, writer};
 use holdfast_formats::jubatus::{Engine, Jubatus, ModelId, NewModel, Release, write_model};
 use holdfast_formats::sion::{
-    Creation, JoinInput, JoinOptions, Plan, PlanOptions, Shape, SplitOptions, TaskPlan, join, split,
+    Creation, FileDistribution, JoinInput, JoinOptions, Plan, PlanOptions, SplitOptions, TaskPlan, join, split,
 };
 use holdfast_formats::{Destination, Format, Options};
 use md5::{Digest as _, Md5};
@@ -166,8 +166,10 @@ fn write_container(path: &Path, tasks: u64) -> Result<()> {
     let piece = piece();
     let planned: Vec<TaskPlan> =
         (0..tasks).map(|rank| TaskPlan { global_rank: rank.cast_signed(), chunk_bytes: TASK_BYTES }).collect();
-    let creation =
-        Creation::new(path, Plan::new(&planned, &PlanOptions::new(Shape::Serial, BLOCK_BYTES, "run.sion"))?)?;
+    let creation = Creation::new(
+        path,
+        Plan::new(&planned, &PlanOptions::new(FileDistribution::Serial, BLOCK_BYTES, "run.sion"))?,
+    )?;
     let mut usages = Vec::with_capacity(planned.len());
     // As a node's agent does with the streams of its ranks.
     let together = vec![piece.as_slice(); RANKS_OF_A_NODE];

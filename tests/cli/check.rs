@@ -45,7 +45,7 @@ fn all_mistakes_of_a_spec_are_reported_at_once_with_78() {
     let ran = holdfast_in(directory.path(), ["check", "--json", "job.yaml"]);
     assert_eq!(ran.code, 78);
     let document = ran.json();
-    assert_eq!((&document["version"], &document["error"]["exit_code"]), (&json!(1), &json!(78)));
+    assert_eq!((&document["version"], &document["error"]["exit_code"]), (&json!(2), &json!(78)));
     let mistake = json!({
         "file": "job.yaml", "line": 1, "column": 1, "key": "jbo",
         "message": "unknown key", "help": "did you mean `job`?",

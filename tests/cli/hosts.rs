@@ -67,7 +67,7 @@ fn lists_hosts_one_per_line_or_as_json() {
     let document = holdfast(["hosts", "--json", "node[1-2]", "node4"]).json();
     assert_eq!(
         document,
-        serde_json::json!({"version": 1, "count": 3, "list": "node[1-2,4]", "hosts": ["node1", "node2", "node4"]})
+        serde_json::json!({"version": 2, "count": 3, "list": "node[1-2,4]", "hosts": ["node1", "node2", "node4"]})
     );
 }
 

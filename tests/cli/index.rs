@@ -47,7 +47,7 @@ fn index_list_equals_output_of_scr() {
 fn json_lists_what_a_script_needs() {
     let document = holdfast_in(prefix_of(&state(STATES[1])).path(), ["index", "list", "--json"]).json();
     let checkpoints = document["checkpoints"].as_array().unwrap();
-    assert_eq!((&document["version"], checkpoints.len()), (&json!(1), 4));
+    assert_eq!((&document["version"], checkpoints.len()), (&json!(2), 4));
     assert_eq!(document["current"], checkpoints[0]["directory"]);
     let failed = &checkpoints[1];
     assert_eq!((&failed["id"], &failed["complete"]), (&json!(3), &json!(true)));

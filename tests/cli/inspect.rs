@@ -60,7 +60,7 @@ fn verifies_directory_and_skips_application_files() {
     let tree = fixtures("scr").join("a-xor4/killed-after-flush/tree");
     let document = holdfast([Path::new("inspect"), Path::new("--json"), &tree]).json();
     let files = document["files"].as_array().unwrap();
-    assert_eq!((&document["version"], &document["damaged"]), (&serde_json::json!(1), &serde_json::json!(0)));
+    assert_eq!((&document["version"], &document["damaged"]), (&serde_json::json!(2), &serde_json::json!(0)));
     let shown = |end: &str| files.iter().filter(|file| file["path"].as_str().unwrap().ends_with(end)).count();
     assert!(shown("/filemap.scrinfo") == 4 && shown(".xor") > 0 && shown("/index.scr") == 1, "{files:?}");
     assert_eq!(shown(".ckpt"), 0);

@@ -64,7 +64,7 @@ fn every_variant_fails_same_check_as_on_server() {
 }
 
 #[test]
-fn as_documented_reports_other_configuration_as_remark_and_checks_ids() {
+fn as_documented_reports_other_configuration_as_note_and_checks_ids() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("stat.json");
     fs::write(&config, "{\"window_size\": 128}").unwrap();
@@ -72,7 +72,7 @@ fn as_documented_reports_other_configuration_as_remark_and_checks_ids() {
     assert_eq!(run("verify --config", &[&config, &other]).code, 65);
     let ran = run("verify --as-documented --config", &[&config, &other]);
     assert_eq!(ran.code, 0, "{}", ran.out);
-    assert!(ran.out.contains("1 remark\n  remark: model file: "), "{}", ran.out);
+    assert!(ran.out.contains("1 note\n  note: model file: "), "{}", ran.out);
     let spaces = fixtures("jubatus").join("models/1.1.1/127.0.0.1_9199_classifier_arow v2 (copy)~.jubatus");
     assert_eq!(run("verify", &[&spaces]).code, 0);
     let ran = run("verify --as-documented", &[&spaces]);

@@ -1,6 +1,6 @@
 //! The result of a verification.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// At most this many damages are listed; further ones are only counted.
 pub const MAX_LISTED: usize = 1000;
@@ -53,7 +53,7 @@ pub struct FileCheck {
     pub damages: Vec<Damage>,
     /// The number of damages that were found but are not listed.
     pub unlisted: u64,
-    /// Findings of interest to users that are not damage; in JSON: `remarks`.
+    /// Findings of interest to users that are not damage.
     pub notes: Vec<Damage>,
     /// The number of bytes that a hash or a rule of the format covered.
     pub checked_bytes: u64,
@@ -86,15 +86,15 @@ impl FileCheck {
         self.damages.iter().any(|damage| damage.kind == kind)
     }
 
-    /// As a JSON object: `{"intact":…,"damages":[…],"unlisted":…,"remarks":[…],"checked_bytes":…}`.
-    pub fn json(&self) -> Value {
-        let list = |damages: &[Damage]| damages.iter().map(Damage::json).collect::<Vec<_>>();
-        json!({
-            "intact": self.is_intact(),
-            "damages": list(&self.damages),
-            "unlisted": self.unlisted,
-            "remarks": list(&self.notes),
-            "checked_bytes": self.checked_bytes,
-        })
+    /// As a JSON object: `{"intact":…,"damages":[…],"unlisted":…,"notes":[…],"checked_bytes":…}`.
+    pub fn json(&self) -> Map<String, Value> {
+        let list = |damages: &[Damage]| Value::from_iter(damages.iter().map(Damage::json));
+        Map::from_iter([
+            ("intact".to_owned(), self.is_intact().into()),
+            ("damages".to_owned(), list(&self.damages)),
+            ("unlisted".to_owned(), self.unlisted.into()),
+            ("notes".to_owned(), list(&self.notes)),
+            ("checked_bytes".to_owned(), self.checked_bytes.into()),
+        ])
     }
 }

@@ -42,7 +42,7 @@ Examples:
 Single files are checked by `holdfast verify`.
 
 JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
-remarks: […], checked_bytes}…], damaged}
+notes: […], checked_bytes}…], damaged}
 
 Exit codes: 0 all files are intact; 65 a file is damaged; 69 there are no files, or a file cannot be read")]
     Verify(GroupArgs),
@@ -228,7 +228,7 @@ impl Report for GroupReport {
                 }
             }
             for note in &check.notes {
-                writeln!(to, "  remark: {}", printable(&note.to_string()))?;
+                writeln!(to, "  note: {}", printable(&note.to_string()))?;
             }
         }
         Ok(())
@@ -237,8 +237,8 @@ impl Report for GroupReport {
     fn json(&self) -> Value {
         let group = |group: &Group| {
             let mut fields = json!({"checkpoint": group.checkpoint, "ranks": group.ranks});
-            if let (Some(fields), Value::Object(check)) = (fields.as_object_mut(), group.check.json()) {
-                fields.extend(check);
+            if let Some(fields) = fields.as_object_mut() {
+                fields.extend(group.check.json());
             }
             fields
         };

@@ -1,15 +1,15 @@
 //! The output of commands behind one trait: text, JSON (`--json`), or nothing (`--quiet`).
 //!
 //! Results go to standard output, everything else to standard error, so that a pipe gets results only. With `--json`,
-//! standard output is exactly one document: `{"version": 1, …}` with the fields in the command's `--help`; for a
-//! failure it is `{"version": 1, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
+//! standard output is exactly one document: `{"version": 2, …}` with the fields in the command's `--help`; for a
+//! failure it is `{"version": 2, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
 /// The version of every JSON document; a change that could break a script raises it.
-pub const JSON_VERSION: u32 = 1;
+pub const JSON_VERSION: u32 = 2;
 
 /// A result of a command.
 pub trait Report {

@@ -197,7 +197,7 @@ struct VerifyArgs {
     /// Read every byte of every stream
     #[arg(long)]
     read_data: bool,
-    /// Print a line for each damage and each remark
+    /// Print a line for each damage and each note
     #[arg(long)]
     details: bool,
 }

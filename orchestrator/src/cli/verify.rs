@@ -18,7 +18,7 @@ use crate::exit;
 /// Check every hash and every rule of checkpoint files: SCR's own, FTI-FF, SION, Jubatus
 ///
 /// Prints one line a file: its format, and whether it is intact or how it is damaged. Files of other formats are listed
-/// as unknown. For a single file, and with --details for all files, each damage and each remark has a line.
+/// as unknown. For a single file, and with --details for all files, each damage and each note has a line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ Examples:
 A Jubatus model is checked as `load` of a released server does; the first failed check is reported. Defaults: \
 release 1.1.1, type and id from the file's name, no configuration.
 
-JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, remarks: […], \
+JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, notes: […], \
 checked_bytes} or {path, format, error}…], unknown: [path…], damaged}
 
 Exit codes: 0 all files are intact; 65 a file is damaged, or a file that was named has an unknown format; 69 a file \
@@ -40,13 +40,13 @@ pub struct VerifyArgs {
     /// Files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Print a line for each damage and each remark
+    /// Print a line for each damage and each note
     #[arg(long)]
     details: bool,
     /// Print only files that are not intact
     #[arg(long)]
     damaged: bool,
-    /// Follow the format's document where the servers differ: another configuration is a remark, and ids follow its
+    /// Follow the format's document where the servers differ: a different configuration is a note, and ids follow its
     /// rules
     #[arg(long, help_heading = "Jubatus models")]
     as_documented: bool,
@@ -151,10 +151,7 @@ impl FileResult for FileCheck {
     }
 
     fn json(&self) -> Map<String, Value> {
-        match FileCheck::json(self) {
-            Value::Object(fields) => fields,
-            other => Map::from_iter([("verdict".to_owned(), other)]),
-        }
+        FileCheck::json(self)
     }
 }
 
@@ -178,12 +175,12 @@ impl Report for VerifyReport {
                 FileOutcome::Found(check) => {
                     match check.damages.first() {
                         None => {
-                            let remarks = match check.notes.len() {
+                            let notes = match check.notes.len() {
                                 0 => String::new(),
-                                1 => ", 1 remark".to_owned(),
-                                count => format!(", {count} remarks"),
+                                1 => ", 1 note".to_owned(),
+                                count => format!(", {count} notes"),
                             };
-                            writeln!(to, "{path}: {title}: intact, {} bytes checked{remarks}", check.checked_bytes)?;
+                            writeln!(to, "{path}: {title}: intact, {} bytes checked{notes}", check.checked_bytes)?;
                         }
                         Some(first) => {
                             let others = others(check.damages.len(), check.unlisted);
@@ -204,7 +201,7 @@ impl Report for VerifyReport {
     }
 }
 
-/// A line for each remark, and for each damage except the first, which is in the file's own line.
+/// A line for each note, and for each damage except the first, which is in the file's own line.
 fn details(check: &FileCheck, to: &mut dyn Write) -> io::Result<()> {
     let line = |to: &mut dyn Write, label: &str, damage: &Damage| {
         writeln!(to, "  {label}: {}", printable(&damage.to_string()))
@@ -213,5 +210,5 @@ fn details(check: &FileCheck, to: &mut dyn Write) -> io::Result<()> {
     if check.unlisted > 0 {
         writeln!(to, "  and {} damages that are not listed", check.unlisted)?;
     }
-    check.notes.iter().try_for_each(|remark| line(to, "remark", remark))
+    check.notes.iter().try_for_each(|note| line(to, "note", note))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::header::Release;
-use super::shape::{self, Shape};
+use super::schema::{self, Schema};
 
 /// The kind of a Jubatus server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,16 +61,16 @@ impl Engine {
     }
 
     /// The structure that every server of this engine requires of a model written by a server of release `writer`.
-    pub(super) fn model_shape(self, writer: Release) -> &'static Shape {
+    pub(super) fn model_schema(self, writer: Release) -> &'static Schema {
         match self {
-            Engine::Stat if writer < Release::new(0, 6, 0) => &shape::WRAPPED_STAT,
-            _ if writer < Release::new(0, 6, 0) => &shape::WRAPPED,
-            Engine::Stat => &shape::STAT,
-            Engine::Bandit | Engine::Burst | Engine::Graph => &shape::STRUCTURE,
+            Engine::Stat if writer < Release::new(0, 6, 0) => &schema::WRAPPED_STAT,
+            _ if writer < Release::new(0, 6, 0) => &schema::WRAPPED,
+            Engine::Stat => &schema::STAT,
+            Engine::Bandit | Engine::Burst | Engine::Graph => &schema::STRUCTURE,
             // The structure of the other engines' models is known from release 1.0.0 on.
-            _ if writer < Release::new(1, 0, 0) => &shape::STRUCTURE,
-            Engine::Weight => &shape::WEIGHTS,
-            _ => &shape::METHOD_AND_WEIGHTS,
+            _ if writer < Release::new(1, 0, 0) => &schema::STRUCTURE,
+            Engine::Weight => &schema::WEIGHTS,
+            _ => &schema::METHOD_AND_WEIGHTS,
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! * [`header`]: the 48-byte header, and the checksum;
 //! * [`msgpack`]: a tokenizer for blocks of bounded length, and an encoder of the dialect, for files and for RPC;
-//! * [`system_data`], [`shape`]: the required structure of the two blocks;
+//! * [`system_data`], [`schema`]: the required structure of the two blocks;
 //! * [`mod@scan`]: one pass over a file that collects facts; [`verify`]: whether a server accepts a file with them;
 //! * [`config`]: the equality of two configurations;
 //! * [`describe`]: the file's description; [`write`](mod@write): atomic replacement of a model file;
@@ -22,7 +22,7 @@ pub mod header;
 pub mod msgpack;
 pub mod name;
 pub mod scan;
-pub mod shape;
+pub mod schema;
 pub mod system_data;
 pub mod verify;
 pub mod write;

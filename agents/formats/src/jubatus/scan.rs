@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC};
 use super::msgpack::{MsgpackError, Token, TokenReader};
-use super::shape::{Shape, ValueFindings, walk};
+use super::schema::{Schema, ValueFindings, walk};
 use super::system_data::{MAX_SYSTEM_DATA, SystemData, SystemDataError, SystemDataForm};
 
 /// A block size of this many bytes or more is a damaged field, not a truncated file.
@@ -155,8 +155,8 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
     }
     let blocks = match (blocks, &header) {
         (Ok(()), Some(header)) => {
-            let shape = system.as_ref().map_or(&Shape::Any, |system| model_shape(system, header));
-            read_user_block(&mut reader, header, shape, crc, length, want, &mut see)?
+            let schema = system.as_ref().map_or(&Schema::Any, |system| model_schema(system, header));
+            read_user_block(&mut reader, header, schema, crc, length, want, &mut see)?
         }
         (Err(fault), _) => Err(fault),
         (Ok(()), None) => Err(BlockError::NoHeader { length }),
@@ -198,15 +198,15 @@ fn shrunk(what: &'static str, length: u64) -> BlockError {
     BlockError::Truncated { what, length, needed: length }
 }
 
-fn model_shape(system: &SystemBlock, header: &Header) -> &'static Shape {
+fn model_schema(system: &SystemBlock, header: &Header) -> &'static Schema {
     let engine = system.data.as_ref().ok().and_then(|(data, _)| Engine::from_name(&data.engine));
-    engine.map_or(&Shape::Any, |engine| engine.model_shape(header.release))
+    engine.map_or(&Schema::Any, |engine| engine.model_schema(header.release))
 }
 
 fn read_user_block(
     reader: &mut impl Read,
     header: &Header,
-    shape: &'static Shape,
+    schema: &'static Schema,
     mut crc: crc32fast::Hasher,
     length: u64,
     want: ScanOptions,
@@ -225,7 +225,7 @@ fn read_user_block(
         }
     };
     let mut source = TokenReader::block(ObservedReader { reader, see: &mut see_user }, header.user_data_size);
-    let mut user = user_data(&mut source, shape);
+    let mut user = user_data(&mut source, schema);
     let behind = match source.drain() {
         Ok(behind) => behind,
         Err(MsgpackError::Ended) => return Ok(Err(shrunk("the user data", length))),
@@ -250,7 +250,10 @@ fn read_user_block(
 ///
 /// # Errors
 /// When it is not well-formed.
-pub(super) fn user_data<R: Read>(source: &mut TokenReader<R>, shape: &'static Shape) -> Result<UserData, MsgpackError> {
+pub(super) fn user_data<R: Read>(
+    source: &mut TokenReader<R>,
+    schema: &'static Schema,
+) -> Result<UserData, MsgpackError> {
     let mut user = UserData::default();
     let mut seen = ValueFindings::default();
     match source.token()? {
@@ -261,17 +264,17 @@ pub(super) fn user_data<R: Read>(source: &mut TokenReader<R>, shape: &'static Sh
                     0 => user.version = version(source, &mut seen)?,
                     1 => {
                         user.model_offset = source.offset();
-                        walk(source, 1, shape, &mut seen)?;
+                        walk(source, 1, schema, &mut seen)?;
                         user.model_length = source.offset() - user.model_offset;
                         user.mismatch = seen.mismatch;
                     }
-                    _ => walk(source, 1, &Shape::Any, &mut seen)?,
+                    _ => walk(source, 1, &Schema::Any, &mut seen)?,
                 }
             }
         }
         Token::Map(pairs) => {
             for _ in 0..2 * u64::from(pairs) {
-                walk(source, 1, &Shape::Any, &mut seen)?;
+                walk(source, 1, &Schema::Any, &mut seen)?;
             }
         }
         Token::Text { length, .. } => source.skip(length)?,
@@ -295,7 +298,7 @@ fn version<R: Read>(source: &mut TokenReader<R>, seen: &mut ValueFindings) -> Re
                 _ => 0,
             };
             for _ in 0..values {
-                walk(source, 2, &Shape::Any, seen)?;
+                walk(source, 2, &Schema::Any, seen)?;
             }
             Ok(None)
         }

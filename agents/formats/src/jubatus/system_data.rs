@@ -1,7 +1,7 @@
 //! The system data: the description of a model that is common to all engines.
 
 use super::msgpack::{MsgpackError, Token, TokenReader, put_array, put_signed, put_text, put_unsigned};
-use super::shape::{Shape, ValueFindings, walk};
+use super::schema::{Schema, ValueFindings, walk};
 
 /// The only version.
 pub const SYSTEM_DATA_VERSION: u64 = 1;
@@ -43,12 +43,12 @@ pub enum SystemDataError {
     /// It is not well-formed MessagePack.
     #[error(transparent)]
     Malformed(MsgpackError),
-    /// It is MessagePack of another shape.
+    /// It is MessagePack of another structure.
     #[error("{what} is not {expected}")]
-    Shape {
+    UnexpectedStructure {
         /// The member.
         what: &'static str,
-        /// Its required shape.
+        /// Its required structure.
         expected: &'static str,
     },
 }
@@ -57,21 +57,21 @@ impl SystemData {
     /// Decodes a block.
     ///
     /// # Errors
-    /// When it is not well-formed MessagePack, or does not have the shape that servers require.
+    /// When it is not well-formed MessagePack, or does not have the structure that servers require.
     pub fn decode(block: &[u8]) -> Result<(SystemData, SystemDataForm), SystemDataError> {
         let mut source = TokenReader::block(block, block.len() as u64);
-        // Servers parse the complete value before they check its shape, so malformed MessagePack is reported first.
+        // Servers parse the complete value before they check its structure, so malformed MessagePack is reported first.
         let mut seen = ValueFindings::default();
-        walk(&mut source, 0, &Shape::Any, &mut seen).map_err(SystemDataError::Malformed)?;
+        walk(&mut source, 0, &Schema::Any, &mut seen).map_err(SystemDataError::Malformed)?;
         let trailing = block.len() as u64 - source.offset();
 
         let mut source = TokenReader::block(block, block.len() as u64);
         let Token::Array(members) = source.token().map_err(SystemDataError::Malformed)? else {
-            return Err(SystemDataError::Shape { what: "the block", expected: "an array" });
+            return Err(SystemDataError::UnexpectedStructure { what: "the block", expected: "an array" });
         };
         if members == 0 {
             // Servers would compare an uninitialised number.
-            return Err(SystemDataError::Shape { what: "the array", expected: "one of five members" });
+            return Err(SystemDataError::UnexpectedStructure { what: "the array", expected: "one of five members" });
         }
         let mut data = SystemData { version: version(&mut source)?, ..SystemData::default() };
         if members > 1 {
@@ -83,7 +83,7 @@ impl SystemData {
                 Token::Text { length, .. } => {
                     *text = source.text(length, u32::MAX).map_err(SystemDataError::Malformed)?;
                 }
-                _ => return Err(SystemDataError::Shape { what, expected: "a string" }),
+                _ => return Err(SystemDataError::UnexpectedStructure { what, expected: "a string" }),
             }
         }
         Ok((data, SystemDataForm { members, trailing, new_forms: seen.new_forms }))
@@ -103,12 +103,12 @@ impl SystemData {
 fn version(source: &mut TokenReader<&[u8]>) -> Result<u64, SystemDataError> {
     match source.token().map_err(SystemDataError::Malformed)? {
         Token::Unsigned(version) => Ok(version),
-        _ => Err(SystemDataError::Shape { what: "the version", expected: "an unsigned integer" }),
+        _ => Err(SystemDataError::UnexpectedStructure { what: "the version", expected: "an unsigned integer" }),
     }
 }
 
 fn timestamp(source: &mut TokenReader<&[u8]>) -> Result<i64, SystemDataError> {
-    let wrong = SystemDataError::Shape { what: "the timestamp", expected: "an integer of 64 bits" };
+    let wrong = SystemDataError::UnexpectedStructure { what: "the timestamp", expected: "an integer of 64 bits" };
     match source.token().map_err(SystemDataError::Malformed)? {
         Token::Unsigned(seconds) => i64::try_from(seconds).map_err(|_| wrong),
         Token::Negative(seconds) => Ok(seconds),

@@ -68,7 +68,7 @@ pub enum Stage {
     Size,
     /// The checksum.
     Crc32,
-    /// The system data is not well-formed MessagePack, or has another shape.
+    /// The system data is not well-formed MessagePack, or has another structure.
     SystemData,
     /// The version of the system data.
     SystemDataVersion,

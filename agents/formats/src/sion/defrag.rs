@@ -11,7 +11,7 @@ use super::container::Container;
 use super::copying::{copy_between, each};
 use super::error::SionError;
 use super::join::prefix_of;
-use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
+use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::recover::recover;
 use super::writer::Creation;
 use crate::Progress;
@@ -67,7 +67,7 @@ pub fn defrag(
         total = total.saturating_add(chunk_bytes);
         tasks.push(TaskPlan { global_rank: container.global_rank(task)?, chunk_bytes });
     }
-    let mut plan_options = PlanOptions::new(Shape::Serial, 1, &prefix_of(output));
+    let mut plan_options = PlanOptions::new(FileDistribution::Serial, 1, &prefix_of(output));
     if let Some(header) = container.header() {
         plan_options.block_size = options.block_size.unwrap_or(header.block_size);
         plan_options.key_value = header.key_value;

@@ -9,7 +9,7 @@ use super::error::SionError;
 use super::header::KeyValue;
 use super::input_mismatch::InputMismatch;
 use super::limits::{LARGEST_BLOCK, MOST_TASKS};
-use super::plan::{Plan, PlanOptions, Shape, TaskPlan};
+use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::reading::open_regular;
 use super::usage::Usage;
 use super::writer::Creation;
@@ -139,8 +139,9 @@ pub fn join(
         Some(block_size) => block_size,
         None => file_system_block(output)?,
     };
-    let shape = if options.files == 1 { Shape::Serial } else { Shape::Parallel { files: options.files } };
-    let plan_options = PlanOptions { key_value, ..PlanOptions::new(shape, block_size, &prefix_of(output)) };
+    let distribution =
+        if options.files == 1 { FileDistribution::Serial } else { FileDistribution::Parallel { files: options.files } };
+    let plan_options = PlanOptions { key_value, ..PlanOptions::new(distribution, block_size, &prefix_of(output)) };
     let planned = sizes.iter().zip(0..).map(|(bytes, global_rank)| {
         let chunk_bytes = options.chunk_bytes.filter(|_| *bytes > 0).unwrap_or(*bytes);
         TaskPlan { global_rank, chunk_bytes }

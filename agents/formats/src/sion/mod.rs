@@ -59,7 +59,7 @@ pub use join::{JoinInput, JoinOptions, Joined, join};
 pub use key_value::{KeyedValue, Record, Records};
 pub use layout::Layout;
 pub use physical_file::PhysicalFile;
-pub use plan::{Plan, PlanOptions, PlannedFile, Shape, TaskPlan};
+pub use plan::{FileDistribution, Plan, PlanOptions, PlannedFile, TaskPlan};
 pub use plan_error::PlanError;
 pub use recover::recover;
 pub use slot::{Slot, part_path};

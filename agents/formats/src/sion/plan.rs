@@ -1,8 +1,8 @@
 //! The layout of a container to write.
 //!
 //! The creator of a container makes the plan; it contains everything that other writers need: the file and the offset
-//! of every chunk. The four shapes correspond to SIONlib's functions (`docs/formats.md`, SION 3 to 5): they differ in
-//! the padding of chunks, in the data after the byte counts, and in the numbering of files.
+//! of every chunk. The four distributions correspond to SIONlib's functions (`docs/formats.md`, SION 3 to 5): they
+//! differ in the padding of chunks, in the data after the byte counts, and in the numbering of files.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct TaskPlan {
 /// The distribution of tasks over files, as by one of SIONlib's writers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Shape {
+pub enum FileDistribution {
     /// One file, with the caller's ranks and an empty mapping at the end.
     Serial,
     /// Contiguous ranks, equally distributed over this many files; the remainder is in the last file.
@@ -53,8 +53,8 @@ pub enum Shape {
 /// Properties of the container besides its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanOptions {
-    /// Shape of the set.
-    pub shape: Shape,
+    /// The distribution of tasks over files.
+    pub distribution: FileDistribution,
     /// Alignment of chunks in bytes; 1 for none.
     pub block_size: u32,
     /// Number of tasks that share a collector: only the last chunk of each such group is padded.
@@ -72,10 +72,10 @@ pub struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// Plain streams in this shape, with SIONlib's defaults on this machine.
-    pub fn new(shape: Shape, block_size: u32, prefix: &str) -> PlanOptions {
+    /// Plain streams with this distribution, with SIONlib's defaults on this machine.
+    pub fn new(distribution: FileDistribution, block_size: u32, prefix: &str) -> PlanOptions {
         PlanOptions {
-            shape,
+            distribution,
             block_size,
             collector: None,
             key_value: KeyValue::None,
@@ -140,10 +140,10 @@ impl Plan {
         if options.collector == Some(0) {
             return Err(PlanError::Collector);
         }
-        let places = places(tasks.len(), &options.shape)?;
+        let places = places(tasks.len(), &options.distribution)?;
         let members = members(&places)?;
-        let serial = options.shape == Shape::Serial;
-        let mapped = matches!(options.shape, Shape::Mapped { .. });
+        let serial = options.distribution == FileDistribution::Serial;
+        let mapped = matches!(options.distribution, FileDistribution::Mapped { .. });
         let files = u32::try_from(members.len()).map_err(|_| PlanError::TooLarge)?;
         let mut parts = Vec::with_capacity(members.len());
         for (number, tasks_here) in members.into_iter().enumerate() {
@@ -208,18 +208,18 @@ impl Plan {
 }
 
 /// File and local rank of each task.
-fn places(tasks: usize, shape: &Shape) -> Result<Vec<(u32, u32)>, PlanError> {
+fn places(tasks: usize, distribution: &FileDistribution) -> Result<Vec<(u32, u32)>, PlanError> {
     let count = u32::try_from(tasks).map_err(|_| PlanError::TooManyTasks(tasks))?;
-    match shape {
-        Shape::Serial => Ok((0..count).map(|local| (0, local)).collect()),
-        Shape::Parallel { files } => {
+    match distribution {
+        FileDistribution::Serial => Ok((0..count).map(|local| (0, local)).collect()),
+        FileDistribution::Parallel { files } => {
             let files = *files;
             let share = count.checked_div(files).filter(|share| *share > 0);
             let share = share.ok_or(PlanError::Files { files, tasks })?;
             let file = |rank: u32| (rank / share).min(files - 1);
             Ok((0..count).map(|rank| (file(rank), rank - file(rank) * share)).collect())
         }
-        Shape::Grouped { file_of } => {
+        FileDistribution::Grouped { file_of } => {
             if file_of.len() != tasks {
                 return Err(PlanError::Places { places: file_of.len(), tasks });
             }
@@ -233,10 +233,10 @@ fn places(tasks: usize, shape: &Shape) -> Result<Vec<(u32, u32)>, PlanError> {
                 })
                 .collect())
         }
-        Shape::Mapped { place_of } if place_of.len() != tasks => {
+        FileDistribution::Mapped { place_of } if place_of.len() != tasks => {
             Err(PlanError::Places { places: place_of.len(), tasks })
         }
-        Shape::Mapped { place_of } => Ok(place_of.clone()),
+        FileDistribution::Mapped { place_of } => Ok(place_of.clone()),
     }
 }
 

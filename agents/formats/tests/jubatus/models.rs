@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{models, read_json};
 use holdfast_formats::jubatus::msgpack::TokenReader;
-use holdfast_formats::jubatus::shape::{Shape, ValueFindings, walk};
+use holdfast_formats::jubatus::schema::{Schema, ValueFindings, walk};
 use holdfast_formats::jubatus::{
     Engine, Jubatus, ModelFileName, ModelId, NewModel, Release, Rules, Server, verify_for, write_block, write_model,
 };
@@ -222,4 +222,4 @@ fn reads_every_recorded_rpc_response() {
 }
 
 /// Type, message id, error, result.
-static ANSWER: Shape = Shape::Exactly(&[Shape::Unsigned, Shape::Unsigned, Shape::Any, Shape::Any]);
+static ANSWER: Schema = Schema::Exactly(&[Schema::Unsigned, Schema::Unsigned, Schema::Any, Schema::Any]);

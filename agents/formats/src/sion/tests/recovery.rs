@@ -140,7 +140,8 @@ fn streams_keep_rank_numbers_when_a_file_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("three.sion");
     let tasks: Vec<_> = (0..6).map(|global_rank| TaskPlan { global_rank, chunk_bytes: 100 }).collect();
-    let plan = Plan::new(&tasks, &PlanOptions::new(Shape::Parallel { files: 3 }, 512, "three.sion")).unwrap();
+    let plan =
+        Plan::new(&tasks, &PlanOptions::new(FileDistribution::Parallel { files: 3 }, 512, "three.sion")).unwrap();
     let creation = Creation::new(&path, plan).unwrap();
     let write = |rank: usize| {
         let mut writer = creation.task(rank).unwrap();

@@ -38,8 +38,8 @@ fn wrote(chunk_and_rest: &str, global_rank: i64) -> Task {
     Task { plan: TaskPlan { global_rank, chunk_bytes: chunk.parse().unwrap() }, wrote }
 }
 
-/// Shape and tasks of a fixture, as its writer was called.
-fn called(fixture: &Value) -> (Shape, Vec<Task>) {
+/// The distribution and the tasks of a fixture, as its writer was called.
+fn called(fixture: &Value) -> (FileDistribution, Vec<Task>) {
     let specs: Vec<&str> = fixture["tasks"].as_array().unwrap().iter().map(|task| task.as_str().unwrap()).collect();
     let mode = fixture["api"].as_str().unwrap();
     if mode.contains("mapped") {
@@ -51,28 +51,28 @@ fn called(fixture: &Value) -> (Shape, Vec<Task>) {
             wrote(parts.next().unwrap(), rank as i64)
         });
         let tasks = tasks.collect();
-        return (Shape::Mapped { place_of: places }, tasks);
+        return (FileDistribution::Mapped { place_of: places }, tasks);
     }
     if let Some(ranks) = fixture["ranks"].as_u64() {
         let tasks = (0..ranks).map(|rank| wrote(specs[rank as usize % specs.len()], rank as i64)).collect();
         let split = fixture["split"].as_str().unwrap();
-        let shape = match split.strip_prefix("numFiles=") {
-            Some(files) => Shape::Parallel { files: files.parse().unwrap() },
+        let distribution = match split.strip_prefix("numFiles=") {
+            Some(files) => FileDistribution::Parallel { files: files.parse().unwrap() },
             None => {
                 let groups: u64 = split.rsplit(' ').next().unwrap().parse().unwrap();
-                Shape::Grouped { file_of: (0..ranks).map(|rank| (rank % groups) as u32).collect() }
+                FileDistribution::Grouped { file_of: (0..ranks).map(|rank| (rank % groups) as u32).collect() }
             }
         };
-        return (shape, tasks);
+        return (distribution, tasks);
     }
     let tasks = specs.iter().map(|spec| {
         let (rank, rest) = spec.split_once(':').unwrap();
         wrote(rest, rank.parse().unwrap())
     });
-    (Shape::Serial, tasks.collect())
+    (FileDistribution::Serial, tasks.collect())
 }
 
-fn options(fixture: &Value, shape: Shape) -> PlanOptions {
+fn options(fixture: &Value, distribution: FileDistribution) -> PlanOptions {
     let (file, mode) = (&fixture["files"][0], fixture["open_mode"].as_str().unwrap());
     let order = |at: usize| {
         let orders = file["endianness_bytes"].as_str().unwrap();
@@ -84,7 +84,7 @@ fn options(fixture: &Value, shape: Shape) -> PlanOptions {
         byte_order: order(0),
         user_order: order(2),
         patch_level: file["patchlevel"].as_i64().unwrap() as i32,
-        ..PlanOptions::new(shape, file["fsblksize"].as_u64().unwrap() as u32, file["prefix"].as_str().unwrap())
+        ..PlanOptions::new(distribution, file["fsblksize"].as_u64().unwrap() as u32, file["prefix"].as_str().unwrap())
     }
 }
 
@@ -108,9 +108,9 @@ fn write_task(mut writer: TaskWriter, task: &Task, rank: i64) -> Usage {
 }
 
 fn rebuild(fixture: &Value, directory: &Path) {
-    let (shape, tasks) = called(fixture);
+    let (distribution, tasks) = called(fixture);
     let plans: Vec<TaskPlan> = tasks.iter().map(|task| task.plan).collect();
-    let plan = Plan::new(&plans, &options(fixture, shape)).unwrap();
+    let plan = Plan::new(&plans, &options(fixture, distribution)).unwrap();
     let name = first_file(fixture).file_name().unwrap().to_owned();
     let creation = Creation::new(&directory.join(name), plan).unwrap();
     // All tasks at once: each writes to its own places.
@@ -153,7 +153,7 @@ fn other_processes_write_into_created_container() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drain.sion");
     let tasks: Vec<_> = (0..9).map(|global_rank| TaskPlan { global_rank, chunk_bytes: 3000 }).collect();
-    let options = PlanOptions::new(Shape::Parallel { files: 2 }, 512, "drain.sion");
+    let options = PlanOptions::new(FileDistribution::Parallel { files: 2 }, 512, "drain.sion");
     let creation = Creation::new(&path, Plan::new(&tasks, &options).unwrap()).unwrap();
     let names = creation.temporary_paths();
     // Sent to the other processes: tasks, options and names; sent back: usages.
@@ -201,7 +201,7 @@ fn uncommitted_container_leaves_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.sion");
     let tasks = [TaskPlan { global_rank: 0, chunk_bytes: 100 }];
-    let options = PlanOptions::new(Shape::Serial, 512, "x.sion");
+    let options = PlanOptions::new(FileDistribution::Serial, 512, "x.sion");
     let plan = || Plan::new(&tasks, &options).unwrap();
     let creation = Creation::new(&path, plan()).unwrap();
     creation.task(0).unwrap().write_all(b"lost").unwrap();
@@ -220,7 +220,7 @@ fn does_not_replace_set_of_several_files() {
     let path = directory.path().join("x.sion");
     std::fs::write(directory.path().join("x.sion.000001"), "existing").unwrap();
     let tasks = [0, 1].map(|global_rank| TaskPlan { global_rank, chunk_bytes: 100 });
-    let plan = Plan::new(&tasks, &PlanOptions::new(Shape::Parallel { files: 2 }, 512, "x.sion")).unwrap();
+    let plan = Plan::new(&tasks, &PlanOptions::new(FileDistribution::Parallel { files: 2 }, 512, "x.sion")).unwrap();
     assert!(matches!(Creation::new(&path, plan), Err(SionError::Exists { .. })));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
@@ -228,30 +228,32 @@ fn does_not_replace_set_of_several_files() {
 #[test]
 fn rejects_impossible_plans() {
     let task = |chunk_bytes| TaskPlan { global_rank: 0, chunk_bytes };
-    let plan = |tasks: &[TaskPlan], shape, block| Plan::new(tasks, &PlanOptions::new(shape, block, "x")).unwrap_err();
-    assert_eq!(plan(&[], Shape::Serial, 512), PlanError::NoTask);
-    assert_eq!(plan(&[task(1)], Shape::Serial, 0), PlanError::BlockSize(0));
-    assert_eq!(plan(&[task(1)], Shape::Parallel { files: 2 }, 512), PlanError::Files { files: 2, tasks: 1 });
-    assert_eq!(plan(&[task(u64::MAX)], Shape::Serial, 512), PlanError::TooLarge);
-    assert_eq!(plan(&[task(1 << 62), task(1 << 62)], Shape::Serial, 512), PlanError::TooLarge);
-    let twice = Shape::Mapped { place_of: vec![(0, 0), (0, 0)] };
+    let plan = |tasks: &[TaskPlan], distribution, block| {
+        Plan::new(tasks, &PlanOptions::new(distribution, block, "x")).unwrap_err()
+    };
+    assert_eq!(plan(&[], FileDistribution::Serial, 512), PlanError::NoTask);
+    assert_eq!(plan(&[task(1)], FileDistribution::Serial, 0), PlanError::BlockSize(0));
+    assert_eq!(plan(&[task(1)], FileDistribution::Parallel { files: 2 }, 512), PlanError::Files { files: 2, tasks: 1 });
+    assert_eq!(plan(&[task(u64::MAX)], FileDistribution::Serial, 512), PlanError::TooLarge);
+    assert_eq!(plan(&[task(1 << 62), task(1 << 62)], FileDistribution::Serial, 512), PlanError::TooLarge);
+    let twice = FileDistribution::Mapped { place_of: vec![(0, 0), (0, 0)] };
     assert_eq!(plan(&[task(1), task(1)], twice, 512), PlanError::Gap { file: 0 });
-    let gap = Shape::Grouped { file_of: vec![0, 2] };
+    let gap = FileDistribution::Grouped { file_of: vec![0, 2] };
     assert_eq!(plan(&[task(1), task(1)], gap, 512), PlanError::Gap { file: 2 });
 }
 
 #[test]
 fn gathered_streams_equal_streams_written_one_by_one() {
-    for (shape, sizes) in [
-        (Shape::Serial, vec![512; 40]),
-        (Shape::Serial, vec![512, 100, 512, 0, 512, 512]),
-        (Shape::Parallel { files: 3 }, vec![300; 9]),
+    for (distribution, sizes) in [
+        (FileDistribution::Serial, vec![512; 40]),
+        (FileDistribution::Serial, vec![512, 100, 512, 0, 512, 512]),
+        (FileDistribution::Parallel { files: 3 }, vec![300; 9]),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let (one, other) = (directory.path().join("one"), directory.path().join("other"));
         let tasks: Vec<TaskPlan> =
             (0..sizes.len()).map(|rank| TaskPlan { global_rank: rank as i64, chunk_bytes: 512 }).collect();
-        let plan = Plan::new(&tasks, &PlanOptions::new(shape, 512, "same")).unwrap();
+        let plan = Plan::new(&tasks, &PlanOptions::new(distribution, 512, "same")).unwrap();
         let streams: Vec<Vec<u8>> = (0..).zip(&sizes).map(|(rank, bytes)| content(rank, 0, 0..*bytes)).collect();
         let creation = Creation::new(&one, plan.clone()).unwrap();
         let mut usages = Vec::new();

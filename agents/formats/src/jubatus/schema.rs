@@ -1,7 +1,7 @@
 //! The structure that an engine requires of its model. Servers check it last, when they already replace the model in
 //! memory.
 //!
-//! A shape contains only the requirements of every server of a release line, independent of its configuration: members
+//! A schema contains only the requirements of every server of a release line, independent of its configuration: members
 //! that belong to one of the thirty methods are not checked.
 
 use std::io::Read;
@@ -10,7 +10,7 @@ use super::msgpack::{MAX_DEPTH, MsgpackError, Token, TokenReader};
 
 /// The required structure of a value.
 #[derive(Debug)]
-pub enum Shape {
+pub enum Schema {
     /// Any well-formed value.
     Any,
     /// An integer that is not negative.
@@ -19,46 +19,47 @@ pub enum Shape {
     Float,
     /// A string or raw bytes.
     Text,
-    /// An array whose members all have this shape.
-    List(&'static Shape),
+    /// An array whose members all match this schema.
+    List(&'static Schema),
     /// An array of exactly these members.
-    Exactly(&'static [Shape]),
+    Exactly(&'static [Schema]),
     /// An array that starts with these members: servers ignore further ones.
-    Members(&'static [Shape]),
+    Members(&'static [Schema]),
     /// A map.
-    Map(&'static Shape, &'static Shape),
+    Map(&'static Schema, &'static Schema),
 }
 
-static ANY: Shape = Shape::Any;
-static TEXT: Shape = Shape::Text;
+static ANY: Schema = Schema::Any;
+static TEXT: Schema = Schema::Text;
 
-static SAMPLE: Shape = Shape::Exactly(&[Shape::Unsigned, Shape::Exactly(&[Shape::Text, Shape::Float])]);
-static STATISTIC: Shape = Shape::Members(&[Shape::Unsigned, Shape::Float, Shape::Float, Shape::Float, Shape::Float]);
-static STAT_MEMBERS: [Shape; 5] =
-    [Shape::Unsigned, Shape::List(&SAMPLE), Shape::Map(&TEXT, &STATISTIC), Shape::Float, Shape::Float];
+static SAMPLE: Schema = Schema::Exactly(&[Schema::Unsigned, Schema::Exactly(&[Schema::Text, Schema::Float])]);
+static STATISTIC: Schema =
+    Schema::Members(&[Schema::Unsigned, Schema::Float, Schema::Float, Schema::Float, Schema::Float]);
+static STAT_MEMBERS: [Schema; 5] =
+    [Schema::Unsigned, Schema::List(&SAMPLE), Schema::Map(&TEXT, &STATISTIC), Schema::Float, Schema::Float];
 
 /// `[window_size, [[time, [key, value]], …], {key: [count, sum, sum of squares, max, min]}, e, n]`.
-pub(super) static STAT: Shape = Shape::Members(&STAT_MEMBERS);
+pub(super) static STAT: Schema = Schema::Members(&STAT_MEMBERS);
 
 /// The data of a method and the weights of the converter.
-pub(super) static METHOD_AND_WEIGHTS: Shape = Shape::Exactly(&[Shape::Any, Shape::List(&ANY)]);
+pub(super) static METHOD_AND_WEIGHTS: Schema = Schema::Exactly(&[Schema::Any, Schema::List(&ANY)]);
 
 /// Only the weights of the converter.
-pub(super) static WEIGHTS: Shape = Shape::Exactly(&[Shape::List(&ANY)]);
+pub(super) static WEIGHTS: Schema = Schema::Exactly(&[Schema::List(&ANY)]);
 
 /// A structure specific to an engine.
-pub(super) static STRUCTURE: Shape = Shape::List(&ANY);
+pub(super) static STRUCTURE: Schema = Schema::List(&ANY);
 
 /// The form of servers up to 0.5.4: one member for each component that is mixed.
-pub(super) static WRAPPED: Shape = Shape::List(&ANY);
+pub(super) static WRAPPED: Schema = Schema::List(&ANY);
 
 /// [`STAT`] in the form of servers up to 0.5.4.
-pub(super) static WRAPPED_STAT: Shape = Shape::Exactly(&[Shape::Members(&STAT_MEMBERS)]);
+pub(super) static WRAPPED_STAT: Schema = Schema::Exactly(&[Schema::Members(&STAT_MEMBERS)]);
 
 /// Findings of a walk over values.
 #[derive(Debug, Default)]
 pub struct ValueFindings {
-    /// The offset in the block of the first value that does not have the required shape.
+    /// The offset in the block of the first value that does not have the required structure.
     pub mismatch: Option<u64>,
     /// A text in a form that the oldest servers do not know.
     pub new_forms: bool,
@@ -68,17 +69,17 @@ struct OpenContainer {
     /// Values not read yet: a map has two for each pair.
     left: u64,
     index: usize,
-    shape: &'static Shape,
+    schema: &'static Schema,
 }
 
 impl OpenContainer {
-    fn next(&mut self) -> &'static Shape {
+    fn next(&mut self) -> &'static Schema {
         let index = self.index;
         self.index = self.index.saturating_add(1);
-        match self.shape {
-            Shape::List(member) => member,
-            Shape::Exactly(members) | Shape::Members(members) => members.get(index).unwrap_or(&ANY),
-            Shape::Map(key, value) => match index.is_multiple_of(2) {
+        match self.schema {
+            Schema::List(member) => member,
+            Schema::Exactly(members) | Schema::Members(members) => members.get(index).unwrap_or(&ANY),
+            Schema::Map(key, value) => match index.is_multiple_of(2) {
                 true => key,
                 false => value,
             },
@@ -86,25 +87,25 @@ impl OpenContainer {
         }
     }
 
-    /// True if members can have any shape.
+    /// True if members can have any value.
     fn takes_any(&self) -> bool {
-        matches!(self.shape, Shape::Any | Shape::List(Shape::Any))
+        matches!(self.schema, Schema::Any | Schema::List(Schema::Any))
     }
 }
 
-/// Reads one value inside `depth` open containers. A value of another shape is recorded, and reading goes on, because
-/// malformed MessagePack anywhere has precedence, as in servers.
+/// Reads one value inside `depth` open containers. A value of another structure is recorded, and reading goes on,
+/// because malformed MessagePack anywhere has precedence, as in servers.
 ///
 /// # Errors
 /// When the value is not well-formed, or its containers are nested too deep.
 pub fn walk<R: Read>(
     source: &mut TokenReader<R>,
     depth: usize,
-    shape: &'static Shape,
+    schema: &'static Schema,
     seen: &mut ValueFindings,
 ) -> Result<(), MsgpackError> {
     let mut open: Vec<OpenContainer> = Vec::new();
-    let mut expected = shape;
+    let mut expected = schema;
     loop {
         let offset = source.offset();
         let token = source.token()?;
@@ -127,7 +128,7 @@ pub fn walk<R: Read>(
             if depth + open.len() >= MAX_DEPTH {
                 return Err(MsgpackError::TooDeep { offset });
             }
-            open.push(OpenContainer { left, index: 0, shape: expected });
+            open.push(OpenContainer { left, index: 0, schema: expected });
         }
         loop {
             let Some(container) = open.last_mut() else { return Ok(()) };
@@ -141,7 +142,7 @@ pub fn walk<R: Read>(
                     if depth + open.len() >= MAX_DEPTH {
                         return Err(MsgpackError::TooDeep { offset });
                     }
-                    open.push(OpenContainer { left, index: 0, shape: &ANY });
+                    open.push(OpenContainer { left, index: 0, schema: &ANY });
                     continue;
                 }
             }
@@ -155,16 +156,16 @@ pub fn walk<R: Read>(
     }
 }
 
-fn fits(expected: &Shape, token: Token) -> bool {
+fn fits(expected: &Schema, token: Token) -> bool {
     match (expected, token) {
-        (Shape::Any, _)
-        | (Shape::Unsigned, Token::Unsigned(_))
-        | (Shape::Float, Token::Float32(_) | Token::Float64(_))
-        | (Shape::Text, Token::Text { .. })
-        | (Shape::List(_), Token::Array(_))
-        | (Shape::Map(..), Token::Map(_)) => true,
-        (Shape::Exactly(members), Token::Array(count)) => count as usize == members.len(),
-        (Shape::Members(members), Token::Array(count)) => count as usize >= members.len(),
+        (Schema::Any, _)
+        | (Schema::Unsigned, Token::Unsigned(_))
+        | (Schema::Float, Token::Float32(_) | Token::Float64(_))
+        | (Schema::Text, Token::Text { .. })
+        | (Schema::List(_), Token::Array(_))
+        | (Schema::Map(..), Token::Map(_)) => true,
+        (Schema::Exactly(members), Token::Array(count)) => count as usize == members.len(),
+        (Schema::Members(members), Token::Array(count)) => count as usize >= members.len(),
         _ => false,
     }
 }
@@ -173,9 +174,9 @@ fn fits(expected: &Shape, token: Token) -> bool {
 mod tests {
     use super::*;
 
-    fn seen(bytes: &[u8], shape: &'static Shape) -> Result<ValueFindings, MsgpackError> {
+    fn seen(bytes: &[u8], schema: &'static Schema) -> Result<ValueFindings, MsgpackError> {
         let mut seen = ValueFindings::default();
-        walk(&mut TokenReader::block(bytes, bytes.len() as u64), 0, shape, &mut seen)?;
+        walk(&mut TokenReader::block(bytes, bytes.len() as u64), 0, schema, &mut seen)?;
         Ok(seen)
     }
 
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_offset_of_first_value_of_another_shape() {
+    fn reports_offset_of_first_value_of_another_structure() {
         let good = b"\x95\x20\x91\x92\x01\x92\xa1x\xcb\0\0\0\0\0\0\0\0\x80\xca\0\0\0\0\xca\0\0\0\0";
         assert_eq!(seen(good, &STAT).unwrap().mismatch, None);
         let mut text_for_a_number = good.to_vec();
