@@ -11,7 +11,6 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::RunningJob;
-use crate::events::halt_text;
 use crate::exit;
 use crate::job::settings::epoch;
 use crate::spec::quantity;
@@ -236,7 +235,7 @@ impl Report for HaltReport {
         }
         conditions(to, "", &self.state)?;
         match &self.state.met {
-            Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(halt_text(met))),
+            Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(met)),
             None => Ok(()),
         }
     }

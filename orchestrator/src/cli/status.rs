@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::RunningJob;
-use crate::events::{History, halt_text, reader::Reader};
+use crate::events::{History, reader::Reader};
 use crate::exit;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
@@ -142,7 +142,7 @@ impl Report for Status {
             writeln!(to, "last event, {}: {}", local_time(*at), printable(sentence))?;
         }
         match self.halt.as_ref().and_then(|halt| halt.met.as_ref()) {
-            Some(met) => writeln!(to, "halt: {}", printable(halt_text(met))),
+            Some(met) => writeln!(to, "halt: {}", printable(met)),
             None => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ mod vocabulary;
 
 pub use history::History;
 pub use log::EventLog;
-pub use reason::{DownReason, DrainResult, EndCause, StopReason, TimedReason, halt_text, ranks_text};
+pub use reason::{DownReason, DrainResult, EndCause, StopReason, TimedReason, ranks_text};
 pub use report::RunReport;
 pub use screen::{OutputTurn, Screen, ScreenStyle, View};
-pub use vocabulary::LogEvent;
+pub use vocabulary::{CommandKey, LogEvent};

@@ -173,6 +173,14 @@ mod tests {
     }
 
     #[test]
+    fn a_command_s_key_is_absent_in_logs_of_version_1_0() {
+        let rest = "\"event\":\"site_command\",\"program\":\"sh\",\"nodes\":[\"n1\"],\"failure\":null";
+        let expected =
+            LogEvent::SiteCommand { key: None, program: "sh".to_owned(), nodes: vec!["n1".into()], failure: None };
+        assert_eq!(read(&line("1.0", rest)).unwrap(), [expected]);
+    }
+
+    #[test]
     fn other_major_versions_are_refused_with_their_line() {
         let known = line("1.0", "\"event\":\"halt_cleared\"");
         for (foreign, found) in [
@@ -182,13 +190,13 @@ mod tests {
         ] {
             let error = read(&(known.clone() + &foreign)).unwrap_err().to_string();
             assert!(error.contains("events.jsonl:2: ") && error.contains(found), "{error}");
-            assert!(error.contains("reads 1.0; use the version"), "{error}");
+            assert!(error.contains(&format!("reads {SCHEMA}; use the version")), "{error}");
         }
     }
 
     #[test]
     fn an_event_that_is_not_in_its_version_is_an_error_and_an_incomplete_line_is_not() {
-        let error = read(&line("1.0", "\"event\":\"coffee\"")).unwrap_err().to_string();
+        let error = read(&line(SCHEMA, "\"event\":\"coffee\"")).unwrap_err().to_string();
         assert!(error.contains("events.jsonl:1: ") && error.contains("coffee"), "{error}");
         let error = read(&line("1.0", "\"event\":\"halt_set\"")).unwrap_err().to_string();
         assert!(error.contains("reason"), "{error}");

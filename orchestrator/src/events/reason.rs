@@ -84,7 +84,7 @@ impl fmt::Display for EndCause {
             EndCause::Finalized => f.write_str("the application is finished"),
             EndCause::ExitedWell => f.write_str("all ranks ended with exit code 0"),
             EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
-            EndCause::Halted { reason } => write!(f, "halted: {}", halt_text(reason)),
+            EndCause::Halted { reason } => write!(f, "halted: {reason}"),
             EndCause::NodeFailure { nodes } => {
                 f.write_str(if nodes.len() == 1 { "node failure:" } else { "node failures:" })?;
                 nodes.iter().take(8).try_for_each(|node| write!(f, " {node}"))?;
@@ -170,7 +170,7 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StopReason::Finished => f.write_str("the job is finished"),
-            StopReason::Halted { reason } => write!(f, "halted: {}", halt_text(reason)),
+            StopReason::Halted { reason } => write!(f, "halted: {reason}"),
             StopReason::Signal { name } => write!(f, "halted by {name}"),
             StopReason::TimeLimit => f.write_str("too little time is left in the allocation"),
             StopReason::TooFewNodes { healthy, needed } => {
@@ -228,12 +228,6 @@ pub enum DrainResult {
 pub struct TimedReason<R> {
     pub reason: R,
     pub at: Duration,
-}
-
-/// A halt reason for messages. SCR's form is `Reason: USER_REQUEST.`.
-pub fn halt_text(reason: &str) -> &str {
-    let reason = reason.strip_suffix('.').unwrap_or(reason);
-    reason.strip_prefix("Reason: ").unwrap_or(reason)
 }
 
 fn culprit(rank: Option<Rank>) -> String {

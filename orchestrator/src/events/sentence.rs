@@ -4,7 +4,7 @@ use chrono::{DateTime, Local};
 use holdfast_model::{NodeName, RestartSource};
 
 use super::LogEvent;
-use super::reason::{halt_text, ranks_text};
+use super::reason::ranks_text;
 
 impl LogEvent {
     /// The sentence to show; `None` for events that are only logged.
@@ -40,7 +40,7 @@ impl LogEvent {
                 Some(id) => format!("generation {generation} ended: {cause}; newest checkpoint {id}"),
                 None => format!("generation {generation} ended: {cause}; no checkpoint yet"),
             },
-            LogEvent::HaltSet { reason } => format!("halt: {}", halt_text(reason)),
+            LogEvent::HaltSet { reason } => format!("halt: {reason}"),
             LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
             LogEvent::Signal { name, at_once: false } => {
                 format!("{name}: stopping the ranks, then draining; a second signal ends without a drain")
@@ -89,7 +89,7 @@ impl LogEvent {
             LogEvent::FlushFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} was not flushed: {reason}")
             }
-            LogEvent::Halting { reason, .. } => format!("halting the ranks: {}", halt_text(reason)),
+            LogEvent::Halting { reason, .. } => format!("halting the ranks: {reason}"),
             LogEvent::Finalized { .. } => "the application called finalize".to_owned(),
             LogEvent::UnauthenticatedConnection { node, peer, reason } => {
                 format!("{node}: refused an unauthenticated connection from {peer}: {reason}")
@@ -106,11 +106,12 @@ impl LogEvent {
                 format!("fault injection: killing the agent of {node}")
             }
             LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: killing {node}"),
-            LogEvent::SiteCommand { program, nodes, failure: None } => {
-                format!("command {program} finished on {}", names(nodes))
-            }
-            LogEvent::SiteCommand { program, failure: Some(failure), .. } => {
-                format!("command {program} failed on {failure}")
+            LogEvent::SiteCommand { key, program, nodes, failure } => {
+                let key = key.map(|key| format!("`{key}` ")).unwrap_or_default();
+                match failure {
+                    None => format!("{key}command {program} finished on {}", names(nodes)),
+                    Some(failure) => format!("{key}command {program} failed on {failure}"),
+                }
             }
             LogEvent::DrainSkipped { checkpoint, reason } => {
                 format!("drain: checkpoint {checkpoint} skipped: {reason}")

@@ -4,6 +4,7 @@
 //! The names and fields are a contract: within a major version of [the schema](super::log::SCHEMA) no name changes its
 //! meaning, and no field is removed or changes its type. New events and new fields raise the minor version.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use holdfast_core::redundancy::registry;
@@ -67,6 +68,23 @@ macro_rules! vocabulary {
     };
 }
 
+/// The key of the spec that has a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandKey {
+    Before,
+    After,
+}
+
+impl fmt::Display for CommandKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CommandKey::Before => "before",
+            CommandKey::After => "after",
+        })
+    }
+}
+
 vocabulary! {
     /// A job begins in an allocation.
     JobStarted {
@@ -84,6 +102,9 @@ vocabulary! {
     },
     /// A command of `before:` or `after:` ended.
     SiteCommand {
+        /// `before` or `after`; absent in logs of version 1.0.
+        #[serde(default)]
+        key: Option<CommandKey>,
         /// The program.
         program: String,
         /// On which nodes.

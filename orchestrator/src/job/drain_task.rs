@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use super::background::{Background, TaskResult};
 use super::site;
 use crate::drain::{self, DrainOrder, DrainReport};
-use crate::events::DrainResult;
+use crate::events::{CommandKey, DrainResult};
 use crate::spec::SiteCommand;
 
 /// The drain, while it runs and after.
@@ -29,7 +29,7 @@ impl DrainTask {
         self.task = Some(tokio::spawn(async move {
             let emit = |event| background.log(event);
             // A command that fails must not cost the checkpoint; its failure is an event.
-            let _ = site::run_all(&after, &nodes, &context, emit).await;
+            let _ = site::run_all(CommandKey::After, &after, &nodes, &context, emit).await;
             let report = drain::drain(&order).await.unwrap_or_else(|error| DrainReport::failed(&error));
             background.send(TaskResult::Drained(Box::new(report)));
         }));

@@ -13,7 +13,7 @@ use holdfast_wire::environment;
 use tokio_util::sync::CancellationToken;
 
 use crate::allocation::Allocation;
-use crate::events::LogEvent;
+use crate::events::{CommandKey, LogEvent};
 use crate::fleet::fan_out;
 use crate::host::program::{self, ProgramError};
 use crate::spec::{CommandNodes, SiteCommand};
@@ -78,8 +78,9 @@ pub enum CommandFailure {
 
 /// A command of a list failed; those after it were not run.
 #[derive(Debug, thiserror::Error)]
-#[error("{program} failed on {node}: {failure}")]
+#[error("the `{key}` command {program} failed on {node}: {failure}")]
 pub struct FailedCommand {
+    pub key: CommandKey,
     pub program: String,
     /// The first node on which it failed.
     pub node: NodeName,
@@ -155,6 +156,7 @@ fn run_here(
 /// # Errors
 /// Which command failed, where, and how.
 pub async fn run_all(
+    key: CommandKey,
     commands: &[SiteCommand],
     nodes: &[NodeName],
     context: &CommandContext,
@@ -168,9 +170,9 @@ pub async fn run_all(
         let first = test(&command.command, on.clone(), context, None).await.into_iter().next();
         let program = command.command.first().cloned().unwrap_or_default();
         let failure = first.as_ref().map(|(node, failure)| format!("{node}: {failure}"));
-        emit(LogEvent::SiteCommand { program: program.clone(), nodes: on, failure });
+        emit(LogEvent::SiteCommand { key: Some(key), program: program.clone(), nodes: on, failure });
         if let Some((node, failure)) = first {
-            return Err(FailedCommand { program, node, failure });
+            return Err(FailedCommand { key, program, node, failure });
         }
     }
     Ok(())
@@ -232,8 +234,9 @@ mod tests {
         let command = |program: &str| SiteCommand { command: vec![program.to_owned()], on: CommandNodes::First };
         let commands = [command("true"), command("false"), command("true")];
         let mut emitted = Vec::new();
-        let outcome = run_all(&commands, &["node0".into()], &context(), |event| emitted.push(event)).await;
-        assert!(outcome.unwrap_err().to_string().starts_with("false failed on node0"));
+        let outcome =
+            run_all(CommandKey::Before, &commands, &["node0".into()], &context(), |event| emitted.push(event)).await;
+        assert!(outcome.unwrap_err().to_string().starts_with("the `before` command false failed on node0"));
         assert_eq!(emitted.len(), 2);
     }
 }

@@ -19,7 +19,7 @@ use super::standalone;
 use super::state::{JobLock, JobState, Stage};
 use super::{settings, site, state};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRecord, AllocationRequest};
-use crate::events::{DrainResult, LogEvent, Screen};
+use crate::events::{CommandKey, DrainResult, LogEvent, Screen};
 use crate::host::user_name;
 use crate::spec::{JobSpec, Step, virtual_node};
 
@@ -143,7 +143,8 @@ pub(super) async fn begin(
         directory,
         allocation: Arc::clone(allocation),
     };
-    let before = site::run_all(&spec.before, allocation.nodes(), &context, |event| reporter.emit(event));
+    let before =
+        site::run_all(CommandKey::Before, &spec.before, allocation.nodes(), &context, |event| reporter.emit(event));
     signals.or(before).await.inspect_err(|_| {
         let _ = allocation.release();
     })?;
