@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
-use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, Outgoing};
+use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, RankTransfer};
 
 use crate::content::keeps_copies;
 use crate::exchange::{Effect, copy, damaged, keep_descriptor, parity, rebuild, transfer};
@@ -130,11 +130,11 @@ impl World {
         instance: u64,
         order: u64,
         checkpoint: CheckpointId,
-        outgoing: Vec<Outgoing>,
+        outgoing: Vec<RankTransfer>,
         incoming: Vec<Member>,
     ) {
         self.open_parts(at, instance, order, outgoing.len() + incoming.len());
-        for Outgoing { rank, to } in outgoing {
+        for RankTransfer { rank, to } in outgoing {
             let members = vec![Some(at), position(&to)];
             let key = self.key(at, order, TRANSFER | rank.0);
             self.join(at, instance, key, 0, checkpoint, members, JointKind::Transfer { rank });

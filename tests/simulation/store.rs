@@ -209,6 +209,6 @@ impl Disk {
 
 /// The halt condition that is met.
 pub fn condition(halt: &HaltState) -> Option<String> {
-    let reason = halt.reason.as_ref().map(|reason| format!("Reason: {reason}."));
-    reason.or_else(|| halt.checkpoints_left.filter(|left| *left <= 0).map(|_| "No checkpoints remaining.".to_owned()))
+    let reached = || "the requested number of checkpoints is reached".to_owned();
+    halt.reason.clone().or_else(|| halt.checkpoints_left.filter(|left| *left <= 0).map(|_| reached()))
 }

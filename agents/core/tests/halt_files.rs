@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use chrono::Utc;
-use holdfast_core::control::halt::{HaltFile, HaltReason, reason};
+use holdfast_core::control::halt::{HaltFile, HaltReason, local_time, reason};
 use holdfast_core::kvtree::Tree;
 use originals::{bytes, node, scr};
 
@@ -45,8 +45,27 @@ fn scr_halt(halt: &mut HaltFile, line: &str) {
     }
 }
 
+/// The sentence of `scr_retries_halt` for a condition.
+fn printed(reason: &HaltReason) -> String {
+    let now = local_time(ASKED, &Utc);
+    match reason {
+        HaltReason::TimeLimit { remaining, halt_seconds } => {
+            format!("Remaining time ({remaining} seconds) is not more than HaltSeconds ({halt_seconds}).")
+        }
+        HaltReason::Recorded(reason) => format!("Reason: {reason}."),
+        HaltReason::NoCheckpointsLeft => "No checkpoints remaining.".to_owned(),
+        HaltReason::ExitBefore { time } => {
+            format!("Current time ({now}) is past ExitBefore-HaltSeconds time ({}).", local_time(*time, &Utc))
+        }
+        HaltReason::ExitAfter { time } => {
+            format!("Current time ({now}) is past ExitAfter time ({}).", local_time(*time, &Utc))
+        }
+        other => unreachable!("{other:?}"),
+    }
+}
+
 #[test]
-fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
+fn conditions_of_scr_halt_have_its_bytes_and_the_result_of_scr_retries_halt() {
     let mut cases = 0;
     for entry in fs::read_dir(scr("h-control-files/halt")).unwrap() {
         let case = entry.unwrap().path();
@@ -63,8 +82,8 @@ fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
 
         let halt = HaltFile::read(&file).unwrap().unwrap();
         let reasons = halt.check(ASKED, None, None);
-        let said = fs::read_to_string(case.join("scr_retries_halt.out")).unwrap();
-        let mut expected: Vec<&str> = said.lines().collect();
+        let output = fs::read_to_string(case.join("scr_retries_halt.out")).unwrap();
+        let mut expected: Vec<&str> = output.lines().collect();
         let code = expected.pop().unwrap();
         assert_eq!(code, if reasons.is_empty() { "rc=1" } else { "rc=0" }, "{}", case.display());
         // The fixtures were asked within two seconds of each other: the second is cut out.
@@ -72,7 +91,7 @@ fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
             |text: &str| text.replace("10:26:01", "now").replace("10:26:02", "now").replace("10:26:03", "now");
         let messages: Vec<String> = reasons
             .iter()
-            .map(|reason| without_now(&format!("scr_retries_halt: HALT RUN: {}", reason.message(ASKED, &Utc))))
+            .map(|reason| without_now(&format!("scr_retries_halt: HALT RUN: {}", printed(reason))))
             .collect();
         assert_eq!(messages, expected.iter().map(|line| without_now(line)).collect::<Vec<_>>());
         cases += 1;
@@ -81,8 +100,8 @@ fn what_scr_halt_set_gives_its_bytes_and_what_scr_retries_halt_said() {
 }
 
 #[test]
-fn a_damaged_halt_file_is_an_error_and_not_leave_to_go_on() {
-    // The original said "continue" to both.
+fn a_damaged_halt_file_is_an_error() {
+    // SCR's tool continues with both.
     for case in ["zero-byte", "corrupt"] {
         let error = HaltFile::read(&scr("h-control-files/halt").join(case).join("halt.scrinfo")).unwrap_err();
         assert!(error.to_string().contains("halt.scrinfo"), "{error}");
@@ -133,7 +152,7 @@ fn a_counter_at_zero_stays_there_and_a_negative_one_is_no_limit() {
 }
 
 #[test]
-fn conditions_hold_from_their_very_second_and_are_listed_in_the_library_s_order() {
+fn conditions_hold_from_their_second_on_and_are_listed_in_scr_s_order() {
     let mut halt = HaltFile::new();
     halt.set_exit_before(1000);
     assert!(halt.check(999, None, None).is_empty());
@@ -158,7 +177,7 @@ fn conditions_hold_from_their_very_second_and_are_listed_in_the_library_s_order(
 }
 
 #[test]
-fn removing_a_halt_file_lets_the_run_go_on() {
+fn a_halt_file_can_be_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("halt.scrinfo");
     HaltFile::update(&path, |halt| halt.set_checkpoints_left(7)).unwrap();

@@ -108,7 +108,7 @@ proptest! {
         if let Ok(mut halt) = HaltFile::from_tree(tree.clone()) {
             halt.decrement();
             for reason in halt.check(now, left, left) {
-                let _ = reason.message(now, &chrono::Utc);
+                let _ = reason.message(&chrono::Utc);
             }
         }
         if let Ok(flush) = FlushFile::from_tree(tree.clone()) {

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdfast_model::Generation;
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::StopRequest;
-use holdfast_wire::run::{AgentReady, AgentStart, Identity};
+use holdfast_wire::run::{AgentReady, AgentStart, NodeIdentitySource};
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -220,7 +220,7 @@ fn announce(
 /// limit, the orchestrator included, which then needs the agents to drain.
 async fn terminated(agent: &Agent, terminate: &mut Signal) {
     while terminate.recv().await.is_some() {
-        if agent.start.identity == Identity::Given || agent.contact.silence() > ORCHESTRATOR_LOST {
+        if agent.start.identity == NodeIdentitySource::Given || agent.contact.silence() > ORCHESTRATOR_LOST {
             return;
         }
         tracing::info!("sigterm_deferred_to_orchestrator");

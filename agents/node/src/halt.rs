@@ -198,7 +198,7 @@ fn state_of(file: &HaltFile, moment: &Moment) -> HaltState {
         after: file.exit_after(),
         before: file.exit_before(),
         seconds: file.halt_seconds(),
-        met: reasons.first().map(|reason| reason.message(moment.now, &Local)),
+        met: reasons.first().map(|reason| reason.message(&Local)),
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(keeper.state(&at(5)).met, None);
         let change = HaltChange { before: Some(1000), seconds: Some(100), ..HaltChange::default() };
         assert_eq!(keeper.change(&change, &at(899)).unwrap().met, None);
-        assert!(keeper.state(&at(900)).met.unwrap().contains("ExitBefore-HaltSeconds"));
+        assert!(keeper.state(&at(900)).met.unwrap().contains("(`before` minus `seconds`)"));
         let unset = HaltChange { unset: vec![HaltCondition::Before], ..HaltChange::default() };
         let state = keeper.change(&unset, &at(900)).unwrap();
         assert_eq!((state.before, state.seconds, state.met), (None, Some(100), None));
@@ -233,7 +233,10 @@ mod tests {
         let (_directory, keeper) = keeper();
         keeper.change(&HaltChange { checkpoints_left: Some(2), ..HaltChange::default() }, &at(0)).unwrap();
         assert_eq!(keeper.decrement(&at(0)).unwrap().met, None);
-        assert_eq!(keeper.decrement(&at(0)).unwrap().met.as_deref(), Some("No checkpoints remaining."));
+        assert_eq!(
+            keeper.decrement(&at(0)).unwrap().met.as_deref(),
+            Some("the requested number of checkpoints is reached")
+        );
     }
 
     #[test]
@@ -252,7 +255,7 @@ mod tests {
         keeper.change(&HaltChange { after: Some(3), ..HaltChange::default() }, &at(0)).unwrap();
         let theirs = HaltState { reason: Some("JOB_HALTED".to_owned()), seconds: Some(7), ..HaltState::default() };
         let state = keeper.take_over(&theirs, &at(10)).unwrap();
-        assert_eq!(state.met.as_deref(), Some("Reason: JOB_HALTED."));
+        assert_eq!(state.met.as_deref(), Some("JOB_HALTED"));
         assert_eq!((state.after, state.seconds), (None, Some(7)));
     }
 }

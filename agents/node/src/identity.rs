@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{AgentStart, Identity, NODE_PLACEHOLDER};
+use holdfast_wire::run::{AgentStart, NODE_PLACEHOLDER, NodeIdentitySource};
 
 /// Slurm's name of the node that a task is on.
 pub(crate) const SLURM_NODE: &str = "SLURMD_NODENAME";
@@ -31,7 +31,7 @@ pub enum IdentityError {
 /// # Errors
 /// [`IdentityError`].
 pub fn settle(start: &mut AgentStart, variable: impl Fn(&str) -> Option<String>) -> Result<(), IdentityError> {
-    if start.identity == Identity::Given {
+    if start.identity == NodeIdentitySource::Given {
         return Ok(());
     }
     let read = |name| variable(name).filter(|value| !value.is_empty()).ok_or(IdentityError::Missing { variable: name });
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_given_identity_is_not_changed() {
-        let mut start = AgentStart { identity: Identity::Given, node: NodeName::new("node0"), ..start() };
+        let mut start = AgentStart { identity: NodeIdentitySource::Given, node: NodeName::new("node0"), ..start() };
         settle(&mut start, slurm).unwrap();
         assert_eq!(start.node, NodeName::new("node0"));
         assert_eq!(start.control_base, "/tmp/{node}");

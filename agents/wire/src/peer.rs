@@ -183,7 +183,7 @@ pub enum Order {
     Transfer {
         checkpoint: CheckpointId,
         /// Ranks whose files go to another node.
-        outgoing: Vec<Outgoing>,
+        outgoing: Vec<RankTransfer>,
         /// Ranks whose files come here.
         incoming: Vec<Member>,
     },
@@ -278,7 +278,7 @@ impl Order {
 
 /// A rank whose files are sent to the node where it now runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outgoing {
+pub struct RankTransfer {
     pub rank: Rank,
     /// The node where it runs.
     pub to: NodeName,

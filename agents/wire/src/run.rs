@@ -118,11 +118,11 @@ pub struct AgentStart {
     pub job_id: String,
     /// The user name, part of directory names.
     pub user: String,
-    /// This node's name; empty unless [`identity`](Self::identity) is [`Identity::Given`].
+    /// This node's name; empty unless [`identity`](Self::identity) is [`NodeIdentitySource::Given`].
     pub node: NodeName,
     /// How the agent learns its node's name and the address at which the others reach it.
     #[serde(default)]
-    pub identity: Identity,
+    pub identity: NodeIdentitySource,
     /// Put in front of every node path: a virtual node's root directory.
     pub root: Option<PathBuf>,
     /// Base of the control directory.
@@ -150,7 +150,7 @@ pub struct AgentStart {
 /// How an agent finds the name of its node: one start message for many nodes cannot contain it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Identity {
+pub enum NodeIdentitySource {
     /// In the start message.
     #[default]
     Given,

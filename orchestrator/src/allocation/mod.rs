@@ -114,7 +114,7 @@ pub trait Allocation: AllocatedNodes + AgentControl + NodeAccess {
 
 /// The job and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct AllocationIdentity {
     pub job_id: String,
     pub user: String,
     /// The nodes, in the manager's order.
@@ -127,7 +127,7 @@ pub trait AllocatedNodes: Send + Sync {
     fn manager(&self) -> &'static str;
 
     /// The job and its nodes.
-    fn identity(&self) -> &Identity;
+    fn identity(&self) -> &AllocationIdentity;
 
     /// The job id: part of the names of control, cache and checkpoint directories.
     fn job_id(&self) -> &str {

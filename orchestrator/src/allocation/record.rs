@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Allocation, AllocationError, Identity, registry};
+use super::{Allocation, AllocationError, AllocationIdentity, registry};
 use crate::spec::InjectedFault;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,14 +16,14 @@ pub struct AllocationRecord {
     manager: String,
     /// The part that all managers have.
     #[serde(flatten)]
-    pub(super) identity: Identity,
+    pub(super) identity: AllocationIdentity,
     /// The part of this manager.
     details: Value,
 }
 
 impl AllocationRecord {
     /// The record of a manager.
-    pub fn new(manager: &'static str, identity: &Identity, details: &impl Serialize) -> Self {
+    pub fn new(manager: &'static str, identity: &AllocationIdentity, details: &impl Serialize) -> Self {
         // Fails only for maps whose keys are not strings, which no manager has. Reading it would report an error.
         let details = serde_json::to_value(details).unwrap_or_default();
         AllocationRecord { manager: manager.to_owned(), identity: identity.clone(), details }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::redundancy::groups::Rules;
+use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
 
 use super::allocation::virtual_node;
@@ -128,7 +128,9 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     for (at, descriptor) in redundancy.iter().enumerate() {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");
         let Redundancy { scheme, set_size, hop_distance, .. } = *descriptor;
-        if registry::get(scheme).is_some_and(|known| known.check(Rules { scheme, hop_distance, set_size }).is_err()) {
+        if registry::get(scheme)
+            .is_some_and(|known| known.check(GroupRules { scheme, hop_distance, set_size }).is_err())
+        {
             let message = format!("with {scheme}, a set of {set_size} protects nothing");
             reader.mistake(&key("set_size"), message, "write at least 2 (4 to 16 are usual), or `scheme: local`");
         }

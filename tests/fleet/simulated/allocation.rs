@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdfast::allocation::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationRecord, Identity, NodeAccess,
-    Pending, RemoteShell, RunningAgent,
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationIdentity, AllocationRecord,
+    NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use holdfast_model::NodeName;
 use holdfast_wire::VERSION;
@@ -36,7 +36,7 @@ pub trait Agency: Send + Sync {
 
 /// The nodes of the simulated agents.
 pub struct Simulated {
-    identity: Identity,
+    identity: AllocationIdentity,
     indices: HashMap<NodeName, usize>,
     agency: Box<dyn Agency>,
     state: Mutex<State>,
@@ -54,7 +54,7 @@ impl Simulated {
     pub fn new(count: usize, agency: Box<dyn Agency>) -> Arc<Self> {
         let nodes: Vec<NodeName> = (0..count).map(node).collect();
         let indices = nodes.iter().cloned().zip(0..).collect();
-        let identity = Identity { job_id: JOB.to_owned(), user: USER.to_owned(), nodes };
+        let identity = AllocationIdentity { job_id: JOB.to_owned(), user: USER.to_owned(), nodes };
         Arc::new(Simulated { identity, indices, agency, state: Mutex::default() })
     }
 
@@ -84,7 +84,7 @@ impl AllocatedNodes for Simulated {
         "simulated"
     }
 
-    fn identity(&self) -> &Identity {
+    fn identity(&self) -> &AllocationIdentity {
         &self.identity
     }
 

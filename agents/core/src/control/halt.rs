@@ -82,32 +82,26 @@ impl HaltReason {
         matches!(self, HaltReason::Recorded(recorded) if recorded == reason::FINALIZE_CALLED)
     }
 
-    /// The message of `scr_retries_halt`, without its prefix `scr_retries_halt: HALT RUN: `.
-    pub fn message<Z: TimeZone>(&self, now: i64, zone: &Z) -> String
+    /// The condition in the terms of `holdfast halt`, for messages; a recorded reason as it is.
+    pub fn message<Z: TimeZone>(&self, zone: &Z) -> String
     where
         Z::Offset: std::fmt::Display,
     {
-        let now = local_time(now, zone);
         match self {
             HaltReason::TimeLimit { remaining, halt_seconds } => {
-                format!("Remaining time ({remaining} seconds) is not more than HaltSeconds ({halt_seconds}).")
+                format!("the allocation ends in {remaining} s, and halts {halt_seconds} s before its end")
             }
-            HaltReason::Recorded(reason) => format!("Reason: {reason}."),
-            HaltReason::NoCheckpointsLeft => "No checkpoints remaining.".to_owned(),
+            HaltReason::Recorded(reason) => reason.clone(),
+            HaltReason::NoCheckpointsLeft => "the requested number of checkpoints is reached".to_owned(),
             HaltReason::ExitBefore { time } => {
-                let time = local_time(*time, zone);
-                format!("Current time ({now}) is past ExitBefore-HaltSeconds time ({time}).")
+                format!("the time {} is reached (`before` minus `seconds`)", local_time(*time, zone))
             }
-            HaltReason::ExitAfter { time } => {
-                let time = local_time(*time, zone);
-                format!("Current time ({now}) is past ExitAfter time ({time}).")
-            }
+            HaltReason::ExitAfter { time } => format!("the time {} is reached (`after`)", local_time(*time, zone)),
         }
     }
 }
 
-/// A time as C's `asctime`, `scr_halt` and `scr_retries_halt` write it; a time out of the calendar's range is written
-/// as a number.
+/// A time as C's `asctime` and `scr_halt` write it; a time out of the calendar's range is written as a number.
 pub fn local_time<Z: TimeZone>(seconds: i64, zone: &Z) -> String
 where
     Z::Offset: std::fmt::Display,

@@ -9,7 +9,7 @@ use super::origin::Origin;
 use super::setting::{ParamError, ParamWarning, ParamWarningKind, Setting};
 use super::source::Resolver;
 use super::value;
-use crate::redundancy::groups::Rules;
+use crate::redundancy::groups::GroupRules;
 use crate::redundancy::registry;
 
 /// `SCR_COPY_TYPE`: one scheme for every checkpoint, or descriptors.
@@ -195,7 +195,7 @@ pub(super) fn requested(
     for CheckpointDescriptor { descriptor, origin } in &checkpoint {
         // A set of one protects nothing, and the original would run on without.
         if let Some(scheme) = registry::get(descriptor.scheme)
-            && scheme.check(Rules::of(descriptor)).is_err()
+            && scheme.check(GroupRules::of(descriptor)).is_err()
         {
             return Err(ParamError::Value {
                 name: format!("set size of checkpoint descriptor {}", descriptor.index),

@@ -45,7 +45,7 @@ pub enum IncompleteReason {
         /// The missing ranks that are known by name.
         ranks: Vec<Rank>,
     },
-    Contradiction(String),
+    InconsistentDescriptors(String),
 }
 
 impl fmt::Display for IncompleteReason {
@@ -66,7 +66,9 @@ impl fmt::Display for IncompleteReason {
                 }
                 Ok(())
             }
-            IncompleteReason::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
+            IncompleteReason::InconsistentDescriptors(what) => {
+                write!(f, "its descriptors contradict each other: {what}")
+            }
         }
     }
 }
@@ -121,7 +123,7 @@ fn judge<'a>(
             let Some(descriptor) = &holding.descriptor else { continue };
             let own = (descriptor.descriptor.scheme, descriptor.groups);
             if *run.get_or_insert(own) != own {
-                return Err(IncompleteReason::Contradiction(format!(
+                return Err(IncompleteReason::InconsistentDescriptors(format!(
                     "rank {rank} has another scheme or number of \
                         groups"
                 )));
@@ -132,10 +134,13 @@ fn judge<'a>(
                 known: BTreeMap::new(),
             });
             if group.descriptor.group_size != descriptor.group_size {
-                return Err(IncompleteReason::Contradiction(format!("group {} has two sizes", descriptor.group_id)));
+                return Err(IncompleteReason::InconsistentDescriptors(format!(
+                    "group {} has two sizes",
+                    descriptor.group_id
+                )));
             }
             if *group.known.entry(descriptor.group_rank).or_insert(*rank) != *rank {
-                return Err(IncompleteReason::Contradiction(format!(
+                return Err(IncompleteReason::InconsistentDescriptors(format!(
                     "group {} has a member twice",
                     descriptor.group_id
                 )));
@@ -149,7 +154,7 @@ fn judge<'a>(
         return Err(IncompleteReason::NothingHeld);
     };
     let known = registry::get(scheme).ok_or_else(|| {
-        IncompleteReason::Contradiction(format!(
+        IncompleteReason::InconsistentDescriptors(format!(
             "they name the scheme {scheme}, which is not known \
                 here"
         ))
@@ -291,7 +296,10 @@ mod tests {
         let mut run = nodes(vec![vec![own(0, 1)], vec![own(1, 2)], vec![own(2, 2), own(1, 1)]]);
         assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] });
         run[0].holdings.clear();
-        assert!(matches!(judged(&run), Drainability::Incomplete(IncompleteReason::Contradiction(_))), "rank 0 is lost");
+        assert!(
+            matches!(judged(&run), Drainability::Incomplete(IncompleteReason::InconsistentDescriptors(_))),
+            "rank 0 is lost"
+        );
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum RedundancyError {
     RebuiltWrong { path: PathBuf, why: String },
     /// Numbers that no set can have.
     #[error("a set cannot have {members} members with member {index}; a set has at least 2, counted from 0")]
-    Shape { members: u32, index: u32 },
+    NoSuchMember { members: u32, index: u32 },
     /// The member's data does not fit into its chunks.
     #[error(
         "{bytes} bytes do not fit into {members} members with chunks of {chunk} bytes; the chunk size must be agreed \

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use holdfast_model::{Rank, RankDescriptor};
 use holdfast_testkit::{files_below, fixtures};
 
-use super::groups::{Rules, Site};
+use super::groups::{GroupRules, Site};
 use super::registry::form;
 use super::{descriptor, xor};
 use crate::control::filemap::Filemap;
@@ -66,7 +66,7 @@ fn groups_and_descriptors_are_those_of_every_fixture() {
                     .collect();
                 let asked = &of[&0].descriptor;
                 let scheme = if kind.starts_with("d2") { xor::NAME } else { asked.scheme };
-                let rules = Rules { scheme, ..Rules::of(asked) };
+                let rules = GroupRules { scheme, ..GroupRules::of(asked) };
                 let groups = form(&sites, rules).unwrap();
                 for (rank, descriptor) in of {
                     let place = groups.of(Rank(rank)).unwrap();

@@ -28,7 +28,7 @@ impl Site {
 
 /// What the descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct GroupRules {
     /// The requested scheme.
     pub scheme: Scheme,
     /// Distance between neighbours in the list of nodes, at least 1.
@@ -37,10 +37,10 @@ pub struct Rules {
     pub set_size: u32,
 }
 
-impl Rules {
+impl GroupRules {
     /// The rules of a requested descriptor.
-    pub fn of(asked: &Descriptor) -> Rules {
-        Rules { scheme: asked.scheme, hop_distance: asked.hop_distance, set_size: asked.set_size }
+    pub fn of(asked: &Descriptor) -> GroupRules {
+        GroupRules { scheme: asked.scheme, hop_distance: asked.hop_distance, set_size: asked.set_size }
     }
 }
 
@@ -104,9 +104,9 @@ impl fmt::Display for ForcedLocal {
     }
 }
 
-/// Rules that no groups can be formed by.
+/// Why no groups can be formed by the requested rules.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum RulesError {
+pub enum GroupRulesError {
     /// No scheme of this name is registered.
     #[error("there is no redundancy scheme `{asked}`; known are {known}")]
     UnknownScheme { asked: Scheme, known: String },
@@ -128,7 +128,7 @@ pub enum RulesError {
 
 /// Why stored descriptors do not describe valid groups.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Contradiction {
+pub enum InconsistentDescriptors {
     #[error("ranks {} and {} both are member {index} of group {group_id}", ranks[0], ranks[1])]
     SameMember {
         /// World rank of member 0.
@@ -143,7 +143,7 @@ pub enum Contradiction {
         group_id: u32,
     },
     #[error(transparent)]
-    Rules(#[from] RulesError),
+    Rules(#[from] GroupRulesError),
 }
 
 /// All groups of a run.
@@ -176,12 +176,16 @@ impl Groups {
     ///
     /// # Errors
     /// Where they contradict each other.
-    pub fn described(scheme: Scheme, descriptors: &[RankDescriptor]) -> Result<Groups, Contradiction> {
+    pub fn described(scheme: Scheme, descriptors: &[RankDescriptor]) -> Result<Groups, InconsistentDescriptors> {
         let mut found: BTreeMap<u32, BTreeMap<u32, usize>> = BTreeMap::new();
         for (rank, descriptor) in descriptors.iter().enumerate() {
             let (group_id, index) = (descriptor.group_id, descriptor.group_rank);
             if let Some(other) = found.entry(group_id).or_default().insert(index, rank) {
-                return Err(Contradiction::SameMember { group_id, index, ranks: [rank_of(other), rank_of(rank)] });
+                return Err(InconsistentDescriptors::SameMember {
+                    group_id,
+                    index,
+                    ranks: [rank_of(other), rank_of(rank)],
+                });
             }
         }
         let mut groups = Vec::with_capacity(found.len());
@@ -191,7 +195,7 @@ impl Groups {
             let complete = members.keys().copied().eq((0u32..).take(size))
                 && members.values().all(|rank| descriptors[*rank].group_size as usize == size);
             if !complete {
-                return Err(Contradiction::NotAllMembers { group_id: id });
+                return Err(InconsistentDescriptors::NotAllMembers { group_id: id });
             }
             let members: Vec<Rank> = members.into_values().map(rank_of).collect();
             for (at, rank) in members.iter().enumerate() {
@@ -337,11 +341,11 @@ pub(super) fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
 }
 
 /// Sets of up to `set_size` members, one more where a remainder of one joins, for schemes that compute redundancy.
-pub(super) fn sets(scheme: Scheme, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+pub(super) fn sets(scheme: Scheme, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
     spread(scheme, sites, || sets_by_level(sites, rules), |sizes| sets_dealt_out(sites, rules, sizes))
 }
 
-fn sets_by_level(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
+fn sets_by_level(sites: &[Site], rules: GroupRules) -> Option<Vec<Ring>> {
     let (hop, size) = (rules.hop_distance as usize, rules.set_size as usize);
     let mut sets: Vec<Vec<usize>> = Vec::new();
     let mut lone: Vec<(usize, usize)> = Vec::new();
@@ -395,7 +399,7 @@ fn sets_by_level(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
 
 /// Sets for ranks that are spread too unevenly for levels: ranks sorted by domain are assigned round-robin, so that the
 /// ranks of one domain, which are adjacent, are in different sets.
-fn sets_dealt_out(sites: &[Site], rules: Rules, sizes: &DomainSizes) -> Vec<Ring> {
+fn sets_dealt_out(sites: &[Site], rules: GroupRules, sizes: &DomainSizes) -> Vec<Ring> {
     let world = sites.len();
     let largest = sizes.values().copied().max().unwrap_or(1);
     let count = world.div_ceil(rules.set_size as usize).max(largest).min(world / 2);
@@ -426,8 +430,8 @@ mod tests {
     use crate::redundancy::registry::form;
     use crate::redundancy::{local, partner, xor as xor_scheme};
 
-    fn xor(hop_distance: u32, set_size: u32) -> Rules {
-        Rules { scheme: xor_scheme::NAME, hop_distance, set_size }
+    fn xor(hop_distance: u32, set_size: u32) -> GroupRules {
+        GroupRules { scheme: xor_scheme::NAME, hop_distance, set_size }
     }
 
     fn members(groups: &Groups) -> Vec<Vec<u32>> {
@@ -489,7 +493,7 @@ mod tests {
     #[test]
     fn partners_are_a_hop_apart_and_never_the_rank_itself() {
         for (hop, right_of_0) in [(1, 1), (2, 2), (4, 1), (5, 1), (8, 1)] {
-            let rules = Rules { scheme: partner::NAME, hop_distance: hop, set_size: 8 };
+            let rules = GroupRules { scheme: partner::NAME, hop_distance: hop, set_size: 8 };
             let groups = form(&one_a_node(4), rules).unwrap();
             assert_eq!(groups.of(Rank(0)).unwrap().right, Rank(right_of_0), "hop {hop}");
             assert_eq!(groups.of(Rank(right_of_0)).unwrap().left, Rank(0), "hop {hop}");
@@ -500,10 +504,10 @@ mod tests {
     fn impossible_rules_are_errors() {
         assert_eq!(
             form(&one_a_node(4), xor(1, 1)),
-            Err(RulesError::SetSize { scheme: xor_scheme::NAME, size: 1, least: 2 })
+            Err(GroupRulesError::SetSize { scheme: xor_scheme::NAME, size: 1, least: 2 })
         );
-        assert_eq!(form(&one_a_node(4), xor(0, 4)), Err(RulesError::HopDistance));
-        assert_eq!(form(&[], xor(1, 4)), Err(RulesError::NoRanks));
+        assert_eq!(form(&one_a_node(4), xor(0, 4)), Err(GroupRulesError::HopDistance));
+        assert_eq!(form(&[], xor(1, 4)), Err(GroupRulesError::NoRanks));
     }
 
     proptest! {
@@ -523,7 +527,7 @@ mod tests {
             let sites: Vec<Site> = domains.iter().enumerate()
                 .map(|(node, &domain)| Site { node: node as u32, domain }).collect();
             let scheme = if partner { partner::NAME } else { xor_scheme::NAME };
-            let groups = form(&sites, Rules { scheme, hop_distance: hop, set_size: size }).unwrap();
+            let groups = form(&sites, GroupRules { scheme, hop_distance: hop, set_size: size }).unwrap();
             let mut seen = vec![0; sites.len()];
             for group in &groups.groups {
                 prop_assert_eq!(group.id, group.members[0].0);

@@ -14,7 +14,7 @@ use std::io;
 /// The longest message that a link takes: limits how much a peer can make this process allocate.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-pub trait Incoming: Send {
+pub trait LinkReceiver: Send {
     /// The next message, in the order in which they were sent. An error if the sender has ended.
     fn receive(&mut self) -> io::Result<Vec<u8>>;
 
@@ -22,9 +22,9 @@ pub trait Incoming: Send {
     fn finish(&mut self) -> io::Result<()>;
 }
 
-pub trait Outgoing: Send {
+pub trait LinkSender: Send {
     /// Sends a message of at least one byte. A link that copies the bytes can return the buffer to the
-    /// [`Pool`](super::piece::Pool) that its receiver takes from.
+    /// [`BufferPool`](super::piece::BufferPool) that its receiver takes from.
     fn send(&mut self, message: Vec<u8>) -> io::Result<()>;
 
     /// After the last message: confirms that all that was sent is valid. A link that is dropped before counts as
@@ -32,7 +32,7 @@ pub trait Outgoing: Send {
     fn finish(&mut self) -> io::Result<()>;
 }
 
-impl Incoming for std::sync::mpsc::Receiver<Vec<u8>> {
+impl LinkReceiver for std::sync::mpsc::Receiver<Vec<u8>> {
     fn receive(&mut self) -> io::Result<Vec<u8>> {
         self.recv().map_err(|_| io::ErrorKind::ConnectionAborted.into())
     }
@@ -46,12 +46,12 @@ impl Incoming for std::sync::mpsc::Receiver<Vec<u8>> {
 }
 
 /// An empty message marks the end.
-impl Outgoing for std::sync::mpsc::SyncSender<Vec<u8>> {
+impl LinkSender for std::sync::mpsc::SyncSender<Vec<u8>> {
     fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
         std::sync::mpsc::SyncSender::send(self, message).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        Outgoing::send(self, Vec::new())
+        LinkSender::send(self, Vec::new())
     }
 }

@@ -9,8 +9,8 @@ use holdfast_model::{CheckpointId, Rank, RankDescriptor};
 
 use super::error::RedundancyError;
 use super::files::MemberFiles;
-use super::link::{Incoming, Outgoing};
-use super::piece::Pool;
+use super::link::{LinkReceiver, LinkSender};
+use super::piece::BufferPool;
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
@@ -43,10 +43,10 @@ impl MemberTask {
     /// The rank of a member.
     ///
     /// # Errors
-    /// [`RedundancyError::Shape`] if there is no such member.
+    /// [`RedundancyError::NoSuchMember`] if there is no such member.
     pub fn rank_of(&self, member: u32) -> Result<Rank> {
-        let shape = RedundancyError::Shape { members: self.size(), index: member };
-        self.members.get(member as usize).copied().ok_or(shape)
+        let no_such_member = RedundancyError::NoSuchMember { members: self.size(), index: member };
+        self.members.get(member as usize).copied().ok_or(no_such_member)
     }
 
     /// The own rank.
@@ -99,13 +99,13 @@ pub trait GroupMember: Sync {
     ///
     /// # Errors
     /// When its node cannot be reached.
-    fn link_to(&self, member: u32, pool: &Pool) -> Result<Box<dyn Outgoing>>;
+    fn link_to(&self, member: u32, pool: &BufferPool) -> Result<Box<dyn LinkSender>>;
 
     /// The link from another member; waits until that one has connected.
     ///
     /// # Errors
     /// When it does not come.
-    fn link_from(&self, member: u32, pool: &Pool) -> Result<Box<dyn Incoming>>;
+    fn link_from(&self, member: u32, pool: &BufferPool) -> Result<Box<dyn LinkReceiver>>;
 
     /// Sends a copy of all files of the own rank, and its descriptor, to the node of another member.
     ///

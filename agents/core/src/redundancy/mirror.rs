@@ -10,11 +10,11 @@ use holdfast_model::{RankDescriptor, Scheme};
 
 use super::RedundancyError;
 use super::files::{MemberFiles, RebuiltMember, SetFile, SetId};
-use super::groups::{ForcedLocal, Groups, Rules, Site, sets};
-use super::link::{Incoming, Outgoing};
+use super::groups::{ForcedLocal, GroupRules, Groups, Site, sets};
+use super::link::{LinkReceiver, LinkSender};
 use super::logical::LogicalFile;
 use super::member::{GroupMember, MemberTask};
-use super::piece::Pool;
+use super::piece::BufferPool;
 use super::scheme::{Progress, RedundancyScheme, SetHeader};
 use crate::control::filemap::Filemap;
 use crate::control::meta::{FileKind, Meta};
@@ -39,7 +39,7 @@ impl RedundancyScheme for Mirror {
         "MIRROR needs one member"
     }
 
-    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
         sets(NAME, sites, rules)
     }
 
@@ -48,7 +48,7 @@ impl RedundancyScheme for Mirror {
     }
 
     fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
-        let pool = Pool::new();
+        let pool = BufferPool::new();
         let own = read_member(node.directory(), task.index, node.files()?)?;
         let descriptor = serde_json::to_vec(&node.descriptor()?).unwrap();
         let others: Vec<u32> = (0..task.size()).filter(|other| *other != task.index).collect();
@@ -80,7 +80,7 @@ impl RedundancyScheme for Mirror {
     }
 
     fn rebuild(&self, task: &MemberTask, missing: &[u32], node: &dyn GroupMember) -> Result<()> {
-        let pool = Pool::new();
+        let pool = BufferPool::new();
         let survivor = (0..task.size()).find(|member| !missing.contains(member)).unwrap();
         if task.index == survivor {
             let archive = read_archive(&node.directory().join(file_name(task.group_id, task.size(), survivor)));
@@ -198,12 +198,12 @@ fn write_member(directory: &Path, files: &MemberFiles, mut bytes: &[u8]) -> Resu
     Ok(())
 }
 
-fn send(link: &mut dyn Outgoing, (files, bytes): &(MemberFiles, Vec<u8>)) -> Result<()> {
+fn send(link: &mut dyn LinkSender, (files, bytes): &(MemberFiles, Vec<u8>)) -> Result<()> {
     link.send(hash_file::encode(&files.to_tree())).map_err(lost)?;
     link.send([&[0], bytes.as_slice()].concat()).map_err(lost)
 }
 
-fn receive(link: &mut dyn Incoming) -> Result<(MemberFiles, Vec<u8>)> {
+fn receive(link: &mut dyn LinkReceiver) -> Result<(MemberFiles, Vec<u8>)> {
     let (tree, _) = hash_file::decode(&link.receive().map_err(lost)?).unwrap();
     let bytes = link.receive().map_err(lost)?;
     Ok((MemberFiles::from_tree(&tree, "another member")?, bytes[1..].to_vec()))

@@ -36,16 +36,16 @@ pub fn xor_into(target: &mut [u8], source: &[u8]) {
 
 /// Buffers that were used and can be used again; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Pool {
+pub struct BufferPool {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 /// More free buffers than this are freed.
 const KEPT: usize = 16;
 
-impl Pool {
+impl BufferPool {
     pub fn new() -> Self {
-        Pool::default()
+        BufferPool::default()
     }
 
     /// A buffer of `length` bytes with unspecified contents.
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_pool_reuses_buffers_at_the_requested_length() {
-        let pool = Pool::new();
+        let pool = BufferPool::new();
         pool.give(vec![1; 100]);
         assert_eq!(pool.clone().take(10).len(), 10);
         assert_eq!(pool.take(50), vec![0; 50]);

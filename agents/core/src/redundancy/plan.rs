@@ -21,7 +21,7 @@ pub struct Move {
 
 /// One group of which some members' files are computed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupRebuild {
+pub struct Rebuild {
     /// World rank of member 0.
     pub group_id: u32,
     /// Indices of the members to rebuild, ascending; all others have their files on their node when the moves are done.
@@ -52,7 +52,7 @@ pub struct RestartPlan {
     /// Files that are sent to their rank's node. The source is kept, as a copy or until the end.
     pub moves: Vec<Move>,
     /// Groups to rebuild.
-    pub rebuilds: Vec<GroupRebuild>,
+    pub rebuilds: Vec<Rebuild>,
     /// Copies to make (again).
     pub recopy: Vec<NeighbourCopy>,
     /// Complete files that the new placement does not need, the sources of moves among them. They are deleted last:
@@ -87,7 +87,7 @@ pub enum UnusableCheckpoint {
     },
     /// It is unknown how these ranks were protected: their files and all copies of their descriptors are lost.
     NoDescriptor(Vec<Rank>),
-    Contradiction(String),
+    InconsistentDescriptors(String),
     /// More is lost than the scheme can restore.
     Lost {
         scheme: Scheme,
@@ -107,7 +107,9 @@ impl fmt::Display for UnusableCheckpoint {
             UnusableCheckpoint::NoDescriptor(ranks) => {
                 write!(f, "all files of {} are lost, and so are the copies of the descriptors", named(ranks))
             }
-            UnusableCheckpoint::Contradiction(what) => write!(f, "its descriptors contradict each other: {what}"),
+            UnusableCheckpoint::InconsistentDescriptors(what) => {
+                write!(f, "its descriptors contradict each other: {what}")
+            }
             UnusableCheckpoint::Lost { scheme, group_id, ranks } => {
                 if let Some(group_id) = group_id {
                     write!(f, "group {group_id} lost ")?;
@@ -145,14 +147,14 @@ pub fn plan(
     let scheme = descriptors[0].descriptor.scheme;
     if let Some(at) = descriptors.iter().position(|descriptor| descriptor.descriptor.scheme != scheme) {
         let other = descriptors[at].descriptor.scheme;
-        return Err(UnusableCheckpoint::Contradiction(format!("rank 0 has {scheme}, rank {at} has {other}")));
+        return Err(UnusableCheckpoint::InconsistentDescriptors(format!("rank 0 has {scheme}, rank {at} has {other}")));
     }
     let known = registry::get(scheme).ok_or_else(|| {
-        UnusableCheckpoint::Contradiction(format!("they name the scheme {scheme}, which is not known here"))
+        UnusableCheckpoint::InconsistentDescriptors(format!("they name the scheme {scheme}, which is not known here"))
     })?;
     let groups = known
         .regroup(sites, &mut descriptors)
-        .map_err(|contradiction| UnusableCheckpoint::Contradiction(contradiction.to_string()))?;
+        .map_err(|error| UnusableCheckpoint::InconsistentDescriptors(error.to_string()))?;
     let copies = known.copies(&groups, sites);
     let wanted_copies: BTreeSet<(u32, Rank)> = copies.iter().map(|copy| (copy.to_node, copy.rank)).collect();
 
@@ -264,7 +266,7 @@ fn rebuilds(
     groups: &Groups,
     missing: &BTreeSet<Rank>,
     tolerance: impl Fn(Rank) -> u32,
-) -> Result<Vec<GroupRebuild>, UnusableCheckpoint> {
+) -> Result<Vec<Rebuild>, UnusableCheckpoint> {
     let mut rebuilds = Vec::new();
     let mut beyond = Vec::new();
     for group in &groups.groups {
@@ -276,7 +278,7 @@ fn rebuilds(
             most if indices.len() > most as usize => {
                 return Err(UnusableCheckpoint::Lost { scheme, group_id: Some(group.id), ranks });
             }
-            _ => rebuilds.push(GroupRebuild { group_id: group.id, missing: indices, ranks }),
+            _ => rebuilds.push(Rebuild { group_id: group.id, missing: indices, ranks }),
         }
     }
     if beyond.is_empty() {

@@ -5,7 +5,7 @@ use holdfast_testkit::Dice;
 use proptest::prelude::*;
 
 use super::*;
-use crate::redundancy::groups::Rules;
+use crate::redundancy::groups::GroupRules;
 use crate::redundancy::inventory::candidates;
 use crate::redundancy::registry::form;
 use crate::redundancy::{local, partner, xor};
@@ -13,7 +13,7 @@ use crate::redundancy::{local, partner, xor};
 const ID: CheckpointId = CheckpointId(7);
 
 fn groups(sites: &[Site], scheme: Scheme, set_size: u32) -> Groups {
-    form(sites, Rules { scheme, hop_distance: 1, set_size }).unwrap()
+    form(sites, GroupRules { scheme, hop_distance: 1, set_size }).unwrap()
 }
 
 fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> RankDescriptor {
@@ -87,7 +87,7 @@ fn the_original_s_restart_with_a_replaced_node_is_planned_the_same_way() {
     let plan = plan(ID, &one_a_node(&[0, 1, 3, 4]), &held).unwrap();
     assert_eq!(plan.moves, [Move { rank: Rank(3), from_node: 3, to_node: 4 }]);
     assert_eq!(plan.groups.groups[0].members, [Rank(0), Rank(1), Rank(2), Rank(3)]);
-    assert_eq!(plan.rebuilds, [GroupRebuild { group_id: 0, missing: vec![2], ranks: vec![Rank(2)] }]);
+    assert_eq!(plan.rebuilds, [Rebuild { group_id: 0, missing: vec![2], ranks: vec![Rank(2)] }]);
     assert_eq!(plan.deletions, []);
     assert_eq!(plan.descriptors[2].group_rank, 2, "from the right neighbour's copy");
 }

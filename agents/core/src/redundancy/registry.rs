@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use holdfast_model::Scheme;
 
 use super::files::SetFile;
-use super::groups::{Groups, Rules, RulesError, Site};
+use super::groups::{GroupRules, GroupRulesError, Groups, Site};
 use super::local::{self, Local};
 use super::partner::Partner;
 use super::scheme::RedundancyScheme;
@@ -72,15 +72,15 @@ pub fn is_redundancy_file(name: &str) -> bool {
 /// scheme, each rank is alone, and [`Groups::forced_local`] is the reason.
 ///
 /// # Errors
-/// Rules by which no groups can be formed.
-pub fn form(sites: &[Site], rules: Rules) -> Result<Groups, RulesError> {
+/// If no groups can be formed by the rules.
+pub fn form(sites: &[Site], rules: GroupRules) -> Result<Groups, GroupRulesError> {
     if sites.is_empty() {
-        return Err(RulesError::NoRanks);
+        return Err(GroupRulesError::NoRanks);
     }
     if rules.hop_distance == 0 {
-        return Err(RulesError::HopDistance);
+        return Err(GroupRulesError::HopDistance);
     }
-    let unknown = || RulesError::UnknownScheme { asked: rules.scheme, known: names() };
+    let unknown = || GroupRulesError::UnknownScheme { asked: rules.scheme, known: names() };
     let scheme = get(rules.scheme).ok_or_else(unknown)?;
     scheme.check(rules)?;
     Ok(scheme.form(sites, rules).unwrap_or_else(|forced| {

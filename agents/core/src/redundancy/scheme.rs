@@ -12,7 +12,7 @@ use holdfast_model::{CheckpointId, Rank, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
 use super::files::{DescribedHeader, FileFormat, MemberFiles, RebuiltMember, SetFile, SetId};
-use super::groups::{Contradiction, ForcedLocal, Groups, NeighbourCopy, Rules, RulesError, Site};
+use super::groups::{ForcedLocal, GroupRules, GroupRulesError, Groups, InconsistentDescriptors, NeighbourCopy, Site};
 use super::member::{GroupMember, MemberTask};
 use crate::kvtree::Tree;
 
@@ -51,8 +51,8 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     /// Checks what a descriptor asks for.
     ///
     /// # Errors
-    /// Rules by which the scheme cannot form groups.
-    fn check(&self, _rules: Rules) -> Result<(), RulesError> {
+    /// If the scheme cannot form groups by the rules.
+    fn check(&self, _rules: GroupRules) -> Result<(), GroupRulesError> {
         Ok(())
     }
 
@@ -60,14 +60,14 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     ///
     /// # Errors
     /// When the placement does not allow groups over several failure domains.
-    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal>;
+    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal>;
 
     /// The groups of a checkpoint that was found in cache, for the placement of the new run. A scheme whose groups
     /// depend on the placement forms them anew and writes them into the descriptors.
     ///
     /// # Errors
     /// Descriptors that contradict each other.
-    fn regroup(&self, _sites: &[Site], descriptors: &mut [RankDescriptor]) -> Result<Groups, Contradiction> {
+    fn regroup(&self, _sites: &[Site], descriptors: &mut [RankDescriptor]) -> Result<Groups, InconsistentDescriptors> {
         Groups::described(self.name(), descriptors)
     }
 

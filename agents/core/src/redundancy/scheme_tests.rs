@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 use super::drainable::{Drainability, drainable};
 use super::files::MemberFiles;
-use super::groups::{Groups, Rules, Site};
-use super::link::{Incoming, Outgoing};
+use super::groups::{GroupRules, Groups, Site};
+use super::link::{LinkReceiver, LinkSender};
 use super::member::{GroupMember, MemberTask};
-use super::piece::Pool;
+use super::piece::BufferPool;
 use super::plan::{RestartPlan, UnusableCheckpoint, plan};
 use super::registry::{self, form, is_redundancy_file};
 use super::{RedundancyError, RedundancyScheme};
@@ -172,11 +172,11 @@ impl GroupMember for Node<'_> {
         BTreeSet::new()
     }
 
-    fn link_to(&self, member: u32, _: &Pool) -> Result<Box<dyn Outgoing>, RedundancyError> {
+    fn link_to(&self, member: u32, _: &BufferPool) -> Result<Box<dyn LinkSender>, RedundancyError> {
         Ok(Box::new(self.to.lock().unwrap().remove(&self.members[member as usize]).unwrap()))
     }
 
-    fn link_from(&self, member: u32, _: &Pool) -> Result<Box<dyn Incoming>, RedundancyError> {
+    fn link_from(&self, member: u32, _: &BufferPool) -> Result<Box<dyn LinkReceiver>, RedundancyError> {
         Ok(Box::new(self.from.lock().unwrap().remove(&self.members[member as usize]).unwrap()))
     }
 
@@ -212,7 +212,7 @@ impl GroupMember for Node<'_> {
 /// One rank a node, each with two files of its own, encoded.
 fn encoded(scheme: &dyn RedundancyScheme) -> (Vec<Site>, Groups, BTreeMap<Rank, Home>) {
     let sites: Vec<Site> = (0..RANKS).map(Site::on_node).collect();
-    let rules = Rules { scheme: scheme.name(), hop_distance: 1, set_size: SET_SIZE };
+    let rules = GroupRules { scheme: scheme.name(), hop_distance: 1, set_size: SET_SIZE };
     let groups = form(&sites, rules).unwrap();
     assert_eq!((groups.scheme, &groups.forced_local), (scheme.name(), &None));
     let asked = Descriptor {

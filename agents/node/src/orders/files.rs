@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::events::ProgressGuard;
 use crate::paths::{PathError, base_name};
-use crate::stream::{Incoming, Outgoing};
+use crate::stream::{IncomingStream, OutgoingStream};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct FilesHeader {
@@ -41,7 +41,7 @@ impl OrderContext<'_> {
     /// Sends all files of a rank, redundancy files included, and waits until the receiver has them.
     pub(super) fn send_files(
         &self,
-        stream: &mut Outgoing,
+        stream: &mut OutgoingStream,
         checkpoint: CheckpointId,
         owner: &Member,
         working: &ProgressGuard,
@@ -68,7 +68,7 @@ impl OrderContext<'_> {
     /// Receives all files of a rank. Each entry is on disk before its file.
     pub(super) fn receive_files(
         &self,
-        stream: &mut Incoming,
+        stream: &mut IncomingStream,
         checkpoint: CheckpointId,
         rank: Rank,
         keep: &KeepAs<'_>,

@@ -10,7 +10,7 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::redundancy::files::MemberFiles;
 use holdfast_core::redundancy::link;
 use holdfast_core::redundancy::member::{GroupMember, MemberTask};
-use holdfast_core::redundancy::piece::Pool;
+use holdfast_core::redundancy::piece::BufferPool;
 use holdfast_core::redundancy::registry::{self, is_redundancy_file};
 use holdfast_core::redundancy::{RedundancyError, RedundancyScheme, descriptor};
 use holdfast_model::{CheckpointId, NodeName, Rank, RankDescriptor, Scheme, Task};
@@ -190,13 +190,13 @@ impl<'a> OwnMember<'a> {
         self.order.receive_files(&mut stream, self.checkpoint, *owner, &keep)
     }
 
-    fn connect(&self, to: u32) -> Result<stream::Outgoing> {
+    fn connect(&self, to: u32) -> Result<stream::OutgoingStream> {
         let (_, node) = member(self.group, to)?;
         let purpose = self.key(self.group.member, to);
         Ok(self.order.agent.streams.connect(self.order.run.plan.generation, node, purpose)?)
     }
 
-    fn claim(&self, from: u32) -> Result<stream::Incoming> {
+    fn claim(&self, from: u32) -> Result<stream::IncomingStream> {
         let purpose = self.key(from, self.group.member);
         Ok(self.order.agent.streams.claim(self.order.run.plan.generation, &purpose, PEER_LIMIT)?)
     }
@@ -232,13 +232,13 @@ impl GroupMember for OwnMember<'_> {
         others.flat_map(|other| store.files(self.checkpoint, other)).collect()
     }
 
-    fn link_to(&self, to: u32, pool: &Pool) -> Result<Box<dyn link::Outgoing>, RedundancyError> {
+    fn link_to(&self, to: u32, pool: &BufferPool) -> Result<Box<dyn link::LinkSender>, RedundancyError> {
         let OrderContext { agent, run, .. } = self.order;
         let stream = self.connect(to).map_err(failed)?;
         Ok(Box::new(ToMember::new(Arc::clone(agent), run.plan.generation, stream, pool.clone())))
     }
 
-    fn link_from(&self, from: u32, pool: &Pool) -> Result<Box<dyn link::Incoming>, RedundancyError> {
+    fn link_from(&self, from: u32, pool: &BufferPool) -> Result<Box<dyn link::LinkReceiver>, RedundancyError> {
         let stream = self.claim(from).map_err(failed)?;
         let pool = pool.clone();
         Ok(Box::new(match self.has_small_messages() {

@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use holdfast_core::redundancy::link::{self, MAX_MESSAGE_BYTES};
-use holdfast_core::redundancy::piece::Pool;
+use holdfast_core::redundancy::piece::BufferPool;
 use holdfast_model::Generation;
 
 use crate::agent::Agent;
-use crate::stream::{Incoming, Outgoing};
+use crate::stream::{IncomingStream, OutgoingStream};
 
 /// Messages that may wait in the queue.
 const AHEAD: usize = 4;
@@ -32,7 +32,7 @@ pub(super) struct FromMember {
 
 enum MessageSource {
     /// Read when a message is requested.
-    Direct(Option<Box<Incoming>>, Pool),
+    Direct(Option<Box<IncomingStream>>, BufferPool),
     /// Read by a thread.
     Ahead(ReadingThread),
 }
@@ -50,7 +50,7 @@ enum Arrival {
 
 impl FromMember {
     /// Begins to read ahead.
-    pub(super) fn reading_ahead(stream: Incoming, pool: Pool) -> Self {
+    pub(super) fn reading_ahead(stream: IncomingStream, pool: BufferPool) -> Self {
         let socket = stream.socket();
         let (sender, queue) = sync_channel(AHEAD);
         let reading = std::thread::spawn(move || read_ahead(stream, &pool, &sender));
@@ -59,7 +59,7 @@ impl FromMember {
     }
 
     /// For a link of which every message, and what this member sends before it reads, is at most [`SMALL`] bytes long.
-    pub(super) fn of_small_messages(stream: Incoming, pool: Pool) -> Self {
+    pub(super) fn of_small_messages(stream: IncomingStream, pool: BufferPool) -> Self {
         FromMember { source: MessageSource::Direct(Some(Box::new(stream)), pool) }
     }
 
@@ -77,7 +77,7 @@ impl FromMember {
     }
 }
 
-impl link::Incoming for FromMember {
+impl link::LinkReceiver for FromMember {
     fn receive(&mut self) -> io::Result<Vec<u8>> {
         match self.next()? {
             Arrival::Message(message) => Ok(message),
@@ -118,7 +118,7 @@ impl Drop for ReadingThread {
     }
 }
 
-fn read_ahead(mut stream: Incoming, pool: &Pool, queue: &SyncSender<io::Result<Arrival>>) {
+fn read_ahead(mut stream: IncomingStream, pool: &BufferPool, queue: &SyncSender<io::Result<Arrival>>) {
     loop {
         let arrival = next(&mut stream, pool);
         if matches!(arrival, Ok(Arrival::Finished)) {
@@ -133,7 +133,7 @@ fn read_ahead(mut stream: Incoming, pool: &Pool, queue: &SyncSender<io::Result<A
     }
 }
 
-fn next(stream: &mut impl Read, pool: &Pool) -> io::Result<Arrival> {
+fn next(stream: &mut impl Read, pool: &BufferPool) -> io::Result<Arrival> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
@@ -158,21 +158,21 @@ pub(super) struct ToMember {
     agent: Arc<Agent>,
     generation: Generation,
     /// Until all is sent.
-    stream: Option<Outgoing>,
-    pool: Pool,
+    stream: Option<OutgoingStream>,
+    pool: BufferPool,
 }
 
 impl ToMember {
-    pub(super) fn new(agent: Arc<Agent>, generation: Generation, stream: Outgoing, pool: Pool) -> Self {
+    pub(super) fn new(agent: Arc<Agent>, generation: Generation, stream: OutgoingStream, pool: BufferPool) -> Self {
         ToMember { agent, generation, stream: Some(stream), pool }
     }
 
-    fn stream(&mut self) -> io::Result<&mut Outgoing> {
+    fn stream(&mut self) -> io::Result<&mut OutgoingStream> {
         self.stream.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl link::Outgoing for ToMember {
+impl link::LinkSender for ToMember {
     fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
         let length = u32::try_from(message.len()).ok().filter(|length| *length as usize <= MAX_MESSAGE_BYTES);
         let length = length.ok_or_else(|| {

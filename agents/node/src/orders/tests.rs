@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
-use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, Outgoing};
+use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, RankTransfer};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -78,7 +78,7 @@ async fn a_transfer_of_files_that_are_not_held_names_the_rank() {
     let (_root, node) = node().await;
     let (checkpoint, rank) = (CheckpointId(3), Rank(1));
     carry_out(&node, Order::Discard { checkpoint, ranks: vec![rank] }).unwrap();
-    let outgoing = vec![Outgoing { rank, to: "node2".into() }];
+    let outgoing = vec![RankTransfer { rank, to: "node2".into() }];
     let transfer = Order::Transfer { checkpoint, outgoing, incoming: Vec::new() };
     let failure = carry_out(&node, transfer).unwrap_err();
     assert_eq!((failure.kind, failure.subject.rank, failure.retryable), (FailureKind::NotFound, Some(rank), false));

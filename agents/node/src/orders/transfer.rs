@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::redundancy::descriptor::from_tree;
 use holdfast_model::CheckpointId;
-use holdfast_wire::peer::{FilesKey, Member, OrderResult, Outgoing, Purpose};
+use holdfast_wire::peer::{FilesKey, Member, OrderResult, Purpose, RankTransfer};
 
 use super::files::KeepAs;
 use super::{OrderContext, OrderError, Result, rank_directory};
@@ -17,11 +17,11 @@ impl OrderContext<'_> {
     pub(super) fn transfer(
         &self,
         checkpoint: CheckpointId,
-        outgoing: &[Outgoing],
+        outgoing: &[RankTransfer],
         incoming: &[Member],
     ) -> Result<OrderResult> {
         enum Step<'a> {
-            Send(&'a Outgoing),
+            Send(&'a RankTransfer),
             Receive(&'a Member),
         }
         let steps: Vec<Step<'_>> = outgoing.iter().map(Step::Send).chain(incoming.iter().map(Step::Receive)).collect();
@@ -33,7 +33,7 @@ impl OrderContext<'_> {
         Ok(OrderResult::Done)
     }
 
-    fn send_rank(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<()> {
+    fn send_rank(&self, checkpoint: CheckpointId, step: &RankTransfer) -> Result<()> {
         let not_held = || OrderError::NotHeld { checkpoint, rank: step.rank };
         let descriptor = self.agent.store.descriptor(checkpoint, step.rank).ok_or_else(not_held)?;
         let descriptor = from_tree(&descriptor).map_err(|source| OrderError::Descriptor { rank: step.rank, source })?;
@@ -52,7 +52,7 @@ impl OrderContext<'_> {
         self.receive_files(&mut stream, checkpoint, member.rank, &KeepAs::Own)
     }
 
-    fn bytes_of(&self, checkpoint: CheckpointId, step: &Outgoing) -> Result<u64> {
+    fn bytes_of(&self, checkpoint: CheckpointId, step: &RankTransfer) -> Result<u64> {
         let directory = rank_directory(self.agent, checkpoint, step.rank)?;
         let names = self.agent.store.files(checkpoint, step.rank);
         Ok(names.iter().filter_map(|name| Meta::read(&directory.join(name)).ok()).map(|meta| meta.size).sum())

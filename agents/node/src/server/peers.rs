@@ -13,7 +13,7 @@ use super::guarded::GuardedStream;
 use crate::admission::Refusal;
 use crate::agent::Agent;
 use crate::collective::{self, Collectives};
-use crate::stream::Incoming;
+use crate::stream::IncomingStream;
 
 /// The time for the run plan that a peer may already have and this agent not yet.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ pub(super) async fn serve(
         Purpose::Link => collective::serve_link(collectives, hello.node, hello.generation, stream).await,
         purpose => {
             let (stream, connection) = stream.into_inner();
-            match Incoming::from_async(stream.into_inner(), connection, hello.node) {
+            match IncomingStream::from_async(stream.into_inner(), connection, hello.node) {
                 Ok(incoming) => serve_stream(collectives, hello.generation, purpose, incoming).await,
                 Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
             }
@@ -74,7 +74,7 @@ pub(super) async fn serve(
 
 /// Hands a stream to the thread that waits for it, and does the same for each further hello on it, until the peer
 /// closes it.
-async fn serve_stream(collectives: &Collectives, generation: Generation, purpose: Purpose, incoming: Incoming) {
+async fn serve_stream(collectives: &Collectives, generation: Generation, purpose: Purpose, incoming: IncomingStream) {
     let mut stop = collectives.agent.stop.subscribe();
     let serving = async {
         let mut next = Some((generation, purpose, incoming));
@@ -97,8 +97,8 @@ async fn serve_stream(collectives: &Collectives, generation: Generation, purpose
 /// Waits for the next hello on a stream whose step is over.
 async fn next_step(
     collectives: &Collectives,
-    mut incoming: Incoming,
-) -> Result<Option<(Generation, Purpose, Incoming)>, FrameError> {
+    mut incoming: IncomingStream,
+) -> Result<Option<(Generation, Purpose, IncomingStream)>, FrameError> {
     incoming.readable().await?;
     let blocking = |error: tokio::task::JoinError| FrameError::from(std::io::Error::other(error));
     let receive = move || frame::receive::<PeerHello>(&mut incoming, HELLO).map(|hello| (hello, incoming));

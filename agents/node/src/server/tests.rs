@@ -67,7 +67,7 @@ async fn the_orchestrator_gets_inventory_health_and_halt_conditions() {
     assert!(poll.health.agent_memory > 0 && poll.health.memory_total > 0);
     let change = HaltChange { reason: Some("JOB_HALTED".to_owned()), ..HaltChange::default() };
     let changed: HaltState = served.post(HALT, &change).await;
-    assert_eq!(changed.met.as_deref(), Some("Reason: JOB_HALTED."));
+    assert_eq!(changed.met.as_deref(), Some("JOB_HALTED"));
     assert_eq!(served.get::<HaltState>(HALT).await, changed);
     assert_eq!(served.unauthenticated(), 0);
 }

@@ -15,23 +15,23 @@ const SILENCE: Duration = Duration::from_secs(120);
 const BUFFER: usize = 1 << 20;
 
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingStream {
     stream: StreamOwned<ClientConnection, TcpStream>,
     pub node: NodeName,
 }
 
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingStream {
     stream: StreamOwned<ServerConnection, TcpStream>,
     pub node: NodeName,
     /// Receives it back when its step is over, to wait for the next hello on it.
-    back: Option<oneshot::Sender<Incoming>>,
+    back: Option<oneshot::Sender<IncomingStream>>,
 }
 
-impl Outgoing {
+impl OutgoingStream {
     pub(super) fn new(mut connection: ClientConnection, socket: TcpStream, node: NodeName) -> Self {
         connection.set_buffer_limit(Some(BUFFER));
-        Outgoing { stream: StreamOwned::new(connection, socket), node }
+        OutgoingStream { stream: StreamOwned::new(connection, socket), node }
     }
 
     /// The socket, with which the connection can be closed.
@@ -40,13 +40,13 @@ impl Outgoing {
     }
 }
 
-impl Read for Outgoing {
+impl Read for OutgoingStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer)
     }
 }
 
-impl Write for Outgoing {
+impl Write for OutgoingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -56,22 +56,22 @@ impl Write for Outgoing {
     }
 }
 
-impl Incoming {
+impl IncomingStream {
     /// Takes a stream over from the asynchronous server.
     pub(crate) fn from_async(
         socket: tokio::net::TcpStream,
         mut connection: ServerConnection,
         node: NodeName,
-    ) -> io::Result<Incoming> {
+    ) -> io::Result<IncomingStream> {
         let socket = socket.into_std()?;
         socket.set_nonblocking(false)?;
         settle(&socket)?;
         connection.set_buffer_limit(Some(BUFFER));
-        Ok(Incoming { stream: StreamOwned::new(connection, socket), node, back: None })
+        Ok(IncomingStream { stream: StreamOwned::new(connection, socket), node, back: None })
     }
 
     /// Receives the stream back if its step ends without error; otherwise the receiver gets an error.
-    pub(crate) fn comes_back(&mut self) -> oneshot::Receiver<Incoming> {
+    pub(crate) fn comes_back(&mut self) -> oneshot::Receiver<IncomingStream> {
         let (back, returned) = oneshot::channel();
         self.back = Some(back);
         returned
@@ -106,13 +106,13 @@ impl Incoming {
     }
 }
 
-impl Read for Incoming {
+impl Read for IncomingStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer)
     }
 }
 
-impl Write for Incoming {
+impl Write for IncomingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -122,15 +122,15 @@ impl Write for Incoming {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for OutgoingStream {
     /// The list of open connections also holds the socket, which would otherwise stay open, and the peer would wait.
     fn drop(&mut self) {
         let _ = self.stream.sock.shutdown(Shutdown::Both);
     }
 }
 
-impl Drop for Incoming {
-    /// As for [`Outgoing`].
+impl Drop for IncomingStream {
+    /// As for [`OutgoingStream`].
     fn drop(&mut self) {
         let _ = self.stream.sock.shutdown(Shutdown::Both);
     }

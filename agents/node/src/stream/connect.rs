@@ -11,7 +11,7 @@ use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
 use rustls::{ClientConfig, ClientConnection};
 use tokio_rustls::{TlsConnector, client};
 
-use super::bulk::{Outgoing, settle};
+use super::bulk::{OutgoingStream, settle};
 use super::error::StreamError;
 use super::inbox::Streams;
 
@@ -22,7 +22,12 @@ impl Streams {
     ///
     /// # Errors
     /// When the node is unknown, cannot be reached or refuses, and when the run or the order is over.
-    pub fn connect(&self, generation: Generation, node: &NodeName, purpose: Purpose) -> Result<Outgoing, StreamError> {
+    pub fn connect(
+        &self,
+        generation: Generation,
+        node: &NodeName,
+        purpose: Purpose,
+    ) -> Result<OutgoingStream, StreamError> {
         if matches!(purpose, Purpose::Group(_))
             && let Some(kept) = self.idle.take(generation, node)
         {
@@ -40,16 +45,16 @@ impl Streams {
         settle(&socket).map_err(broken)?;
         let connection = ClientConnection::new(self.client_config()?, trust::server_name())
             .map_err(|error| StreamError::Trust(error.into()))?;
-        self.introduce(Outgoing::new(connection, socket, node.clone()), generation, purpose)
+        self.introduce(OutgoingStream::new(connection, socket, node.clone()), generation, purpose)
     }
 
     /// Sends the hello with the purpose of the connection, and waits for the answer.
     fn introduce(
         &self,
-        mut stream: Outgoing,
+        mut stream: OutgoingStream,
         generation: Generation,
         purpose: Purpose,
-    ) -> Result<Outgoing, StreamError> {
+    ) -> Result<OutgoingStream, StreamError> {
         let node = stream.node.clone();
         let protocol = |source| StreamError::Protocol { node: node.clone(), source };
         let socket = stream.socket().map_err(|source| StreamError::Connection { node: node.clone(), source })?;
@@ -60,7 +65,7 @@ impl Streams {
     }
 
     /// The step on this stream has ended without error: the stream is kept for the next one.
-    pub fn keep(&self, generation: Generation, stream: Outgoing) {
+    pub fn keep(&self, generation: Generation, stream: OutgoingStream) {
         self.idle.keep(generation, stream);
     }
 

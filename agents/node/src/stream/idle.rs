@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use holdfast_model::{Generation, NodeName};
 use parking_lot::Mutex;
 
-use super::bulk::Outgoing;
+use super::bulk::OutgoingStream;
 
 /// The most connections that are kept: what the ranks of a large node need at a time.
 const MAXIMUM: usize = 256;
@@ -22,13 +22,13 @@ pub(super) struct IdleConnections {
 #[derive(Debug, Default)]
 struct KeptConnections {
     generation: Option<Generation>,
-    by_node: HashMap<NodeName, Vec<Outgoing>>,
+    by_node: HashMap<NodeName, Vec<OutgoingStream>>,
     count: usize,
 }
 
 impl IdleConnections {
     /// Keeps a connection of this generation, unless there are enough.
-    pub(super) fn keep(&self, generation: Generation, stream: Outgoing) {
+    pub(super) fn keep(&self, generation: Generation, stream: OutgoingStream) {
         let mut kept = self.kept.lock();
         kept.fence(generation);
         if kept.generation == Some(generation) && kept.count < MAXIMUM {
@@ -37,7 +37,7 @@ impl IdleConnections {
         }
     }
 
-    pub(super) fn take(&self, generation: Generation, node: &NodeName) -> Option<Outgoing> {
+    pub(super) fn take(&self, generation: Generation, node: &NodeName) -> Option<OutgoingStream> {
         let mut kept = self.kept.lock();
         kept.fence(generation);
         if kept.generation != Some(generation) {

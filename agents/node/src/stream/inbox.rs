@@ -12,7 +12,7 @@ use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 
-use super::bulk::Incoming;
+use super::bulk::IncomingStream;
 use super::error::StreamError;
 use super::idle::IdleConnections;
 
@@ -33,9 +33,9 @@ type Key = (Generation, Purpose);
 struct InboxState {
     /// Streams of older generations are refused.
     generation: Option<Generation>,
-    waiting: HashMap<Key, Incoming>,
+    waiting: HashMap<Key, IncomingStream>,
     /// The threads that wait, by what they wait for.
-    claims: HashMap<Key, SyncSender<Result<Incoming, StreamError>>>,
+    claims: HashMap<Key, SyncSender<Result<IncomingStream, StreamError>>>,
     /// Every open bulk connection, to be closed when its run or its order is over.
     open: Vec<OpenConnection>,
     /// The length of that list at which closed connections are removed from it.
@@ -89,7 +89,7 @@ impl Streams {
     }
 
     /// Receives a stream from a peer, for the thread that waits for it or will.
-    pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: Incoming) {
+    pub fn deposit(&self, generation: Generation, purpose: Purpose, incoming: IncomingStream) {
         let mut state = self.state.lock();
         if Some(generation) < state.generation {
             return;
@@ -111,7 +111,7 @@ impl Streams {
         generation: Generation,
         purpose: &Purpose,
         patience: Duration,
-    ) -> Result<Incoming, StreamError> {
+    ) -> Result<IncomingStream, StreamError> {
         let key = (generation, purpose.clone());
         let arrival = {
             let mut state = self.state.lock();

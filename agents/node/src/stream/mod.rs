@@ -14,7 +14,7 @@ mod error;
 mod idle;
 mod inbox;
 
-pub use bulk::{Incoming, Outgoing};
+pub use bulk::{IncomingStream, OutgoingStream};
 pub use error::StreamError;
 pub use inbox::Streams;
 

@@ -9,7 +9,7 @@ use holdfast_model::{Generation, NodeName};
 use holdfast_wire::peer::{Endpoint, GroupKey, Purpose};
 use holdfast_wire::trust;
 
-use super::{Incoming, Outgoing, StreamError};
+use super::{IncomingStream, OutgoingStream, StreamError};
 use crate::agent::Agent;
 use crate::collective::{Collectives, begin_run};
 use crate::daemon::set_up;
@@ -50,7 +50,7 @@ fn of_order(order: u64) -> Purpose {
 
 impl Node {
     /// Both ends of the stream of an order, and the address of the sender.
-    async fn stream(&self, generation: Generation, order: u64) -> (Outgoing, Incoming, SocketAddr) {
+    async fn stream(&self, generation: Generation, order: u64) -> (OutgoingStream, IncomingStream, SocketAddr) {
         let (agent, name) = (self.agent.clone(), self.name.clone());
         let both = move || {
             let mut outgoing = agent.streams.connect(generation, &name, of_order(order)).unwrap();
@@ -66,7 +66,7 @@ impl Node {
         tokio::task::spawn_blocking(both).await.unwrap()
     }
 
-    fn end_well(&self, outgoing: Outgoing, incoming: Incoming, generation: Generation) {
+    fn end_well(&self, outgoing: OutgoingStream, incoming: IncomingStream, generation: Generation) {
         incoming.give_back();
         self.agent.streams.keep(generation, outgoing);
     }

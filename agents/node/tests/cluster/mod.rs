@@ -15,7 +15,7 @@ use holdfast_model::{
 };
 use holdfast_wire::agent::{RUN, RunAccepted};
 use holdfast_wire::plan::PlanParts;
-use holdfast_wire::run::{AgentReady, AgentStart, Cache, Identity, Settings, SourceName, TrustMaterial};
+use holdfast_wire::run::{AgentReady, AgentStart, Cache, NodeIdentitySource, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{ALPN_HTTP, VERSION, trust};
 use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
@@ -71,7 +71,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, trust: &TrustMaterial) 
         job_id: job.to_owned(),
         user: "user1".to_owned(),
         node,
-        identity: Identity::Given,
+        identity: NodeIdentitySource::Given,
         root: Some(root),
         control_base: "/tmp".to_owned(),
         cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{AgentStart, Identity, NODE_PLACEHOLDER, TrustMaterial};
+use holdfast_wire::run::{AgentStart, NodeIdentitySource, NODE_PLACEHOLDER, TrustMaterial};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
@@ -66,15 +66,15 @@ impl AgentTemplate {
     /// The start message for `node`. The allocation adds its own part: root directory, fault injections.
     pub fn for_node(&self, node: &NodeName) -> AgentStart {
         let named = |base: &str| base.replace(NODE_PLACEHOLDER, node.as_str());
-        self.message(node.clone(), Identity::Given, named)
+        self.message(node.clone(), NodeIdentitySource::Given, named)
     }
 
     /// The common start message for agents that determine their node themselves.
-    pub fn for_any_node(&self, identity: Identity) -> AgentStart {
+    pub fn for_any_node(&self, identity: NodeIdentitySource) -> AgentStart {
         self.message(NodeName::new(""), identity, str::to_owned)
     }
 
-    fn message(&self, node: NodeName, identity: Identity, named: impl Fn(&str) -> String) -> AgentStart {
+    fn message(&self, node: NodeName, identity: NodeIdentitySource, named: impl Fn(&str) -> String) -> AgentStart {
         AgentStart {
             version: holdfast_wire::VERSION,
             job: self.job.clone(),

@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use super::agents::handshake::{self, StartLog};
 use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
-    AllocationRequest, Fault, FaultInjection, Identity, ManagerEntry, NodeAccess, Observation, Pending, RemoteShell,
-    RunningAgent,
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
+    AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry, NodeAccess, Observation, Pending,
+    RemoteShell, RunningAgent,
 };
 use crate::host::{process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
@@ -92,7 +92,7 @@ impl LocalDirectories {
 /// Virtual nodes on this machine.
 #[derive(Debug)]
 pub struct Local {
-    identity: Identity,
+    identity: AllocationIdentity,
     directories: LocalDirectories,
     logs: PathBuf,
     program: PathBuf,
@@ -133,7 +133,7 @@ impl Local {
         let end = spec.time_limit.map(|limit| SystemTime::now() + limit);
         let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
         let directories = LocalDirectories { workspace: Some(workspace), roots, end };
-        Local::with(Identity { job_id, user, nodes }, directories, faults, logs)
+        Local::with(AllocationIdentity { job_id, user, nodes }, directories, faults, logs)
     }
 
     /// Virtual nodes with roots of the user, `<roots>/<node>` each. Nothing in them is ever deleted.
@@ -154,11 +154,11 @@ impl Local {
         }
         let roots = absolute(&roots)?;
         let directories = LocalDirectories { workspace: None, roots, end: None };
-        Local::with(Identity { job_id, user, nodes }, directories, Vec::new(), logs)
+        Local::with(AllocationIdentity { job_id, user, nodes }, directories, Vec::new(), logs)
     }
 
     fn with(
-        identity: Identity,
+        identity: AllocationIdentity,
         directories: LocalDirectories,
         faults: Vec<InjectedFault>,
         logs: PathBuf,
@@ -291,7 +291,7 @@ impl AllocatedNodes for Local {
         ENTRY.facts.name
     }
 
-    fn identity(&self) -> &Identity {
+    fn identity(&self) -> &AllocationIdentity {
         &self.identity
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 use holdfast_wire::environment::AGENT_LOGS;
-use holdfast_wire::run::{AgentReady, AgentStart, Identity};
+use holdfast_wire::run::{AgentReady, AgentStart, NodeIdentitySource};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -104,7 +104,7 @@ impl AgentSteps {
         let log = StartLog::new(self.logs.join(format!("{node}.log")));
         let request = StartRequest {
             node: node.clone(),
-            start: template.for_any_node(Identity::Slurm),
+            start: template.for_any_node(NodeIdentitySource::Slurm),
             patience,
             answer,
             abandoned,

@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
-    Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
+    AllocationRecord, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use crate::allocation::reachable::{self, ProbeResult};
 use crate::host::program;
@@ -90,7 +90,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
 /// The nodes of a Slurm job.
 #[derive(Debug)]
 pub struct Slurm {
-    identity: Identity,
+    identity: AllocationIdentity,
     own_node: Option<NodeName>,
     logs: PathBuf,
     watch: Watch,
@@ -115,7 +115,7 @@ impl Slurm {
     ///
     /// # Errors
     /// As for [`Slurm::of_environment`], or this is another allocation.
-    async fn reopen(record: &Identity, logs: PathBuf) -> Result<Self, AllocationError> {
+    async fn reopen(record: &AllocationIdentity, logs: PathBuf) -> Result<Self, AllocationError> {
         let here = job_of_environment(|name| std::env::var(name).ok());
         if here.as_ref() != Some(&record.job_id) {
             let job_id = record.job_id.clone();
@@ -134,7 +134,7 @@ impl Slurm {
         // The variable names the user that submitted the job; the directories belong to the user that runs it.
         let user = watch.user().unwrap_or(user);
         let steps = AgentSteps::start(program, logs.clone());
-        let identity = Identity { job_id, user, nodes };
+        let identity = AllocationIdentity { job_id, user, nodes };
         Ok(Slurm {
             identity,
             own_node,
@@ -226,7 +226,7 @@ impl AllocatedNodes for Slurm {
         ENTRY.facts.name
     }
 
-    fn identity(&self) -> &Identity {
+    fn identity(&self) -> &AllocationIdentity {
         &self.identity
     }
 

@@ -45,8 +45,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::reachable::{self, ProbeResult};
 use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationRecord,
-    AllocationRequest, Identity, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
+    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
+    AllocationRecord, AllocationRequest, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
 use crate::host::{self, host_name};
@@ -122,7 +122,7 @@ struct Hosts {
 /// Machines that the spec lists.
 #[derive(Debug)]
 pub struct Ssh {
-    identity: Identity,
+    identity: AllocationIdentity,
     hosts: Hosts,
     logs: PathBuf,
     /// Hosts that failed the survey, with the reason.
@@ -225,12 +225,12 @@ impl Ssh {
             end: end.map(|end| end.as_secs()),
         };
         let nodes = found.into_iter().map(|(node, _)| node).collect();
-        let identity = Identity { job_id: job_id.clone(), user: user.clone(), nodes };
+        let identity = AllocationIdentity { job_id: job_id.clone(), user: user.clone(), nodes };
         Ok(Ssh { identity, hosts, logs: request.logs, refused, agents: Mutex::default() })
     }
 
     /// Takes the hosts over from an orchestrator that ended. They are not surveyed: an answer of the agent is enough.
-    fn reopen(identity: Identity, mut hosts: Hosts, logs: PathBuf) -> Result<Self, AllocationError> {
+    fn reopen(identity: AllocationIdentity, mut hosts: Hosts, logs: PathBuf) -> Result<Self, AllocationError> {
         (ENTRY.check)()?;
         make_directory(&logs)?;
         let here = host_name();
@@ -363,7 +363,7 @@ impl AllocatedNodes for Ssh {
         ENTRY.facts.name
     }
 
-    fn identity(&self) -> &Identity {
+    fn identity(&self) -> &AllocationIdentity {
         &self.identity
     }
 

@@ -7,15 +7,15 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::allocation::{
-    AgentControl, AgentStartError, AllocatedNodes, AllocationRecord, Identity, NodeAccess, Pending, RemoteShell,
-    RunningAgent,
+    AgentControl, AgentStartError, AllocatedNodes, AllocationIdentity, AllocationRecord, NodeAccess, Pending,
+    RemoteShell, RunningAgent,
 };
 use crate::fleet::roster::RosterChange;
 
 /// Refuses every start and records the calls.
 struct Refusing {
     calls: Mutex<Vec<String>>,
-    identity: Identity,
+    identity: AllocationIdentity,
 }
 
 impl Refusing {
@@ -31,7 +31,7 @@ impl AllocatedNodes for Refusing {
         "refusing"
     }
 
-    fn identity(&self) -> &Identity {
+    fn identity(&self) -> &AllocationIdentity {
         &self.identity
     }
 
@@ -109,7 +109,7 @@ fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
         allocation_end: None,
         clock: Clock::since(0),
     };
-    let identity = Identity { job_id: "17".to_owned(), user: "user1".to_owned(), nodes: Vec::new() };
+    let identity = AllocationIdentity { job_id: "17".to_owned(), user: "user1".to_owned(), nodes: Vec::new() };
     let allocation = Arc::new(Refusing { calls: Mutex::default(), identity });
     let supervisor = AgentSupervisor::new(Arc::clone(&allocation) as Arc<dyn Allocation>, client, settings);
     (allocation, supervisor)

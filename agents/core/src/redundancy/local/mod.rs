@@ -2,7 +2,7 @@
 
 use holdfast_model::{RankDescriptor, Scheme};
 
-use super::groups::{Contradiction, ForcedLocal, Groups, Rules, Site};
+use super::groups::{ForcedLocal, GroupRules, Groups, InconsistentDescriptors, Site};
 use super::scheme::RedundancyScheme;
 
 pub const NAME: Scheme = Scheme::new("LOCAL");
@@ -23,11 +23,11 @@ impl RedundancyScheme for Local {
         "LOCAL keeps no second copy"
     }
 
-    fn form(&self, sites: &[Site], _: Rules) -> Result<Groups, ForcedLocal> {
+    fn form(&self, sites: &[Site], _: GroupRules) -> Result<Groups, ForcedLocal> {
         Ok(Groups::alone(NAME, sites.len()))
     }
 
-    fn regroup(&self, sites: &[Site], _: &mut [RankDescriptor]) -> Result<Groups, Contradiction> {
+    fn regroup(&self, sites: &[Site], _: &mut [RankDescriptor]) -> Result<Groups, InconsistentDescriptors> {
         Ok(Groups::alone(NAME, sites.len()))
     }
 }

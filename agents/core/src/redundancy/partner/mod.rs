@@ -4,7 +4,8 @@ use holdfast_model::{RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
 use super::groups::{
-    Contradiction, DomainSizes, ForcedLocal, Groups, NeighbourCopy, Ring, Rules, Site, by_domain, levels, spread,
+    DomainSizes, ForcedLocal, GroupRules, Groups, InconsistentDescriptors, NeighbourCopy, Ring, Site, by_domain,
+    levels, spread,
 };
 use super::member::{GroupMember, MemberTask};
 use super::scheme::RedundancyScheme;
@@ -23,16 +24,16 @@ impl RedundancyScheme for Partner {
         "neither files nor partner copies are left"
     }
 
-    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
         spread(NAME, sites, || rings(sites, rules), |sizes| vec![dealt_out(sites, sizes)])
     }
 
     /// Copies follow the ranks to their new nodes: the groups are those of the new placement.
-    fn regroup(&self, sites: &[Site], descriptors: &mut [RankDescriptor]) -> Result<Groups, Contradiction> {
+    fn regroup(&self, sites: &[Site], descriptors: &mut [RankDescriptor]) -> Result<Groups, InconsistentDescriptors> {
         let Some(asked) = descriptors.first().map(|first| &first.descriptor) else {
             return Ok(Groups::alone(NAME, sites.len()));
         };
-        let rules = Rules { hop_distance: asked.hop_distance.max(1), ..Rules::of(asked) };
+        let rules = GroupRules { hop_distance: asked.hop_distance.max(1), ..GroupRules::of(asked) };
         match self.form(sites, rules) {
             Ok(groups) => {
                 groups.describe(descriptors);
@@ -63,7 +64,7 @@ impl RedundancyScheme for Partner {
 }
 
 /// Rings of one rank of each failure domain; `None` where a lone rank fits into none.
-fn rings(sites: &[Site], rules: Rules) -> Option<Vec<Ring>> {
+fn rings(sites: &[Site], rules: GroupRules) -> Option<Vec<Ring>> {
     let mut rings: Vec<Vec<usize>> = levels(sites);
     let lone: Vec<usize> = rings.iter().filter(|ring| ring.len() == 1).map(|ring| ring[0]).collect();
     rings.retain(|ring| ring.len() > 1);
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn files_go_to_the_node_of_the_rank_one_hop_to_the_right() {
         let sites: Vec<Site> = (0..4).map(Site::on_node).collect();
-        let groups = form(&sites, Rules { scheme: NAME, hop_distance: 2, set_size: 8 }).unwrap();
+        let groups = form(&sites, GroupRules { scheme: NAME, hop_distance: 2, set_size: 8 }).unwrap();
         let to: Vec<u32> = NeighbourCopy::of_groups(&groups, &sites).iter().map(|copy| copy.to_node).collect();
         assert_eq!(to, [2, 3, 0, 1]);
     }
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn local_groups_ask_for_no_copies() {
         let sites = [Site::on_node(0); 3];
-        let groups = form(&sites, Rules { scheme: NAME, hop_distance: 1, set_size: 8 }).unwrap();
+        let groups = form(&sites, GroupRules { scheme: NAME, hop_distance: 1, set_size: 8 }).unwrap();
         assert_eq!(NeighbourCopy::of_groups(&groups, &sites), []);
     }
 }

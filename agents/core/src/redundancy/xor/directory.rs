@@ -19,7 +19,7 @@ use crate::control::meta::EXTENSION;
 use crate::durable::Durability;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::RebuiltMember;
-use crate::redundancy::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
+use crate::redundancy::piece::{BufferPool, DEFAULT_PIECE_BYTES, pieces, usable_piece, xor_into};
 use crate::redundancy::scheme::Progress;
 
 /// Pieces that were read and not yet written: what memory a rebuild takes.
@@ -55,7 +55,7 @@ pub fn rebuild_member(
     progress: &mut Progress<'_>,
 ) -> Result<RebuiltMember, RedundancyError> {
     if !(2..=MAX_MEMBERS).contains(&members) || missing >= members {
-        return Err(RedundancyError::Shape { members, index: missing });
+        return Err(RedundancyError::NoSuchMember { members, index: missing });
     }
     let mut survivors = Vec::new();
     for index in (0..members).filter(|index| *index != missing) {
@@ -79,7 +79,7 @@ pub fn rebuild_member(
     let chunk = lost.header().chunk;
     let member = |index| Member { piece: options.piece, ..Member::new(index, members, chunk) };
     let size = usable_piece(options.piece).min(usize::try_from(chunk).unwrap_or(usize::MAX));
-    let pool = Pool::new();
+    let pool = BufferPool::new();
     // Reading and writing at the same time: each is bound by the file system, and not by the same part of it.
     let (sender, receiver) = sync_channel(PIECES_IN_FLIGHT);
     let reading = || read_pieces(&mut survivors, &member, options.verify, size, &pool, sender);
@@ -112,7 +112,7 @@ fn read_pieces(
     member: &(dyn Fn(u32) -> Member + Sync),
     verify: bool,
     size: usize,
-    pool: &Pool,
+    pool: &BufferPool,
     out: SyncSender<Vec<u8>>,
 ) -> Result<(), RedundancyError> {
     let shapes: Vec<Member> = survivors.iter().map(|survivor| member(survivor.index())).collect();
@@ -149,7 +149,7 @@ fn write_pieces(
     missing: u32,
     members: u32,
     size: usize,
-    pool: &Pool,
+    pool: &BufferPool,
     pieces_in: Receiver<Vec<u8>>,
     progress: &mut Progress<'_>,
 ) -> Result<(), RedundancyError> {

@@ -12,9 +12,9 @@ use super::name::{NAME, XorName};
 use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
-use crate::redundancy::link::{Incoming, Outgoing};
+use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::LogicalFile;
-use crate::redundancy::piece::{DEFAULT_PIECE_BYTES, Pool, pieces, usable_piece, xor_into};
+use crate::redundancy::piece::{BufferPool, DEFAULT_PIECE_BYTES, pieces, usable_piece, xor_into};
 
 /// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
 pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
@@ -31,13 +31,13 @@ pub struct Member {
     /// Bytes of a piece.
     pub piece: usize,
     /// Buffers, shared with the links if they copy.
-    pub pool: Pool,
+    pub pool: BufferPool,
 }
 
 impl Member {
     /// A member with pieces of the default size.
     pub fn new(index: u32, members: u32, chunk: u64) -> Self {
-        Member { index, members, chunk, piece: DEFAULT_PIECE_BYTES, pool: Pool::new() }
+        Member { index, members, chunk, piece: DEFAULT_PIECE_BYTES, pool: BufferPool::new() }
     }
 
     /// Bytes of the largest piece.
@@ -47,7 +47,7 @@ impl Member {
 
     pub(crate) fn check(&self) -> Result<(), RedundancyError> {
         if self.members < 2 || self.index >= self.members {
-            return Err(RedundancyError::Shape { members: self.members, index: self.index });
+            return Err(RedundancyError::NoSuchMember { members: self.members, index: self.index });
         }
         Ok(())
     }
@@ -104,8 +104,8 @@ pub fn encode_member(
     member: &Member,
     header: &XorHeader,
     data: &mut LogicalFile,
-    left: &mut dyn Incoming,
-    right: &mut dyn Outgoing,
+    left: &mut dyn LinkReceiver,
+    right: &mut dyn LinkSender,
     out: &mut impl Write,
     progress: &mut Progress<'_>,
 ) -> Result<WrittenXorFile, RedundancyError> {
@@ -149,7 +149,7 @@ pub fn encode_member(
     Ok(WrittenXorFile { bytes: head.len() as u64 + member.chunk, crc: crc.finalize() })
 }
 
-pub(crate) fn receive(left: &mut dyn Incoming, expected: usize) -> Result<Vec<u8>, RedundancyError> {
+pub(crate) fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>, RedundancyError> {
     let piece = left.receive().map_err(RedundancyError::left("receiving a piece"))?;
     if piece.len() != expected {
         return Err(RedundancyError::PieceLength { expected, found: piece.len() });

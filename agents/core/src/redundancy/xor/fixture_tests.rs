@@ -21,7 +21,7 @@ use crate::control::meta::Meta;
 use crate::durable::Durability;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
-use crate::redundancy::link::Incoming;
+use crate::redundancy::link::LinkReceiver;
 use crate::redundancy::logical::LogicalFile;
 
 /// Tree, checkpoint directory, group id.
@@ -193,7 +193,7 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
                     let directory = &directories[index];
                     scope.spawn(move || {
                         let mut survivor = Survivor::open(directory, &named(name, index), true).unwrap();
-                        let from_left = left.as_mut().map(|left| left as &mut dyn Incoming);
+                        let from_left = left.as_mut().map(|left| left as &mut dyn LinkReceiver);
                         rebuild_survivor(&member(index), &mut survivor, from_left, &mut right, true, &mut go_on)
                             .unwrap();
                     });
@@ -342,7 +342,7 @@ fn impossible_sets_are_refused_without_looking_at_files() {
     let work = tempfile::tempdir().unwrap();
     for (members, missing) in [(0, 0), (1, 0), (4, 4), (u32::MAX, 0)] {
         let result = rebuild_member(work.path(), 0, members, missing, &RebuildOptions::default(), &mut go_on_of);
-        assert!(matches!(result, Err(RedundancyError::Shape { .. })), "{members} {missing}");
+        assert!(matches!(result, Err(RedundancyError::NoSuchMember { .. })), "{members} {missing}");
     }
 }
 

@@ -14,10 +14,10 @@ use crate::durable::Durability;
 use crate::kvtree::{Tree, file as hash_file};
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
-use crate::redundancy::link::{Incoming, Outgoing};
+use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::LogicalFile;
 use crate::redundancy::member::{GroupMember, MemberTask};
-use crate::redundancy::piece::Pool;
+use crate::redundancy::piece::BufferPool;
 use crate::regular_file;
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
@@ -32,7 +32,7 @@ const GREETING: &str = "exchanging the lists of files";
 pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let current = node.files()?;
     let mut data = LogicalFile::open(node.directory(), task.index, &current)?;
-    let pool = Pool::new();
+    let pool = BufferPool::new();
     let mut right = node.link_to(task.right, &pool)?;
     // Before anything is sent: a list of files can be longer than what a connection buffers before it is read.
     let mut left = node.link_from(task.left, &pool)?;
@@ -83,7 +83,7 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
     let members = task.size();
     let mut survivor = Survivor::open(node.directory(), &own_name(task), true)?;
     let chunk = survivor.xor.header().chunk;
-    let pool = Pool::new();
+    let pool = BufferPool::new();
     let mut right = node.link_to((task.index + 1) % members, &pool)?;
     let mut left = match task.index {
         begins if begins == (missing + 1) % members => None,
@@ -101,7 +101,7 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
     let member = member(task, chunk, node, &pool);
     let total = chunk.saturating_mul(u64::from(members));
     let mut progress = |done| node.progress(done, total);
-    let from_left = left.as_mut().map(|left| &mut **left as &mut dyn Incoming);
+    let from_left = left.as_mut().map(|left| &mut **left as &mut dyn LinkReceiver);
     rebuild_survivor(&member, &mut survivor, from_left, &mut *right, true, &mut progress)?;
     if let Some(left) = &mut left {
         left.finish().map_err(RedundancyError::left("rebuilding"))?;
@@ -113,7 +113,7 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
 fn write_lost(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let members = task.size();
     let left_member = (task.index + members - 1) % members;
-    let pool = Pool::new();
+    let pool = BufferPool::new();
     let mut left = node.link_from(left_member, &pool)?;
     let ([first, last], descriptor) = receive_greeting(&mut *left)?;
     let header = rebuilt(&first, &last, HeaderOrder::Restart)?;
@@ -146,13 +146,13 @@ fn own_name(task: &MemberTask) -> String {
     XorName { group_id: task.group_id, members: task.size(), index: task.index }.to_string()
 }
 
-fn member(task: &MemberTask, chunk: u64, node: &dyn GroupMember, pool: &Pool) -> Member {
+fn member(task: &MemberTask, chunk: u64, node: &dyn GroupMember, pool: &BufferPool) -> Member {
     Member { piece: node.piece_bytes(), pool: pool.clone(), ..Member::new(task.index, task.size(), chunk) }
 }
 
 /// One message, since a link need not hold more before the other end receives: each part after its length, 4 bytes.
 fn send_greeting<const TREES: usize>(
-    right: &mut dyn Outgoing,
+    right: &mut dyn LinkSender,
     trees: [&Tree; TREES],
     descriptor: &RankDescriptor,
 ) -> Result<()> {
@@ -165,7 +165,7 @@ fn send_greeting<const TREES: usize>(
     right.send(message).map_err(RedundancyError::right(GREETING))
 }
 
-fn receive_greeting<const TREES: usize>(left: &mut dyn Incoming) -> Result<([Tree; TREES], RankDescriptor)> {
+fn receive_greeting<const TREES: usize>(left: &mut dyn LinkReceiver) -> Result<([Tree; TREES], RankDescriptor)> {
     let message = left.receive().map_err(RedundancyError::left(GREETING))?;
     let mut rest = message.as_slice();
     let mut part = || {

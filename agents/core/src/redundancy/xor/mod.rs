@@ -1,8 +1,8 @@
 //! The XOR scheme: files, ring encode, rebuild (`SCR manual §7.3`, `docs/scr-files.md` §6).
 //!
 //! A set of N members protects against the loss of any one. Each member's files, put one behind the other, are its
-//! *logical file*; padded with zeros and cut into N-1 chunks, they fill all *slots* 0…N-1 but the member's own. The XOR
-//! data of member s is the XOR of what all others have in slot s.
+//! *logical file*; padded with zeros and cut into N-1 chunks, they fill all *slots* 0…N-1 but the member's own. The
+//! XOR data of member s is the XOR of what all others have in slot s.
 //!
 //! * [`name`]: the name of an XOR file; [`header`]: the hash in front of it; [`mod@file`]: header and chunk together;
 //! * [`encode`]: a member's part in making the XOR files; [`rebuild`]: its part in making a lost member's files again;
@@ -34,7 +34,7 @@ use self::header::XorHeader;
 use self::name::XorName;
 use super::error::RedundancyError;
 use super::files::{DescribedHeader, FileFormat, RebuiltMember, SetFile, SetId};
-use super::groups::{ForcedLocal, Groups, Rules, RulesError, Site, sets};
+use super::groups::{ForcedLocal, GroupRules, GroupRulesError, Groups, Site, sets};
 use super::inside;
 use super::member::{GroupMember, MemberTask};
 use super::scheme::{self, RedundancyScheme, SetHeader};
@@ -55,14 +55,14 @@ impl RedundancyScheme for Xor {
         "XOR can rebuild one"
     }
 
-    fn check(&self, rules: Rules) -> Result<(), RulesError> {
+    fn check(&self, rules: GroupRules) -> Result<(), GroupRulesError> {
         match rules.set_size {
-            size @ 0..=1 => Err(RulesError::SetSize { scheme: NAME, size, least: 2 }),
+            size @ 0..=1 => Err(GroupRulesError::SetSize { scheme: NAME, size, least: 2 }),
             _ => Ok(()),
         }
     }
 
-    fn form(&self, sites: &[Site], rules: Rules) -> Result<Groups, ForcedLocal> {
+    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
         sets(NAME, sites, rules)
     }
 

@@ -15,7 +15,7 @@ use super::file::XorFile;
 use super::writer::{LostMember, Unconfirmed};
 use crate::control::meta::Meta;
 use crate::redundancy::RedundancyError;
-use crate::redundancy::link::{Incoming, Outgoing};
+use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::{LogicalFile, Verifier};
 use crate::redundancy::piece::{pieces, xor_into};
 
@@ -151,8 +151,8 @@ impl<'a> Reader<'a> {
 pub fn rebuild_survivor(
     member: &Member,
     survivor: &mut Survivor,
-    mut left: Option<&mut dyn Incoming>,
-    right: &mut dyn Outgoing,
+    mut left: Option<&mut dyn LinkReceiver>,
+    right: &mut dyn LinkSender,
     verify: bool,
     progress: &mut Progress<'_>,
 ) -> Result<(), RedundancyError> {
@@ -197,7 +197,7 @@ pub fn rebuild_survivor(
 pub fn rebuild_root(
     member: &Member,
     mut lost: LostMember,
-    left: &mut dyn Incoming,
+    left: &mut dyn LinkReceiver,
     progress: &mut Progress<'_>,
 ) -> Result<Unconfirmed, RedundancyError> {
     member.check()?;

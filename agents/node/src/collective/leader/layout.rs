@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use holdfast_core::redundancy::descriptor::select;
-use holdfast_core::redundancy::groups::{Group, Groups, Rules, RulesError, Site};
+use holdfast_core::redundancy::groups::{Group, GroupRules, GroupRulesError, Groups, Site};
 use holdfast_core::redundancy::registry::{form, get};
 use holdfast_model::{CheckpointId, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
 use holdfast_wire::peer::{GroupWork, Member};
@@ -18,7 +18,7 @@ pub enum LayoutError {
     NoNode { rank: Rank, ranks: u32 },
     /// A descriptor whose groups cannot be formed.
     #[error("descriptor {index}: {source}")]
-    Descriptor { index: u32, source: RulesError },
+    Descriptor { index: u32, source: GroupRulesError },
     #[error("no redundancy descriptor is given")]
     NoDescriptors,
 }
@@ -52,7 +52,7 @@ impl Layout {
         let mut protections = Vec::new();
         for ((index, requested), directory) in (0u32..).zip(&plan.settings.descriptors).zip(directories) {
             let groups =
-                form(&sites, Rules::of(requested)).map_err(|source| LayoutError::Descriptor { index, source })?;
+                form(&sites, GroupRules::of(requested)).map_err(|source| LayoutError::Descriptor { index, source })?;
             let descriptor = Descriptor { index, scheme: groups.scheme, ..requested.clone() };
             protections.push(Protection { descriptor, directory, groups });
         }

@@ -7,7 +7,7 @@ use holdfast_core::redundancy::groups::Group;
 use holdfast_core::redundancy::plan::{Deletion, RestartPlan};
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, Outgoing};
+use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, RankTransfer};
 
 use super::context::Context;
 use super::restart::FoundCheckpoint;
@@ -62,11 +62,11 @@ async fn discard(cx: &Context, checkpoint: CheckpointId, deletions: &[Deletion])
 
 fn transfers(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
     let checkpoint = plan.checkpoint;
-    let mut nodes: BTreeMap<u32, (Vec<Outgoing>, Vec<Member>)> = BTreeMap::new();
+    let mut nodes: BTreeMap<u32, (Vec<RankTransfer>, Vec<Member>)> = BTreeMap::new();
     for step in &plan.moves {
         let (Some(_), Some(to)) = (node(cx, step.from_node), node(cx, step.to_node)) else { continue };
         let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
-        let outgoing = Outgoing { rank: step.rank, to: to.clone() };
+        let outgoing = RankTransfer { rank: step.rank, to: to.clone() };
         nodes.entry(step.from_node).or_default().0.push(outgoing);
         let member = Member { rank: step.rank, descriptor: descriptor.clone() };
         nodes.entry(step.to_node).or_default().1.push(member);

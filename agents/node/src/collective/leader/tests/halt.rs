@@ -8,9 +8,9 @@ use super::world::{World, disk_full, from};
 #[test]
 fn a_run_that_must_halt_restarts_from_nothing_and_every_node_has_the_reason() {
     let mut world = World::new();
-    world.halt.met = Some("Reason: JOB_HALTED.".to_owned());
+    world.halt.met = Some("JOB_HALTED".to_owned());
     let restart = world.init();
-    assert_eq!(restart.halt.as_deref(), Some("Reason: JOB_HALTED."));
+    assert_eq!(restart.halt.as_deref(), Some("JOB_HALTED"));
     assert_eq!(from(&restart), (None, RestartSource::Fresh));
     assert!(world.nodes.values().all(|node| node.halt.met == restart.halt), "spares too");
     assert_eq!(world.orders_of("n0"), ["halt"]);
@@ -26,7 +26,7 @@ fn the_last_requested_checkpoint_ends_the_run_and_is_flushed() {
     assert_eq!(world.prefix.complete(), [0u64; 0]);
     world.call(Call::Start).unwrap();
     let Ok(Reply::Completed { halt, .. }) = world.call(Call::Complete { valid: true }) else { panic!() };
-    assert_eq!(halt.as_deref(), Some("No checkpoints remaining."));
+    assert_eq!(halt.as_deref(), Some("the requested number of checkpoints is reached"));
     assert_eq!(world.prefix.complete(), [2]);
 }
 

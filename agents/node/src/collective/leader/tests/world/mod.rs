@@ -338,7 +338,7 @@ impl World {
                     HaltWork::CountCheckpoint => {
                         self.checkpoints_left = self.checkpoints_left.map(|left| left - 1);
                         if self.checkpoints_left == Some(0) {
-                            self.halt.met = Some("No checkpoints remaining.".to_owned());
+                            self.halt.met = Some("the requested number of checkpoints is reached".to_owned());
                         }
                     }
                     HaltWork::SetReason(reason) => self.halt.reason = Some(reason),
