@@ -1,4 +1,4 @@
-//! A small cluster on this machine: real agents of virtual nodes, commanded as the orchestrator commands them, and rank
+//! A small cluster on this machine: real agents of virtual nodes, controlled as by the orchestrator, and rank
 //! processes.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ use tokio::runtime::Runtime;
 
 use crate::{Extent, PART, Result};
 
-/// Where cache is memory.
+/// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 pub const JOB: &str = "77";
 const USER: &str = "bench";
-/// In which Linux counts processor time for `/proc`, whatever its own timer does.
+/// The unit of processor time in `/proc`, which does not depend on the kernel's timer.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
@@ -47,12 +47,12 @@ pub struct Cluster {
     ranks: Vec<RankProcess>,
 }
 
-/// Where the directories of the virtual nodes lie.
+/// The file system with the directories of the virtual nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// A file system in memory, as cache often is.
+    /// In memory, as the cache often is.
     Memory,
-    /// The file system of the temporary directory, in general a disk's.
+    /// The temporary directory, in general on disk.
     Disk,
 }
 
@@ -89,7 +89,7 @@ impl Drop for RankProcess {
     }
 }
 
-/// The ranks that one process plays, each in a thread of its own.
+/// A process with several ranks, each in its own thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadRanks {
     pub job: String,
@@ -99,7 +99,7 @@ pub struct ThreadRanks {
     pub ranks: Vec<ThreadRank>,
 }
 
-/// One of them.
+/// One agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadRank {
     pub rank: u32,
@@ -120,7 +120,7 @@ impl RankProcess {
         Ok(writeln!(self.orders, "{text}")?)
     }
 
-    /// The seconds that the last order took.
+    /// The duration of the last order, seconds.
     pub fn answer(&mut self) -> Result<f64> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
@@ -236,7 +236,7 @@ impl Cluster {
         self.joined()
     }
 
-    /// As [`Cluster::launch`], with all ranks as threads of so many processes: a machine of two processors would
+    /// As [`Cluster::launch`], with all ranks as threads of this many processes: a machine with two processors would
     /// otherwise be busy with the processes of a thousand ranks.
     pub fn launch_threads(&mut self, processes: usize) -> Result<f64> {
         let (generation, sockets) = self.prepare_generation()?;
@@ -258,7 +258,7 @@ impl Cluster {
         self.joined()
     }
 
-    /// All are there before any begins: how long processes take to start is another figure.
+    /// All processes have started before the first one begins: their start is not measured.
     fn joined(&mut self) -> Result<f64> {
         for rank in &mut self.ranks {
             rank.answer()?;
@@ -280,7 +280,7 @@ impl Cluster {
                 .map(|(rank, _)| Rank(rank))
                 .collect(),
         });
-        // As an orchestrator does: the agents look for it.
+        // As the orchestrator does: the agents check for it.
         std::fs::create_dir_all(self.directory.path().join("prefix/.holdfast"))?;
         let placement = Placement { nodes: nodes.collect(), leader: self.places[0].clone() };
         let plan = PlanParts::new(
@@ -297,7 +297,7 @@ impl Cluster {
         Ok((generation, sockets))
     }
 
-    /// All ranks do the same; the seconds of the slowest.
+    /// All ranks carry out the order; returns the seconds of the slowest.
     pub fn all(&mut self, order: &str) -> Result<f64> {
         for rank in &mut self.ranks {
             rank.order(order)?;
@@ -309,8 +309,8 @@ impl Cluster {
         Ok(slowest)
     }
 
-    /// Kills the node of a rank with everything on it, and gives the rank a fresh one. The other ranks are ended, as
-    /// the relaunch does.
+    /// Kills the node of a rank, deletes its files, and moves the rank to a new node. The other ranks are ended, as by
+    /// the relaunch.
     pub fn lose_node_of(&mut self, rank: usize) -> Result<()> {
         let node = self.places[rank].clone();
         self.agents.remove(&node);
@@ -324,7 +324,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Polls all agents, each again when it has answered, for so long.
+    /// Polls all agents for this time, each again when it has answered.
     pub fn poll_all_for(&self, long: Duration, wait: Duration) -> Result<()> {
         let until = Instant::now() + long;
         let request = PollRequest {
@@ -361,13 +361,13 @@ impl Agent {
     /// Processor seconds that the agent has used.
     pub fn processor_seconds(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        // The name may contain anything; after it come fields without surprises, utime and stime the 12th and 13th.
+        // The name may contain any character; utime and stime are the 12th and 13th field after it.
         let (_, fields) = status.rsplit_once(')').ok_or("no process name")?;
         let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
         Ok(ticks / TICKS_PER_SECOND)
     }
 
-    /// As [`Agent::processor_seconds`], of the threads that live now only, but to the nanosecond.
+    /// As [`Agent::processor_seconds`], only of the running threads, but to the nanosecond.
     pub fn living_threads_seconds(&self) -> Result<f64> {
         living_threads_seconds(self.process.id())
     }
@@ -377,17 +377,17 @@ impl Agent {
         resident(self.process.id())
     }
 
-    /// The most resident memory that it ever had, bytes.
+    /// The peak of the resident memory, bytes.
     pub fn peak_resident(&self) -> Result<u64> {
         memory(self.process.id(), "VmHWM:")
     }
 }
 
-/// Processor seconds that the threads of a process that live now have used.
+/// Processor seconds of the running threads of a process.
 pub fn living_threads_seconds(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0.0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end meanwhile.
+        // A thread may end in between.
         let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         nanoseconds += text.split_whitespace().next().unwrap_or("0").parse::<f64>()?;
     }
@@ -406,7 +406,7 @@ fn memory(pid: u32, figure: &str) -> Result<u64> {
     Ok(kilobytes << 10)
 }
 
-/// A job's usual settings: one XOR set over all nodes, everything else as by default.
+/// The usual settings of a job: one XOR set over all nodes, all else by default.
 fn settings(prefix: PathBuf) -> Settings {
     Settings {
         watchdog: None,

@@ -1,9 +1,8 @@
-//! An allgather of as much as a rank may give: what goes up is small, what comes down is the whole, once a node over
+//! An allgather of the largest contributions: each is small, but the result is sent complete, once per node over
 //! the network and then to each of its ranks.
 //!
-//! The ranks are threads of this process that read their result as it comes and keep nothing of it: with 64 GiB for
-//! 1,024 ranks, what is measured is how Holdfast moves it, beside how fast this machine copies the same bytes in
-//! memory.
+//! The ranks are threads of this process that read their result and keep none of it. With 64 GiB for 1,024 ranks, the
+//! time is compared with that in which this machine copies the same bytes in memory.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -20,13 +19,13 @@ use crate::agents::{Cluster, JOB, Medium};
 use crate::figures::{Samples, title};
 use crate::{Extent, Result, loopback};
 
-/// A rank needs little.
+/// The stack of a rank.
 const STACK: usize = 256 << 10;
 /// The most bytes that are copied in memory for comparison: more take longer in proportion.
 const COPIED: u64 = 4 << 30;
-/// Read at once.
+/// Size of a read.
 const BUFFER: usize = 128 << 10;
-/// Of a frame's prefix: the message goes on; payload; the length.
+/// Bits of a frame's prefix: the message continues; payload; the length.
 const MORE: u32 = 1 << 31;
 const RAW: u32 = 1 << 30;
 
@@ -51,7 +50,7 @@ pub fn run(extent: Extent) -> Result<()> {
                 for seq in 1..=tries {
                     barrier.wait();
                     connected = connected.and_then(|mut stream| gather(&mut stream, seq, result).map(|()| stream));
-                    // All wait for all, also for those that failed.
+                    // Every rank waits for all others, also for those that failed.
                     barrier.wait();
                 }
                 connected.map(drop)
@@ -120,7 +119,7 @@ fn gather(stream: &mut UnixStream, seq: u64, expected: u64) -> Result<()> {
             break;
         }
     }
-    // Of the last piece: what was given in this round.
+    // In the last piece: the contribution of this round.
     if payload != expected || buffer[0] != seq as u8 {
         return Err(format!("{payload} bytes were gathered, {expected} were given").into());
     }

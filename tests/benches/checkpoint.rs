@@ -1,15 +1,15 @@
-//! Start, routing and complete of many ranks with one small file each: what the calls cost, not what the bytes do.
+//! Start, routing and complete of many ranks with one small file each: the cost of the calls, not of the bytes.
 //!
-//! All nodes are virtual ones of this machine and their agents share its processors, so the time of the processors is
-//! shown beside the clock's. The ranks are threads of a few processes.
+//! All nodes are virtual nodes of this machine and their agents share its processors, so the processor time is
+//! shown with the elapsed time. The ranks are threads of a few processes.
 
 use crate::agents::{Cluster, Medium};
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
-/// Processes that play the ranks.
+/// Processes that run the ranks.
 const PROCESSES: usize = 2;
-/// What a complete should take at most, seconds: ranks, nodes, limit.
+/// Aims for a complete: ranks, nodes, seconds.
 const AIMS: &[(usize, usize, f64)] = &[(256, 64, 0.35), (1024, 16, 1.5)];
 
 pub fn run(extent: Extent) -> Result<()> {

@@ -28,7 +28,7 @@ pub fn run(extent: Extent) -> Result<()> {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let mut bytes = 0;
     for checkpoint in 1..=extent.tries as u64 {
-        // A checkpoint of its own for each try: the first copy of one leaves its checksums in cache.
+        // Each try has its own checkpoint: the first copy of a checkpoint leaves its checksums in cache.
         cluster.all("write")?;
         cluster.all("complete")?;
         let files = files_of(&cluster, checkpoint)?;
@@ -87,7 +87,7 @@ pub fn run(extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// What the tries before left to be written must not slow this one down.
+/// Data of earlier tries that is not on disk yet must not slow this one down.
 fn settle() -> Result<()> {
     let status = Command::new("sync").status()?;
     if status.success() { Ok(()) } else { Err("sync failed".into()) }
@@ -115,7 +115,7 @@ fn cp(files: &[PathBuf], directory: &Path, sync: bool) -> Result<f64> {
     if status.success() { Ok(begun.elapsed().as_secs_f64()) } else { Err("cp failed".into()) }
 }
 
-/// Round 1: every agent copies what it has, all at the same time.
+/// Round 1: all agents copy their files at the same time.
 fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path) -> Result<()> {
     let request = CopyRequest {
         checkpoint: CheckpointId(checkpoint),

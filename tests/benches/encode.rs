@@ -13,8 +13,8 @@ const ORIGINAL_ENCODE: f64 = 0.61;
 const ORIGINAL_REBUILD: f64 = 0.54;
 
 pub fn run(extent: Extent) -> Result<()> {
-    // Each member sends all but one slot's share of three: as many bytes as its file has. The chain of a rebuild has
-    // one link less, and each carries one slot more.
+    // Each member sends its data of three of the four slots: as many bytes as its file has. The chain of a rebuild has
+    // one link less, and each link carries one slot more.
     let traffic = extent.bytes * NODES as u64;
     title(&format!("XOR encode and rebuild of {NODES} × {} MiB through the agents", extent.bytes >> 20));
     let (mut encode, mut encode_cpu) = (Samples::default(), Samples::default());

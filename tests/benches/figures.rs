@@ -1,4 +1,4 @@
-//! Medians, and the lines that show them.
+//! Medians, and the lines that print them.
 
 /// One figure, measured several times.
 #[derive(Clone, Debug, Default)]
@@ -27,14 +27,14 @@ impl Samples {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Shows the figure in seconds; `bytes` is what was moved in that time.
+    /// Prints the figure in seconds; `bytes` were moved in that time.
     pub fn show_seconds(&self, what: &str, bytes: Option<u64>) {
         let (median, least, most) = (self.median(), self.least(), self.most());
         let speed = bytes.map(|bytes| format!("   {:5.2} GB/s", bytes as f64 / median / 1e9)).unwrap_or_default();
         println!("  {what:<44} {median:7.3} s   ({least:.3} to {most:.3}){speed}");
     }
 
-    /// Shows the figure in another unit.
+    /// Prints the figure in another unit.
     pub fn show(&self, what: &str, unit: &str) {
         println!("  {what:<44} {:7.3} {unit}   ({:.3} to {:.3})", self.median(), self.least(), self.most());
     }

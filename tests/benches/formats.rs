@@ -1,5 +1,5 @@
-//! Checkpoint file formats: a verification beside the speed of its hash, one SION container beside a file for each
-//! task, and its split and join beside `cp`.
+//! Checkpoint file formats: verification compared with the speed of its hash, one SION container compared with
+//! a file for each task, and its split and join compared with `cp`.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,7 @@ use crate::{Extent, PART, Result};
 const TASK_BYTES: u64 = 64 << 10;
 const BLOCK_BYTES: u32 = 4096;
 const RANKS_OF_A_NODE: usize = 64;
-/// Where the streams go, for a process that only writes them.
+/// The destination of the streams, for a process that only writes them.
 const TARGET: &str = "HOLDFAST_BENCH_TARGET";
 const TASKS: &str = "HOLDFAST_BENCH_TASKS";
 
@@ -69,7 +69,7 @@ fn verification(extent: Extent, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a task writes; not all zeros, which a file system may leave out.
+/// The data of a task; not all zeros, which a file system may omit.
 fn piece() -> Vec<u8> {
     (0..TASK_BYTES).map(|at| (at * 31 % 251) as u8).collect()
 }
@@ -147,7 +147,7 @@ fn streams(extent: Extent, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all is on disk.
+/// Waits until all data is on disk.
 fn settle(directory: &Path) -> Result<()> {
     let status = Command::new("sync").arg("-f").arg(directory).status()?;
     if status.success() { Ok(()) } else { Err(format!("sync ended with {status}").into()) }
@@ -179,14 +179,14 @@ fn write_container(path: &Path, tasks: u64) -> Result<()> {
     Ok(creation.commit(&usages)?)
 }
 
-/// The part of a process whose calls are counted.
+/// The role of a process whose system calls are counted.
 pub fn play() -> Result<()> {
     let target = PathBuf::from(std::env::var(TARGET)?);
     let tasks = std::env::var(TASKS)?.parse()?;
     if target.ends_with("files") { write_files(&target, tasks) } else { write_container(&target, tasks) }
 }
 
-/// File-system calls of a process that writes the streams this way, less those of one that writes a single stream;
+/// File-system calls of a process that writes the streams this way, minus those of a process that writes one stream;
 /// `None` without strace.
 fn calls(way: &str, tasks: u64, target: &Path) -> Result<Option<u64>> {
     let directory = tempfile::tempdir_in(target)?;

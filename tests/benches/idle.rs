@@ -1,4 +1,4 @@
-//! What an agent costs that has nothing to do: a run is prepared, ranks compute, the orchestrator asks for news.
+//! The cost of an idle agent: a run is prepared, ranks compute, the orchestrator polls.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
 const NODES: usize = 4;
-/// How long the orchestrator lets an agent hold back its answer.
+/// How long an agent may delay its answer to a poll.
 const POLL: Duration = Duration::from_millis(250);
 
 pub fn run(extent: Extent) -> Result<()> {
@@ -17,7 +17,7 @@ pub fn run(extent: Extent) -> Result<()> {
     cluster.all("write")?;
     cluster.all("complete")?;
     let (mut processor, mut memory) = (Samples::default(), Samples::default());
-    // One poll each, so that its connection is there.
+    // One poll each, which opens the connection.
     cluster.poll_all_for(POLL, POLL)?;
     let before: Vec<f64> = cluster.agents().map(|agent| agent.living_threads_seconds()).collect::<Result<_>>()?;
     let begun = Instant::now();

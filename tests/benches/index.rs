@@ -42,7 +42,7 @@ pub fn run(extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// What a drain leaves behind for a rank: file, meta file, filemap.
+/// The files of a drained rank: file, meta file, filemap.
 fn write_rank(directory: &Path, rank: Rank, ranks: u32) -> Result<()> {
     let name = format!("rank_{rank}.ckpt");
     let content = format!("the state of rank {rank}");
@@ -58,7 +58,7 @@ fn write_rank(directory: &Path, rank: Rank, ranks: u32) -> Result<()> {
     };
     let path = directory.join(&name);
     fs::write(&path, content)?;
-    // Not synchronised, unlike the real writers: twenty thousand of these would take minutes.
+    // Not synchronised, unlike in the real writers: 20,000 syncs would take minutes.
     fs::write(Meta::path_for(&path), hash_file::encode(&meta.to_tree()))?;
     let filemap = RankFilemap { rank, id: CheckpointId(1), files: vec![name], expected: 1 };
     fs::write(RankFilemap::path_in(directory, rank), hash_file::encode(&filemap.to_tree(FilemapWriter::Copy)))?;

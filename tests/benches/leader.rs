@@ -1,5 +1,5 @@
-//! The leader of a large run: what its decisions cost, without networks and disks. Members that hold nothing answer
-//! every order at once; only the time in the machine counts.
+//! The leader of a large run: the cost of its decisions, without networks and disks. Members without files answer
+//! every order at once; only the time in the machine is measured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
 const GENERATION: Generation = Generation(1);
-/// What forming the groups of a run should take at most, seconds.
+/// Aim for forming the groups of a run, seconds.
 const AIM: f64 = 1.0;
 
 pub fn run(extent: Extent) -> Result<()> {
@@ -64,7 +64,7 @@ struct Cluster<'a> {
     plan: &'a RunPlan,
     machine: LeaderMachine,
     pending: VecDeque<LeaderEvent>,
-    /// In the machine.
+    /// Time in the machine.
     spent: Duration,
     events: u32,
 }
@@ -122,7 +122,7 @@ impl Cluster<'_> {
     }
 }
 
-/// What work on empty directories returns.
+/// The results of file work on empty directories.
 fn output(work: &LeaderWork) -> WorkOutput {
     match work {
         LeaderWork::Halt(_) => WorkOutput::Halt(HaltState::default()),
@@ -144,7 +144,7 @@ fn machine(plan: &Arc<RunPlan>) -> Result<LeaderMachine> {
     })?)
 }
 
-/// Ranks dealt out to the nodes in blocks, as launchers do.
+/// Ranks distributed to the nodes in blocks, as launchers do.
 fn plan(ranks: u32, nodes: u32, scheme: &str) -> Result<RunPlan> {
     let base = "/dev/shm".to_owned();
     let settings = Settings {

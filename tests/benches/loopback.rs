@@ -1,7 +1,7 @@
-//! The limits: what memory, and the loopback with and without TLS, allow on this machine.
+//! The limits of this machine: memory, and the loopback with and without TLS.
 //!
 //! Processes in a ring, as many as there are agents, each with a thread that sends to the right and one that receives
-//! from the left; nothing is read from or written to files, and nothing is computed.
+//! from the left; no files and no computation are involved.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,11 +21,11 @@ const PIECE: usize = 256 << 10;
 /// The commands for a process of the ring.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
-    /// TLS with this; bare TCP without.
+    /// With this: TLS; otherwise plain TCP.
     trust: Option<TrustMaterial>,
-    /// Where the right neighbour listens.
+    /// The address of the right neighbour.
     right: SocketAddr,
-    /// To send, and to receive.
+    /// Bytes to send and to receive.
     bytes: u64,
 }
 
@@ -54,7 +54,7 @@ pub fn ring(processes: usize, bytes: u64, trust: Option<&TrustMaterial>) -> Resu
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Seconds in which `threads` threads copy `bytes` together in memory, both sides touched before.
+/// Seconds in which `threads` threads together copy `bytes` in memory; all pages were written before.
 pub fn memory(threads: usize, bytes: u64) -> Result<f64> {
     let each = usize::try_from(bytes)? / threads;
     let mut buffers: Vec<_> = (0..threads).map(|_| (vec![1_u8; each], vec![2_u8; each])).collect();
@@ -111,7 +111,7 @@ impl Drop for Member {
     }
 }
 
-/// The part of one process.
+/// The role of one process.
 pub fn play() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -138,7 +138,7 @@ fn exchange(
     bytes: u64,
     mut orders: impl Iterator<Item = std::io::Result<String>>,
 ) -> Result<()> {
-    // One byte each way first: the handshake is not what is measured.
+    // One byte each way first, so that the handshake is not measured.
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| outgoing.write_all(&[1]).and_then(|()| outgoing.flush()));
         incoming.read_exact(&mut [0])?;

@@ -1,5 +1,5 @@
-//! The relaunch machine alone: what its decisions cost, and what of them is written. Agents that exist only here answer
-//! at once; nothing is sent and nothing stored.
+//! The relaunch machine alone: the cost of its decisions, and the size of their journal. Simulated agents answer
+//! at once; nothing is sent or stored.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use holdfast_model::{Generation, NodeName};
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
-/// What placing and preparing the largest run should take at most, seconds.
+/// Aim for placing and preparing the largest run, seconds.
 const AIM: f64 = 1.0;
-/// So many events are handed over together.
+/// The number of events that are passed together.
 const BATCH: usize = 256;
 
 pub fn run(extent: Extent) -> Result<()> {
@@ -50,19 +50,19 @@ pub fn run(extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// The machine, and what would be done for it.
+/// The machine, and the effects of its actions.
 struct Job {
     machine: Machine,
     held: HeldActions,
     now: Duration,
-    /// Nodes that answer nothing.
+    /// Nodes that do not answer.
     lost: Option<NodeName>,
     launches: u32,
-    /// In the machine, and for what is written of it.
+    /// Time in the machine, and for the encoding of its journal.
     spent: Duration,
-    /// Entries of the journal that something waited for.
+    /// Entries of the journal that an action waited for.
     commits: u64,
-    /// Of all entries.
+    /// Bytes of all entries.
     bytes: usize,
 }
 
@@ -96,7 +96,7 @@ impl Job {
         })
     }
 
-    /// Does what is asked for, until nothing is.
+    /// Performs actions until there are none.
     fn settle(&mut self, actions: Vec<Action>) {
         let mut events: VecDeque<Event> = VecDeque::new();
         let mut actions = Some(actions);
@@ -154,7 +154,7 @@ impl Job {
         }
     }
 
-    /// Every agent answers a poll; seconds for each of them.
+    /// Every agent answers a poll; returns the seconds for each poll.
     fn poll_all(&mut self) -> f64 {
         let polls: Vec<Event> = self
             .machine

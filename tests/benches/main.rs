@@ -1,25 +1,25 @@
-//! How fast Holdfast is, measured with the real program on this machine, beside the limits that the machine sets.
+//! The speed of the real program on this machine, compared with the limits of the machine.
 //!
-//!     cargo bench                         all of it, a few minutes
-//!     cargo bench -- encode index         only these
-//!     cargo bench -- --smoke              all of it, small and once: do the benchmarks still work?
+//!     cargo bench                         all benchmarks, a few minutes
+//!     cargo bench -- encode index         only these two
+//!     cargo bench -- --smoke              all benchmarks, small and once: checks that they work
 //!
-//! Every figure is the median of several tries, with the smallest and the largest beside it: a machine that does
-//! something else meanwhile shows in the spread. A ratio compares with a limit that is measured between the same tries.
+//! Every figure is the median of several tries, with the smallest and the largest value: other load on the
+//! machine is visible in the spread. A ratio compares with a limit that is measured between the same tries.
 //!
 //! * [`encode`]: XOR encode in memory-backed cache, and the rebuild of a lost rank at restart;
-//! * [`relaunch`]: from the death of a node to ranks that run again, step by step;
+//! * [`relaunch`]: from the loss of a node to running ranks, step by step;
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
 //! * [`index`]: scan, summary and index of 10,000 ranks;
-//! * [`formats`]: verification of checkpoint files, SION containers beside many files;
-//! * [`idle`]: what an agent costs that has nothing to do;
+//! * [`formats`]: verification of checkpoint files, SION containers compared with many files;
+//! * [`idle`]: the cost of an idle agent;
 //! * [`checkpoint`]: start and complete of many ranks on many nodes;
-//! * [`leader`]: what the decisions of the leader of 65,536 ranks cost;
-//! * [`machine`]: what the decisions of the relaunch loop cost, and how much of them is written;
-//! * [`allgather`]: as much as a rank may give, from a thousand ranks to each of them;
-//! * [`routing`]: what a routed file costs when a rank has thousands;
+//! * [`leader`]: the cost of the decisions of the leader of 65,536 ranks;
+//! * [`machine`]: the cost of the decisions of the relaunch loop, and the size of their journal;
+//! * [`allgather`]: the largest contributions of a thousand ranks, sent to each of them;
+//! * [`routing`]: the cost of a routed file when a rank has thousands;
 //! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
-//! * [`polls`]: what polling up to 10,000 agents costs the orchestrator;
+//! * [`polls`]: the cost of polling up to 10,000 agents;
 //! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated
 //!   agents, the limits, medians.
 
@@ -47,13 +47,13 @@ mod simulated_agents;
 
 use std::process::ExitCode;
 
-/// The benchmark starts itself as ranks and as neighbours on the loopback: this variable selects the role of a process.
+/// The benchmark starts itself as ranks and as neighbours on the loopback; this variable selects the process's role.
 const PART: &str = "HOLDFAST_BENCH_PART";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// How much is measured.
+/// The sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     /// Bytes of one rank's file.
@@ -64,13 +64,13 @@ struct Extent {
     ranks: u32,
     /// Ranks and nodes of the checkpoints of many ranks.
     checkpoints: &'static [(usize, usize)],
-    /// Ranks and nodes of the run whose leader decides alone.
+    /// Ranks and nodes of the benchmark of the leader.
     led: (u32, u32),
     /// Ranks and nodes of the allgather.
     allgather: (usize, usize),
-    /// Files a rank that are routed.
+    /// Routed files of a rank.
     routed: &'static [usize],
-    /// Seconds in which nothing happens.
+    /// Idle seconds.
     idle_seconds: u64,
 }
 
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
 
 fn measure() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // `cargo bench` adds this; `cargo test --benches` does not, and only wants to know whether all still works.
+    // `cargo bench` adds this; `cargo test --benches` does not, and only checks that the benchmarks work.
     let benchmark = arguments.iter().any(|argument| argument == "--bench");
     let extent = if benchmark && !arguments.iter().any(|argument| argument == "--smoke") { FULL } else { SMOKE };
     let mut wanted = Vec::new();

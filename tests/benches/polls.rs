@@ -1,6 +1,6 @@
-//! What polling costs the orchestrator: processor time of a poll, memory of an agent, and how late news are.
+//! The cost of polling for the orchestrator: processor time per poll, memory per agent, and the latency of events.
 //!
-//! The agents are simulated, in a process of their own: thousands of real ones do not fit on one machine. What is
+//! The agents are simulated in a separate process: thousands of real agents do not fit on one machine. What is
 //! measured is this process, which polls them as `holdfast run` does ([`AgentSupervisor`]): TLS, one kept connection
 //! each.
 //!
@@ -22,15 +22,15 @@ use crate::simulated::{address, node};
 use crate::simulated_agents::{Order, SimulatedAgents, unix_nanos};
 use crate::{Extent, Result};
 
-/// Agents, and how long each may hold an answer back.
+/// The number of agents, and how long each may delay an answer.
 const SIZES: [(usize, Duration); 3] =
     [(64, Duration::from_millis(250)), (1_000, Duration::from_millis(250)), (10_000, Duration::from_secs(1))];
 const SMOKE: [(usize, Duration); 1] = [(32, Duration::from_millis(50))];
-/// How much longer than the interval an answer may take: the machine runs the agents too.
+/// How much longer than the interval an answer may take: the agents run on the same machine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Events of which the latency is measured.
+/// The number of events whose latency is measured.
 const NEWS_EVERY: Duration = Duration::from_millis(20);
-/// In which Linux counts memory in `/proc`.
+/// The unit of memory in `/proc`.
 const KIB: f64 = 1024.0;
 
 pub fn run(extent: Extent) -> Result<()> {
@@ -91,7 +91,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
     Ok(())
 }
 
-/// The answers that come in so long a time. Events carry the time at which they were made.
+/// The number of answers in this time. Events contain the time at which they were made.
 async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &mut Samples) -> Result<u64> {
     let until = tokio::time::Instant::now() + long;
     let mut answers = 0;
@@ -112,7 +112,7 @@ async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &m
     Ok(answers)
 }
 
-/// Processor seconds of the threads of this process that live now.
+/// Processor seconds of the running threads of this process.
 pub fn processor_seconds() -> Result<f64> {
     crate::agents::living_threads_seconds(std::process::id())
 }

@@ -54,7 +54,7 @@ fn answer(seconds: f64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Checks what was restored, to the byte: a wrong rebuild must not count as a fast one.
+/// Compares the restored bytes: a wrong rebuild must not count as a fast one.
 fn accept_restart(mut client: Client, bytes: u64) -> Result<Client> {
     if client.have_restart().is_some() {
         let checkpoint = client.start_restart()?;

@@ -1,6 +1,6 @@
 //! The role of many ranks in one process: each is a thread with its own client, and executes the commands of the
 //! process.
-//! The answer to an order is how long the slowest of them took.
+//! The answer to an order is the duration of the slowest.
 
 use std::fs;
 use std::io::{BufRead as _, Write as _};
@@ -12,19 +12,19 @@ use holdfast_client::{AgentAddress, Client, Environment, Rank};
 use crate::Result;
 use crate::agents::{ThreadRank, ThreadRanks};
 
-/// Bytes of each file: what is measured is what a file costs, not what its bytes do.
+/// Bytes of each file: the cost of a file is measured, not of its bytes.
 const FILE: &[u8] = &[0x5a; 4096];
-/// A rank needs little.
+/// The stack of a rank.
 const STACK: usize = 256 << 10;
 
-/// What all ranks do on an order.
+/// The orders that all ranks carry out.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Init,
     Start,
-    /// So many files are routed, in addition to those that were.
+    /// Route this many more files.
     Route(usize),
-    /// The routed files are written.
+    /// Write the routed files.
     Write,
     Complete,
 }
@@ -69,7 +69,7 @@ fn answer(seconds: f64) -> Result<()> {
 
 /// All ranks take the step at once.
 fn all(ranks: &mut [ThreadedRank], step: Step) -> Result<f64> {
-    // Threads are made before the clock runs.
+    // The threads are started before the time is taken.
     let ready = Arc::new(Barrier::new(ranks.len()));
     std::thread::scope(|scope| {
         let threads: Vec<_> = ranks

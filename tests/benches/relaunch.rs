@@ -1,4 +1,4 @@
-//! From the death of a node to ranks that run again: `holdfast run` on virtual nodes of this machine, times from its
+//! From the loss of a node to running ranks: `holdfast run` on virtual nodes of this machine, times from its
 //! event log.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
-/// What happens one after the other, the event that ends each step, and what it is for people.
+/// The steps in order: the event that ends each step, and the step's name in the output.
 const STEPS: &[(&str, &str)] = &[
     ("generation_ending", "seen: the agent is gone, the ranks are killed"),
     ("generation_ended", "all ranks of the old generation are gone"),
@@ -72,10 +72,10 @@ run:
     Err(format!("holdfast run ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// The seconds of each step, for each death in the log.
+/// The seconds of each step, for each loss in the log.
 fn deaths(log: &Path) -> Result<Vec<Vec<f64>>> {
     let mut deaths = Vec::new();
-    // The time of the last event of each name since the last death.
+    // The time of the last event of each name since the last loss.
     let mut since: Option<BTreeMap<String, DateTime<FixedOffset>>> = None;
     for line in fs::read_to_string(log)?.lines() {
         let event: Value = serde_json::from_str(line)?;

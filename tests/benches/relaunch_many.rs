@@ -1,4 +1,4 @@
-//! The relaunch of a job of thousands of nodes: what it costs the orchestrator, and how long it takes.
+//! The relaunch of a job of thousands of nodes: its cost for the orchestrator, and its duration.
 //!
 //! The job is driven by the real driver in this process; agents and ranks are simulated in another one. With 10,000
 //! agents both share this machine, so that times are those of both; processor time, bytes and syncs are the
@@ -34,7 +34,7 @@ pub fn run(extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// What was used up to a moment.
+/// The resources used up to a moment.
 struct Used {
     at: Instant,
     io: IoCount,
@@ -67,7 +67,7 @@ fn measure(size: Size) -> Result<()> {
     let mut job = Job::launch(size, Box::new(agents.clone()), directory.path(), supervisor)?;
     println!("  {:<44} {:7.3} s", "agents connected, ranks placed, launched", begun.elapsed().as_secs_f64());
     job.ranks_run(1)?;
-    // What the ranks' start has left to be written.
+    // Data of the start of the ranks that is not on disk yet.
     thread::sleep(2 * size.poll);
     let before = Used::now(&agents)?;
     job.lose(1, 2)?;

@@ -1,11 +1,11 @@
-//! What a routed file costs, from a rank's call to its answer, when the rank has thousands of them.
+//! The cost of a routed file, from the rank's call to the answer, when the rank has thousands of files.
 
 use crate::agents::{Cluster, Medium};
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
 
 const NODES: usize = 2;
-/// What a file should cost at most, milliseconds.
+/// Aim for a file, milliseconds.
 const AIM: f64 = 0.1;
 
 pub fn run(extent: Extent) -> Result<()> {

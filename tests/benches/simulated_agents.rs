@@ -1,4 +1,4 @@
-//! The process of the simulated agents: the benchmark itself, in another part.
+//! The process of the simulated agents: the benchmark itself, in another role.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,7 +16,7 @@ use crate::simulated::allocation::Agency;
 use crate::simulated::{Agents, Failure};
 use crate::{PART, Result};
 
-/// Connections of requests, beside the one that each agent is polled on.
+/// Connections for requests, in addition to the one on which each agent is polled.
 const OTHER_CONNECTIONS: usize = 9_000;
 
 /// The agents of one process; clones are the same ones.
@@ -127,7 +127,7 @@ impl Agency for SimulatedAgents {
     }
 }
 
-/// The part of the process: serves until its standard input ends.
+/// The role of the process: serves until its standard input ends.
 pub fn play() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let task: Task = serde_json::from_str(&lines.next().ok_or("no task")??)?;

@@ -1,20 +1,20 @@
-//! Ranks that end badly, and caches that are full.
+//! Ranks that fail or hang, and full caches.
 
 use holdfast_testkit::cluster::{heat, heat_of};
 
-/// Sends a signal to the rank on a node after the third checkpoint, and looks how the job goes on.
+/// Sends a signal to the rank on a node after the third checkpoint, and checks how the job continues.
 fn rank_dies_of(name: &str, signal: &str, number: u32) {
     let cluster = super::cluster();
     let job = cluster.heat(name, "");
     job.wait_for("checkpoint 3 complete");
-    // Twice: Rust's own handler takes the first for a stack overflow that it is not, and waits for it to come again.
+    // Twice: Rust's handler for stack overflows restores the default action at the first signal and returns.
     let kill = format!("pkill -{signal} -f '[h]oldfast example'");
     cluster.on("n2", &format!("{kill}; {kill}"));
     let output = job.finish_well();
     assert!(output.contains(&format!("rank 1 ended with signal {number}")), "{output}");
     assert!(output.contains("generation 2 launched"), "{output}");
-    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
-    assert!(!output.contains("moved"), "every rank stays where its files are:\n{output}");
+    assert!(!output.contains("is down"), "no node is excluded:\n{output}");
+    assert!(!output.contains("moved"), "every rank stays on its node:\n{output}");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn repeated_exit_code_of_one_rank_ends_job() {
     assert!(output.contains("rank 2 ended with exit code 3"), "{output}");
     assert!(output.contains("generation 2 launched") && output.contains("generation 3 launched"), "{output}");
     assert!(![0, 75].contains(&code), "another allocation would not help: {code}\n{output}");
-    assert!(output.contains("heat-run/scr."), "what there is was drained:\n{output}");
+    assert!(output.contains("heat-run/scr."), "the newest checkpoint was drained:\n{output}");
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn hang_of_rank_is_detected_with_stack_and_relaunched() {
     let output = job.finish_well();
     assert!(output.contains("generation 1 hangs in rank") && output.contains("the application hangs: "), "{output}");
     assert!(output.contains("generation 2 launched") && output.contains("restarted from checkpoint"), "{output}");
-    assert!(!output.contains("is down"), "no node is blamed:\n{output}");
+    assert!(!output.contains("is down"), "no node is excluded:\n{output}");
     let stack = job.run("cat heat-run/.holdfast/generations/1/rank_2.stack");
     assert!(stack.starts_with("rank 2 of generation 1 on n"), "{stack}");
-    // What the machine's debugger found, not only what the kernel knows.
+    // The debugger's output, not only that of the kernel.
     assert!(stack.contains("thread ") && stack.contains("heat::"), "{stack}");
 }

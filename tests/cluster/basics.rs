@@ -1,8 +1,8 @@
-//! Nothing fails: batch jobs, interactive allocations, input and output, and where we refuse to run.
+//! Without failures: batch jobs, interactive allocations, input and output, and rejected runs.
 
 use holdfast_testkit::cluster::{heat, submit_and_wait};
 
-/// The files that README shows.
+/// The files shown in README.md.
 const SPEC: &str = include_str!("../../configs/slurm/job.yaml");
 const SCRIPT: &str = include_str!("../../configs/slurm/job.sbatch");
 
@@ -62,14 +62,14 @@ fn rejects_too_small_allocation_before_start() {
 fn ranks_receive_standard_input_and_output_lines_are_labelled() {
     let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
-                run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo $SLURM_PROCID heard $word \
+                run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo $SLURM_PROCID received $word \
                 on $SLURMD_NODENAME']\n";
     let work = "echo hello | holdfast --verbose run job.yaml";
     let job = cluster.submit("input", spec, "--nodes=3 --ntasks-per-node=2 --time=10", work);
     let (output, code) = job.finish();
     assert_eq!(code, 0, "{output}");
     for rank in 0..6 {
-        assert!(output.contains(&format!("[{rank}] {rank} heard hello on n")), "rank {rank}:\n{output}");
+        assert!(output.contains(&format!("[{rank}] {rank} received hello on n")), "rank {rank}:\n{output}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The allocation ends before the job does: limits, signals.
+//! The allocation ends before the job: time limits, signals.
 
 use holdfast_testkit::cluster::{heat, heat_of, submit_and_wait};
 
@@ -48,7 +48,7 @@ fn signal_of_batch_script_halts_job_and_is_ignored_by_agents() {
     let cluster = super::cluster();
     let job = cluster.submit("warning", &heat_of(&LONG, ""), "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("checkpoint 2 complete");
-    // To all steps, as `#SBATCH --signal=USR1@120` without the B: the ranks know no such signal and die of it.
+    // To all steps, as `#SBATCH --signal=USR1@120` without the B: it kills the ranks, which do not handle it.
     job.run(&format!("scancel --signal=USR1 {}", job.id));
     job.wait_for("generation 2 launched").wait_for("checkpoint 5 complete");
     assert!(!job.output().contains("agent lost"), "{}", job.output());

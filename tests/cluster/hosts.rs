@@ -1,10 +1,10 @@
-//! `manager: ssh`: the same machines without Slurm, and every way in which a host can be unusable.
+//! `manager: ssh`: the same machines without Slurm, and the causes that make a host unusable.
 
 use holdfast_testkit::cluster::{Cluster, Job, until};
 
 const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 
-/// The usual job on hosts: four ranks, whatever hosts are more are spares. `ssh` are more keys of `allocation.ssh`.
+/// The usual job on hosts: four ranks; the other hosts are spares. `ssh`: further keys of `allocation.ssh`.
 fn spec(hosts: &str, ssh: &str, more: &str) -> String {
     format!(
         "job: heat\nprefix: ./heat-run\n\
@@ -26,7 +26,7 @@ fn heat<'a>(cluster: &'a Cluster, name: &str) -> Job<'a> {
     start(cluster, name, &spec(ALL, "", ""), "holdfast run job.yaml")
 }
 
-/// What `holdfast run` prints that refuses to start, and that it left nothing on any host.
+/// The output of a `holdfast run` that refuses to start; checks that nothing is left on the hosts.
 fn refusal(cluster: &Cluster, name: &str, spec: &str, known: &str) -> String {
     let files = [("job.yaml", spec), ("known_hosts", known)];
     let (output, code) = cluster.as_user(name, &files, "holdfast run job.yaml");
@@ -55,7 +55,7 @@ fn job_on_hosts_succeeds_and_leaves_nothing_behind() {
         assert_eq!(left, "", "on {node}");
     }
     let log = job.run("cat heat-run/.holdfast/agents/n6.log");
-    assert!(log.contains("ready"), "the agents' logs are where the others are: {log}");
+    assert!(log.contains("ready"), "the agents' logs are with the other logs: {log}");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn next_orchestrator_takes_over_on_hosts() {
     cluster.on("ctl", "pkill -9 -f '^holdfast run'");
     job.wait_for("first ended with 137");
     let output = job.finish_well();
-    assert!(!output.contains("generation 2"), "the run was taken over, not begun anew:\n{output}");
+    assert!(!output.contains("generation 2"), "the generation is taken over, not relaunched:\n{output}");
     no_agents(&cluster);
 }
 
@@ -118,7 +118,7 @@ fn reports_exit_code_and_signal_of_ranks_on_hosts() {
     cluster.on("n2", &format!("{kill}; {kill}"));
     let output = job.finish_well();
     assert!(output.contains("rank 1 ended with signal 11"), "{output}");
-    assert!(!output.contains("is down"), "no host is blamed:\n{output}");
+    assert!(!output.contains("is down"), "no host is excluded:\n{output}");
     drop(job);
     // Rank 1 fails when rank 0 has printed: what is printed before a generation is stopped is not lost.
     let command = "echo I am $HOLDFAST_RANK on $(hostname); [ $HOLDFAST_RANK = 1 ] || touch printed; \

@@ -1,4 +1,4 @@
-//! Holdfast on a real Slurm cluster: slurmctld, slurmd, munge in containers, nodes killed, paused and cut off.
+//! Holdfast on a Slurm cluster: slurmctld, slurmd, munge in containers; nodes are killed, paused and disconnected.
 //!
 //! `docker/cluster up` makes the cluster, and the first test does that too; it stays up, `docker/cluster down` ends it.
 //! Without a Docker engine the tests are ignored; with `HOLDFAST_REQUIRE_CLUSTER=1` that is a failure.

@@ -17,7 +17,7 @@ fn a_killed_node_is_replaced(mpi: Mpi) {
     assert!(output.contains("n3 is down") && output.contains("node failure: n3"), "{output}");
     assert!(output.contains("rebuilt: rank") && output.contains("moved: rank 2\n"), "{output}");
     let files = job.run("cd heat-run/.holdfast/generations/2; cat hosts reach.json; head -c 100000 plan.json");
-    assert!(files.contains("n5") && !files.contains("n3"), "the dead node is mentioned:\n{files}");
+    assert!(files.contains("n5") && !files.contains("n3"), "the lost node is listed:\n{files}");
     nothing_is_left(&cluster, &["n1", "n2", "n4", "n5", "n6"]);
 }
 
@@ -52,7 +52,7 @@ fn replaces_first_node_of_run_under_mpich() {
     the_first_node_of_the_run_is_replaced(MPICH);
 }
 
-/// One world before and after, with the right size, and every survivor where it was.
+/// Before and after the loss, the ranks form one world of the right size; survivors stay on their nodes.
 fn ranks_are_one_world_and_survivors_stay(cluster: &Cluster, job: &Job<'_>) {
     until("the first world", || homes(&job.output(), 1).len() == 6);
     assert_eq!(homes(&job.output(), 1), expected(["n1", "n1", "n2", "n2", "n3", "n3"]));
@@ -88,12 +88,12 @@ fn ranks_form_one_world_and_survivors_stay_under_mpich_over_ssh() {
     ranks_are_one_world_and_survivors_stay(&cluster, &world::over_ssh(MPICH, &cluster, "mpi-ssh", ", forever"));
 }
 
-/// What comes on standard input reaches the first rank, the others find its end, and all lines come out under their
+/// Rank 0 receives standard input, the others read its end, and each line of the output is labelled with its rank's
 /// number.
 fn lines_and_input(mpi: Mpi) {
     let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
-                run:\n  nodes: 2\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo \"$HOLDFAST_RANK heard \
+                run:\n  nodes: 2\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo \"$HOLDFAST_RANK received \
                 $word.\"; echo oops >&2']\n";
     let work = "echo hello | holdfast --verbose run job.yaml";
     let options = "--nodes=2 --ntasks-per-node=2 --time=10";
@@ -102,7 +102,7 @@ fn lines_and_input(mpi: Mpi) {
     assert_eq!(code, 0, "{output}");
     for rank in 0..4 {
         let word = if rank == 0 { "hello" } else { "" };
-        assert!(output.contains(&format!("[{rank}] {rank} heard {word}.")), "rank {rank}:\n{output}");
+        assert!(output.contains(&format!("[{rank}] {rank} received {word}.")), "rank {rank}:\n{output}");
         assert!(output.contains(&format!("[{rank}] oops")), "rank {rank}:\n{output}");
     }
     assert!(!output.contains("@holdfast-rank"), "{output}");
@@ -168,7 +168,7 @@ fn signal_ends_run_and_its_daemons() {
 fn unreachable_node_of_remote_shell_fails_launch_at_once() {
     let cluster = super::cluster();
     for mpi in [OPEN_MPI, MPICH] {
-        // The step of n2's daemon cannot be made: the first `srun` in PATH refuses that node.
+        // The step of n2's daemon cannot be created: the first `srun` in PATH rejects that node.
         let refusing = "mkdir -p bin; cat >bin/srun <<'EOF'\n#!/bin/sh\ncase \"$*\" in *holdfast-mpi*nodelist=n2*) \
                         echo 'srun: error: no way to n2' >&2; exit 1;; esac\nexec /usr/bin/srun \"$@\"\nEOF\n\
                         chmod +x bin/srun; export PATH=$PWD/bin:$PATH\n";

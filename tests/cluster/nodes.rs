@@ -1,4 +1,4 @@
-//! Nodes that die, freeze, are cut off, and come back.
+//! Nodes that are killed, paused, disconnected, and return.
 
 use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of};
 
@@ -11,9 +11,9 @@ fn went_on_without(job: &Job<'_>, node: &str) {
     assert!(output.contains(&format!("node failure: {node}")), "{output}");
 }
 
-/// Another node is lost: the one that came back is not used in its stead.
-fn another_is_lost_and_this_one_stays_excluded(cluster: &Cluster, job: &Job<'_>, excluded: &str) {
-    // The run has gone on: what the first loss took is protected again.
+/// Another node is lost: the node that returned does not replace it.
+fn lose_another_node_and_check_excluded_one(cluster: &Cluster, job: &Job<'_>, excluded: &str) {
+    // The run has continued: a newer checkpoint is protected.
     job.wait_for("checkpoint 7 complete");
     assert!(!job.output().contains("generation 2 ended"), "{}", job.output());
     cluster.docker("kill", "n4");
@@ -44,7 +44,7 @@ fn paused_node_is_replaced_and_stays_excluded() {
     job.wait_for("generation 2 launched");
     cluster.docker("unpause", "n2");
     cluster.wait_for_nothing_on("n2");
-    another_is_lost_and_this_one_stays_excluded(&cluster, &job, "n2");
+    lose_another_node_and_check_excluded_one(&cluster, &job, "n2");
 }
 
 #[test]
@@ -54,11 +54,11 @@ fn disconnected_node_is_lost_and_harmless_when_reconnected() {
     job.wait_for("checkpoint 3 complete");
     cluster.cut_off("n3");
     job.wait_for("generation 2 launched");
-    // It knows of nothing: its agent is alive, and waits for an orchestrator that left it behind.
+    // The node does not notice: its agent is alive, and waits for the orchestrator.
     assert!(cluster.on("n3", "ps -eo args").contains("holdfast agent"));
     cluster.reconnect("n3");
     cluster.wait_for_nothing_on("n3");
-    another_is_lost_and_this_one_stays_excluded(&cluster, &job, "n3");
+    lose_another_node_and_check_excluded_one(&cluster, &job, "n3");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn two_spares_replace_two_nodes() {
     job.wait_for("checkpoint 2 complete");
     cluster.docker("kill", "n4");
     job.wait_for("generation 2 launched");
-    // It boots again, and has nothing of the job.
+    // It is started again, without files of the job.
     cluster.docker("start", "n4");
     job.wait_for("checkpoint 6 complete");
     cluster.docker("kill", "n2");
@@ -96,8 +96,8 @@ fn killed_agent_is_restarted_and_ranks_continue() {
     job.wait_for("n3: agent lost").wait_for("n3: agent restarted");
     job.wait_for("checkpoint 6 complete");
     let output = job.output();
-    assert!(!output.contains("is down") && !output.contains("generation 2"), "the ranks never noticed:\n{output}");
-    // It is one of them again: what another node lost is rebuilt from what this one holds.
+    assert!(!output.contains("is down") && !output.contains("generation 2"), "the ranks are not affected:\n{output}");
+    // Its files are used: those of another lost node are rebuilt from them.
     cluster.docker("kill", "n2");
     went_on_without(&job, "n2");
     assert!(!job.output().contains("n3 is down"));
@@ -114,7 +114,7 @@ fn does_not_use_node_set_down_by_administrator() {
     );
     job.wait_for("checkpoint 2 complete");
     cluster.on("ctl", "scontrol update NodeName=n6 State=DOWN Reason=broken-fan");
-    // Slurm ends the processes there; they may be noticed before the state of the node.
+    // Slurm ends the processes there; their ends may be detected before the state of the node.
     job.wait_for("n6 is down");
     job.finish_well();
 }

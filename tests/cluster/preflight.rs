@@ -3,10 +3,10 @@
 use holdfast_testkit::cluster::{Cluster, heat, heat_of};
 
 const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
-/// A place that every machine has for itself, unlike `/opt/holdfast`.
+/// A directory that is local to each machine, unlike `/opt/holdfast`.
 const OWN_PLACE: &str = "/var/tmp/own";
 
-/// Puts the program where each node has its own, and on some nodes another one in its stead.
+/// Installs the program in the local directory of each node, and another program on some nodes.
 fn install_own(cluster: &Cluster, others: &[(&str, &str)]) {
     for node in NODES {
         let other = others.iter().find(|(other, _)| *other == node);

@@ -1,6 +1,6 @@
-//! How long it takes from the death of a node to all ranks running again from the rebuilt checkpoint, step by step:
+//! The time from the loss of a node until all ranks run again from the rebuilt checkpoint, step by step:
 //! `cargo bench -p holdfast --bench relaunch_latency`. Needs a Docker engine; the cluster is made where it is missing.
-//! `-- --smoke` does it once, with little data, and judges nothing: for CI, on whatever machine.
+//! `-- --smoke` measures once, with little data, and compares with no aim: for CI, on any machine.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 /// Ranks, one a node; the sixth node is the spare.
 const RANKS: u32 = 5;
-/// The aim, milliseconds.
+/// Aim, milliseconds.
 const AIM: i64 = 2000;
 /// The events from the loss to the end of the relaunch, from the event log.
 const STEPS: [&str; 7] = ["noticed", "detected", "killed", "placed", "launched", "initialised", "rebuilt"];
 
-/// How much, how often.
+/// The amount of data and the number of samples.
 struct Extent {
-    /// The whole field, which the ranks share.
+    /// The field of all ranks.
     field: &'static str,
     rank_size: &'static str,
     steps_between_checkpoints: &'static str,
@@ -52,7 +52,7 @@ fn main() {
     }
     assert!(
         rounds.iter().flatten().all(Option::is_some),
-        "a step of the relaunch is missing in the event log: is an event called otherwise now?"
+        "a step of the relaunch is missing in the event log: was an event renamed?"
     );
     let middle = |samples: &[i64]| samples[samples.len() / 2];
     let first = |samples: &[i64]| samples[0];
@@ -70,7 +70,7 @@ fn main() {
     }
 }
 
-/// One job, one death.
+/// One job with one loss.
 fn one(cluster: &Cluster, extent: &Extent, round: usize) -> Vec<Option<i64>> {
     let job =
         cluster.submit(&format!("latency-{round}"), &spec(extent), "--nodes=6 --time=20", "holdfast run job.yaml");
@@ -81,7 +81,7 @@ fn one(cluster: &Cluster, extent: &Extent, round: usize) -> Vec<Option<i64>> {
     moments(&job, killed)
 }
 
-/// The default settings, but for one group of all five ranks, and no flush, which would compete for the machine.
+/// The default settings, except for one group of all five ranks, and no flush, which would compete for the machine.
 fn spec(extent: &Extent) -> String {
     let arguments = ["--size", extent.field, "--steps", "100000", "--step-delay", "0"];
     let more = "checkpoint: {redundancy: [{scheme: xor, set_size: 5}], flush: {every: 0}}";
@@ -90,7 +90,7 @@ fn spec(extent: &Extent) -> String {
         .replace("\"10\"", &format!("\"{}\"", extent.steps_between_checkpoints))
 }
 
-/// The moments of the relaunch.
+/// The times of the steps of the relaunch.
 fn moments(job: &Job<'_>, killed: i64) -> Vec<Option<i64>> {
     let events = job.events();
     let of = |name: &str, fits: &dyn Fn(&Value) -> bool| {
@@ -111,7 +111,7 @@ fn moments(job: &Job<'_>, killed: i64) -> Vec<Option<i64>> {
     ]
 }
 
-/// Of each step, one of its sorted samples.
+/// A quantile of the samples of each step.
 fn summary(rounds: &[Vec<Option<i64>>], pick: fn(&[i64]) -> i64) -> Vec<Option<i64>> {
     let of_step = |step: usize| {
         let mut samples: Vec<i64> = rounds.iter().filter_map(|moments| moments[step]).collect();

@@ -1,8 +1,8 @@
-//! What we depend on fails: Slurm's controller, and Holdfast's own orchestrator.
+//! Failures of services: Slurm's controller, and Holdfast's orchestrator.
 
 use holdfast_testkit::cluster::{Cluster, Job, heat, until};
 
-/// The usual job, which waits for a file `go`, and which Slurm has written down: before that, within seconds of the
+/// The usual job, which waits for a file `go`, after Slurm has saved it: before that, within seconds of the
 /// submission, the job would be lost with its controller.
 fn written_down<'a>(cluster: &'a Cluster, name: &str, options: &str, more: &str) -> Job<'a> {
     let work = "touch begun; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
@@ -53,7 +53,7 @@ fn replaces_lost_node_when_controller_is_back() {
     let output = job.finish_well();
     assert!(output.contains("Unable to contact slurm controller"), "{output}");
     assert!(output.contains("node failure: n3"), "{output}");
-    assert!(!output.contains("generation 3"), "to wait is no attempt:\n{output}");
+    assert!(!output.contains("generation 3"), "a delayed launch is not a relaunch:\n{output}");
     for node in ["n1", "n2", "n4", "n5", "n6"] {
         assert!(!output.contains(&format!("{node} is down")), "{output}");
     }
@@ -68,7 +68,7 @@ fn ranks_continue_without_orchestrator_until_takeover() {
     cluster.on("n1", "pkill -9 -f '[h]oldfast run'");
     job.wait_for("first ended with 137");
     let output = job.finish_well();
-    assert!(!output.contains("generation 2"), "the run was taken over, not begun anew:\n{output}");
+    assert!(!output.contains("generation 2"), "the generation is taken over, not relaunched:\n{output}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! An agent that dies alone is restarted and adopts its node's state; the run goes on.
+//! An agent that ends alone is restarted and adopts its node's state; the run continues.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::{World, signal};
 
-/// The run goes on in its first generation, and ends well.
+/// The job finishes in its first generation.
 fn is_survived(job: &Job<'_>, world: &World, node: &str) {
     let mut running = job.start();
     let back =
@@ -127,7 +127,7 @@ fn restarts_all_killed_agents() {
     world.assert_nothing_is_left();
 }
 
-/// The files of a checkpoint directory that are complete, because their meta files are there, each with its inode.
+/// The complete files of a checkpoint directory, those with a meta file, each with its inode.
 fn copied(directory: &Path) -> BTreeMap<String, u64> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -154,7 +154,7 @@ fn flush_resumes_after_leader_is_killed() {
     signal(world.agent_pid("node0"), Signal::KILL);
     running.ends_with(0);
     job.assert_result();
-    assert_eq!(directories(), std::slice::from_ref(&directory), "it was begun anew");
+    assert_eq!(directories(), std::slice::from_ref(&directory), "the flush began again in a new directory");
     pfs::assert_current(&world.prefix(), 8);
     let after = copied(&directory);
     assert_eq!(after.len(), 24);

@@ -1,4 +1,4 @@
-//! Directories that cannot be used and files that lie: a clear error, nothing lost, nothing half-written.
+//! Unusable directories and invalid files: a clear error, nothing lost, no incomplete file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::world::World;
 fn full_cache_drops_checkpoints_but_job_continues() {
     let world = World::new();
     let mut job = Job::new(&world, 0);
-    // 128 KiB a rank, and no file may grow beyond 64 KiB: what a full file system does to a write.
+    // 128 KiB a rank, and files are limited to 64 KiB: writes fail as on a full file system.
     job.size = "256x256";
     let spec = job.yaml();
     let without_output = {
@@ -75,7 +75,7 @@ fn reports_unusable_directory_without_spare() {
 fn excludes_node_with_cache_smaller_than_required() {
     let world = World::new();
     let job = Job::new(&world, 0).checkpoint("cache: [{base: /cache, bytes: 900TiB}]");
-    // Another allocation would not have it either.
+    // Another allocation would not have the space either.
     job.run(69).prints(&["/cache", "expected are", "no generation could start"]);
     assert_eq!(world.all("generation_launched").len(), 0);
     world.assert_nothing_is_left();
@@ -107,7 +107,7 @@ fn rejects_prefix_that_cannot_be_created_before_start() {
     world.assert_nothing_is_left();
 }
 
-/// Replaces a key of a hash file wherever it stands.
+/// Replaces all occurrences of a key in a hash file.
 fn rename_key(path: &Path, old: &str, new: &str) {
     fn renamed(tree: &Tree, old: &str, new: &str) -> Tree {
         let mut out = Tree::new();
@@ -122,7 +122,7 @@ fn rename_key(path: &Path, old: &str, new: &str) {
     file::write(path, &changed).unwrap();
 }
 
-/// A job that stopped after checkpoint 4, with an older one on the prefix too.
+/// A job that stopped after checkpoint 4, with an older checkpoint on the prefix.
 fn stopped(world: &World) -> (Job<'_>, PathBuf) {
     Job::new(world, 0).flush("{every: 2}").top("halt: {checkpoints_left: 4}").run(75);
     pfs::assert_current(&world.prefix(), 4);
@@ -146,7 +146,7 @@ fn rejects_summary_with_outside_file_and_uses_older_checkpoint() {
     }
 }
 
-/// What happens to a checkpoint directory.
+/// The kinds of damage to a checkpoint directory.
 type Damage = fn(&Path);
 
 #[test]
@@ -191,7 +191,7 @@ fn rejects_invalid_index_without_changing_it() {
     assert_eq!(world.processes(), []);
 }
 
-/// The nodes of a fixture whose filemap on node 1 was changed, drained.
+/// Drains the nodes of a fixture after a change of the filemap on node 1.
 fn drained_with_filemap(world: &World, change: impl Fn(&Path)) -> (Vec<String>, Value) {
     let trees = fixtures("scr").join("a-xor4/killed-before-flush/tree");
     for node in ["node0", "node1", "node2", "node3"] {
@@ -222,7 +222,7 @@ fn does_not_copy_outside_file_of_filemap_and_rebuilds_its_rank() {
     let own = "/tmp/scr-fixture/node1/user1/scr.1145655/index.0/checkpoint.3/rank_1.ckpt";
     for outside in ["/etc/passwd", "../../../etc/passwd", "/tmp/scr-fixture/node1/../../../etc/passwd"] {
         let world = World::new();
-        // A node's own /etc/passwd, which must not be taken either.
+        // The node's own /etc/passwd, which must not be copied either.
         fs::create_dir_all(world.path("nodes/node1/etc")).unwrap();
         fs::write(world.path("nodes/node1/etc/passwd"), "root").unwrap();
         let (names, document) = drained_with_filemap(&world, |filemap| rename_key(filemap, own, outside));

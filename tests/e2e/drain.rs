@@ -1,4 +1,4 @@
-//! The drain meets trouble: in round 1 a node fails, or the destination cannot be written.
+//! Failures during a drain: a node fails in round 1, or the destination cannot be written.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn partner_copies_files_of_node_lost_during_copy() {
 #[test]
 fn rebuilds_files_of_node_lost_during_copy() {
     let world = World::new();
-    // Several files a rank, so that the copy has a middle.
+    // Several files a rank, so that the node can be lost between two of them.
     let job = halting(&world).heat("--files-per-rank 6").chaos("{node: 2, during: copy}");
     job.run(75);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 2);
@@ -63,7 +63,7 @@ fn rebuilds_files_of_node_lost_during_copy() {
     finishes_elsewhere(&job, &world);
 }
 
-/// The job waits after checkpoint 4, and the directory that the drain will write stands there, noted as that of an
+/// The job waits after checkpoint 4, and the directory that the drain will write exists, recorded as that of an
 /// earlier attempt.
 fn with_a_directory(running: &mut Running<'_>, world: &World) -> std::path::PathBuf {
     running.sees_checkpoint(4);
@@ -90,7 +90,7 @@ fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     assert_eq!(world.processes(), []);
-    // Once more without the cause removed: the same honest answer, nothing lost.
+    // Again, with the cause still present: the same error, and nothing is lost.
     job.command(&["drain"], 65);
     pfs::assert_current(&world.prefix(), 3);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
@@ -109,7 +109,7 @@ fn next_run_completes_drain_of_earlier_run() {
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
     running.ends_with(65);
-    // Still in the way: nothing is begun that would forget the checkpoint.
+    // The cause is still present: no job starts, because it would delete the checkpoint.
     job.run(65).prints(&["an earlier job", "cannot be drained"]);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.go_on();

@@ -10,7 +10,7 @@ fn gives_up_without_progress() {
     let job = Job::new(&world, 0).heat("--exit-at 22 --exit-code 3").top("relaunch: {no_progress_limit: 2}");
     let ran = job.run(91);
     ran.prints(&["relaunch.no_progress_limit", "a checkpoint newer than 4", "exit code 3"]);
-    // The first one came further than those before it: none.
+    // The first generation made progress, because there was none before it.
     assert_eq!(world.all("generation_launched").len(), 3);
     assert_eq!(world.all("restarted")[2]["checkpoint"], 4);
     pfs::assert_current(&world.prefix(), 4);
@@ -42,7 +42,7 @@ fn does_not_retry_exit_code_of_stop_policy() {
 fn does_not_relaunch_after_finalize() {
     let world = World::new();
     let job = Job::new(&world, 0).heat("--never-checkpoint");
-    // The other spelling of the same wish stands in every spec of these tests.
+    // The other spelling of this setting is in every spec of these tests.
     let yaml = job.yaml().replace(r#""--checkpoint-every", "5", "#, "");
     let spec = world.write("never.yaml", &yaml);
     world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);

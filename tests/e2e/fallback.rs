@@ -7,7 +7,7 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-/// Nodes 1 and 3 die right after a checkpoint; the job goes on once both are known to be lost.
+/// Nodes 1 and 3 are lost after a checkpoint; the job continues when both losses are detected.
 fn lose_two(job: &Job<'_>, world: &World) -> Value {
     let mut running = job.start();
     for node in ["node1", "node3"] {

@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-/// The job waits after checkpoint 4; the conditions are set; it goes on, and stops after checkpoint `last`.
+/// The job waits after checkpoint 4; the conditions are set; it continues, and stops after checkpoint `last`.
 fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str], reason: &str) {
     let world = World::new();
     let job = job(Job::new(&world, 0).holding_after(4));
@@ -22,7 +22,7 @@ fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str],
     pfs::assert_current(&world.prefix(), last);
     assert_eq!(world.all("generation_launched").len(), 1);
     world.assert_nothing_is_left();
-    // Another allocation goes on.
+    // Another allocation continues.
     world.run(world.holdfast(["run".as_ref(), Job::new(&world, 0).spec().as_os_str()])).with_code(0);
     job.assert_result();
     world.assert_nothing_is_left();

@@ -1,4 +1,4 @@
-//! Ranks that stop making progress: noticed, looked at, ended, launched again; and those that only compute for long.
+//! Ranks without progress: detected, their stacks saved, relaunched; and ranks that only compute for a long time.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn reports_rank_missing_in_collective_with_stack_and_relaunches() {
     let stack_2 = stack(&world, 2);
     assert!(stack_2.starts_with("rank 2 of generation 1 on node2\n"), "{stack_2}");
     assert!(stack_2.contains("example heat") && stack_2.contains("thread "), "{stack_2}");
-    assert!(!world.prefix().join(".holdfast/generations/1/rank_1.stack").exists(), "it only waited");
+    assert!(!world.prefix().join(".holdfast/generations/1/rank_1.stack").exists(), "this rank only waited");
     pfs::assert_current(&world.prefix(), 8);
     world.assert_nothing_is_left();
 }
@@ -48,7 +48,7 @@ fn detects_hang_of_ranks_outside_of_api_calls() {
         Job::new(&world, 0).health(WATCHED).heat(&format!("--hang-at 12 --hang-rank 1 --hang-once {}", once.display()));
     job.run(0);
     job.assert_result();
-    // It is unknown which of them the others wait for: the stacks of all ranks are kept.
+    // The rank that the others wait for is unknown: the stacks of all ranks are kept.
     assert_eq!(world.the("hang")["ranks"], serde_json::json!([0, 1, 2, 3]));
     for rank in 0..4 {
         assert!(stack(&world, rank).starts_with(&format!("rank {rank} of generation 1 on node{rank}\n")));

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::world::{Ran, Running, World};
 
-/// A job spec in the making.
+/// A job spec.
 #[derive(Clone)]
 pub struct Job<'a> {
     world: &'a World,
@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub size: &'static str,
     /// Further arguments of the application.
     pub heat: Vec<String>,
-    /// Rehearsed failures.
+    /// Injected faults.
     pub chaos: Vec<String>,
     /// `redundancy:`, as a YAML list.
     pub redundancy: String,
@@ -36,10 +36,10 @@ pub struct Job<'a> {
     pub checkpoint: Vec<String>,
     /// Further lines at the top.
     pub top: Vec<String>,
-    /// Silence of an agent that is taken for death. Longer than the default, for machines that are busy with other
-    /// tests; an agent that dies is noticed at once in any case.
+    /// The longest accepted silence of an agent. Longer than the default, for machines that are busy with other
+    /// tests; the end of an agent's process is detected at once in any case.
     pub down_after: &'static str,
-    /// More of `health:`, each with a comma in front.
+    /// Further keys of `health:`, each after a comma.
     health: String,
     /// Further lines below `allocation:`.
     pub allocation: Vec<String>,
@@ -71,7 +71,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Adds rehearsed failures, written as in a spec.
+    /// Adds injected faults, written as in a spec.
     pub fn chaos(mut self, failure: &str) -> Self {
         self.chaos.push(failure.to_owned());
         self
@@ -119,7 +119,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Lets the application go on.
+    /// Lets the application continue.
     pub fn go_on(&self) {
         fs::write(self.world.path(HOLD), "").unwrap();
     }
@@ -175,7 +175,7 @@ impl<'a> Job<'a> {
         self.world.write("job.yaml", &self.yaml())
     }
 
-    /// Starts it, and kills its orchestrator after this checkpoint; the application goes on.
+    /// Starts it, and kills its orchestrator after this checkpoint; the application continues.
     pub fn abandon_after(&self, checkpoint: u64) {
         let mut running = self.start();
         running.sees_checkpoint(checkpoint);
@@ -207,7 +207,7 @@ impl<'a> Job<'a> {
         self.world.run(command).with_code(code)
     }
 
-    /// The result is that of one process that nothing happened to, to the bit.
+    /// Checks that the result is bit-identical to that of a failure-free run of one process.
     #[track_caller]
     pub fn assert_result(&self) {
         let reference = self.world.path("reference.heat");
@@ -217,12 +217,12 @@ impl<'a> Job<'a> {
         command.arg(&reference).env("SCR_ENABLE", "0");
         let serial = self.world.run(command).with_code(0);
         let checksum = serial.out.lines().find(|line| line.contains("checksum")).unwrap().to_owned();
-        assert_eq!(fs::read(self.output()).unwrap(), fs::read(&reference).unwrap(), "another result");
+        assert_eq!(fs::read(self.output()).unwrap(), fs::read(&reference).unwrap(), "the result differs");
         let output = self.output_of_rank_0();
         assert!(output.contains(&checksum), "{checksum:?} is not in {output:?}");
     }
 
-    /// What rank 0 printed in the last generation.
+    /// The output of rank 0 in the last generation.
     pub fn output_of_rank_0(&self) -> String {
         let generations = self.world.prefix().join(".holdfast/generations");
         let numbers = fs::read_dir(&generations).unwrap().flatten();

@@ -1,4 +1,4 @@
-//! Nodes are lost while the job runs; it goes on from what the others rebuild, and ends with the same result.
+//! Nodes are lost while the job runs; it restarts from rebuilt files, and ends with the same result.
 
 use serde_json::json;
 

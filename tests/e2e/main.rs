@@ -1,10 +1,10 @@
-//! The main job end to end: the real binary, real agents and ranks on virtual nodes, failures at exact moments, and
-//! results that must equal an undisturbed run's to the bit.
+//! Complete jobs: the real binary, real agents and ranks on virtual nodes, faults at exact moments, and
+//! results that must be bit-identical to those of a failure-free run.
 //!
-//! * [`world`]: a directory of its own for every test, in which everything that a job makes is found and ended;
-//! * [`job`]: the job spec of a small heat equation, and what its result must be;
-//! * [`pfs`]: what stands on the "parallel file system";
-//! * everything else: one file a subject, each test named for what it shows.
+//! * [`world`]: the directory of a test, in which all files and processes of a job are found and ended;
+//! * [`job`]: the job spec of a small heat equation, and its expected result;
+//! * [`pfs`]: the content of the prefix directory;
+//! * all others: one file for each subject.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! More than 256 ranks: the original sorts them by the bytes of a number and calls every such checkpoint invalid.
+//! More than 256 ranks: SCR sorts them by the bytes of a number and calls every such checkpoint invalid.
 
 use crate::job::Job;
 use crate::pfs;

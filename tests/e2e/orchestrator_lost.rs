@@ -30,7 +30,7 @@ fn node_lost_without_orchestrator_is_replaced_after_takeover() {
     let root = world.node_root("node1");
     let of_node = root.to_string_lossy().into_owned();
     crate::world::signal(world.agent_pid("node1"), Signal::KILL);
-    // The ranks of the node die with it.
+    // The ranks of the node are killed with it.
     world.kill(|line| line.contains(&of_node));
     std::fs::rename(&root, world.path("lost")).unwrap();
     let mut second = job.start();
@@ -49,7 +49,7 @@ fn next_run_detects_job_that_ended_meanwhile() {
     let job = Job::new(&world, 0).holding_after(4);
     job.abandon_after(4);
     job.go_on();
-    // The output is put in its place after the last step.
+    // The output file gets its name after the last step.
     world.wait("the application's end", || world.path("end.heat").exists().then_some(()));
     job.run(0);
     job.assert_result();
@@ -107,7 +107,7 @@ fn next_drain_finishes_interrupted_drain() {
     running.sees_event("drain_started");
     running.signal(Signal::KILL);
     running.end();
-    // It may have been as far as the last file, but never is anything half called whole.
+    // Any number of files may be copied, but no incomplete checkpoint is called complete.
     if pfs::current_id(&world.prefix()).is_some() {
         pfs::assert_current(&world.prefix(), 4);
     }

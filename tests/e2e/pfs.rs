@@ -1,4 +1,4 @@
-//! What stands in a prefix directory: its index, the checkpoint that is current, and what its files hold.
+//! The content of a prefix directory: its index, the current checkpoint, and the content of its files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,26 @@ use holdfast_core::prefix::{Prefix, index};
 use holdfast_testkit::files_below;
 use serde_json::Value;
 
-/// Every checkpoint in the index: is it complete?
+/// Every checkpoint in the index, and whether it is complete.
 pub fn indexed(prefix: &Path) -> BTreeMap<u64, Option<bool>> {
     let index = index::read(&Prefix::open(prefix).unwrap()).unwrap().unwrap_or_default();
     index.entries().into_iter().map(|entry| (entry.id.0, entry.complete)).collect()
 }
 
-/// The directory that `scr.current` names.
+/// The target of `scr.current`.
 pub fn current(prefix: &Path) -> Option<PathBuf> {
     let prefix = Prefix::open(prefix).unwrap();
     Some(prefix.checkpoint_path(&prefix.current().unwrap()?))
 }
 
-/// The id of the checkpoint that `scr.current` names.
+/// The id of the checkpoint of `scr.current`.
 pub fn current_id(prefix: &Path) -> Option<u64> {
     let prefix = Prefix::open(prefix).unwrap();
     Some(prefix.current().unwrap()?.parts().unwrap().id.0)
 }
 
-/// This checkpoint is complete and current by index and summary, and every file has the size and checksum
-/// that the summary gives.
+/// Checks that this checkpoint is complete and current by index and summary, and that every file has the size and
+/// checksum in the summary.
 #[track_caller]
 pub fn assert_current(prefix: &Path, id: u64) {
     assert_eq!(current_id(prefix), Some(id));
@@ -53,7 +53,7 @@ pub fn assert_current(prefix: &Path, id: u64) {
     }
 }
 
-/// A hash file as JSON, in which order does not count.
+/// A hash file as JSON; comparisons ignore the order of keys.
 #[track_caller]
 pub fn parsed(path: &Path) -> Value {
     json::value(&tree(path))

@@ -1,4 +1,4 @@
-//! Other ways to protect, to spread and to copy checkpoints.
+//! Other redundancy schemes, placements and copies of checkpoints.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-/// Node 1 is lost after checkpoint 5; the job goes on from it and ends well.
+/// Node 1 is lost after checkpoint 5; the job restarts from it and finishes.
 fn survives(job: &Job<'_>, world: &World, rebuilt: &serde_json::Value) {
     let mut running = job.start();
     running.sees_event("node_down");
@@ -15,7 +15,7 @@ fn survives(job: &Job<'_>, world: &World, rebuilt: &serde_json::Value) {
     job.assert_result();
     let last = world.all("restarted").pop().unwrap();
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
-    // A partner's copy may also be moved back.
+    // A partner copy may also be moved back.
     let restored = if last["rebuilt"] == json!([]) { &last["moved"] } else { &last["rebuilt"] };
     assert_eq!(restored, rebuilt, "{last}");
     pfs::assert_current(&world.prefix(), 8);
@@ -80,7 +80,7 @@ fn relaunches_with_asynchronous_flushes() {
     survives(&job, &world, &json!([1]));
     assert!(!world.all("flushed").is_empty());
     for (id, complete) in pfs::indexed(&world.prefix()) {
-        // An interrupted one is in the index without a COMPLETE entry, as in SCR.
+        // An interrupted flush is in the index without a COMPLETE entry, as in SCR.
         assert_ne!(complete, Some(false), "checkpoint {id}");
     }
 }

@@ -1,5 +1,5 @@
-//! Control and cache directories that SCR itself wrote are drained by the real binary, and the result is what
-//! the original's tools made of it, or better where theirs are known to be wrong.
+//! Control and cache directories that SCR wrote are drained by the real binary, and the result is that of
+//! SCR's tools, or a better one where those are known to be wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::pfs;
 use crate::world::{Ran, World};
 
 const JOB: &str = "1145655";
-/// Where the fixtures' nodes had their directories; see the fixtures' README.
+/// The base of the directories of the fixtures' nodes; see the fixtures' README.
 const BASE: &str = "/tmp/scr-fixture";
 
 /// The nodes of a fixture, laid out as virtual nodes.
 struct Nodes<'a> {
     world: &'a World,
-    /// Of the tree, whether present or not.
+    /// All nodes of the tree, present or not.
     count: usize,
     /// Below `checkpoint:` in the spec.
     places: &'static str,
@@ -57,7 +57,7 @@ impl<'a> Nodes<'a> {
         Nodes::lay_out(world, source, &nodes_of(&tree_of(source)))
     }
 
-    /// Where a path of a node really is.
+    /// The real path of a node's path.
     fn real(&self, node: usize, path: &str) -> PathBuf {
         self.world.path("nodes").join(format!("node{node}")).join(path.trim_start_matches('/'))
     }
@@ -74,7 +74,7 @@ impl<'a> Nodes<'a> {
         self.world.run(command)
     }
 
-    /// Every checkpoint in a cache of these nodes: its file names, with where they are.
+    /// Every checkpoint in a cache of these nodes: its file names and their paths.
     fn cached(&self, id: u64) -> Vec<PathBuf> {
         let of_id = format!("/checkpoint.{id}/");
         files_below(&self.world.path("nodes"))
@@ -86,18 +86,18 @@ impl<'a> Nodes<'a> {
 
 fn tree_of(source: &str) -> PathBuf {
     let state = fixtures("scr").join(source);
-    // The end-to-end runs also have the caches as they were before the original's drain.
+    // The complete runs also contain the caches from before SCR's drain.
     let before = state.join("after-run");
     if before.is_dir() { before } else { state.join("tree") }
 }
 
-/// The nodes of which a tree has something; those in between were wiped.
+/// The nodes with files in a tree; the others were wiped.
 fn nodes_of(trees: &Path) -> Vec<usize> {
     (0..32).filter(|node| trees.join(format!("node{node}")).is_dir()).collect()
 }
 
-/// The checkpoint directory of a tree that the original drained.
-fn drained_by_the_original(source: &str) -> (u64, PathBuf) {
+/// The checkpoint directory of a tree that SCR drained.
+fn drained_by_scr(source: &str) -> (u64, PathBuf) {
     let prefix = fixtures("scr").join(source).join("tree/pfs");
     let index = index::read(&Prefix::open(&prefix).unwrap()).unwrap().unwrap();
     let newest = index.entries().into_iter().max_by_key(|entry| entry.id).unwrap();
@@ -215,19 +215,19 @@ fn same_checkpoint(drain: &str, ours: &Path, theirs: &Path) {
     }
 }
 
-/// Drains whose result differs from the original's, each for the better; each has a test of its own below.
+/// Drains whose result is better than SCR's; each has its own test below.
 const BETTER: [&str; 4] = [
-    // The original copies nothing of a directory that is on the prefix already.
+    // SCR copies nothing of a directory that is on the prefix already.
     "f-drain-xor/already-flushed",
-    // A checkpoint that was never finished: the original makes an empty directory.
+    // A checkpoint that was never finished: SCR makes an empty directory.
     "f-drain-xor/mid-checkpoint-id2",
-    // The original copies nothing of a node with one bad file, and rebuilds all of it.
+    // SCR copies nothing of a node with one damaged file, and rebuilds all its files.
     "f-drain-xor/multi-cache-file-lost-on-up-node",
-    // The original rebuilds the one set but lists what was there before.
+    // SCR rebuilds the one set but lists the files from before.
     "f2-drain-xor-8nodes/group0-loses-two-group4-loses-one",
 ];
 
-fn as_the_originals_did(part: usize, parts: usize) {
+fn compare_with_drains_of_scr(part: usize, parts: usize) {
     let ordinary = drains().into_iter().filter(|drain| drain.after.is_none() && !BETTER.contains(&drain.name.as_str()));
     let mut compared = 0;
     for drain in ordinary.enumerate().filter(|(at, _)| at % parts == part).map(|(_, drain)| drain) {
@@ -243,7 +243,7 @@ fn as_the_originals_did(part: usize, parts: usize) {
             same_checkpoint(&drain.name, &ours, &theirs);
             pfs::assert_current(&world.prefix(), drain.id);
         } else {
-            // We may have saved more; what they saved we saved too.
+            // Holdfast may save more than SCR, not less.
             assert_eq!(pfs::current_id(&world.prefix()), None, "{}", drain.name);
             let (saved, theirs_saved): (BTreeSet<_>, BTreeSet<_>) =
                 (pfs::names(&ours).into_iter().collect(), pfs::names(&theirs).into_iter().collect());
@@ -262,21 +262,21 @@ fn as_the_originals_did(part: usize, parts: usize) {
 
 #[test]
 fn drains_of_fixtures_end_as_with_scr_1() {
-    as_the_originals_did(0, 3);
+    compare_with_drains_of_scr(0, 3);
 }
 
 #[test]
 fn drains_of_fixtures_end_as_with_scr_2() {
-    as_the_originals_did(1, 3);
+    compare_with_drains_of_scr(1, 3);
 }
 
 #[test]
 fn drains_of_fixtures_end_as_with_scr_3() {
-    as_the_originals_did(2, 3);
+    compare_with_drains_of_scr(2, 3);
 }
 
-/// Files that were damaged on the prefix after an interrupted drain had copied them: the original's index tool repairs
-/// what it notices (and one it does not); a drain that goes on has the caches, and makes all of them good.
+/// Files that were damaged on the prefix after an interrupted drain had copied them: SCR's index tool repairs
+/// those that it detects (all but one); a resumed drain has the caches, and repairs all of them.
 #[test]
 fn resumed_drain_repairs_copied_files() {
     let mut repaired = 0;
@@ -292,7 +292,7 @@ fn resumed_drain_repairs_copied_files() {
         nodes.drain(&[]).with_code(0);
         pfs::assert_current(&world.prefix(), drain.id);
         assert_eq!(pfs::current(&world.prefix()).unwrap(), world.prefix().join(&name), "{}", drain.name);
-        // What an undamaged drain of the same nodes makes.
+        // The result of a drain of the same nodes without damage.
         let twin = drains().into_iter().find(|other| {
             other.source == drain.source
                 && other.id == drain.id
@@ -323,14 +323,14 @@ fn does_not_rebuild_from_file_with_wrong_checksum() {
 #[test]
 fn one_damaged_file_does_not_exclude_its_node() {
     let world = World::new();
-    // Node 1 has ranks 2 and 3, of two sets; a file of rank 2 is lost, and so is node 3 with a member of each set.
+    // Node 1 has ranks 2 and 3, of two sets; a file of rank 2 and node 3, with a member of each set, are lost.
     let nodes = Nodes::lay_out(&world, "b-xor4-2groups/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("aa_first.dat")).unwrap();
     fs::remove_file(lost).unwrap();
     let ran = nodes.drain(&["--checkpoint", "3"]).with_code(65);
     ran.prints(&["not complete"]);
     let there = pfs::names(&drained(&world, 3));
-    // Everything else of node 1 was saved: rank 3, whose set is whole again, and the good files of rank 2.
+    // All other files of node 1 were saved: rank 3, whose set is complete again, and the intact files of rank 2.
     for name in ["rank_3.0.ckpt", "rank_3.1.ckpt", "rank_3.2.ckpt", "zz_last.dat", "mid.dat"] {
         assert!(there.iter().any(|other| other == name), "{name} is not in {there:?}");
     }
@@ -362,7 +362,7 @@ fn rebuilds_only_rank_of_damaged_file() {
 #[test]
 fn drains_newest_completable_checkpoint() {
     let world = World::new();
-    // Checkpoint 3 lost two members; of checkpoint 2 everything but one node is there.
+    // Checkpoint 3 lost two members; checkpoint 2 lost one node.
     let nodes = Nodes::lay_out(&world, "a-xor4/killed-before-flush", &[0, 1, 2]);
     let lost = nodes.cached(3).into_iter().find(|path| path.ends_with("rank_1.ckpt")).unwrap();
     fs::remove_file(lost).unwrap();
@@ -384,7 +384,7 @@ fn saves_rebuildable_set_although_another_is_lost() {
     world.assert_nothing_is_left();
 }
 
-/// A whole tree: what is drained is the newest finished checkpoint, with the bytes that are in the caches.
+/// A complete tree: the newest finished checkpoint is drained, with the bytes of the caches.
 fn is_drained(source: &str, id: u64) {
     let world = World::new();
     let nodes = Nodes::all(&world, source);
@@ -399,7 +399,7 @@ fn is_drained(source: &str, id: u64) {
     }
     assert!(compared > 0, "{source}");
     world.assert_nothing_is_left();
-    // The nodes know it now.
+    // The nodes have recorded the flush.
     nodes.drain(&[]).with_code(0).prints(&["nothing to drain"]);
 }
 
@@ -473,7 +473,7 @@ fn recorded_run_of_scr_scripts_has_same_result() {
     let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
     nodes.drain(&[]).with_code(0);
     pfs::assert_current(&world.prefix(), 3);
-    let (id, theirs) = drained_by_the_original(source);
+    let (id, theirs) = drained_by_scr(source);
     assert_eq!(id, 3);
     same_checkpoint(source, &pfs::current(&world.prefix()).unwrap(), &theirs);
     world.assert_nothing_is_left();
@@ -482,7 +482,7 @@ fn recorded_run_of_scr_scripts_has_same_result() {
 #[test]
 fn drains_node_unreachable_in_round_1_as_scr_does() {
     let source = "s-srun-end-to-end/drain-pdsh-failure";
-    let (id, theirs) = drained_by_the_original(source);
+    let (id, theirs) = drained_by_scr(source);
     let world = World::new();
     // The tree is that after the drain: its flush file lists nothing to drain, so the checkpoint is named.
     let nodes = Nodes::lay_out(&world, source, &[0, 1, 3]);
@@ -494,7 +494,7 @@ fn drains_node_unreachable_in_round_1_as_scr_does() {
 
 #[test]
 fn does_not_drain_files_of_another_job() {
-    // The application is a script that leaves what the library left in another job.
+    // The application is a script that leaves the files of another job's library.
     let world = World::new();
     let source = fixtures("scr").join("a-xor4/killed-before-flush/tree");
     let script = format!(
@@ -509,7 +509,7 @@ fn does_not_drain_files_of_another_job() {
     );
     let spec = world.write("scr.yaml", &spec);
     let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()]));
-    // Those files name another job's directories: nothing of this job is there to be drained.
+    // Those files name another job's directories: there is nothing of this job to drain.
     ran.with_code(90).prints(&["exit code 9"]);
     world.assert_nothing_is_left();
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: halt, drain, report, and nothing is left.
+//! Ctrl-C and SIGTERM: halt, drain, report; no process and no file is left.
 
 use rustix::process::Signal;
 
@@ -35,7 +35,7 @@ fn ends_on(sent: Signal, name: &str) {
 #[test]
 fn second_signal_ends_job_immediately() {
     let world = World::new();
-    // A node that does not answer and is not given up: the drain waits for it.
+    // A node that does not answer and is not down yet: the drain waits for it.
     let mut job = Job::new(&world, 0).holding_after(4);
     job.down_after = "10min";
     let mut running = job.start();

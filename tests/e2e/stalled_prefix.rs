@@ -1,8 +1,8 @@
-//! The prefix directory hangs for seconds: healthy agents and ranks stay, and what happens to nodes meanwhile is
-//! noticed.
+//! The prefix directory hangs for seconds: healthy agents and ranks are kept, and node losses in this time are
+//! detected.
 //!
-//! A file system that hangs is made of a file on a loop device, frozen with `fsfreeze`: that takes root. Elsewhere only
-//! the event log is made to hang.
+//! The file system is on a loop device and is frozen with `fsfreeze`, which requires root. Without root, only
+//! the event log hangs.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,12 +18,12 @@ use rustix::process::Signal;
 use crate::job::Job;
 use crate::world::World;
 
-/// How long it hangs: longer than any silence of agents that these jobs accept.
+/// How long it hangs: longer than the longest silence of agents that these jobs accept.
 const STALL: Duration = Duration::from_secs(10);
-/// What is accepted here.
+/// The longest accepted silence.
 const DOWN_AFTER: &str = "4s";
 
-/// The prefix directory as a file system of its own.
+/// A prefix directory with its own file system.
 struct Disk {
     mounted: PathBuf,
     frozen: bool,
@@ -34,7 +34,7 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
 }
 
 impl Disk {
-    /// Where that is not allowed, the test is ignored.
+    /// Without the permission, the test is ignored.
     fn mount(world: &World) -> Self {
         let (image, mounted) = (world.path("disk"), world.prefix());
         fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
@@ -122,7 +122,7 @@ fn detects_node_loss_while_prefix_directory_hangs() {
     crate::world::signal(agent, Signal::KILL);
     world.kill(|line| line.contains(&of_node));
     fs::rename(&root, world.path("lost")).unwrap();
-    // On the terminal, which does not hang.
+    // From standard error, which does not hang.
     let output = || fs::read_to_string(world.path("err.0")).unwrap();
     world.wait("the node's death", || output().contains("node1 is down").then_some(()));
     world.wait("the end of all ranks", || ranks.iter().all(|pid| is_killed(*pid)).then_some(()));

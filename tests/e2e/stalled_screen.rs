@@ -1,5 +1,5 @@
-//! Standard output and standard error accept nothing for some time, as files on a file system that hangs do: the job
-//! goes on, and what it had to show follows in order.
+//! Standard output and standard error block for some time, as files on a file system that hangs: the job
+//! continues, and the lines follow in order.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::job::Job;
 use crate::world::World;
 
-/// A pipe that is full.
+/// A full pipe.
 struct FullPipe {
     reader: PipeReader,
     writer: PipeWriter,
@@ -30,7 +30,7 @@ impl FullPipe {
         FullPipe { reader, writer, filled }
     }
 
-    /// What was written to it since, to the end of all writers.
+    /// The bytes written to it, until all writers have closed it.
     fn read(self) -> String {
         let FullPipe { mut reader, writer, filled } = self;
         drop(writer);
@@ -40,7 +40,7 @@ impl FullPipe {
     }
 }
 
-/// What the rank printed in a generation.
+/// The output of the rank in a generation.
 fn printed(world: &World, generation: u64, rank: u32) -> String {
     let directory = world.prefix().join(format!(".holdfast/generations/{generation}"));
     fs::read_to_string(directory.join(format!("rank_{rank}.out"))).unwrap()
@@ -51,7 +51,7 @@ fn assert_in_order(text: &str, parts: &[&str]) {
     let mut from = 0;
     for part in parts {
         let found =
-            text[from..].find(part).unwrap_or_else(|| panic!("{part:?} is not there, or too early, in:\n{text}"));
+            text[from..].find(part).unwrap_or_else(|| panic!("{part:?} is missing, or out of order, in:\n{text}"));
         from += found + part.len();
     }
 }

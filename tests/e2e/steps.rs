@@ -1,4 +1,4 @@
-//! A job of several steps: one allocation and one agent a node for all of them, checkpoints of its own for each.
+//! A job of several steps: one allocation and one agent a node for all steps, separate checkpoints for each.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::world::{Running, World};
 /// Time steps of the heat equation in the job's two steps.
 const LENGTHS: [(&str, u32); 2] = [("first", 40), ("second", 60)];
 
-/// Two steps of four ranks on four of five nodes; each waits after checkpoint 4 until it is let go on.
+/// Two steps of four ranks on four of five nodes; each waits after checkpoint 4 until the test lets it continue.
 struct TwoSteps<'a> {
     world: &'a World,
     chaos: &'static str,
@@ -96,16 +96,20 @@ impl<'a> TwoSteps<'a> {
             let mut command = self.world.holdfast(words);
             command.arg(&reference).env("SCR_ENABLE", "0");
             self.world.run(command).with_code(0);
-            assert_eq!(fs::read(self.output(step)).unwrap(), fs::read(&reference).unwrap(), "another result of {step}");
+            assert_eq!(
+                fs::read(self.output(step)).unwrap(),
+                fs::read(&reference).unwrap(),
+                "the result of {step} differs"
+            );
         }
         pfs::assert_current(&self.prefix("first"), 8);
         pfs::assert_current(&self.prefix("second"), 12);
         self.world.assert_nothing_is_left();
     }
 
-    /// The second step began from nothing.
+    /// Checks that the second step started from the beginning.
     #[track_caller]
-    fn assert_second_began_afresh(&self) {
+    fn assert_second_started_from_beginning(&self) {
         let restarted = self.all("second", "restarted");
         assert!(restarted[0]["checkpoint"].is_null(), "{restarted:#?}");
         let complete = self.all("second", "checkpoint_complete");
@@ -128,7 +132,7 @@ fn steps_share_agents_and_start_from_beginning() {
     assert_eq!((&first["stage"]["stage"], first["running"].as_object().unwrap().len()), (&"finished".into(), 0));
     job.go_on("second");
     running.ends_with(0);
-    job.assert_second_began_afresh();
+    job.assert_second_started_from_beginning();
     let began = |step| job.all(step, "job_started").pop().unwrap()["job_id"].clone();
     assert_eq!(began("first"), began("second"));
     let launched = |step| job.all(step, "generation_launched").pop().unwrap()["generation"].clone();
@@ -154,7 +158,7 @@ fn node_lost_in_one_step_is_not_used_in_the_next() {
     assert_eq!(why(&nodes[1]["reason"]), why(&down[0]));
     job.go_on("second");
     running.ends_with(0);
-    job.assert_second_began_afresh();
+    job.assert_second_started_from_beginning();
     job.assert_results();
 }
 
@@ -174,7 +178,7 @@ fn next_run_takes_over_second_step() {
     again.ends_with(0);
     assert_eq!(job.all("first", "took_over").len(), 0);
     assert_eq!((job.all("second", "generation_launched").len(), agents.len()), (1, 5));
-    job.assert_second_began_afresh();
+    job.assert_second_started_from_beginning();
     job.assert_results();
 }
 
@@ -191,7 +195,7 @@ fn next_run_restarts_second_step_from_its_checkpoints() {
     job.start().ends_with(0);
     let last = job.all("second", "restarted").pop().unwrap();
     assert_eq!((last["checkpoint"].as_u64(), last["source"].as_str()), (Some(4), Some("cache")));
-    job.assert_second_began_afresh();
+    job.assert_second_started_from_beginning();
     job.assert_results();
 }
 
@@ -209,7 +213,7 @@ fn takes_over_after_orchestrator_is_killed_between_steps() {
     running.end();
     job.start().ends_with(0);
     assert_eq!(job.all("first", "generation_launched").len(), 1);
-    job.assert_second_began_afresh();
+    job.assert_second_started_from_beginning();
     job.assert_results();
 }
 

@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
 
-/// No answer at all is also a refusal, but a test must not wait for ever.
+/// The absence of an answer is also a refusal, but a test must not wait for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -34,7 +34,7 @@ fn ask(address: SocketAddr, trust: &TrustMaterial, token: Option<&str>, path: &s
         format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n{token}");
     write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = Vec::new();
-    // The end of the connection may come without TLS's own goodbye.
+    // The connection may end without a close_notify of TLS.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
@@ -58,13 +58,13 @@ fn rejects_and_counts_unauthenticated_connections() {
     };
     assert_eq!(rejected(), 0);
 
-    // Bytes that are no TLS; the connection is closed without an answer that helps.
+    // Bytes that are not TLS; the connection is closed without a meaningful answer.
     let mut raw = connect(address);
     raw.write_all(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let _ = raw.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"));
-    // TLS, and no token; then a wrong one. Both ask for the worst.
+    // TLS without a token, then with a wrong one; both request the most destructive action.
     let wrong = serde_json::to_value(trust::generate().unwrap()).unwrap()["token"].as_str().unwrap().to_owned();
     for token in [None, Some(wrong.as_str())] {
         let (status, body) = ask(address, &trust, token, STOP, r#"{"remove":true}"#);

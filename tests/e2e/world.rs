@@ -1,5 +1,5 @@
-//! A directory of its own for every test: programs run in it with a clean environment and a temporary directory of its
-//! own, so that whatever a job leaves behind, files or processes, is found; and whatever happens, everything is ended.
+//! The directory of a test: programs run in it with a clean environment and its own temporary directory, so that all
+//! files and processes that a job leaves are found; at the end of the test all of them are ended.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Whatever takes longer than this hangs. A job of these tests takes a second or two on an idle machine.
+/// Time limit of every wait. A job of these tests takes a second or two on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// The polling interval of waits.
 const LOOK: Duration = Duration::from_millis(5);
@@ -23,7 +23,7 @@ pub const USER: &str = "u";
 /// A test's own directory.
 pub struct World {
     home: TempDir,
-    /// Programs that were started, in order, for the story of a failed test.
+    /// Programs that were started, in order, for the report of a failed test.
     started: RefCell<Vec<String>>,
 }
 
@@ -42,8 +42,8 @@ pub struct Ran {
 }
 
 impl World {
-    /// Short, because sockets lie below it; in memory where that is possible, because a hundred jobs at a time that
-    /// bring every file to disk would wait for nothing else.
+    /// A short path, because it contains sockets; in memory if possible, because a hundred concurrent jobs that
+    /// synchronise every file would wait mostly for the disk.
     pub fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -56,7 +56,7 @@ impl World {
         self.home.path().join(name)
     }
 
-    /// Where jobs make their temporary files.
+    /// The temporary directory of jobs.
     pub fn temporary(&self) -> PathBuf {
         self.path("tmp")
     }
@@ -114,7 +114,7 @@ impl World {
         self.start(command).end()
     }
 
-    /// The event log so far. A last line that is still being written is not there yet.
+    /// The event log so far, without a last line that is still being written.
     pub fn events(&self) -> Vec<Value> {
         self.events_of(&self.prefix())
     }
@@ -122,7 +122,7 @@ impl World {
     /// The event log of another prefix directory.
     pub fn events_of(&self, prefix: &Path) -> Vec<Value> {
         let own = prefix.join(".holdfast");
-        // Each line is one that Holdfast reads back.
+        // Holdfast can read each line.
         if let Some(reader) = Reader::open(&own).unwrap() {
             reader.for_each(|record| drop(record.unwrap()));
         }
@@ -145,7 +145,7 @@ impl World {
         all.remove(0)
     }
 
-    /// Waits until something holds.
+    /// Waits until the condition holds.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let begun = Instant::now();
@@ -153,12 +153,12 @@ impl World {
             if let Some(found) = look() {
                 return found;
             }
-            assert!(begun.elapsed() < DEADLINE, "waited in vain for {what}");
+            assert!(begun.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
             std::thread::sleep(LOOK);
         }
     }
 
-    /// Processes that belong to this world, with their command lines: agents, steps, ranks, whatever they started.
+    /// Processes of this world with their command lines: agents, supervisors, ranks, and their children.
     pub fn processes(&self) -> Vec<(u32, String)> {
         let own = self.home.path().to_string_lossy().into_owned();
         let belongs = |directory: &Path| {
@@ -178,7 +178,7 @@ impl World {
         found
     }
 
-    /// Nothing runs any more, and no temporary file is left.
+    /// Checks that no process runs and no temporary file is left.
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         assert_eq!(self.processes(), [], "processes are left");
@@ -203,7 +203,7 @@ impl World {
         self.state()["running"][node]["pid"].as_u64().unwrap_or_else(|| panic!("no agent of {node}")) as u32
     }
 
-    /// The directory that stands for a virtual node's root.
+    /// The root directory of a virtual node.
     pub fn node_root(&self, node: &str) -> PathBuf {
         Path::new(self.state()["allocation"]["details"]["roots"].as_str().unwrap()).join(node)
     }
@@ -266,7 +266,7 @@ impl Running<'_> {
                 return found;
             }
             assert!(ended.is_none(), "ended ({}) before {what}", ended.unwrap());
-            assert!(begun.elapsed() < DEADLINE, "waited in vain for {what}");
+            assert!(begun.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
             std::thread::sleep(LOOK);
         }
     }
@@ -304,7 +304,7 @@ impl Running<'_> {
             assert!(begun.elapsed() < DEADLINE, "it does not end");
             std::thread::sleep(LOOK);
         };
-        // None if the output went to somewhere else.
+        // None if the output was redirected.
         let read =
             |kind: &str| fs::read_to_string(self.world.path(&format!("{kind}.{}", self.number))).unwrap_or_default();
         Ran { status, out: read("out"), err: read("err") }
@@ -330,7 +330,7 @@ impl Ran {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in:\n{}", self.out))
     }
 
-    /// Both outputs together hold all of these.
+    /// Standard output and standard error together contain all of these.
     #[track_caller]
     pub fn prints(&self, parts: &[&str]) {
         let both = format!("{}{}", self.out, self.err);
@@ -340,14 +340,14 @@ impl Ran {
     }
 }
 
-/// Sends a signal to a process, if it is still there.
+/// Sends a signal to a process if it exists.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// The state of the job of a prefix directory, with what follows from it.
+/// The state of the job of a prefix directory, with its journal applied.
 pub fn state_of(prefix: &Path) -> Value {
     let state = holdfast::job::state::JobState::read(prefix).unwrap().unwrap();
     let mut value = serde_json::to_value(&state).unwrap();

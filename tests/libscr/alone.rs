@@ -1,4 +1,4 @@
-//! Programs that were started by hand, without an agent.
+//! Programs that are started without an agent.
 
 use std::process::Command;
 

@@ -7,7 +7,7 @@ fn scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "old_style.c", Link::Shared);
     let command = [program.to_str().unwrap(), "10", &world.results()];
-    // Lost in the middle of checkpoint 3, which is step 6: checkpoint 2 is the last.
+    // Lost during checkpoint 3, in step 6: checkpoint 2 is the newest.
     world.finishes(&command, "", "{node: 1, during: encode, checkpoint: 3}");
     for rank in 0..6 {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)));
@@ -31,7 +31,7 @@ fn finds_named_checkpoint_in_cache_after_node_loss() {
     for rank in 0..6 {
         assert_eq!(world.result(rank), format!("{} 3 step.3", sum(rank, 6)));
     }
-    // The end of the job brought the newest to the prefix, and its name with it.
+    // The newest checkpoint was flushed at the end of the job, with its name.
     assert_eq!(world.current(), "step.6");
 }
 
@@ -45,7 +45,7 @@ fn ranks_restart_from_shared_file_after_node_loss() {
         assert_eq!(world.result(rank), format!("{} 3 step.3", sum(rank, 5)));
     }
     assert_eq!(world.current(), "step.5");
-    // The next allocation goes on from the shared file where it is.
+    // The next allocation restarts from the shared file in place.
     let command = [program.to_str().unwrap(), "shared", "7", &world.results()];
     world.finishes(&command, "", "");
     for rank in 0..6 {
@@ -73,7 +73,7 @@ fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
     let world = World::new();
     let program = world.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "own", "6", &world.results()];
-    // Two nodes are lost where only one is spare: the job ends unfinished, and what is in cache is drained.
+    // Two nodes are lost, and there is only one spare: the job ends unfinished, and the cache is drained.
     let ran =
         world.run(&command, "", "{node: 0, during: encode, checkpoint: 2}, {node: 1, during: encode, checkpoint: 4}");
     assert_eq!(ran.status.code(), Some(75), "{}", output(&ran));
@@ -89,7 +89,7 @@ fn drops_deletes_and_selects_datasets_by_name() {
     let program = program.to_str().unwrap();
     world.finishes(&[program, "write"], ", flush: {every: 0}", "");
     let names: Vec<String> = world.named_on_prefix().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["four", "one", "picture", "three"], "two is deleted, one is only dropped");
+    assert_eq!(names, ["four", "one", "picture", "three"], "dataset `two` is deleted, `one` is only dropped");
     assert_eq!(world.index().lines().count(), 1 + 3, "{}", world.index());
     assert_eq!(world.current(), "four");
     world.finishes(&[program, "current", "three"], "", "");
@@ -112,7 +112,7 @@ fn halt_ends_scr_1_program_unless_it_calls_should_exit() {
     let program = asking.compile("cc", "named.c", Link::Shared);
     let command = [program.to_str().unwrap(), "own", "10", &asking.results()];
     asking.run_with(&command, "", "", halt);
-    assert_eq!(asking.result(3), format!("{} 0 -", sum(3, 2)), "it came to its own end after two steps");
+    assert_eq!(asking.result(3), format!("{} 0 -", sum(3, 2)), "it ended by itself after two steps");
     assert_eq!(asking.current(), "step.2");
 }
 
@@ -121,7 +121,7 @@ fn output_is_flushed_while_program_runs_and_survives_node_loss() {
     let world = World::new();
     let program = world.compile("cc", "manage.c", Link::Shared);
     let program = program.to_str().unwrap();
-    // The picture, dataset 3, is lost in the middle of its protection: it is written again.
+    // The picture, dataset 3, is lost while it is encoded: it is written again.
     world.finishes(
         &[program, "pictures"],
         ", flush: {every: 0, mode: async}",
@@ -129,11 +129,7 @@ fn output_is_flushed_while_program_runs_and_survives_node_loss() {
     );
     let named = world.named_on_prefix();
     let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(
-        names,
-        ["picture.1", "picture.2", "picture.3", "state.3"],
-        "of the checkpoints only the last is drained"
-    );
+    assert_eq!(names, ["picture.1", "picture.2", "picture.3", "state.3"], "only the newest checkpoint is drained");
     assert_eq!(world.current(), "state.3");
     for (name, directory) in &named {
         for rank in 0..6 {

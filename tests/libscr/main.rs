@@ -1,9 +1,9 @@
 //! Programs in C, Fortran and Python, written for SCR, under the real binary: nodes are lost, and the results are those
-//! of a run in which none was.
+//! of a failure-free run.
 //!
 //! This package depends on `holdfast-libscr`, so that cargo has built libscr before a test runs; it lies beside the
 //! test's own executable ([`world::library_directory`]). A test whose compiler or interpreter is not installed is
-//! ignored, but for the C compiler, which Rust itself needs.
+//! ignored, except for the C compiler, which Rust itself needs.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! A directory with a job in it: what is compiled, the spec, the results.
+//! The directory of a job: compiled programs, the spec, the results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub struct World {
     directory: TempDir,
 }
 
-/// Where cargo put libscr.so and libscr.a: a library that is built for a test lies where the test's executable does.
+/// The directory of libscr.so and libscr.a: that of the test's executable.
 pub fn library_directory() -> PathBuf {
     let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     for library in ["libscr.so", "libscr.a"] {
@@ -71,7 +71,7 @@ impl World {
         self.run_with(command, checkpoint, chaos, "")
     }
 
-    /// As [`World::run`], with these lines more in the spec.
+    /// As [`World::run`], with these further lines in the spec.
     pub fn run_with(&self, command: &[&str], checkpoint: &str, chaos: &str, more: &str) -> Output {
         let words: Vec<String> = command.iter().map(|item| format!("{item:?}")).collect();
         let spec = format!(
@@ -86,19 +86,19 @@ impl World {
         quiet(&mut holdfast).output().unwrap()
     }
 
-    /// As [`World::run`], for a job that is to be finished.
+    /// As [`World::run`]; requires that the job finishes.
     pub fn finishes(&self, command: &[&str], checkpoint: &str, chaos: &str) {
         let ran = self.run(command, checkpoint, chaos);
         assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     }
 
-    /// What a rank wrote at its end.
+    /// The result file of a rank.
     pub fn result(&self, rank: u32) -> String {
         let path = self.result_path(rank);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
     }
 
-    /// Where a rank writes at its end.
+    /// The path of the result file of a rank.
     pub fn result_path(&self, rank: u32) -> PathBuf {
         self.path().join(format!("results/result.{rank}"))
     }
@@ -152,7 +152,7 @@ pub fn quiet(command: &mut Command) -> &mut Command {
             command.env_remove(name);
         }
     }
-    // Cargo's own, which may lead to a libscr of an earlier build.
+    // Set by cargo; it may lead to a libscr of an earlier build.
     command.env_remove("LD_LIBRARY_PATH")
 }
 
@@ -161,7 +161,7 @@ pub fn output(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The sum that a rank has after so many steps.
+/// The sum of a rank after this many steps.
 pub fn sum(rank: u32, steps: u32) -> u32 {
     (rank + 1) * steps * (steps + 1) / 2
 }

@@ -11,7 +11,7 @@ fn without_an_agent(mpi: Mpi) {
     assert!(output.contains("holdfast run -- PROGRAM") && output.contains("SCR_ENABLE=0"), "{output}");
     assert!(code != 0 && !output.lines().any(|line| line == "result"), "{code}: {output}");
 
-    // Switched off, every call succeeds, no checkpoint is due, and output is where the program puts it.
+    // When disabled, every call succeeds, no checkpoint is due, and output is written where the program routes it.
     let (output, _) = cluster.as_user("alone", &[], &format!("{}; ls; cat result", switched_off(&srun, "result")));
     assert!(output.contains(" 4 ranks from 0 -"), "{output}");
     for rank in 0..4 {

@@ -1,13 +1,13 @@
-//! Programs in C: nodes are lost, what is left is drained, and the next allocation goes on.
+//! Programs in C: nodes are lost, checkpoints are drained, and the next allocation continues.
 
 use super::{BY_HYDRA, BY_MPIRUN, MPICH, Mpi, OPEN_MPI, STEPS, named, result};
 
 /// MPICH of Debian 12, over UCX and TCP, may hang in its MPI_Finalize, under any launcher: the watchdog ends it.
 const FINALIZE: &str = "health: {hang_after: 5s, busy_hang_after: 5s}";
 
-/// A job whose third node is lost in the middle; it has to end with the result of an undisturbed run, from a named
+/// A job whose third node is lost; it must end with the result of a failure-free run, from a named
 /// checkpoint if its checkpoints have names.
-fn goes_on_without_a_node(mpi: Mpi, name: &str, command: &[&str], more: &str) {
+fn continues_after_node_loss(mpi: Mpi, name: &str, command: &[&str], more: &str) {
     let cluster = crate::cluster();
     let program = mpi.compile_c(&cluster);
     let mut words = vec![program.as_str()];
@@ -24,36 +24,36 @@ fn goes_on_without_a_node(mpi: Mpi, name: &str, command: &[&str], more: &str) {
     if command[0] != "plain" {
         assert_eq!(loaded, format!("step.{step}"));
     }
-    // The cache was lost with the node, and rebuilt from the others; what all ranks share never was in it.
+    // The cache was lost with the node, and rebuilt from the others; the shared file was never in the cache.
     assert_eq!(output.contains("rebuilt: ranks 4-5"), command[0] != "shared", "{output}");
-    // Slurm would wait for the dead node.
+    // Slurm would wait for the lost node.
     cluster.heal();
     assert_eq!(hash, mpi.undisturbed(&job, &words, "result"));
 }
 
 #[test]
 fn mpich_program_restarts_from_rebuilt_files_after_node_loss() {
-    goes_on_without_a_node(MPICH, "mpich", &["own", STEPS, "result"], FINALIZE);
+    continues_after_node_loss(MPICH, "mpich", &["own", STEPS, "result"], FINALIZE);
 }
 
 #[test]
 fn mpich_program_under_mpiexec_restarts_from_rebuilt_files_after_node_loss() {
-    goes_on_without_a_node(BY_HYDRA, "mpich-hydra", &["own", STEPS, "result"], FINALIZE);
+    continues_after_node_loss(BY_HYDRA, "mpich-hydra", &["own", STEPS, "result"], FINALIZE);
 }
 
 #[test]
 fn open_mpi_program_under_mpirun_restarts_from_rebuilt_files_after_node_loss() {
-    goes_on_without_a_node(BY_MPIRUN, "openmpi-mpirun", &["own", STEPS, "result"], "");
+    continues_after_node_loss(BY_MPIRUN, "openmpi-mpirun", &["own", STEPS, "result"], "");
 }
 
 #[test]
 fn open_mpi_scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
-    goes_on_without_a_node(OPEN_MPI, "openmpi-plain", &["plain", STEPS, "result"], "");
+    continues_after_node_loss(OPEN_MPI, "openmpi-plain", &["plain", STEPS, "result"], "");
 }
 
 #[test]
 fn open_mpi_program_restarts_from_shared_mpi_io_file_after_node_loss() {
-    goes_on_without_a_node(OPEN_MPI, "openmpi-shared", &["shared", STEPS, "result"], "");
+    continues_after_node_loss(OPEN_MPI, "openmpi-shared", &["shared", STEPS, "result"], "");
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
     // The program's third datasets (2, 5, 8) are output, and reported when they are flushed.
     job.wait_for("generation 2 launched").wait_for("checkpoint 9 complete");
     cluster.docker("kill", "n2");
-    // Two of three nodes with ranks are left: the job is not finished, and what the lost one had is rebuilt in the
-    // drain.
+    // Two of three nodes with ranks are left: the job is not finished, and the files of the lost node are rebuilt in
+    // the drain.
     let (output, code) = job.finish();
     assert_eq!(code, 75, "{output}");
     assert!(output.contains("node failure: n3") && output.contains("node failure: n2"), "{output}");
@@ -93,7 +93,7 @@ fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
         assert!(indexed.contains(&format!("picture.{step}")), "{indexed:?}");
     }
 
-    // An older one, because the user wants it.
+    // An older checkpoint, selected by the user.
     let mut chosen = command.to_vec();
     chosen.extend(["--current", &loaded]);
     OPEN_MPI.again(&job, &chosen);

@@ -1,4 +1,4 @@
-//! A rank that goes no further, while the others spin in an MPI call and wait for it.
+//! A rank that hangs, while the others spin in an MPI call that waits for it.
 
 use super::{OPEN_MPI, result};
 
@@ -8,7 +8,7 @@ fn hang_of_rank_leaves_stack_and_loses_no_node() {
     let program = OPEN_MPI.compile_c(&cluster);
     let hangs = ["--delay", "20", "--hang-at", "35", "--hang-once", "hung"];
     let command = [&[program.as_str(), "own", "80", "result"], &hangs[..]].concat();
-    // Ranks that wait in MPI may seem to compute. Six debuggers at once are much for a small machine: patience with
+    // Ranks that wait in MPI may seem to compute. Six debuggers at once may overload a small machine: a long limit for
     // agents.
     let job =
         OPEN_MPI.submit(&cluster, "hang", &command, "health: {hang_after: 3s, busy_hang_after: 5s, down_after: 15s}");
@@ -17,7 +17,7 @@ fn hang_of_rank_leaves_stack_and_loses_no_node() {
     assert!(output.contains("generation 1 ended: the application hangs:"), "{output}");
     assert!(
         output.contains("generation 2 on n1 n2 n3,") && !output.contains("is down"),
-        "no node is blamed:\n{output}"
+        "no node is excluded:\n{output}"
     );
     let hang = job.events().into_iter().find(|event| event["event"] == "hang").unwrap();
     assert!(hang["ranks"].as_array().unwrap().contains(&serde_json::json!(1)), "{hang}");

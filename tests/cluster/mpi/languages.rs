@@ -29,7 +29,7 @@ fn install_module(cluster: &Cluster) {
     }
 }
 
-/// The words in front of a Python program.
+/// The command that runs a Python program.
 const PYTHON: [&str; 5] = [
     "env",
     "PYTHONPATH=/opt/holdfast/python",

@@ -1,6 +1,6 @@
 //! MPI programs that link libscr, as a user writes them for SCR 3.1: compiled on the cluster with Open MPI's and
 //! MPICH's own compilers, started by Slurm's srun or by mpirun through `holdfast run`, and compared to the bit with a
-//! run without checkpoints that nothing disturbed.
+//! failure-free run without checkpoints.
 
 mod alone;
 mod c;
@@ -17,7 +17,7 @@ use holdfast_testkit::cluster::{Cluster, Job};
 #[derive(Clone, Copy)]
 pub struct Mpi {
     pub name: &'static str,
-    /// What Slurm and the library both speak.
+    /// The PMI that Slurm and the library support.
     plugin: &'static str,
     /// Keys of `run:`.
     launcher: &'static str,
@@ -36,9 +36,9 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
 }
 
-/// Header and libraries of this build, where a site would have them.
+/// Header and libraries of this build, installed as on a site.
 fn install_library(cluster: &Cluster) {
-    // A library that is built for a test lies where the test's executable does.
+    // A library that is built for a test is in the directory of the test's executable.
     let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     for library in ["libscr.so", "libscr.a"] {
         cluster.share(&built.join(library), &format!("/opt/holdfast/lib/{library}"));
@@ -86,13 +86,13 @@ impl Mpi {
         )
     }
 
-    /// Three nodes and three spares, so that it is known which nodes they are.
+    /// Three nodes and three spares, so that the nodes with ranks are known.
     fn submit<'a>(self, cluster: &'a Cluster, name: &str, command: &[&str], more: &str) -> Job<'a> {
         let options = "--nodes=6 --ntasks-per-node=2 --time=10";
         cluster.submit(name, &self.spec(command, more), options, "holdfast run job.yaml")
     }
 
-    /// In the next allocation, the same directory: what the job printed.
+    /// Runs it in another allocation, in the same directory; returns the output.
     fn again(self, job: &Job<'_>, command: &[&str]) -> String {
         let spec = self.spec(command, "");
         let script = format!(
@@ -104,11 +104,11 @@ impl Mpi {
         output
     }
 
-    /// The first item of the output of the same program when nothing is checkpointed and nothing is lost, on nodes that
-    /// no test of these takes away.
+    /// The first item of the output of the same program without checkpoints and failures, on nodes that
+    /// none of these tests removes.
     fn undisturbed(self, job: &Job<'_>, command: &[&str], result: &str) -> String {
         let words = command.join(" ");
-        // In a directory of its own, because the output is where the program names it.
+        // In its own directory, because the program chooses the path of the output.
         let srun = format!("srun --nodelist=n[4-6] --ntasks=6 --ntasks-per-node=2 --mpi={} {words}", self.plugin);
         let script =
             format!("mkdir -p alone && cd alone; rm -f {result}; {}; cat {result}", switched_off(&srun, result));
@@ -129,7 +129,7 @@ fn switched_off(srun: &str, result: &str) -> String {
     )
 }
 
-/// What rank 0 wrote: the hash, the step that it restarted from, and that checkpoint's name.
+/// The output of rank 0: the hash, the step that it restarted from, and that checkpoint's name.
 fn result(job: &Job<'_>, file: &str) -> (String, u32, String) {
     let text = job.run(&format!("cat {file}"));
     let words: Vec<&str> = text.split_whitespace().collect();

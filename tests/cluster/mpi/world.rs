@@ -1,4 +1,4 @@
-//! A world of ranks that compute together, to see where they are and how they end.
+//! A program whose ranks form one world; it shows where they run and how they end.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn spec(mpi: Mpi, cluster: &Cluster, allocation: &str, arguments: &str) -> Strin
     ))
 }
 
-/// Submits it on the first so many nodes.
+/// Submits it on this many first nodes.
 pub fn submit<'a>(mpi: Mpi, cluster: &'a Cluster, name: &str, arguments: &str, nodes: u32) -> Job<'a> {
     let spec = spec(mpi, cluster, "{manager: slurm}", arguments);
     let options = format!("--nodelist=n[1-{nodes}] --ntasks-per-node=2 --time=10");
@@ -57,7 +57,7 @@ pub fn homes(output: &str, generation: u32) -> BTreeMap<u32, String> {
     homes
 }
 
-/// The same, of ranks that stand on these nodes one after the other.
+/// The expected output for ranks that are placed on these nodes in order.
 pub fn expected(nodes: [&str; 6]) -> BTreeMap<u32, String> {
     (0..).zip(nodes).map(|(rank, node)| (rank, node.to_owned())).collect()
 }

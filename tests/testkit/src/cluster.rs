@@ -272,7 +272,7 @@ impl Drop for Job<'_> {
     }
 }
 
-/// A shell command that submits with these words of `sbatch` and ends with the job. (`sbatch --wait` looks seldom.)
+/// A shell command that submits with these arguments of `sbatch` and ends with the job. (`sbatch --wait` polls seldom.)
 pub fn submit_and_wait(words: &str) -> String {
     format!(
         "id=$(sbatch --parsable {words}) || exit
@@ -281,7 +281,7 @@ scontrol show job -o $id | grep -oE ' ExitCode=[0-9]+'"
     )
 }
 
-/// The spec of the usual job: four ranks, a checkpoint every ten steps, whatever nodes are more are spares.
+/// The spec of the usual job: four ranks, a checkpoint every ten steps; the other nodes are spares.
 pub fn heat(more: &str) -> String {
     heat_of(&["--steps", &STEPS.to_string()], more)
 }
@@ -310,7 +310,7 @@ fn expected_result(program: &str, steps: u32) -> String {
     RESULTS.lock().unwrap_or_else(PoisonError::into_inner).entry(steps).or_insert_with(compute).clone()
 }
 
-/// Waits until something is true.
+/// Waits until the condition is true.
 pub fn until(what: &str, is_true: impl FnMut() -> bool) {
     until_or(is_true, || panic!("{what}: not within {PATIENCE:?}"));
 }

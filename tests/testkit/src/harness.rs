@@ -1,8 +1,8 @@
-//! The harness of suites whose tests need what not every machine has: a Docker engine, a compiler, root.
+//! The harness of suites whose tests have requirements that not every machine meets: a Docker engine, a compiler, root.
 //!
-//! A test that finds such a thing missing calls [`ignore`], and is reported as ignored with the reason. The compiler's
-//! own harness decides about that before anything runs. Everything else is as there: names, filters, `--exact`,
-//! `--test-threads`, the lines of the output.
+//! A test whose requirement is not met calls [`ignore`], and is reported as ignored with the reason. The compiler's
+//! own harness decides that before any test runs. Names, filters, `--exact`, `--test-threads` and the output are as
+//! there.
 //!
 //! A suite is a test target with `harness = false` whose `main.rs` has `#[macro_use] extern crate
 //! holdfast_test_attribute` and `fn main() -> ExitCode { holdfast_testkit::harness::run() }`.
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 pub use inventory;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-/// With this variable, what is missing is a failure: for a machine that is known to have everything.
+/// With this variable, an unmet requirement is a failure: for machines that are set up for all tests.
 const REQUIRE: &str = "HOLDFAST_REQUIRE_CLUSTER";
 /// Options of a harness that take their value from the next argument.
 const WITH_VALUE: [&str; 5] = ["--test-threads", "--skip", "--format", "--color", "--logfile"];
@@ -28,7 +28,7 @@ pub struct Test {
 
 inventory::collect!(Test);
 
-/// What a test is ended with that is ignored.
+/// The panic payload that ends an ignored test.
 struct Ignored(String);
 
 impl Test {
@@ -51,7 +51,7 @@ impl Test {
 /// With `HOLDFAST_REQUIRE_CLUSTER` in the environment.
 pub fn ignore(reason: &str) -> ! {
     assert!(std::env::var_os(REQUIRE).is_none(), "{reason}, and {REQUIRE} is set");
-    // Past the panic hook: nothing failed.
+    // Does not call the panic hook: this is no failure.
     resume_unwind(Box::new(Ignored(reason.to_owned())))
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_test_that_ends_itself_as_ignored_gives_its_reason_and_another_panic_is_a_failure() {
-        // Where it is set, nothing is ignored.
+        // With this variable set, nothing is ignored.
         if std::env::var_os(REQUIRE).is_none() {
             let ignored = completion(|| ignore("no compiler")).unwrap();
             assert!(matches!(ignored, Completion::Ignored { reason: Some(reason) } if reason == "no compiler"));

@@ -1,12 +1,12 @@
 //! The shared code of the test suites: the fixture archives, unpacked once below target/.
 //!
 //! `tests/fixtures/*.tar.zst` hold real files of the original programs. They are unpacked into the target directory by
-//! the first test that asks; the directory is named for the archive's content, so that a changed archive is unpacked
-//! anew. What [`fixtures`] returns is shared by all tests of all processes and must not be changed: a test that changes
-//! files takes a [`scratch_copy`].
+//! the first test that needs them; the directory is named for the archive's content, so that a changed archive is
+//! unpacked again. The directory that [`fixtures`] returns is shared by all tests of all processes and must not be
+//! changed: a test that changes files takes a [`scratch_copy`].
 //!
-//! [`Dice`] rolls seeded random numbers, with which [`mutation`] changes valid input; [`cluster`] is the Slurm cluster of
-//! containers and the jobs on it; [`harness`] runs suites whose tests may be ignored on some machines.
+//! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid input; [`cluster`] is the Slurm
+//! cluster of containers and the jobs on it; [`harness`] runs suites whose tests may be ignored on some machines.
 
 #![forbid(unsafe_code)]
 // Test support panics, as tests do, with the file that failed.

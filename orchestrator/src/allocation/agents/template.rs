@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdfast_model::NodeName;
-use holdfast_wire::run::{AgentStart, NodeIdentitySource, NODE_PLACEHOLDER, TrustMaterial};
+use holdfast_wire::run::{AgentStart, NODE_PLACEHOLDER, NodeIdentitySource, TrustMaterial};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
