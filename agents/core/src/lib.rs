@@ -17,6 +17,8 @@
 
 pub mod control;
 pub mod durable;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod hostlist;
 pub mod io_count;
 #[cfg(any(test, feature = "kill-points"))]

@@ -5,8 +5,9 @@
 //! unpacked again. The directory that [`fixtures`] returns is shared by all tests of all processes and must not be
 //! changed: a test that changes files takes a [`scratch_copy`].
 //!
-//! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid input; [`cluster`] is the Slurm
-//! cluster of containers and the jobs on it; [`harness`] runs suites whose tests may be ignored on some machines.
+//! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid messages and [`fuzz`] the inputs of
+//! parsers; [`cluster`] is the Slurm cluster of containers and the jobs on it; [`harness`] runs suites whose tests may
+//! be ignored on some machines.
 
 #![forbid(unsafe_code)]
 // Test support panics, as tests do, with the file that failed.
@@ -14,6 +15,7 @@
 
 pub mod cluster;
 mod dice;
+pub mod fuzz;
 pub mod harness;
 pub mod mutation;
 

@@ -11,7 +11,7 @@ pub mod log;
 
 use std::path::Path;
 
-use super::{ContentError, ControlError};
+use super::{ContentError, ControlError, is_number_key};
 use crate::kvtree::{Tree, file};
 use holdfast_model::{CheckpointId, NodeName, Rank};
 
@@ -46,16 +46,25 @@ impl Filemap {
             Err(ContentError::Value { key: key.to_owned(), value: value.to_owned(), expected })
         };
         for (rank, entry) in map.tree.get(RANK).into_iter().flat_map(Tree::iter) {
-            if rank.parse::<Rank>().is_err() {
+            if !is_number_key::<Rank>(rank) {
                 return bad(RANK, rank, "a rank");
             }
             for (checkpoint, entry) in entry.get(CKPT).into_iter().flat_map(Tree::iter) {
-                if checkpoint.parse::<CheckpointId>().is_err() {
+                if !is_number_key::<CheckpointId>(checkpoint) {
                     return bad("RANK/CKPT", checkpoint, "a checkpoint id");
                 }
                 if let Some(count) = entry.value(EXPECT).filter(|count| count.parse::<u32>().is_err()) {
                     return bad("RANK/CKPT/EXPECT", count, "a number of files");
                 }
+            }
+        }
+        for (checkpoint, entry) in map.tree.get(CKPT).into_iter().flat_map(Tree::iter) {
+            if !is_number_key::<CheckpointId>(checkpoint) {
+                return bad(CKPT, checkpoint, "a checkpoint id");
+            }
+            let ranks = entry.get(RANK).into_iter().flat_map(Tree::keys);
+            if let Some(rank) = ranks.into_iter().find(|rank| !is_number_key::<Rank>(rank)) {
+                return bad("CKPT/RANK", rank, "a rank");
             }
         }
         Ok(map)

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::{ContentError, ControlError};
+use super::{ContentError, ControlError, is_number_key};
 use crate::kvtree::{Tree, file};
 use holdfast_model::{CheckpointId, Location, Locations};
 
@@ -28,7 +28,10 @@ impl FlushFile {
     /// A checkpoint id that is not a number.
     pub fn from_tree(tree: Tree) -> Result<FlushFile, ContentError> {
         for id in tree.get(CKPT).into_iter().flat_map(Tree::keys) {
-            super::parse::<CheckpointId>(CKPT, id, "a checkpoint id")?;
+            if !is_number_key::<CheckpointId>(id) {
+                let (key, value) = (CKPT.to_owned(), id.to_owned());
+                return Err(ContentError::Value { key, value, expected: "a checkpoint id" });
+            }
         }
         Ok(FlushFile { tree })
     }

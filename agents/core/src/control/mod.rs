@@ -65,6 +65,12 @@ fn required<T: std::str::FromStr>(
     parse(key, value, expected)
 }
 
+/// True if a number that is a key has the spelling by which it is looked up. `04` and `+4` would be listed as 4, and
+/// never be found or removed.
+pub(crate) fn is_number_key<T: std::str::FromStr + std::fmt::Display>(text: &str) -> bool {
+    text.parse().is_ok_and(|number: T| number.to_string() == text)
+}
+
 fn parse<T: std::str::FromStr>(key: &str, value: &str, expected: &'static str) -> Result<T, ContentError> {
     let wrong = |_| ContentError::Value { key: key.to_owned(), value: value.to_owned(), expected };
     value.parse().map_err(wrong)

@@ -43,7 +43,9 @@ impl NameParts {
         if job.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        Some(NameParts { stamp, job: job.to_owned(), id: id.parse().ok()? })
+        let parts = NameParts { stamp, job: job.to_owned(), id: id.parse().ok()? };
+        // Dates may be spelt in other ways, with a signed year for example.
+        (parts.to_string() == name).then_some(parts)
     }
 }
 

@@ -16,6 +16,7 @@ use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::lock::IndexLock;
 use super::reading;
+use crate::control::is_number_key;
 use crate::kvtree::Tree;
 use crate::kvtree::file::{self, HashFileError};
 use holdfast_model::CheckpointId;
@@ -89,7 +90,7 @@ impl Index {
             }
         };
         for (id, checkpoint) in tree.get("CKPT").into_iter().flat_map(Tree::iter) {
-            if id.parse::<CheckpointId>().is_err() {
+            if !is_number_key::<CheckpointId>(id) {
                 return Err(content(format!("CKPT/{id}"), "the id is not a number".to_owned()));
             }
             for name in checkpoint.get("DIR").into_iter().flat_map(Tree::keys) {

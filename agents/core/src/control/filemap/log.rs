@@ -139,6 +139,15 @@ fn replay(records: &[u8], base: Base, map: &mut Filemap) -> Result<usize, Conten
     Ok(length)
 }
 
+/// The filemap of these records behind a valid header.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn replayed(records: &[u8]) -> Result<Filemap, ContentError> {
+    let mut map = Filemap::new();
+    let header = file::encode(&Base::default().to_tree());
+    replay(&[header.as_slice(), records].concat(), Base::default(), &mut map)?;
+    Ok(map)
+}
+
 fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, HashFileError> {
     let cannot_read = |source| HashFileError::Read { path: path.to_owned(), source };
     let file = match regular_file::open(path) {
