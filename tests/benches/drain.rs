@@ -48,7 +48,7 @@ pub fn run(extent: Extent) -> Result<()> {
         settle()?;
         let before = cluster.processor_seconds()?;
         let begun = Instant::now();
-        drain(&cluster, checkpoint, &directory, true)?;
+        drain(&cluster, checkpoint, &directory)?;
         copy.add(begun.elapsed().as_secs_f64());
         copy_cpu.add(cluster.processor_seconds()? - before);
 
@@ -116,11 +116,11 @@ fn cp(files: &[PathBuf], directory: &Path, sync: bool) -> Result<f64> {
 }
 
 /// Round 1: all agents copy their files at the same time.
-pub fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path, crc: bool) -> Result<()> {
+fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path) -> Result<()> {
     let request = CopyRequest {
         checkpoint: CheckpointId(checkpoint),
         directory: directory.to_owned(),
-        crc,
+        crc: true,
         on_behalf_of: Vec::new(),
         partners_only: false,
         buffer_bytes: 1 << 20,

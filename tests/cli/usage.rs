@@ -94,17 +94,35 @@ fn closed_output_pipe_is_not_an_error() {
 fn every_exit_code_is_documented() {
     use holdfast::exit;
     let help = holdfast(["--help"]).out;
+    let page = include_str!("../../docs/exit-codes.md");
     for code in [
         exit::FINISHED,
         exit::USAGE,
         exit::DAMAGED_DATA,
         exit::UNAVAILABLE,
         exit::INTERNAL,
+        exit::CANNOT_WRITE,
         exit::NOT_FINISHED,
         exit::CONFIGURATION,
         exit::APPLICATION_ERROR,
         exit::NO_PROGRESS,
     ] {
         assert!(help.contains(&format!("\n  {code:2}  ")), "{code}:\n{help}");
+        assert!(page.contains(&format!("\n| {code} | ")), "{code} is not in docs/exit-codes.md");
+    }
+}
+
+/// Too few file descriptors: below the first limit threads cannot be started, below the second a library panics.
+#[test]
+fn internal_error_ends_with_70() {
+    let directory = tempfile::tempdir().unwrap();
+    for limit in [5, 7] {
+        let script = format!("ulimit -n {limit}; exec \"$0\" drain --prefix .");
+        let mut limited = std::process::Command::new("bash");
+        limited.args(["-c", &script, env!("CARGO_BIN_EXE_holdfast")]).current_dir(directory.path());
+        let ran = limited.output().unwrap();
+        let err = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(70), "{limit}: {err}");
+        assert!(err.contains("Too many open files"), "{limit}: {err}");
     }
 }

@@ -1,13 +1,18 @@
 //! Failures during a drain: a node fails in round 1, or the destination cannot be written.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 
+use holdfast_testkit::files_below;
+use holdfast_testkit::harness::ignore;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
 use crate::pfs;
-use crate::world::{Running, World};
+use crate::world::{Running, USER, World};
 
 /// A job that halts after checkpoint 4, which is then copied by the drain.
 fn halting(world: &World) -> Job<'_> {
@@ -85,13 +90,13 @@ fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
     // A file cannot replace a directory that is not empty, not even in a rebuild.
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
-    let ran = running.ends_with(65);
-    ran.prints(&["rank_1.ckpt", "holdfast drain", "could not be completed"]);
+    let ran = running.ends_with(73);
+    ran.prints(&["rank_1.ckpt", "could not be completed", "correct this, then run `holdfast drain` again"]);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     assert_eq!(world.processes(), []);
     // Again, with the cause still present: the same error, and nothing is lost.
-    job.command(&["drain"], 65);
+    job.command(&["drain"], 73).prints(&["correct this, then run `holdfast drain` again"]);
     pfs::assert_current(&world.prefix(), 3);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
@@ -108,9 +113,9 @@ fn next_run_completes_drain_of_earlier_run() {
     let directory = with_a_directory(&mut running, &world);
     fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
     running.signal(Signal::TERM);
-    running.ends_with(65);
+    running.ends_with(73);
     // The cause is still present: no job starts, because it would delete the checkpoint.
-    job.run(65).prints(&["an earlier job", "cannot be drained"]);
+    job.run(73).prints(&["an earlier job", "cannot be drained"]);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.go_on();
     job.run(0);
@@ -184,6 +189,139 @@ fn dry_run_lists_copies_and_changes_nothing() {
     let scr = |names: Vec<String>| -> Vec<String> { names.into_iter().filter(|name| name.contains("scr")).collect() };
     assert_eq!(scr(pfs::names(&world.prefix())), scr(before));
     job.command(&["drain"], 0);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+/// Node directories that were saved without that of node 2, drained with or without a list of the nodes.
+#[test]
+fn saved_directories_without_those_of_a_lost_node_are_drained_with_every_scheme() {
+    for (redundancy, rebuilt) in [("[{scheme: partner}]", json!([])), ("[{scheme: xor, set_size: 4}]", json!([2]))] {
+        let world = World::new();
+        let job = Job::new(&world, 0).redundancy(redundancy).heat("--files-per-rank 2").holding_after(4);
+        job.abandon_after(4);
+        let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
+        let roots = world.node_root("node0").parent().unwrap().to_owned();
+        world.kill(|_| true);
+        // A socket cannot be copied.
+        for socket in files_below(&roots).iter().filter(|path| path.ends_with("agent.sock")) {
+            fs::remove_file(socket).unwrap();
+        }
+        for listed in [true, false] {
+            let saved = world.path(&format!("saved-{listed}"));
+            for node in ["node0", "node1", "node3"] {
+                fs::create_dir_all(saved.join(node)).unwrap();
+                holdfast_testkit::copy_tree(&roots.join(node), &saved.join(node)).unwrap();
+            }
+            let prefix = world.path(&format!("pfs-{listed}"));
+            fs::create_dir(&prefix).unwrap();
+            let mut command = world.holdfast(["drain", "--json", "--job-id", &job_id, "--user", USER]);
+            command.arg("--root").arg(&saved).arg("--prefix").arg(&prefix);
+            if listed {
+                command.args(["--nodes", "node[0-3]"]);
+            }
+            let drained = world.run(command).with_code(0).json();
+            assert_eq!((&drained["checkpoint"], &drained["complete"]), (&json!(4), &json!(true)), "{drained:#}");
+            assert_eq!(drained["rebuilt_ranks"], rebuilt, "{drained:#}");
+            pfs::assert_current(&prefix, 4);
+        }
+        fs::remove_dir_all(roots.parent().unwrap()).unwrap();
+        world.assert_nothing_is_left();
+    }
+}
+
+/// A command that is bound by the modes of files, also when root runs it.
+fn without_capabilities(world: &World, command: &Command) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        let mut same = world.command(command.get_program());
+        same.args(command.get_args());
+        return same;
+    }
+    let mut version = world.command("setpriv");
+    if !version.arg("--version").output().is_ok_and(|output| output.status.success()) {
+        ignore("root needs setpriv to give up its capabilities");
+    }
+    let mut limited = world.command("setpriv");
+    limited.args(["--inh-caps=-all", "--bounding-set=-all", "--"]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+const MEND: &str = "correct this, then run `holdfast drain` again";
+
+#[test]
+fn drain_without_permission_in_the_checkpoint_directory_ends_with_73_until_it_is_given() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
+    let mut running = world.start(without_capabilities(&world, &job.command_line()));
+    let directory = with_a_directory(&mut running, &world);
+    set_mode(&directory, 0o500);
+    running.signal(Signal::TERM);
+    running.ends_with(73).prints(&["Permission denied", "could not be completed", MEND]);
+    assert_eq!(world.all("finished").pop().unwrap()["exit_code"], 73);
+    let mut drain = world.holdfast(["drain"]);
+    drain.arg(job.spec());
+    world.run(without_capabilities(&world, &drain)).with_code(73).prints(&["Permission denied", MEND]);
+    pfs::assert_current(&world.prefix(), 3);
+    set_mode(&directory, 0o700);
+    world.run(without_capabilities(&world, &drain)).with_code(0).prints(&["checkpoint 4 is complete"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_without_permission_in_the_prefix_directory_ends_with_73_until_it_is_given() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = world.start(without_capabilities(&world, &job.command_line()));
+    running.sees_checkpoint(4);
+    set_mode(&world.prefix(), 0o500);
+    running.signal(Signal::TERM);
+    running.ends_with(73).prints(&["the drain failed", "Permission denied", MEND]);
+    set_mode(&world.prefix(), 0o700);
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_without_permission_for_its_own_state_ends_with_73() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    job.abandon_after(4);
+    let own = world.prefix().join(".holdfast");
+    let before = fs::metadata(&own).unwrap().permissions().mode() & 0o7777;
+    let entries = fs::read_dir(&own).unwrap().flatten().map(|entry| entry.path());
+    let files: Vec<_> = entries.filter(|path| path.is_file()).collect();
+    files.iter().for_each(|path| set_mode(path, 0o400));
+    set_mode(&own, 0o500);
+    let mut drain = world.holdfast(["drain"]);
+    drain.arg(job.spec());
+    world.run(without_capabilities(&world, &drain)).with_code(73).prints(&["Permission denied"]);
+    set_mode(&own, before);
+    files.iter().for_each(|path| set_mode(path, 0o600));
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_to_a_full_place_ends_with_73_until_there_is_room() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4);
+    // 128 KiB a rank, and no file of the drain may grow beyond 64 KiB: what a full file system does to a write.
+    job.size = "256x256";
+    job.abandon_after(4);
+    world.kill(|line| line.contains(" agent"));
+    let mut limited = world.command("bash");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_holdfast"), "drain"]);
+    limited.arg(job.spec());
+    world.run(limited).with_code(73).prints(&["File too large", MEND]);
+    assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
 }

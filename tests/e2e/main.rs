@@ -18,7 +18,6 @@ mod world;
 
 mod agents;
 mod bad_input;
-mod checksums;
 mod drain;
 mod endings;
 mod fallback;

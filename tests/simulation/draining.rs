@@ -135,7 +135,7 @@ impl World {
         let result = match end {
             DrainEnd::Drained(report) => report.result,
             DrainEnd::Surveyed(_) => panic!("only a survey"),
-            DrainEnd::Failed(error) => DrainResult::Failed { reason: error.to_string() },
+            DrainEnd::Failed(error) => DrainResult::from(&error),
         };
         self.check_drain(&result, undisturbed);
         self.notify(Event::Drained { result });
@@ -159,7 +159,7 @@ impl World {
         }
         let event = match result {
             Some(Ok(answer)) => DrainEvent::Answered { request, answer },
-            Some(Err(reason)) => DrainEvent::Failed { request, reason },
+            Some(Err(reason)) => DrainEvent::Failed { request, failure: reason.into() },
             // There is no answer: the loss of the agent ends the request.
             None => return,
         };
@@ -268,7 +268,7 @@ impl World {
     ) -> Option<Result<CopyReply, String>> {
         let midway = self.dies_midway(at);
         let broken = self.disk_fails(at, false);
-        let verified = self.scenario.has_checksums();
+        let verified = self.scenario.settings.crc.on_copy;
         let disk = &self.nodes[at as usize].disk;
         let Some(target) = self.prefix.directories.get_mut(directory) else {
             return Some(Err("no such directory".to_owned()));

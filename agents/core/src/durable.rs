@@ -76,6 +76,26 @@ impl DurableError {
     }
 }
 
+/// True if an error of the file system can be corrected where it occurred, and says nothing about data: no permission, no
+/// space, a quota, a size limit, a file system that is read-only, faulty or not available.
+pub fn prevents_writing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle, StorageFull,
+        TimedOut,
+    };
+    let by_kind = matches!(
+        error.kind(),
+        FileTooLarge
+            | PermissionDenied
+            | QuotaExceeded
+            | ReadOnlyFilesystem
+            | StaleNetworkFileHandle
+            | StorageFull
+            | TimedOut
+    );
+    by_kind || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+}
+
 /// What a user can do about an I/O error on a file of Holdfast; in one place, so that the same error gets the same
 /// advice.
 pub fn remedy(error: &io::Error) -> &'static str {

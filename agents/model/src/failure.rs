@@ -11,6 +11,8 @@ use crate::ids::{CheckpointId, NodeName, Rank};
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     Io,
+    /// A drain could not write to the prefix directory: permissions, space, a file in the way.
+    Unwritable,
     /// An agent could not be reached, or the connection to it broke.
     LostPeer,
     /// Data that should be valid is not: a checksum, a size, a file's content.

@@ -18,7 +18,7 @@
 //!
 //! A request that fails answers with a status of 4xx or 5xx and a [`Failure`](holdfast_model::Failure).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -325,6 +325,9 @@ pub struct CopyReply {
     pub copied: BTreeMap<Rank, u64>,
     /// Ranks that were not, and why, naming the file.
     pub failed: BTreeMap<Rank, String>,
+    /// Those of them whose files could not be written.
+    #[serde(default)]
+    pub unwritable: BTreeSet<Rank>,
 }
 
 /// Computes the lost members of one redundancy set in a checkpoint directory.

@@ -33,7 +33,8 @@ Examples:
 
 JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes}
 
-Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached")]
+Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached; 73 \
+the prefix directory could not be written to: correct the cause, then drain again")]
 pub struct DrainArgs {
     /// The job
     #[command(flatten)]
@@ -131,8 +132,8 @@ impl Drained {
     fn exit_code(&self) -> u8 {
         match self.0.as_ref().map(|report| &report.result) {
             None | Some(DrainResult::Nothing | DrainResult::Complete { .. }) => exit::FINISHED,
-            Some(DrainResult::Incomplete { .. }) => exit::DAMAGED_DATA,
-            Some(DrainResult::Failed { .. }) => exit::UNAVAILABLE,
+            Some(result) if result.is_unwritable() => exit::CANNOT_WRITE,
+            Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => exit::DAMAGED_DATA,
         }
     }
 
@@ -155,17 +156,21 @@ impl Report for Drained {
             DrainResult::Complete { checkpoint } => {
                 writeln!(to, "checkpoint {checkpoint} is complete in {directory}, and current")
             }
-            DrainResult::Incomplete { checkpoint, reason } => {
+            DrainResult::Incomplete { checkpoint, reason, .. } => {
                 writeln!(to, "checkpoint {checkpoint} is not complete in {directory}: {}", printable(reason))
             }
-            DrainResult::Failed { reason } => writeln!(to, "the drain failed: {}", printable(reason)),
+            DrainResult::Failed { reason, .. } => writeln!(to, "the drain failed: {}", printable(reason)),
+        }?;
+        match &report.result {
+            result if result.is_unwritable() => writeln!(to, "{}", DrainResult::MEND),
+            _ => Ok(()),
         }
     }
 
     fn json(&self) -> Value {
         let report = self.0.as_ref();
         let reason = match report.map(|report| &report.result) {
-            Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason }) => Some(reason),
+            Some(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => Some(reason),
             _ => None,
         };
         document(json!({

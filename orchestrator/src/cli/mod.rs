@@ -82,6 +82,7 @@ Exit codes:
   65  data is damaged or incomplete
   69  something is missing: a file, a command, a node, a running job
   70  internal error of Holdfast
+  73  a drain could not write to the prefix directory: correct the cause, then run `holdfast drain`
   75  not finished: another allocation can continue
   78  error in the job spec or in a parameter
   90  the application failed and is not relaunched again
@@ -140,8 +141,13 @@ enum Command {
     Example(ExampleArgs),
 }
 
-/// The program: parses the arguments, runs the command, prints failures, returns the exit code.
+/// The program: parses the arguments, runs the command, prints failures, returns the exit code. A panic is a defect of
+/// Holdfast; its message is printed where it occurs.
 pub fn main() -> ExitCode {
+    std::panic::catch_unwind(program).unwrap_or_else(|_| exit::code(exit::INTERNAL))
+}
+
+fn program() -> ExitCode {
     if let Some(arguments) = remote_shell::called(std::env::args_os()) {
         return exit::code(remote_shell::go(&arguments).unwrap_or_else(|failure| {
             report(&failure, Style::Quiet);

@@ -10,6 +10,7 @@ use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_model::Rank;
 
+use super::RequestFailure;
 use super::agenda::DrainTarget;
 use super::report::DrainReport;
 use super::requests::Destination;
@@ -25,6 +26,14 @@ pub(super) struct Dataset {
     pub(super) target: DrainTarget,
     pub(super) destination: Arc<Destination>,
     pub(super) copied: Copied,
+    /// Rebuilt files could not be written.
+    pub(super) unwritable_rebuilds: bool,
+}
+
+impl Dataset {
+    pub(super) fn new(target: DrainTarget, destination: Arc<Destination>, copied: Copied) -> Self {
+        Dataset { target, destination, copied, unwritable_rebuilds: false }
+    }
 }
 
 /// Files that failed their checksum, by rank and name.
@@ -52,7 +61,12 @@ pub(super) fn apply(scan: &mut Scan, failures: &Failures, rebuilt: &BTreeSet<Ran
 }
 
 /// The rebuilds of a dataset's redundancy sets with their results, by position.
-pub(super) type Rebuilds = BTreeMap<usize, (SetRebuild, Result<(), String>)>;
+pub(super) type Rebuilds = BTreeMap<usize, (SetRebuild, Result<(), RequestFailure>)>;
+
+/// True if rebuilt files could not be written.
+pub(super) fn are_unwritable(rebuilds: &Rebuilds) -> bool {
+    rebuilds.values().any(|(_, end)| matches!(end, Err(RequestFailure { unwritable: true, .. })))
+}
 
 /// The ranks that were rebuilt, in the order of the sets, and why others were not.
 pub(super) fn outcome(rebuilds: Rebuilds) -> (Vec<Rank>, Vec<String>) {
@@ -60,7 +74,7 @@ pub(super) fn outcome(rebuilds: Rebuilds) -> (Vec<Rank>, Vec<String>) {
     for (set, end) in rebuilds.into_values() {
         match end {
             Ok(()) => rebuilt.extend(set.ranks),
-            Err(reason) => reasons.push(format!("{set} was not rebuilt: {reason}")),
+            Err(failure) => reasons.push(format!("{set} was not rebuilt: {}", failure.reason)),
         }
     }
     (rebuilt, reasons)
@@ -88,7 +102,7 @@ pub(super) struct Published {
 impl Published {
     /// The report. `all_answered`: every node reported what it holds.
     pub(super) fn report(&self, all_answered: bool) -> DrainReport {
-        let Dataset { target: DrainTarget { candidate, .. }, destination, copied } = &self.dataset;
+        let Dataset { target: DrainTarget { candidate, .. }, destination, copied, unwritable_rebuilds } = &self.dataset;
         let checkpoint = candidate.checkpoint;
         let result = if self.complete {
             DrainResult::Complete { checkpoint }
@@ -100,10 +114,12 @@ impl Published {
             if let Some((node, why)) = copied.unreachable.first_key_value() {
                 reason = format!("{node} did not copy: {why}; {reason}");
             }
-            DrainResult::Incomplete { checkpoint, reason }
+            let unwritable = *unwritable_rebuilds || copied.is_unwritable();
+            DrainResult::Incomplete { checkpoint, reason, unwritable }
         };
         // Otherwise everything that the nodes have was copied, and is not enough.
-        let more_is_held = !copied.failed.is_empty() || !copied.unreachable.is_empty() || !all_answered;
+        let more_is_held =
+            *unwritable_rebuilds || !copied.failed.is_empty() || !copied.unreachable.is_empty() || !all_answered;
         DrainReport {
             result,
             directory: Some(destination.directory.to_string()),

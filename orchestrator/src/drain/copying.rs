@@ -11,13 +11,14 @@ use std::time::Duration;
 use holdfast_model::NodeName;
 use holdfast_wire::agent::CopyReply;
 
+use super::RequestFailure;
 use super::awaited::Awaited;
 use super::plan::Candidate;
 use super::reachable::ReachableAgents;
 use super::rounds::{Copied, CopyOrder, Rounds};
 use crate::events::LogEvent;
 
-type CopyResult = (CopyOrder, Result<CopyReply, String>);
+type CopyResult = (CopyOrder, Result<CopyReply, RequestFailure>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Copying {
@@ -54,7 +55,9 @@ impl Copying {
         let may_return = |node: &NodeName| !agents.is_down(node) && candidate.holders.contains(node);
         let (returning, down): (Vec<&NodeName>, Vec<&NodeName>) = agents.not_up().partition(|node| may_return(node));
         let healthy = agents.up().chain(returning).cloned();
-        let rounds = Rounds::new(healthy, down.into_iter().cloned(), candidate.partner_copies);
+        // Without a list of the nodes, a lost one is known from the copies of its files only.
+        let unlisted = candidate.lost_owners.iter().filter(|node| !agents.is_known(node));
+        let rounds = Rounds::new(healthy, down.into_iter().chain(unlisted).cloned(), candidate.partner_copies);
         let orders = rounds.first();
         let open = orders.iter().map(|order| order.node.clone()).collect();
         let round = Round::First { open, first: BTreeMap::new(), repeated: BTreeMap::new() };
@@ -73,7 +76,7 @@ impl Copying {
         &mut self,
         now: Duration,
         order: CopyOrder,
-        outcome: Result<CopyReply, String>,
+        outcome: Result<CopyReply, RequestFailure>,
         is_down: bool,
     ) -> Vec<LogEvent> {
         let node = order.node.clone();
@@ -132,10 +135,10 @@ impl Copying {
                     }
                     self.rounds.answered(&order, reply);
                 }
-                Err(reason) => {
-                    let failure = Some(reason.clone());
+                Err(refusal) => {
+                    let failure = Some(refusal.reason.clone());
                     events.push(LogEvent::Copied { round, node, ranks: Vec::new(), bytes: 0, failure });
-                    self.rounds.unanswered(&order, reason);
+                    self.rounds.unanswered(&order, refusal);
                 }
             }
         }

@@ -16,9 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::action::AgentAt;
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
+use super::error::PrefixStepError;
 use super::event::{Answer, DrainEvent, RequestId};
 use super::report::{DrainEnd, DrainReport, Survey};
-use super::{DrainAction, DrainError, DrainMachine, prefix_steps};
+use super::{DrainAction, DrainError, DrainMachine, RequestFailure, prefix_steps};
 use crate::events::LogEvent;
 use crate::fleet::roster::{FollowedRoster, RosterChange};
 use crate::fleet::{AgentClient, Roster};
@@ -73,8 +74,8 @@ pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
     }
 }
 
-/// The answer to a request; the reason if it failed.
-type RequestResult = Result<Answer, String>;
+/// The answer to a request; why it failed, if so.
+type RequestResult = Result<Answer, RequestFailure>;
 
 struct DrainDriver {
     machine: DrainMachine,
@@ -145,14 +146,14 @@ impl DrainDriver {
     fn ended(&mut self, ended: Result<(Id, (RequestId, RequestResult)), JoinError>) -> Option<DrainEvent> {
         let (id, outcome) = match ended {
             Ok((id, (_, outcome))) => (id, outcome),
-            Err(error) => (error.id(), Err(format!("a task of the drain failed: {error}"))),
+            Err(error) => (error.id(), Err(format!("a task of the drain failed: {error}").into())),
         };
         let request = self.requests.remove(&id)?;
         // `None` if it was cancelled.
         self.under_way.remove(&request)?;
         Some(match outcome {
             Ok(answer) => DrainEvent::Answered { request, answer },
-            Err(reason) => DrainEvent::Failed { request, reason },
+            Err(failure) => DrainEvent::Failed { request, failure },
         })
     }
 
@@ -190,7 +191,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
     let DrainOrder { client, prefix, job_id, crc, buffer_bytes, .. } = &*order;
     match action {
         DrainAction::TakeInventory { agent, .. } => {
-            let inventory = client.inventory(agent.address).await.map_err(|error| error.to_string())?;
+            let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
         }
         DrainAction::OpenDirectory { checkpoint, .. } => {
@@ -208,7 +209,10 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
                 buffer_bytes: *buffer_bytes,
             };
             let copied = client.copy(agent.address, &request, LONGEST_COPY).await;
-            copied.map(Answer::Copied).map_err(|error| error.brief())
+            copied.map(Answer::Copied).map_err(|error| {
+                let unwritable = error.prevents_writing();
+                RequestFailure { reason: error.brief(), unwritable }
+            })
         }
         DrainAction::Scan { directory, .. } => {
             let path = prefix.join(directory.as_str());
@@ -218,7 +222,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
         DrainAction::Verify { agent, directory, files, .. } => {
             let path = prefix.join(directory.as_str());
             let Some(agent) = agent else {
-                let damaged = blocking(move || Ok::<_, DrainError>(prefix_steps::verify(&path, &files))).await?;
+                let damaged = blocking(move || Ok::<_, PrefixStepError>(prefix_steps::verify(&path, &files))).await?;
                 return Ok(Answer::Verified { damaged });
             };
             let names = files.iter().map(|unit| unit.name.clone()).collect();
@@ -245,7 +249,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
             Ok(Answer::DirectoryClosed)
         }
         DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint).await,
-        DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => Err("not a request".to_owned()),
+        DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => Err("not a request".into()),
     }
 }
 
@@ -257,7 +261,7 @@ async fn verify_at(client: &AgentClient, agent: &AgentAt, request: VerifyRequest
         }
         Err(error) => {
             tracing::info!(node = %agent.node, %error, "an agent cannot verify files; the orchestrator does it");
-            Err(error.to_string())
+            Err(error.into())
         }
     }
 }
@@ -275,7 +279,7 @@ async fn rebuild_at(
         Ok(_) => Ok(Answer::Rebuilt),
         Err(error) => {
             tracing::info!(node = %agent.node, %error, "an agent cannot rebuild a set; the orchestrator does it");
-            Err(error.to_string())
+            Err(error.into())
         }
     }
 }
@@ -285,19 +289,19 @@ async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: Checkpo
         Ok(_) => Ok(Answer::FlushNoted),
         Err(error) => {
             tracing::warn!(node = %agent.node, %error, "a drained dataset cannot be recorded in a flush file");
-            Err(error.to_string())
+            Err(error.into())
         }
     }
 }
 
 /// Runs a step that may block on file systems on a thread of its own.
-async fn blocking<T, E>(step: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
+async fn blocking<T, E>(step: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, RequestFailure>
 where
     T: Send + 'static,
-    E: std::fmt::Display + Send + 'static,
+    E: Into<RequestFailure> + Send + 'static,
 {
     match spawn_blocking(step).await {
-        Ok(done) => done.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("a task of the drain failed: {error}")),
+        Ok(done) => done.map_err(Into::into),
+        Err(error) => Err(format!("a task of the drain failed: {error}").into()),
     }
 }

@@ -2,7 +2,11 @@
 
 use holdfast_core::durable::DurableError;
 use holdfast_core::prefix::PrefixError;
+use holdfast_core::redundancy::RedundancyError;
 use holdfast_model::CheckpointId;
+
+use crate::events::DrainResult;
+use crate::fleet::RequestError;
 
 /// The drain failed; files that were copied are kept, and another drain continues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,10 +22,46 @@ pub enum DrainError {
     Prefix {
         /// What failed, where, and the remedy.
         reason: String,
+        /// Something could not be written there.
+        unwritable: bool,
     },
     /// No node has the dataset that was requested.
     #[error("no node that answers has dataset {id}; `holdfast drain --dry-run` lists the datasets")]
     NoSuchDataset { id: CheckpointId },
+}
+
+impl DrainError {
+    /// True if the cause can be corrected in the prefix directory, after which another drain completes the dataset.
+    pub fn is_unwritable(&self) -> bool {
+        matches!(self, DrainError::Prefix { unwritable: true, .. })
+    }
+}
+
+impl From<&DrainError> for DrainResult {
+    fn from(error: &DrainError) -> DrainResult {
+        DrainResult::Failed { reason: error.to_string(), unwritable: error.is_unwritable() }
+    }
+}
+
+/// Why a request of a drain failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestFailure {
+    /// What failed, where, and the remedy.
+    pub reason: String,
+    /// Something could not be written to the prefix directory.
+    pub unwritable: bool,
+}
+
+impl From<String> for RequestFailure {
+    fn from(reason: String) -> RequestFailure {
+        RequestFailure { reason, unwritable: false }
+    }
+}
+
+impl From<&str> for RequestFailure {
+    fn from(reason: &str) -> RequestFailure {
+        RequestFailure::from(reason.to_owned())
+    }
 }
 
 /// Why a step on the prefix directory failed.
@@ -32,4 +72,26 @@ pub enum PrefixStepError {
     /// The record of the drain under way.
     #[error(transparent)]
     Durable(#[from] DurableError),
+}
+
+impl From<PrefixStepError> for RequestFailure {
+    fn from(error: PrefixStepError) -> RequestFailure {
+        let unwritable = match &error {
+            PrefixStepError::Prefix(error) => error.prevents_writing(),
+            PrefixStepError::Durable(_) => true,
+        };
+        RequestFailure { reason: error.to_string(), unwritable }
+    }
+}
+
+impl From<RedundancyError> for RequestFailure {
+    fn from(error: RedundancyError) -> RequestFailure {
+        RequestFailure { reason: error.to_string(), unwritable: error.prevents_writing() }
+    }
+}
+
+impl From<RequestError> for RequestFailure {
+    fn from(error: RequestError) -> RequestFailure {
+        RequestFailure { reason: error.to_string(), unwritable: error.prevents_writing() }
+    }
 }

@@ -8,6 +8,8 @@ use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_model::{Inventory, NodeName};
 use holdfast_wire::agent::CopyReply;
 
+use super::RequestFailure;
+
 /// Identifies one request of a drain; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
@@ -25,11 +27,7 @@ pub enum DrainEvent {
     /// A request was carried out.
     Answered { request: RequestId, answer: Answer },
     /// A request could not be carried out.
-    Failed {
-        request: RequestId,
-        /// What failed, where, and the remedy.
-        reason: String,
-    },
+    Failed { request: RequestId, failure: RequestFailure },
     /// The time of [`DrainMachine::deadline`](super::DrainMachine::deadline) has passed.
     Tick,
 }

@@ -12,7 +12,6 @@ use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_model::{NodeName, Rank};
 
 use self::dataset::copy_task;
-use super::DrainError;
 use super::action::DrainAction;
 use super::agenda::{Agenda, DrainTarget};
 use super::completion::{Dataset, Failures, Published, Rebuilds};
@@ -24,6 +23,7 @@ use super::plan;
 use super::reachable::ReachableAgents;
 use super::report::{DrainEnd, Survey};
 use super::requests::{Destination, FileTask, NodeTask, PrefixStep, RequestPurpose, Requests, Task};
+use super::{DrainError, RequestFailure};
 use crate::events::LogEvent;
 
 const LOST: &str = "its agent is lost";
@@ -137,9 +137,9 @@ impl DrainMachine {
                     self.answered(purpose, answer);
                 }
             }
-            DrainEvent::Failed { request, reason } => {
+            DrainEvent::Failed { request, failure } => {
                 if let Some((purpose, node)) = self.requests.end(request) {
-                    self.failed(purpose, node.is_some(), reason);
+                    self.failed(purpose, node.is_some(), failure);
                 }
             }
             DrainEvent::Tick => {}
@@ -185,7 +185,7 @@ impl DrainMachine {
                 self.actions.push(DrainAction::Cancel { request });
                 let copies = matches!(&purpose, RequestPurpose::Task(Task::OfNode(_, NodeTask::Copy(..))));
                 let reason = if copies { LOST_DURING_COPY } else { LOST };
-                self.failed(purpose, true, reason.to_owned());
+                self.failed(purpose, true, reason.into());
             }
         }
     }
@@ -212,7 +212,7 @@ impl DrainMachine {
         match task {
             Task::OfNode(node, task) => {
                 let Some(agent) = self.agents.get(&node) else {
-                    return self.node_failed(node, task, LOST.to_owned());
+                    return self.node_failed(node, task, LOST.into());
                 };
                 let purpose = RequestPurpose::Task(Task::OfNode(node, task.clone()));
                 let request = self.requests.begin(purpose, Some(&agent.node));
@@ -267,35 +267,36 @@ impl DrainMachine {
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
             (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published) => self.published(),
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
-            (purpose, _) => self.failed(purpose, false, "the answer is to another request".to_owned()),
+            (purpose, _) => self.failed(purpose, false, "the answer is to another request".into()),
         }
     }
 
     /// A request failed; `at_agent` if it was sent to one.
-    fn failed(&mut self, purpose: RequestPurpose, at_agent: bool, reason: String) {
+    fn failed(&mut self, purpose: RequestPurpose, at_agent: bool, failure: RequestFailure) {
         match purpose {
-            RequestPurpose::Task(Task::OfNode(node, task)) => self.node_failed(node, task, reason),
+            RequestPurpose::Task(Task::OfNode(node, task)) => self.node_failed(node, task, failure),
             RequestPurpose::Task(Task::OnFiles { task, destination, .. }) if at_agent => {
                 self.requests.add_first(Task::OnFiles { task, destination, here: true });
             }
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
-                self.rebuild_ended(number, set, Err(reason));
+                self.rebuild_ended(number, set, Err(failure));
             }
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | RequestPurpose::Prefix(_) => {
-                self.finish(DrainEnd::Failed(DrainError::Prefix { reason }));
+                let RequestFailure { reason, unwritable } = failure;
+                self.finish(DrainEnd::Failed(DrainError::Prefix { reason, unwritable }));
             }
         }
     }
 
-    fn node_failed(&mut self, node: NodeName, task: NodeTask, reason: String) {
+    fn node_failed(&mut self, node: NodeName, task: NodeTask, failure: RequestFailure) {
         match task {
             NodeTask::Inventory => {
                 if let Phase::TakingInventory(inventory_round) = &mut self.phase {
                     let is_down = self.agents.is_down(&node);
-                    inventory_round.failed(node, reason, is_down);
+                    inventory_round.failed(node, failure.reason, is_down);
                 }
             }
-            NodeTask::Copy(order, _) => self.copy_ended(order, Err(reason)),
+            NodeTask::Copy(order, _) => self.copy_ended(order, Err(failure)),
             // The flush file of the node is out of date: a later drain may copy the dataset again.
             NodeTask::NoteFlushed(_) => {}
         }
@@ -331,7 +332,7 @@ impl DrainMachine {
                     }
                     NextCopies::Done => {
                         let directory = destination.directory.clone();
-                        self.phase = Phase::Scanning(Dataset { target, destination, copied: copying.finish() });
+                        self.phase = Phase::Scanning(Dataset::new(target, destination, copying.finish()));
                         self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
                     }
                 }

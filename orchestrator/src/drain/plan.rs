@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::redundancy::drainable::{Drainability, IncompleteReason, drainable};
 use holdfast_core::redundancy::inventory;
-use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName};
+use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName, Rank};
 
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Candidate {
     pub incomplete: Option<String>,
     /// Whether other nodes hold copies of a node's files.
     pub partner_copies: bool,
+    /// Nodes of which other nodes hold copies, and of which no node reported the files themselves.
+    pub lost_owners: BTreeSet<NodeName>,
     /// Nodes that hold files of the dataset.
     pub holders: BTreeSet<NodeName>,
     /// It is a checkpoint: the current link may point to it.
@@ -88,11 +90,18 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     };
     let holders =
         inventories.iter().filter(|inventory| has_files(inventory)).filter_map(|inventory| inventory.node.clone());
-    let mut holdings = inventories.iter().flat_map(|inventory| &inventory.holdings);
-    let partner_copies = holdings.any(|holding| holding.checkpoint == id && holding.partner_of.is_some());
+    let holdings = || {
+        let all = inventories.iter().flat_map(|inventory| &inventory.holdings);
+        all.filter(|holding| holding.checkpoint == id && !holding.files.is_empty())
+    };
+    let own: BTreeSet<Rank> =
+        holdings().filter(|holding| holding.partner_of.is_none()).map(|holding| holding.rank).collect();
+    let copies = holdings().filter_map(|holding| Some((holding.rank, holding.partner_of.as_ref()?)));
+    let partner_copies = copies.clone().next().is_some();
+    let lost_owners = copies.filter(|(rank, _)| !own.contains(rank)).map(|(_, owner)| owner.clone()).collect();
     let mut described = inventories.iter().filter_map(|inventory| inventory.datasets.get(&id));
     let checkpoint_data = described.next().is_none_or(|dataset| dataset.checkpoint);
-    Candidate { checkpoint: id, incomplete, partner_copies, holders: holders.collect(), checkpoint_data }
+    Candidate { checkpoint: id, incomplete, partner_copies, lost_owners, holders: holders.collect(), checkpoint_data }
 }
 
 /// The locations of a dataset according to the nodes' flush files, which agree except for nodes that were down at the
@@ -103,7 +112,7 @@ fn locations(id: CheckpointId, inventories: &[Inventory]) -> Option<Locations> {
 }
 
 /// The ranks whose files are complete on each node, for a dry run.
-pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<holdfast_model::Rank>> {
+pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeName, Vec<Rank>> {
     let mut held = BTreeMap::new();
     for inventory in inventories {
         let Some(node) = &inventory.node else { continue };
@@ -116,7 +125,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::{Descriptor, HeldFile, Holding, Rank, RankDescriptor, Scheme};
+    use holdfast_model::{Descriptor, HeldFile, Holding, RankDescriptor, Scheme};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
@@ -215,5 +224,22 @@ mod tests {
     fn a_requested_dataset_is_drained_even_if_it_was_flushed() {
         let plan = plan(&nodes(&[3, 4], &[3]), Some(CheckpointId(3)));
         assert_eq!(ids(&plan), [3]);
+    }
+
+    #[test]
+    fn an_owner_of_copies_is_lost_if_no_node_reports_its_files() {
+        let mut nodes = nodes(&[3], &[]);
+        for rank in 0..4 {
+            let mut copy = held(3, rank);
+            copy.partner_of = Some(NodeName::new(format!("host{rank}")));
+            nodes[(rank as usize + 1) % 4].holdings.push(copy);
+        }
+        let lost_owners = |nodes: &[Inventory]| plan(nodes, None).candidates[0].lost_owners.clone();
+        assert!(lost_owners(&nodes).is_empty());
+        nodes.remove(1);
+        assert_eq!(lost_owners(&nodes), [NodeName::from("host1")].into());
+        // Damaged files of a node that answers are copied by its partner after the node itself has failed to.
+        nodes[0].holdings[0].complete = false;
+        assert_eq!(lost_owners(&nodes), [NodeName::from("host1")].into());
     }
 }

@@ -37,6 +37,10 @@ impl ReachableAgents {
         self.up.get(node).map(|address| AgentAt { node: node.clone(), address: *address })
     }
 
+    pub(super) fn is_known(&self, node: &NodeName) -> bool {
+        self.up.contains_key(node) || self.lost.contains(node) || self.down.contains(node)
+    }
+
     pub(super) fn is_down(&self, node: &NodeName) -> bool {
         self.down.contains(node)
     }

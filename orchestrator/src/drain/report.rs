@@ -56,7 +56,7 @@ impl DrainReport {
 
     /// The report of a drain that could not be carried out.
     pub fn failed(error: &DrainError) -> Self {
-        let mut report = DrainReport::new(DrainResult::Failed { reason: error.to_string() });
+        let mut report = DrainReport::new(DrainResult::from(error));
         report.retry_may_help = true;
         report
     }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use holdfast_model::{NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
 
+use super::RequestFailure;
+
 /// The copies that a node is to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOrder {
@@ -30,6 +32,18 @@ pub struct Copied {
     pub failed: BTreeMap<Rank, String>,
     /// Nodes that did not answer, with the reason.
     pub unreachable: BTreeMap<NodeName, String>,
+    /// Those of the failed ranks whose files could not be written.
+    unwritable_ranks: BTreeSet<Rank>,
+    /// Those of the unreachable nodes that could not write anything.
+    unwritable_nodes: BTreeSet<NodeName>,
+}
+
+impl Copied {
+    /// True if files of some ranks could not be written to the prefix directory.
+    pub fn is_unwritable(&self) -> bool {
+        self.failed.keys().any(|rank| self.unwritable_ranks.contains(rank))
+            || self.unreachable.keys().any(|node| self.unwritable_nodes.contains(node))
+    }
 }
 
 /// The state of the rounds.
@@ -42,6 +56,8 @@ pub struct Rounds {
     partner_copies: bool,
     /// For each node, the nodes that have copies of its files.
     holders: BTreeMap<NodeName, BTreeSet<NodeName>>,
+    /// For each rank with copies, the nodes that the copies name as its own.
+    owners: BTreeMap<Rank, BTreeSet<NodeName>>,
     /// Nodes with ranks whose files were not copied in round 1.
     not_copied: BTreeSet<NodeName>,
     copied: Copied,
@@ -62,6 +78,7 @@ impl Rounds {
             down,
             partner_copies,
             holders: BTreeMap::new(),
+            owners: BTreeMap::new(),
             not_copied: BTreeSet::new(),
             copied: Copied::default(),
         }
@@ -79,7 +96,8 @@ impl Rounds {
 
     /// Records an answer.
     pub fn answered(&mut self, order: &CopyOrder, reply: CopyReply) {
-        for owner in reply.partners.into_values() {
+        for (rank, owner) in reply.partners {
+            self.owners.entry(rank).or_default().insert(owner.clone());
             self.holders.entry(owner).or_default().insert(order.node.clone());
         }
         if order.round == 1 {
@@ -89,6 +107,7 @@ impl Rounds {
                 self.not_copied.insert(order.node.clone());
             }
         }
+        self.copied.unwritable_ranks.extend(reply.unwritable);
         for (rank, bytes) in reply.copied {
             self.copied.failed.remove(&rank);
             self.copied.ranks.insert(rank, bytes);
@@ -101,8 +120,12 @@ impl Rounds {
         }
     }
 
-    /// Records that no answer came: the agent is lost, or refused.
-    pub fn unanswered(&mut self, order: &CopyOrder, reason: String) {
+    /// Records that nothing was copied: the agent is lost, or refused.
+    pub fn unanswered(&mut self, order: &CopyOrder, failure: RequestFailure) {
+        let RequestFailure { reason, unwritable } = failure;
+        if unwritable {
+            self.copied.unwritable_nodes.insert(order.node.clone());
+        }
         self.copied.unreachable.insert(order.node.clone(), reason);
         if order.round == 1 {
             self.not_copied.insert(order.node.clone());
@@ -114,7 +137,9 @@ impl Rounds {
         if !self.partner_copies {
             return Vec::new();
         }
-        let failed: BTreeSet<&NodeName> = self.not_copied.iter().chain(&self.down).collect();
+        // Copies may name the node of their rank otherwise than the drain does, by its host name.
+        let owners = self.copied.failed.keys().filter_map(|rank| self.owners.get(rank)).flatten();
+        let failed: BTreeSet<&NodeName> = self.not_copied.iter().chain(&self.down).chain(owners).collect();
         // Files of down nodes that partners copied in round 1 are not requested again.
         let is_incomplete = failed.iter().any(|node| !self.down.contains(*node)) || !self.copied.failed.is_empty();
         if !is_incomplete {
@@ -155,6 +180,7 @@ mod tests {
             partners: partners.iter().map(|(rank, owner)| (Rank(*rank), NodeName::from(*owner))).collect(),
             copied: copied.iter().map(|rank| (Rank(*rank), 10)).collect(),
             failed: failed.iter().map(|rank| (Rank(*rank), "disk error".to_owned())).collect(),
+            unwritable: BTreeSet::new(),
         }
     }
 
@@ -172,7 +198,7 @@ mod tests {
     fn only_the_partner_of_a_node_that_failed_copies_for_it() {
         let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
         let orders = rounds.first();
-        rounds.unanswered(&orders[0], "connection reset".to_owned());
+        rounds.unanswered(&orders[0], "connection reset".into());
         rounds.answered(&orders[1], reply(&[1], &[], &[(0, "a")]));
         rounds.answered(&orders[2], reply(&[2], &[], &[(1, "b")]));
         let second = rounds.second();
@@ -189,7 +215,7 @@ mod tests {
     fn if_no_node_with_copies_is_known_every_reachable_node_gets_an_order() {
         let mut rounds = Rounds::new(names(&["a", "b", "c"]), names(&[]), true);
         let orders = rounds.first();
-        rounds.unanswered(&orders[0], "silent".to_owned());
+        rounds.unanswered(&orders[0], "silent".into());
         rounds.answered(&orders[1], reply(&[1], &[], &[]));
         rounds.answered(&orders[2], reply(&[2], &[], &[]));
         let asked: Vec<NodeName> = rounds.second().into_iter().map(|order| order.node).collect();
@@ -222,7 +248,7 @@ mod tests {
         let mut rounds = Rounds::new(names(&["a", "b"]), names(&["c"]), false);
         let orders = rounds.first();
         assert!(orders[0].on_behalf_of.is_empty());
-        rounds.unanswered(&orders[0], "silent".to_owned());
+        rounds.unanswered(&orders[0], "silent".into());
         assert!(rounds.second().is_empty());
     }
 
@@ -230,9 +256,34 @@ mod tests {
     fn a_restarted_agent_copies_after_all() {
         let mut rounds = Rounds::new(names(&["a"]), names(&[]), true);
         let order = rounds.first().remove(0);
-        rounds.unanswered(&order, "killed".to_owned());
+        rounds.unanswered(&order, "killed".into());
         rounds.answered(&rounds.first_of(&order.node), reply(&[0], &[], &[]));
         assert!(rounds.second().is_empty());
         assert!(rounds.finish().unreachable.is_empty());
+    }
+
+    #[test]
+    fn copies_that_name_a_node_by_another_name_are_used() {
+        let mut rounds = Rounds::new(names(&["a", "b"]), names(&[]), true);
+        let orders = rounds.first();
+        rounds.answered(&orders[0], reply(&[0], &[1], &[]));
+        rounds.answered(&orders[1], reply(&[2], &[], &[(0, "host-a"), (1, "host-a")]));
+        let second = rounds.second();
+        let asked: Vec<&str> = second.iter().map(|order| order.node.as_str()).collect();
+        assert_eq!(asked, ["b"]);
+        assert!(second[0].on_behalf_of.contains(&NodeName::from("host-a")));
+    }
+
+    #[test]
+    fn a_rank_that_could_not_be_written_counts_until_it_is_copied() {
+        let mut rounds = Rounds::new(names(&["a", "b"]), names(&[]), true);
+        let orders = rounds.first();
+        let unwritable = CopyReply { unwritable: [Rank(0)].into(), ..reply(&[], &[0], &[]) };
+        rounds.answered(&orders[0], unwritable);
+        rounds.answered(&orders[1], reply(&[1], &[], &[(0, "a")]));
+        let second = rounds.second().remove(0);
+        assert!(rounds.clone().finish().is_unwritable());
+        rounds.answered(&second, reply(&[0], &[], &[(0, "a")]));
+        assert!(!rounds.finish().is_unwritable());
     }
 }

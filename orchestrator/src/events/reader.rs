@@ -154,7 +154,9 @@ mod tests {
             LogEvent::GenerationEnded { generation, cause: EndCause::Finalized, newest: None, without_progress: 0 },
             LogEvent::Stopping { reason: StopReason::AttemptsUsed { attempts: 5, last: application } },
             LogEvent::HaltCleared,
-            LogEvent::Drained { result: DrainResult::Incomplete { checkpoint, reason: "two members".to_owned() } },
+            LogEvent::Drained {
+                result: DrainResult::Incomplete { checkpoint, reason: "two members".to_owned(), unwritable: false },
+            },
             LogEvent::AllocationEndChanged { end: None },
         ];
         events.iter().for_each(|event| event_log.write(event));

@@ -218,9 +218,31 @@ pub enum DrainResult {
     /// A dataset is complete in the prefix directory, and current.
     Complete { checkpoint: CheckpointId },
     /// No dataset could be completed. This one is recorded as incomplete; an older one, if any, stays current.
-    Incomplete { checkpoint: CheckpointId, reason: String },
+    Incomplete {
+        checkpoint: CheckpointId,
+        reason: String,
+        /// Files could not be written to the prefix directory: another drain can complete the dataset when the cause is
+        /// corrected.
+        #[serde(default)]
+        unwritable: bool,
+    },
     /// The drain could not be carried out.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+        /// As above.
+        #[serde(default)]
+        unwritable: bool,
+    },
+}
+
+impl DrainResult {
+    /// What a user is to do after a drain that could not write.
+    pub const MEND: &'static str = "correct this, then run `holdfast drain` again";
+
+    /// True if data is not saved because it could not be written to the prefix directory.
+    pub fn is_unwritable(&self) -> bool {
+        matches!(self, DrainResult::Incomplete { unwritable: true, .. } | DrainResult::Failed { unwritable: true, .. })
+    }
 }
 
 /// A reason with the time at which it was recorded.

@@ -338,11 +338,11 @@ pub(super) fn read_answer<R: DeserializeOwned>(
     body: &[u8],
 ) -> Result<R, RequestError> {
     if !status.is_success() {
-        let message = match serde_json::from_slice::<Failure>(body) {
-            Ok(failure) => failure.to_string(),
-            Err(_) => String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned(),
+        let (kind, message) = match serde_json::from_slice::<Failure>(body) {
+            Ok(failure) => (Some(failure.kind), failure.to_string()),
+            Err(_) => (None, String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()),
         };
-        return Err(RequestError::Refused { address, path, status: status.as_u16(), message });
+        return Err(RequestError::Refused { address, path, status: status.as_u16(), kind, message });
     }
     serde_json::from_slice(body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use holdfast_model::FailureKind;
 use holdfast_wire::plan::PlanError;
 use holdfast_wire::trust::TrustError;
 
@@ -27,7 +28,14 @@ pub enum RequestError {
     #[error("the connection to the agent at {address} broke ({path}): {reason}")]
     Broken { address: SocketAddr, path: &'static str, reason: String },
     #[error("the agent at {address} refused {path} ({status}): {message}")]
-    Refused { address: SocketAddr, path: &'static str, status: u16, message: String },
+    Refused {
+        address: SocketAddr,
+        path: &'static str,
+        status: u16,
+        /// What the agent reported; `None` if that cannot be read.
+        kind: Option<FailureKind>,
+        message: String,
+    },
     /// The answer cannot be parsed.
     #[error(
         "the agent at {address} gave an unexpected answer to {path}: {reason}; install the same version on all nodes"
@@ -61,6 +69,11 @@ impl RequestError {
             RequestError::Broken { reason, .. } => reason.clone(),
             _ => self.to_string(),
         }
+    }
+
+    /// True if the agent could not write to the prefix directory.
+    pub fn prevents_writing(&self) -> bool {
+        matches!(self, RequestError::Refused { kind: Some(FailureKind::Unwritable), .. })
     }
 
     /// True if the agent refused, or the request could not be sent: the agent is not lost, and the same request would

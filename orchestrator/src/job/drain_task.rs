@@ -49,7 +49,7 @@ impl DrainTask {
     /// Why a dataset could not be drained, if so.
     pub(super) fn failure(&self) -> Option<&str> {
         match &self.report.as_ref()?.result {
-            DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason } => Some(reason),
+            DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. } => Some(reason),
             DrainResult::Nothing | DrainResult::Complete { .. } => None,
         }
     }

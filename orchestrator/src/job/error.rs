@@ -48,8 +48,12 @@ pub enum RunError {
     #[error("{0}; nothing was launched")]
     Before(#[from] FailedCommand),
     /// A checkpoint of an earlier job could not be drained, and still cannot.
-    #[error("an earlier job of this prefix directory left a checkpoint on its nodes that cannot be drained: {0}")]
-    Undrained(String),
+    #[error("an earlier job of this prefix directory left a checkpoint on its nodes that cannot be drained: {reason}")]
+    Undrained {
+        reason: String,
+        /// It could not be written to the prefix directory.
+        unwritable: bool,
+    },
     /// The drain of an earlier job failed.
     #[error(transparent)]
     Standalone(#[from] Box<StandaloneError>),
@@ -71,7 +75,8 @@ impl RunError {
                 | AllocationError::Outside { .. }
                 | AllocationError::NoSsh,
             ) => exit::CONFIGURATION,
-            RunError::Undrained(_) => exit::DAMAGED_DATA,
+            RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
+            RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
             RunError::Signal(_) => exit::NOT_FINISHED,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::durable;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::trust::{self, TrustError};
@@ -76,6 +77,10 @@ impl StandaloneError {
         match self {
             StandaloneError::Fleet(_) | StandaloneError::Trust(_) => exit::INTERNAL,
             StandaloneError::Allocation(AllocationError::Name { .. }) => exit::USAGE,
+            StandaloneError::Drain(error) if error.is_unwritable() => exit::CANNOT_WRITE,
+            StandaloneError::Drain(DrainError::Prefix { .. }) => exit::DAMAGED_DATA,
+            StandaloneError::State(error) if error.prevents_writing() => exit::CANNOT_WRITE,
+            StandaloneError::EventLog(error) if durable::prevents_writing(error) => exit::CANNOT_WRITE,
             _ => exit::UNAVAILABLE,
         }
     }
@@ -143,7 +148,7 @@ pub async fn of_state(
     state.running.clear();
     if keeps {
         let reason = match result.as_ref().map(|report| &report.result) {
-            Ok(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason }) => reason.clone(),
+            Ok(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => reason.clone(),
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         };

@@ -91,7 +91,9 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Scre
     match report.result {
         DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
         DrainResult::Incomplete { .. } if !report.retry_may_help => Ok(()),
-        DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason } => Err(RunError::Undrained(reason)),
+        DrainResult::Incomplete { reason, unwritable, .. } | DrainResult::Failed { reason, unwritable } => {
+            Err(RunError::Undrained { reason, unwritable })
+        }
     }
 }
 

@@ -142,6 +142,15 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// True if something could not be written, or the file system not be used, whatever the files contain.
+    pub fn prevents_writing(&self) -> bool {
+        match self {
+            StateError::Durable(_) => true,
+            StateError::File { source, .. } => durable::prevents_writing(source),
+            StateError::Content { .. } | StateError::Version { .. } | StateError::Running { .. } => false,
+        }
+    }
+
     pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| StateError::File { action, path, source }

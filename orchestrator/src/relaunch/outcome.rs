@@ -24,8 +24,9 @@ pub struct Outcome {
 impl Outcome {
     /// The exit code of `holdfast run`: see [`crate::exit`].
     ///
-    /// A dataset that could not be drained is a loss of data: it turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`]
-    /// into [`exit::DAMAGED_DATA`], so that a chain of batch jobs stops and the user can act.
+    /// A dataset that could not be drained turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
+    /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch jobs
+    /// stops and the user can act.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,
@@ -46,7 +47,9 @@ impl Outcome {
             StopReason::NoAgents { .. } | StopReason::CannotBegin { .. } => exit::UNAVAILABLE,
         };
         let lost = matches!(self.drain, Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }));
+        let unwritable = self.drain.as_ref().is_some_and(DrainResult::is_unwritable);
         match code {
+            exit::FINISHED | exit::NOT_FINISHED if unwritable => exit::CANNOT_WRITE,
             exit::FINISHED | exit::NOT_FINISHED if lost => exit::DAMAGED_DATA,
             code => code,
         }
@@ -62,10 +65,14 @@ impl fmt::Display for Outcome {
             Some(DrainResult::Complete { checkpoint }) => {
                 write!(f, "; checkpoint {checkpoint} is complete in the prefix directory")
             }
-            Some(DrainResult::Incomplete { checkpoint, reason }) => {
+            Some(DrainResult::Incomplete { checkpoint, reason, .. }) => {
                 write!(f, "; checkpoint {checkpoint} could not be completed in the prefix directory: {reason}")
             }
-            Some(DrainResult::Failed { reason }) => write!(f, "; the drain failed: {reason}"),
+            Some(DrainResult::Failed { reason, .. }) => write!(f, "; the drain failed: {reason}"),
+        }?;
+        match &self.drain {
+            Some(drain) if drain.is_unwritable() => write!(f, "; {}", DrainResult::MEND),
+            _ => Ok(()),
         }
     }
 }

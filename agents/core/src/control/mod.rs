@@ -49,6 +49,11 @@ pub enum ControlError {
 }
 
 impl ControlError {
+    /// True if the file could not be written, or its file system not be used, whatever the file contains.
+    pub fn prevents_writing(&self) -> bool {
+        matches!(self, ControlError::File(error) if error.prevents_writing())
+    }
+
     /// True if there is no such file.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ControlError::File(error) if error.is_not_found())

@@ -51,6 +51,17 @@ impl HashFileError {
         matches!(self, HashFileError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// True if the file could not be written, or its file system not be used, whatever the file contains.
+    pub fn prevents_writing(&self) -> bool {
+        match self {
+            HashFileError::Write(_) => true,
+            HashFileError::Read { source, .. } | HashFileError::Lock { source, .. } => {
+                durable::prevents_writing(source)
+            }
+            HashFileError::Format { .. } | HashFileError::NulInKey { .. } => false,
+        }
+    }
+
     pub(super) fn reading(path: &Path, error: LeadingHashError) -> HashFileError {
         let path = path.to_owned();
         match error {

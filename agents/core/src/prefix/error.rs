@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::names::NameError;
-use crate::durable::DurableError;
+use crate::durable::{self, DurableError};
 use crate::kvtree::file::HashFileError;
 use holdfast_model::CheckpointId;
 
@@ -79,6 +79,16 @@ pub enum PrefixError {
 }
 
 impl PrefixError {
+    /// True if something could not be written, or the file system not be used, whatever the files contain.
+    pub fn prevents_writing(&self) -> bool {
+        match self {
+            PrefixError::Durable(_) => true,
+            PrefixError::HashFile(error) => error.prevents_writing(),
+            PrefixError::Io { source, .. } => durable::prevents_writing(source),
+            _ => false,
+        }
+    }
+
     /// An error of the file system with its action, path and remedy.
     pub(crate) fn io(
         action: &'static str,

@@ -7,7 +7,7 @@ use holdfast_model::{Failure, Rank, Scheme};
 use thiserror::Error;
 
 use crate::control::ControlError;
-use crate::durable::DurableError;
+use crate::durable::{self, DurableError};
 use crate::kvtree::file::HashFileError;
 
 /// Why a redundancy step did not succeed. Nothing half-written stays behind, whatever the variant.
@@ -105,6 +105,17 @@ impl RedundancyError {
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RedundancyError {
         let path = path.to_owned();
         move |source| RedundancyError::Io { doing, path, source }
+    }
+
+    /// True if something could not be written, or the file system not be used, whatever the files contain.
+    pub fn prevents_writing(&self) -> bool {
+        match self {
+            RedundancyError::Durable(_) => true,
+            RedundancyError::Io { source, .. } => durable::prevents_writing(source),
+            RedundancyError::Tree(error) => error.prevents_writing(),
+            RedundancyError::Control(error) => error.prevents_writing(),
+            _ => false,
+        }
     }
 
     /// True if another member was lost on the way: the step can be repeated when it is back.

@@ -46,6 +46,8 @@ struct RankProgress {
     remaining: usize,
     bytes: u64,
     fault: Option<String>,
+    /// A file could not be written.
+    unwritable: bool,
     /// Positions in `found.files`.
     copied: BTreeSet<usize>,
 }
@@ -85,6 +87,9 @@ pub(super) fn copy_from(
             write_filemap(copy, &mut copy.progress.lock(), request);
         }
         let progress = std::mem::take(&mut *copy.progress.lock());
+        if progress.unwritable {
+            reply.unwritable.insert(copy.rank);
+        }
         match progress.fault {
             None => reply.copied.insert(copy.rank, progress.bytes).map(|_| ()),
             Some(fault) => reply.failed.insert(copy.rank, fault).map(|_| ()),
@@ -158,6 +163,7 @@ fn finish_file(copy: &RankCopy, at: usize, result: Result<u64, CopyFault>, reque
             progress.copied.insert(at);
         }
         Err(fault) => {
+            progress.unwritable |= fault.prevents_writing();
             let fault = fault.to_string();
             tracing::warn!(rank = %copy.rank, checkpoint = %request.checkpoint, fault, "file_not_copied");
             progress.fault.get_or_insert(fault);
@@ -181,6 +187,7 @@ fn write_filemap(copy: &RankCopy, progress: &mut RankProgress, request: &CopyReq
         return;
     }
     if let Err(error) = filemap.write(&request.directory, FilemapWriter::Copy) {
+        progress.unwritable |= error.prevents_writing();
         progress.fault.get_or_insert(error.to_string());
     }
 }

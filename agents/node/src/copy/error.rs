@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::control::ControlError;
 use holdfast_core::control::content::ContentMismatch;
-use holdfast_core::control::meta::{UnusableFile, format_crc};
+use holdfast_core::control::meta::UnusableFile;
 use holdfast_core::control::node_path::UnsafePath;
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFileError;
@@ -26,12 +26,6 @@ pub enum CopyFault {
     Peer(io::Error),
     #[error("{} {mismatch}", path.display())]
     Mismatch { path: PathBuf, mismatch: ContentMismatch },
-    /// What arrived is not what the other node sent: nothing of it is kept.
-    #[error(
-        "the copy {} differs from its original: its CRC32 is {}, that of the original is {}",
-        path.display(), format_crc(*received), format_crc(*sent)
-    )]
-    DiffersFromOriginal { path: PathBuf, sent: u32, received: u32 },
     #[error(transparent)]
     Name(#[from] UnsafePath),
     /// The filemap lists the file, but it cannot be used.
@@ -43,6 +37,18 @@ pub enum CopyFault {
     Meta(#[from] ControlError),
     #[error("the copy was cancelled")]
     Cancelled,
+}
+
+impl CopyFault {
+    /// True if the copy could not be written; the file itself may be intact.
+    pub fn prevents_writing(&self) -> bool {
+        match self {
+            CopyFault::Write { .. } | CopyFault::Durable(_) => true,
+            CopyFault::MetaFile(error) => error.prevents_writing(),
+            CopyFault::Meta(error) => error.prevents_writing(),
+            _ => false,
+        }
+    }
 }
 
 /// Why nothing could be copied, rebuilt or verified.
@@ -57,4 +63,16 @@ pub enum CopyError {
     Prefix(#[from] PrefixError),
     #[error("{set} in {} was not rebuilt: {source}", directory.display())]
     Rebuild { directory: PathBuf, set: SetRebuild, source: Box<RedundancyError> },
+}
+
+impl CopyError {
+    /// True if something could not be written, whatever the files contain.
+    pub fn prevents_writing(&self) -> bool {
+        match self {
+            CopyError::Durable(_) => true,
+            CopyError::Prefix(error) => error.prevents_writing(),
+            CopyError::Rebuild { source, .. } => source.prevents_writing(),
+            CopyError::Directory(_) => false,
+        }
+    }
 }

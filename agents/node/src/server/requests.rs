@@ -89,6 +89,7 @@ impl From<JoinError> for Rejection {
 impl From<CopyError> for Rejection {
     fn from(error: CopyError) -> Self {
         let (status, kind) = match error {
+            ref error if error.prevents_writing() => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Unwritable),
             CopyError::Directory(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
             CopyError::Rebuild { .. } => (StatusCode::UNPROCESSABLE_ENTITY, FailureKind::Damaged),
             CopyError::Durable(_) | CopyError::Prefix(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),

@@ -11,6 +11,7 @@ use holdfast_model::Rank;
 use holdfast_wire::agent::CopyReply;
 
 use super::{DrainMachine, Phase};
+use crate::drain::RequestFailure;
 use crate::drain::action::{DrainAction, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
@@ -30,7 +31,7 @@ impl DrainMachine {
         self.start_here(PrefixStep::OpenDirectory, |request| DrainAction::OpenDirectory { request, checkpoint });
     }
 
-    pub(super) fn copy_ended(&mut self, order: CopyOrder, outcome: Result<CopyReply, String>) {
+    pub(super) fn copy_ended(&mut self, order: CopyOrder, outcome: Result<CopyReply, RequestFailure>) {
         if let Phase::Copying(copying, ..) = &mut self.phase {
             let is_down = self.agents.is_down(&order.node);
             let events = copying.ended(self.now, order, outcome, is_down);
@@ -38,7 +39,7 @@ impl DrainMachine {
         }
     }
 
-    pub(super) fn rebuild_ended(&mut self, number: usize, set: SetRebuild, outcome: Result<(), String>) {
+    pub(super) fn rebuild_ended(&mut self, number: usize, set: SetRebuild, outcome: Result<(), RequestFailure>) {
         if let Phase::Rebuilding(_, _, rebuilds) = &mut self.phase {
             rebuilds.insert(number, (set, outcome));
         }
@@ -95,7 +96,8 @@ impl DrainMachine {
         self.phase = Phase::Rebuilding(dataset, failures, Rebuilds::new());
     }
 
-    pub(super) fn rebuilt(&mut self, dataset: Dataset, failures: Failures, rebuilds: Rebuilds) {
+    pub(super) fn rebuilt(&mut self, mut dataset: Dataset, failures: Failures, rebuilds: Rebuilds) {
+        dataset.unwritable_rebuilds = completion::are_unwritable(&rebuilds);
         let (ranks, reasons) = completion::outcome(rebuilds);
         let checkpoint = dataset.destination.checkpoint;
         self.emit(ranks.iter().map(|rank| LogEvent::RebuiltInPrefix { checkpoint, rank: *rank }));

@@ -67,7 +67,7 @@ fn step(world: &mut World, dice: &mut Dice, failures: u64) {
             let action = world.open[request].clone();
             world.carry_out(&action);
         }
-        world.feed(DrainEvent::Failed { request: *request, reason: "broken".to_owned() });
+        world.feed(DrainEvent::Failed { request: *request, failure: "broken".into() });
     } else {
         world.answer(*request);
     }

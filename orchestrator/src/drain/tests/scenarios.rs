@@ -12,7 +12,7 @@ fn complete(id: u64) -> DrainResult {
 
 fn incomplete(world: &World) -> (u64, &str) {
     match &world.report().result {
-        DrainResult::Incomplete { checkpoint, reason } => (checkpoint.0, reason),
+        DrainResult::Incomplete { checkpoint, reason, .. } => (checkpoint.0, reason),
         other => panic!("{other:?}"),
     }
 }
@@ -344,7 +344,10 @@ fn the_drain_fails_if_it_cannot_be_published() {
     let mut world = World::new(4, XOR, &[1, 2]);
     world.run(|action| matches!(action, DrainAction::Publish { .. }));
     world.fail(|_| true);
-    assert_eq!(world.end, Some(DrainEnd::Failed(DrainError::Prefix { reason: "disk error".to_owned() })));
+    assert_eq!(
+        world.end,
+        Some(DrainEnd::Failed(DrainError::Prefix { reason: "disk error".to_owned(), unwritable: false }))
+    );
     assert!(!world.log.iter().any(|action| matches!(action, DrainAction::CloseDirectory { .. })));
 }
 

@@ -191,7 +191,7 @@ impl World {
     /// Lets the open request that the predicate selects fail.
     pub(super) fn fail(&mut self, select: impl Fn(&DrainAction) -> bool) {
         let request = *self.open.iter().find(|(_, action)| select(action)).unwrap().0;
-        self.feed(DrainEvent::Failed { request, reason: "disk error".to_owned() });
+        self.feed(DrainEvent::Failed { request, failure: "disk error".into() });
         self.answer_all();
     }
 
@@ -336,7 +336,7 @@ impl World {
 
     fn copy(&mut self, checkpoint: CheckpointId, node: &str, order: &crate::drain::rounds::CopyOrder) -> CopyReply {
         let (own, partner) = (self.rank_of(node), self.partner_of(node));
-        let mut reply = CopyReply { partners: BTreeMap::new(), copied: BTreeMap::new(), failed: BTreeMap::new() };
+        let mut reply = CopyReply::default();
         let owner = partner.map(|rank| (rank, name(rank.0)));
         reply.partners.extend(owner.clone());
         let on_behalf = owner.filter(|(_, owner)| order.on_behalf_of.contains(owner)).map(|(rank, _)| rank);

@@ -184,7 +184,11 @@ fn with_at_least_min_nodes_the_lost_ranks_are_spread() {
 #[test]
 fn a_dataset_that_cannot_be_completed_shows_in_the_exit_code() {
     let mut world = World::running_with(config(4, 4));
-    world.drain = DrainResult::Incomplete { checkpoint: CheckpointId(3), reason: "two members missing".into() };
+    world.drain = DrainResult::Incomplete {
+        checkpoint: CheckpointId(3),
+        reason: "two members missing".into(),
+        unwritable: false,
+    };
     world.dies(2);
     assert_eq!(world.outcome().exit_code(), exit::DAMAGED_DATA);
     assert!(world.outcome().to_string().contains("checkpoint 3 could not be completed"));
