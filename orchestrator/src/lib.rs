@@ -20,6 +20,8 @@ pub mod drain;
 pub mod events;
 pub mod exit;
 pub mod fleet;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod host;
 pub mod job;
 pub mod launch;

@@ -23,6 +23,8 @@ pub mod error;
 pub mod file_check;
 mod format;
 pub mod fti_ff;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod input;
 pub mod jubatus;
 mod recognise;

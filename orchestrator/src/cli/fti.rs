@@ -158,25 +158,38 @@ impl GroupArgs {
         });
         let text = text.map_err(|error| unusable("cannot read FTI's configuration".to_owned()).because(error))?;
         let text = String::from_utf8_lossy(&text);
-        let number = |key: &str| {
-            let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
-            value.and_then(|(_, value)| value.trim().parse::<u32>().ok())
-        };
-        let needed =
-            |key: &str| number(key).ok_or_else(|| unusable(format!("no number for {key} in FTI's configuration")));
-        Ok(GroupShape {
-            node_size: needed("node_size")?,
-            group_size: needed("group_size")?,
-            head: number("head") == Some(1),
-        })
+        GroupShape::parse(&text).map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
     }
 }
 
 impl GroupShape {
+    /// Reads a configuration of FTI. The error is the key that has no number.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let number = |key: &'static str| {
+            let value = text.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| name.trim() == key);
+            value.and_then(|(_, value)| value.trim().parse::<u32>().ok()).ok_or(key)
+        };
+        Ok(GroupShape {
+            node_size: number("node_size")?,
+            group_size: number("group_size")?,
+            head: number("head") == Ok(1),
+        })
+    }
+
     /// The group of a rank. The number of ranks is unknown; FTI requires full groups.
     fn group_of(self, rank: u32) -> Option<Vec<u32>> {
         let GroupShape { node_size, group_size, head } = self;
         Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
+    }
+}
+
+/// Parses a configuration and asks for groups, for the fuzz target.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn check_config(text: &str) {
+    let Ok(shape) = GroupShape::parse(text) else { return };
+    for rank in [0, 1, 7, u32::MAX - 1, u32::MAX] {
+        let group = shape.group_of(rank).unwrap_or_default();
+        assert!(group.is_empty() || group.contains(&rank), "rank {rank} is not in its group {group:?}");
     }
 }
 

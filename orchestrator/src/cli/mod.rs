@@ -11,7 +11,7 @@ mod example;
 mod extract;
 mod failure;
 mod findings;
-mod fti;
+pub(crate) mod fti;
 mod halt;
 mod hosts;
 mod index;

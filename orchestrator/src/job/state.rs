@@ -25,7 +25,7 @@ use crate::relaunch::changes::Unfit;
 use crate::relaunch::{Changes, Explanation, Snapshot};
 
 /// The version of the file.
-const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 4;
 /// Attempts to read both files in a consistent state.
 const READS: u32 = 20;
 /// The state of a job with ten thousand nodes is smaller.

@@ -23,6 +23,8 @@ pub(crate) mod children;
 mod command;
 mod error;
 pub mod follow;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 pub mod local;
 pub mod mpirun;
 pub mod output;

@@ -28,6 +28,9 @@ const DURATION_UNITS: [(&str, u64); 14] = [
 /// Longer durations are refused, so that the sum of two cannot overflow.
 const LONGEST: u64 = 100 * 365 * 86_400_000;
 
+/// The last second of the year 9999, in seconds since 1970. Later points in time are refused.
+pub(crate) const LATEST: u64 = 253_402_300_799;
+
 /// Reads `250ms`, `1.5s`, `5min`, `1h30m`, `2 d`, or `0`. A number other than 0 without a unit is refused as ambiguous.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
@@ -117,6 +120,14 @@ pub fn format_bytes(bytes: u64) -> String {
 /// Reads a point in time: RFC 3339 with a zone, or `2026-11-20 18:00:00` (also with a `T`, or without seconds) in
 /// local time.
 pub fn parse_time(text: &str) -> Option<SystemTime> {
+    let within = |time: &SystemTime| {
+        let distance = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_else(|before| before.duration());
+        distance.as_secs() <= LATEST
+    };
+    any_time(text).filter(within)
+}
+
+fn any_time(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         return Some(time.with_timezone(&Utc).into());
@@ -130,7 +141,18 @@ pub fn parse_time(text: &str) -> Option<SystemTime> {
 
 /// Writes a point in time so that [`parse_time`] reads it back to the second, with the local zone.
 pub fn format_time(time: SystemTime) -> String {
-    DateTime::<Local>::from(time).format("%Y-%m-%dT%H:%M:%S%:z").to_string()
+    // Times that calendars cannot express are written as seconds since 1970, which is what they were read as.
+    let seconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i128::from(since.as_secs()),
+        Err(before) => -i128::from(before.duration().as_secs()),
+    };
+    match i64::try_from(seconds).ok().filter(|seconds| seconds.unsigned_abs() <= LATEST) {
+        Some(seconds) => match Local.timestamp_opt(seconds, 0).earliest() {
+            Some(time) => time.format("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+            None => seconds.to_string(),
+        },
+        None => seconds.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -51,17 +51,17 @@ pub fn job_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<S
 
 /// An allocation as described by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Environment {
+pub(crate) struct Environment {
     pub(super) job_id: String,
     pub(super) user: String,
-    pub(super) nodes: Vec<NodeName>,
+    pub(crate) nodes: Vec<NodeName>,
     pub(super) own_node: Option<NodeName>,
 }
 
 impl Environment {
     /// # Errors
     /// [`AllocationError::Outside`], [`AllocationError::Nodes`].
-    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, AllocationError> {
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, AllocationError> {
         let outside = |missing| AllocationError::Outside { manager: "slurm", missing };
         let job_id = job_of_environment(&variable).ok_or(outside(JOB[0]))?;
         let list = first_of(&NODES, &variable).ok_or(outside(NODES[0]))?;

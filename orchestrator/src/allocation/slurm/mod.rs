@@ -12,9 +12,9 @@
 //! Slurm is queried rarely. The loss of a node is detected by its silent agent, long before Slurm reports it.
 
 mod agents;
-mod environment;
+pub(crate) mod environment;
 mod preflight;
-mod query;
+pub(crate) mod query;
 pub mod refusal;
 mod watch;
 

@@ -10,6 +10,7 @@ use holdfast_model::NodeName;
 
 use super::refusal::Refusal;
 use crate::host::external_command::{self, ExternalCommandError};
+use crate::spec::quantity;
 
 /// Time limit of a query. Slurm's commands retry for ten seconds, some of them twice.
 const WITHIN: Duration = Duration::from_secs(25);
@@ -17,10 +18,10 @@ const WITHIN: Duration = Duration::from_secs(25);
 const NO_END: [&str; 4] = ["NONE", "N/A", "Unknown", "UNLIMITED"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SlurmJob {
+pub(crate) struct SlurmJob {
     pub(super) state: String,
     pub(super) user: String,
-    pub(super) end: Option<SystemTime>,
+    pub(crate) end: Option<SystemTime>,
 }
 
 /// State, owner and end of a job.
@@ -29,11 +30,12 @@ pub(super) async fn job(job_id: &str) -> Result<SlurmJob, QueryError> {
     read_job(&text).ok_or_else(|| QueryError::unparsable("squeue", &text))
 }
 
-fn read_job(text: &str) -> Option<SlurmJob> {
+pub(crate) fn read_job(text: &str) -> Option<SlurmJob> {
     let mut fields = text.lines().next()?.trim().split('|');
     let (state, user, end) = (fields.next()?, fields.next()?, fields.next()?);
     let end = match end.parse::<u64>() {
-        Ok(seconds) => Some(UNIX_EPOCH + Duration::from_secs(seconds)),
+        Ok(seconds) if seconds <= quantity::LATEST => Some(UNIX_EPOCH + Duration::from_secs(seconds)),
+        Ok(_) => return None,
         Err(_) if NO_END.contains(&end) => None,
         Err(_) => return None,
     };
@@ -47,7 +49,7 @@ pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, 
     Ok(read_down(&text, nodes))
 }
 
-fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
+pub(crate) fn read_down(text: &str, nodes: &[NodeName]) -> Vec<(NodeName, String)> {
     let mut down = Vec::new();
     for line in text.lines() {
         let mut fields = line.trim().splitn(3, '|');
@@ -135,7 +137,9 @@ mod tests {
 
     #[test]
     fn refuses_output_that_is_not_a_job() {
-        for text in ["", "RUNNING", "RUNNING|user1", "RUNNING|user1|soon", "slurm_load_jobs error: Invalid job id"] {
+        let too_late = "RUNNING|user1|18446744073709551615";
+        let error = "slurm_load_jobs error: Invalid job id";
+        for text in ["", "RUNNING", "RUNNING|user1", "RUNNING|user1|soon", too_late, error] {
             assert_eq!(read_job(text), None, "{text:?}");
         }
     }

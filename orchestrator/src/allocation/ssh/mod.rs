@@ -20,7 +20,7 @@ mod agents;
 mod connection;
 mod error;
 #[cfg(feature = "ssh")]
-mod known_hosts;
+pub(crate) mod known_hosts;
 pub mod on_node;
 #[cfg(feature = "ssh")]
 mod sign_in;

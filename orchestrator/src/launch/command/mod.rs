@@ -220,7 +220,7 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
 }
 
 /// Fixtures for the tests of launchers.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(super) mod fixtures {
     use super::*;
 

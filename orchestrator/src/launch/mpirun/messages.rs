@@ -37,7 +37,7 @@ pub(in crate::launch) fn labels(dialect: Dialect) -> &'static LineLabels {
 
 /// The messages of mpirun and of the parents of its ranks so far.
 #[derive(Debug)]
-pub(super) struct MpirunMessages {
+pub(in crate::launch) struct MpirunMessages {
     dialect: Dialect,
     /// Ranks that have started.
     begun: BTreeSet<Rank>,
@@ -46,7 +46,7 @@ pub(super) struct MpirunMessages {
 }
 
 impl MpirunMessages {
-    pub(super) fn new(dialect: Dialect) -> Self {
+    pub(in crate::launch) fn new(dialect: Dialect) -> Self {
         MpirunMessages { dialect, begun: BTreeSet::new(), launcher_messages: String::new() }
     }
 

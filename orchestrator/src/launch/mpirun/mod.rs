@@ -16,7 +16,7 @@
 mod dialect;
 mod find;
 mod hydra;
-mod messages;
+pub(super) mod messages;
 mod openmpi;
 pub mod rank;
 pub mod remote_shell;

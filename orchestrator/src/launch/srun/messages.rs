@@ -25,7 +25,7 @@ pub(in crate::launch) static LABELS: LineLabels =
 
 /// The messages of srun so far.
 #[derive(Debug, Default)]
-pub(super) struct SrunMessages {
+pub(in crate::launch) struct SrunMessages {
     /// Why the step was not created.
     obstacle: Option<String>,
     /// Slurm ends the step, so the ends of its ranks are consequences.

@@ -4,7 +4,7 @@
 //! files are, and down nodes are not mentioned. `--overlap` lets a step start while an older one still has tasks on a
 //! dead node. Without it, the new step would wait until Slurm reports the node as down.
 
-mod messages;
+pub(super) mod messages;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,319 @@
+//! The parsers of this crate as targets of mutation tests and fuzzing, with what must hold for any input.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::prefix::Prefix;
+use holdfast_model::{CheckpointId, NodeName};
+use holdfast_testkit::fast_directory;
+use holdfast_testkit::fuzz::{FuzzTarget, texts};
+use holdfast_wire::run::{AgentReady, AgentStart};
+
+use crate::allocation::slurm::{environment, query};
+use crate::allocation::ssh::on_node::{HostFacts, NodeCommand, SurveyRequest};
+use crate::events::reader::Reader;
+use crate::job::journal::{self, JournalFile};
+use crate::job::state::{self, JobState, Progress, Stage, StateChanges, StateError};
+use crate::launch::{fuzzing as launch, registry};
+use crate::spec::quantity::{
+    format_bytes, format_duration, format_time, parse_bandwidth, parse_bytes, parse_duration, parse_time,
+};
+use crate::spec::{Environment, JobSpec};
+use crate::{cli, drain};
+
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "job_spec", corpus: job_specs, words: SPEC_WORDS, check: job_spec },
+    FuzzTarget { name: "quantities", corpus: quantities, words: UNITS, check: quantity },
+    FuzzTarget { name: "event_log", corpus: event_logs, words: EVENT_WORDS, check: event_log },
+    FuzzTarget { name: "job_state", corpus: job_states, words: STATE_WORDS, check: job_state },
+    FuzzTarget { name: "drain_record", corpus: drain_records, words: &["\"directory\":", "../"], check: drain_record },
+    FuzzTarget { name: "squeue", corpus: squeue_outputs, words: &["|", "NONE", "RUNNING"], check: squeue },
+    FuzzTarget { name: "sinfo", corpus: sinfo_outputs, words: &["|", "down*", "n[", "]", "-"], check: sinfo },
+    FuzzTarget { name: "slurm_environment", corpus: environments, words: &["SLURM_", "\n", "["], check: environment },
+    FuzzTarget { name: "node_messages", corpus: node_messages, words: &["\"", "{", "[", "\\u"], check: node_message },
+    FuzzTarget { name: "fti_config", corpus: fti_configs, words: &["node_size", "=", "head", "\n"], check: fti_config },
+    launch::LAUNCHER_OUTPUT,
+    launch::STEP_EVENTS,
+    launch::STEP_PLAN,
+    #[cfg(feature = "ssh")]
+    FuzzTarget { name: "known_hosts", corpus: known_hosts, words: &["|1|", "@revoked", "*", "!"], check: known_host },
+];
+
+const SPEC_WORDS: &[&str] = &[
+    "run:\n",
+    "  command: ",
+    "allocation:\n",
+    "  nodes: ",
+    "  hosts: [",
+    "checkpoint:\n",
+    "  redundancy: ",
+    "relaunch:\n",
+    "health:\n",
+    "halt:\n",
+    "steps:\n",
+    "- name: ",
+    "&a ",
+    "*a",
+    "[",
+    "{",
+    "!!str ",
+    "|\n",
+    "---\n",
+    "<<: ",
+    "? ",
+    "  ",
+    ": ",
+];
+
+fn job_specs() -> Vec<Vec<u8>> {
+    let mut specs = texts(&[
+        include_str!("../../configs/quickstart.yaml"),
+        include_str!("../../configs/slurm/job.yaml"),
+        "run: {command: [./app, --x]}\n",
+        "a: &a [x]\nb: [*a, *a]\n",
+        "job: heat\nprefix: /p\nsteps:\n- name: one\n  run: {command: [a]}\n- name: two\n  run: {command: [b]}\n",
+        "allocation:\n  manager: ssh\n  hosts: [n1, 'u@n[2-3]:22', '[::1]:22']\nrun: {command: [a]}\n",
+    ]);
+    // Every key. It is long, so that a part of it is changed more often.
+    let reference = include_str!("../../configs/reference.yaml");
+    let keys = reference.lines().filter(|line| !line.trim_start().starts_with('#') && !line.is_empty());
+    specs.push(keys.map(|line| format!("{line}\n")).collect::<String>().into_bytes());
+    specs
+}
+
+fn job_spec(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match JobSpec::parse(text, "job.yaml", &Environment::empty(registry::registered())) {
+        Ok(spec) => {
+            assert!(!spec.steps.is_empty());
+            for name in spec.steps.iter().map(|step| &step.name).chain([&spec.job]) {
+                assert!(!name.is_empty() && !name.contains('/') && name != ".." && name != ".", "{name:?}");
+            }
+        }
+        Err(mistakes) => {
+            let shown = mistakes.to_string();
+            // Each mistake quotes a line.
+            assert!(shown.len() < (1 << 20) + 100 * text.len(), "{} bytes", shown.len());
+        }
+    }
+}
+
+const UNITS: &[&str] = &["ms", "min", "h", "d", "KiB", "TB", "/s", ".", "T", "Z", "+23:59", "9999-12-31"];
+
+fn quantities() -> Vec<Vec<u8>> {
+    texts(&["1h30m", "1.5s", "2 d", "0", "200MB/s", "64k", "1GiB", "2026-11-20T18:00:00+01:00", "2026-11-20 18:00"])
+}
+
+fn quantity(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Some(duration) = parse_duration(text) {
+        assert_eq!(parse_duration(&format_duration(duration)), Some(duration));
+    }
+    if let Some(size) = parse_bytes(text) {
+        assert_eq!(parse_bytes(&format_bytes(size)), Some(size));
+    }
+    let _ = parse_bandwidth(text);
+    if let Some(time) = parse_time(text) {
+        let _ = format_time(time);
+    }
+}
+
+const EVENT_WORDS: &[&str] = &["\"v\":\"1.0\"", "\"event\":\"", "\"rank\":", "\"end\":{\"code\":", "null", "\n"];
+
+fn event_logs() -> Vec<Vec<u8>> {
+    let line =
+        |event: &str| format!("{{\"v\":\"1.0\",\"time\":\"2026-11-20T10:21:52.000Z\",\"job\":\"heat\",{event}}}\n");
+    let events = [
+        r#""event":"job_started","prefix":"/p","nodes":4,"job_id":"17""#,
+        r#""event":"checkpoint_completed","generation":1,"checkpoint":3,"seconds":0.5"#,
+        r#""event":"unknown","x":[1,2]"#,
+    ];
+    let log: String = events.iter().map(|event| line(event)).collect();
+    texts(&[&log, "{\"v\":\"2.0\"}\n", "cut off"])
+}
+
+fn event_log(bytes: &[u8]) {
+    let directory = fast_directory();
+    fs::write(directory.path().join(crate::events::log::FILE), bytes).unwrap();
+    let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+    if let Ok(Some(reader)) = Reader::open(directory.path()) {
+        // An error does not end the iterator.
+        let records = reader.take(lines + 1).count();
+        assert!(records <= lines, "{records} of {lines} lines");
+    }
+}
+
+const STATE_WORDS: &[&str] = &["\"stage\":\"running\"", "\"finished\"", "\"entries\":", "\"version\":", "null", "[["];
+
+/// The state and the journal are separated by this in the input.
+const BEFORE_JOURNAL: u8 = 0xff;
+
+fn job_states() -> Vec<Vec<u8>> {
+    let base = fast_directory();
+    let mut state: serde_json::Value = serde_json::from_str(JOB_STATE).unwrap();
+    state["version"] = state::VERSION.into();
+    let state: JobState = serde_json::from_value(state).unwrap();
+    make_directory(&state::directory(base.path()));
+    state.write(base.path()).unwrap();
+    let mut journal = JournalFile::begin(base.path(), &state).unwrap();
+    for (number, stage) in [Stage::Running, Stage::Undrained { reason: "no node".to_owned() }].into_iter().enumerate() {
+        let progress = Progress { stage, halt_set: true, keeps_data: true, first_launch_ms: Some(7) };
+        let changes = StateChanges { progress: Some(progress), ..StateChanges::default() };
+        journal.append(number as u64 + 1, changes).unwrap();
+    }
+    let contents = STATE_FILES.map(|path| fs::read(path(base.path())).unwrap());
+    vec![contents.join(&BEFORE_JOURNAL), contents[0].clone()]
+}
+
+const JOB_STATE: &str = r#"{"version":0,"job":"heat","orchestrator":7,"stage":{"stage":"running"},
+    "allocation":{"manager":"local","job_id":"17","user":"user1","nodes":["node0","node1"],
+        "details":{"workspace":"/w","roots":"/w/nodes","end":null}},
+    "agents":{"job":"heat","job_id":"17","user":"user1","control_base":"/tmp","control_bytes":null,
+        "cache_bases":{"/tmp":null},"trust":{"certificate":"AAAA","key":"AAAA","token":"AAAA"}},
+    "running":{},"halt_set":false,"crc":true,"copy_bytes":1048576,"requests_at_once":64,"snapshot":null,
+    "keeps_data":false,"first_launch_ms":null}"#;
+
+const STATE_FILES: [fn(&Path) -> PathBuf; 2] = [state::path, journal::file::path];
+
+fn make_directory(path: &Path) {
+    fs::create_dir(path).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+}
+
+/// The state of a prefix directory with these files.
+fn read_state(bytes: &[u8]) -> Result<Option<JobState>, StateError> {
+    let base = fast_directory();
+    make_directory(&state::directory(base.path()));
+    let mut parts = bytes.splitn(2, |byte| *byte == BEFORE_JOURNAL);
+    for path in STATE_FILES.map(|path| path(base.path())) {
+        fs::write(&path, parts.next().unwrap_or_default()).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    }
+    JobState::read(base.path())
+}
+
+fn job_state(bytes: &[u8]) {
+    if let Ok(Some(state)) = read_state(bytes) {
+        let _ = (state.allocation.is_available(), state.allocation.place());
+    }
+}
+
+fn drain_records() -> Vec<Vec<u8>> {
+    texts(&[r#"{"job_id":"17","checkpoint":3,"directory":"scr.2026-11-20_10:21:52.17.3"}"#])
+}
+
+fn drain_record(bytes: &[u8]) {
+    let base = fast_directory();
+    let prefix = Prefix::open(base.path()).unwrap();
+    let path = base.path().join(".holdfast/drain.json");
+    fs::create_dir(base.path().join(".holdfast")).unwrap();
+    fs::write(path, bytes).unwrap();
+    if let Ok(Some(directory)) = drain::resume::directory_of(&prefix, "17", CheckpointId(3)) {
+        assert_eq!(prefix.checkpoint_path(&directory).parent(), Some(base.path()));
+    }
+}
+
+fn squeue_outputs() -> Vec<Vec<u8>> {
+    texts(&["RUNNING|user1|1795177430\n", "PENDING|user1|NONE", "slurm_load_jobs error: Invalid job id"])
+}
+
+fn squeue(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(job) = query::read_job(&text) {
+        let _ = job.end.map(format_time);
+    }
+}
+
+fn sinfo_outputs() -> Vec<Vec<u8>> {
+    texts(&["n[2-3]|down*|Not responding\nn2|down|again\nn9|down|other\nn1|fail|\nbroken\n"])
+}
+
+fn sinfo(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let nodes = ["n1", "n2", "n3"].map(NodeName::from);
+    let down = query::read_down(&text, &nodes);
+    assert!(down.len() <= nodes.len() && down.iter().all(|(node, _)| nodes.contains(node)), "{down:?}");
+}
+
+fn environments() -> Vec<Vec<u8>> {
+    texts(&["SLURM_JOB_ID=17\nSLURM_JOB_NODELIST=n[1-2,4]\nSLURM_JOB_USER=user1\nSLURMD_NODENAME=n1\n"])
+}
+
+fn environment(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let variable =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned));
+    if let Ok(environment) = environment::Environment::read(variable) {
+        assert!(environment.nodes.len() <= holdfast_core::hostlist::MAX_HOSTS);
+    }
+}
+
+fn node_messages() -> Vec<Vec<u8>> {
+    texts(&[
+        r#"{"directories":["/p"],"programs":["/bin/app"],"mark":["x","y"]}"#,
+        r#"{"version":"0.1.0","wire":3,"clock":1795177430000,"host_name":"n1","boot_id":"b","problems":[["/p","no"]]}"#,
+        r#"{"words":["a","b"],"directory":"/","environment":{"A":"b"}}"#,
+    ])
+}
+
+fn node_message(bytes: &[u8]) {
+    let _ = serde_json::from_slice::<SurveyRequest>(bytes);
+    let _ = serde_json::from_slice::<HostFacts>(bytes);
+    let _ = serde_json::from_slice::<NodeCommand>(bytes);
+    let _ = serde_json::from_slice::<AgentReady>(bytes);
+    let _ = serde_json::from_slice::<AgentStart>(bytes);
+}
+
+fn fti_configs() -> Vec<Vec<u8>> {
+    texts(&["[basic]\nhead = 0\nnode_size = 2\n[advanced]\ngroup_size = 4\n"])
+}
+
+fn fti_config(bytes: &[u8]) {
+    cli::fti::check_config(&String::from_utf8_lossy(bytes));
+}
+
+#[cfg(feature = "ssh")]
+fn known_hosts() -> Vec<Vec<u8>> {
+    texts(&[
+        "n1,n2 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n",
+        "@revoked [n1]:2222 ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAA\n# comment\n",
+        "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAA\n",
+        "*.cluster,!bad?.cluster ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAA=\n",
+    ])
+}
+
+#[cfg(feature = "ssh")]
+fn known_host(bytes: &[u8]) {
+    use crate::allocation::ssh::known_hosts::{HostKeyCheck, KnownHosts, kind_of};
+    let directory = fast_directory();
+    let path = directory.path().join("known_hosts");
+    fs::write(&path, bytes).unwrap();
+    let known = KnownHosts::named(&path).unwrap();
+    for (host, port) in [("n1", 22), ("node.cluster", 2222)] {
+        let _ = known.kinds(host, port);
+        // No file has this key.
+        let check = known.check(host, port, b"\0\0\0\x0bssh-ed25519?");
+        assert!(!matches!(check, HostKeyCheck::Known | HostKeyCheck::Revoked(_)), "{check:?}");
+    }
+    let _ = kind_of(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_of_the_corpus_are_what_the_program_writes() {
+        let states = job_states().iter().map(|state| read_state(state).unwrap().unwrap()).collect::<Vec<_>>();
+        assert_eq!((states[0].entries, states[1].entries), (2, 0));
+        let environment = Environment::empty(registry::registered());
+        let specs = job_specs();
+        let valid = specs
+            .iter()
+            .filter(|spec| JobSpec::parse(std::str::from_utf8(spec).unwrap(), "job.yaml", &environment).is_ok());
+        assert!(valid.count() >= 4);
+    }
+
+    holdfast_testkit::mutation_test!(TARGETS, 6_000);
+}
