@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
 use holdfast_model::{
-    CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank, RestartPolicy,
-    RunNode, Scheme,
+    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank,
+    RestartPolicy, RunNode, Scheme,
 };
 use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::plan::PlanParts;
@@ -44,6 +44,10 @@ pub struct Cluster {
     agents: BTreeMap<NodeName, Agent>,
     /// The node of each rank.
     pub places: Vec<NodeName>,
+    /// How the checkpoints of the next generation are protected.
+    pub scheme: Scheme,
+    /// The checksums of the next generation.
+    pub crc: CrcPolicy,
     ranks: Vec<RankProcess>,
 }
 
@@ -146,6 +150,8 @@ impl Cluster {
             started: 0,
             agents: BTreeMap::new(),
             places: Vec::new(),
+            scheme: Scheme::new("XOR"),
+            crc: CrcPolicy { on_copy: CrcOnCopy::WithRedundancy, on_flush: true, on_restart: true },
             ranks: Vec::new(),
         };
         for number in 0..nodes {
@@ -287,7 +293,7 @@ impl Cluster {
             generation,
             generation.0,
             Arc::new(placement),
-            &settings(self.directory.path().join("prefix")),
+            &settings(self.directory.path().join("prefix"), self.scheme, self.crc),
         )?;
         let mut sockets = BTreeMap::new();
         for (name, agent) in &self.agents {
@@ -315,12 +321,18 @@ impl Cluster {
         let node = self.places[rank].clone();
         self.agents.remove(&node);
         fs::remove_dir_all(self.root(&node))?;
-        let request = KillRequest { generation: Generation(self.generation), reason: "node lost".to_owned() };
+        self.end_ranks()?;
+        self.places[rank] = self.add_node()?;
+        Ok(())
+    }
+
+    /// Ends the ranks, as the relaunch does.
+    pub fn end_ranks(&mut self) -> Result<()> {
+        let request = KillRequest { generation: Generation(self.generation), reason: "relaunch".to_owned() };
         for agent in self.agents.values() {
             self.runtime.block_on(self.client.kill(agent.address, &request))?;
         }
         self.ranks.clear();
-        self.places[rank] = self.add_node()?;
         Ok(())
     }
 
@@ -406,8 +418,8 @@ fn memory(pid: u32, figure: &str) -> Result<u64> {
     Ok(kilobytes << 10)
 }
 
-/// The usual settings of a job: one XOR set over all nodes, all else by default.
-fn settings(prefix: PathBuf) -> Settings {
+/// The usual settings of a job: one set over all nodes, all else by default.
+fn settings(prefix: PathBuf, scheme: Scheme, crc: CrcPolicy) -> Settings {
     Settings {
         watchdog: None,
         prefix,
@@ -416,14 +428,14 @@ fn settings(prefix: PathBuf) -> Settings {
             index: 0,
             enabled: true,
             base: "/tmp".to_owned(),
-            scheme: Scheme::new("XOR"),
+            scheme,
             interval: 1,
             hop_distance: 1,
             set_size: 8,
         }],
         restart: RestartPolicy { distribute: true, fetch: true },
         flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: false, on_flush: true },
+        crc,
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

@@ -48,7 +48,7 @@ pub fn run(extent: Extent) -> Result<()> {
         settle()?;
         let before = cluster.processor_seconds()?;
         let begun = Instant::now();
-        drain(&cluster, checkpoint, &directory)?;
+        drain(&cluster, checkpoint, &directory, true)?;
         copy.add(begun.elapsed().as_secs_f64());
         copy_cpu.add(cluster.processor_seconds()? - before);
 
@@ -116,11 +116,11 @@ fn cp(files: &[PathBuf], directory: &Path, sync: bool) -> Result<f64> {
 }
 
 /// Round 1: all agents copy their files at the same time.
-fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path) -> Result<()> {
+pub fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path, crc: bool) -> Result<()> {
     let request = CopyRequest {
         checkpoint: CheckpointId(checkpoint),
         directory: directory.to_owned(),
-        crc: true,
+        crc,
         on_behalf_of: Vec::new(),
         partners_only: false,
         buffer_bytes: 1 << 20,

@@ -10,8 +10,8 @@ use holdfast_agent::collective::leader::{
 };
 use holdfast_agent::sources;
 use holdfast_model::{
-    CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, HaltState, Inventory, Locations, NeedPolicy, NodeName,
-    Rank, RestartPolicy, RunNode, Scheme,
+    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, HaltState, Inventory, Locations, NeedPolicy,
+    NodeName, Rank, RestartPolicy, RunNode, Scheme,
 };
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles, ToLeader, ToMember};
 use holdfast_wire::rank::Call;
@@ -117,6 +117,7 @@ impl Cluster<'_> {
                 let sealed = |rank: &Rank| SealedFiles { bytes: 1, names: vec![format!("rank_{rank}.ckpt")] };
                 OrderResult::Sealed(ranks.iter().map(|rank| (*rank, sealed(rank))).collect())
             }
+            Order::Verify { .. } => OrderResult::Verified(BTreeMap::new()),
             _ => OrderResult::Done,
         }
     }
@@ -161,7 +162,7 @@ fn plan(ranks: u32, nodes: u32, scheme: &str) -> Result<RunPlan> {
         }],
         restart: RestartPolicy { distribute: true, fetch: true },
         flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: false, on_flush: false },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

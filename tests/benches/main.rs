@@ -10,6 +10,7 @@
 //! * [`encode`]: XOR encode in memory-backed cache, and the rebuild of a lost rank at restart;
 //! * [`relaunch`]: from the loss of a node to running ranks, step by step;
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
+//! * [`crc`]: what checksums cost, path by path;
 //! * [`index`]: scan, summary and index of 10,000 ranks;
 //! * [`formats`]: verification of checkpoint files, SION containers compared with many files;
 //! * [`idle`]: the cost of an idle agent;
@@ -26,6 +27,7 @@
 mod agents;
 mod allgather;
 mod checkpoint;
+mod crc;
 mod drain;
 mod encode;
 mod figures;
@@ -101,6 +103,7 @@ type Bench = (&'static str, fn(Extent) -> Result<()>);
 const BENCHES: &[Bench] = &[
     ("encode", encode::run),
     ("drain", drain::run),
+    ("crc", crc::run),
     ("index", index::run),
     ("formats", formats::run),
     ("idle", idle::run),

@@ -9,7 +9,7 @@ use holdfast::launch::registry::registered;
 use holdfast::spec::{
     Environment, ExitAction, FaultAction, FaultMoment, FaultPhase, JobSpec, MAX_BYTES, Origin, Settings, virtual_node,
 };
-use holdfast_model::{CheckpointId, Scheme};
+use holdfast_model::{CheckpointId, CrcOnCopy, Scheme};
 use proptest::prelude::*;
 
 const MINIMAL: &str = "run: {command: [./app]}\n";
@@ -195,7 +195,7 @@ fn an_unknown_key_is_reported_with_position_and_nearest_spelling() {
          2 | checkpoint: {crc: {frobnicate: 1}}\n\
          \x20 |                    ^^^^^^^^^^\n\
          \x20 |\n\
-         \x20 = help: keys here: on_copy, on_flush"
+         \x20 = help: keys here: on_copy, on_flush, on_restart"
     );
 }
 
@@ -464,7 +464,7 @@ fn the_site_file_sets_what_the_spec_does_not_in_every_step() {
     assert_eq!((first.checkpoint.flush.every, second.checkpoint.flush.every), (7, 3));
     assert_eq!(second.checkpoint.control.base, Path::new("/var/run"));
     assert_eq!(second.checkpoint.redundancy[0].set_size, 16);
-    assert!(first.checkpoint.crc.on_copy, "the environment takes precedence over the spec");
+    assert_eq!(first.checkpoint.crc.on_copy, CrcOnCopy::Always, "the environment takes precedence over the spec");
 }
 
 /// What the user reads of a spec that is read inside of a Slurm allocation of six nodes.
@@ -533,6 +533,30 @@ fn a_bandwidth_limits_asynchronous_flushes_only() {
     assert!(message.contains("help: it limits asynchronous flushes only"), "{message}");
     let spec = parse("checkpoint: {flush: {mode: async, bandwidth: 1MB/s}}\nrun: {command: [a]}\n");
     assert_eq!(spec.steps[0].checkpoint.flush.bandwidth, 1 << 20);
+}
+
+#[test]
+fn the_comparison_at_a_restart_is_refused_where_nothing_restarts_from_the_caches() {
+    let text = "checkpoint: {restart: {distribute: false}, crc: {on_restart: false}}\nrun: {command: [a]}\n";
+    let message = mistakes_in(text);
+    assert!(message.contains("`on_restart` has no effect with `restart: {distribute: false}`"), "{message}");
+    assert!(!parse("checkpoint: {crc: {on_restart: false}}\nrun: {command: [a]}\n").steps[0].checkpoint.crc.on_restart);
+}
+
+#[test]
+fn checksums_of_copies_are_set_by_the_key_and_by_its_parameter() {
+    let on_copy =
+        |crc: &str| parse(&format!("checkpoint: {{{crc}}}\nrun: {{command: [a]}}\n")).steps[0].checkpoint.crc.on_copy;
+    assert_eq!(on_copy(""), CrcOnCopy::WithRedundancy);
+    assert_eq!(on_copy("crc: {on_copy: redundancy}"), CrcOnCopy::WithRedundancy);
+    assert_eq!(on_copy("crc: {on_copy: true}"), CrcOnCopy::Always);
+    assert_eq!(on_copy("crc: {on_copy: false}"), CrcOnCopy::Never);
+    for (value, expected) in [("0", CrcOnCopy::Never), ("1", CrcOnCopy::Always)] {
+        let environment = [("SCR_CRC_ON_COPY".to_owned(), value.to_owned())];
+        let environment = Environment::new(registered(), environment, Path::new("/nonexistent")).unwrap();
+        let spec = JobSpec::parse("run: {command: [a]}\n", "job.yaml", &environment).unwrap();
+        assert_eq!(spec.steps[0].checkpoint.crc.on_copy, expected);
+    }
 }
 
 proptest! {

@@ -18,6 +18,7 @@ mod world;
 
 mod agents;
 mod bad_input;
+mod checksums;
 mod drain;
 mod endings;
 mod fallback;

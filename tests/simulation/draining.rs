@@ -268,7 +268,7 @@ impl World {
     ) -> Option<Result<CopyReply, String>> {
         let midway = self.dies_midway(at);
         let broken = self.disk_fails(at, false);
-        let verified = self.scenario.settings.crc.on_copy;
+        let verified = self.scenario.has_checksums();
         let disk = &self.nodes[at as usize].disk;
         let Some(target) = self.prefix.directories.get_mut(directory) else {
             return Some(Err("no such directory".to_owned()));

@@ -49,7 +49,7 @@ fn descriptor_of(disk: &Disk, checkpoint: CheckpointId, rank: Rank) -> Option<Ar
 }
 
 /// A checksum does not match.
-pub fn damaged() -> Failure {
+pub fn damaged_file() -> Failure {
     Failure::new(FailureKind::Damaged, "a file does not match its checksum")
 }
 
@@ -59,11 +59,18 @@ fn fault(held: &Held, verified: bool) -> Option<Failure> {
         return None;
     }
     let present = held.files.iter().all(|file| file.can_be_read(false));
-    Some(if present { damaged() } else { Failure::new(FailureKind::Io, "a file cannot be read") })
+    Some(if present { damaged_file() } else { Failure::new(FailureKind::Io, "a file cannot be read") })
 }
 
 fn failed(count: usize, failure: &Failure) -> Vec<Option<Effect>> {
     (0..count).map(|_| Some(Effect::Failed(failure.clone()))).collect()
+}
+
+/// One member fails, and the others lose it.
+fn failed_at(member: usize, count: usize, failure: Failure) -> Vec<Option<Effect>> {
+    let mut effects = failed(count, &lost_peer());
+    effects[member] = Some(Effect::Failed(failure));
+    effects
 }
 
 /// Copies a member's files to the node of its right neighbour.
@@ -76,7 +83,7 @@ pub fn copy(
 ) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
     if let Some(failure) = fault(&source, verified) {
-        return vec![Some(Effect::Failed(failure)), Some(Effect::Failed(lost_peer()))];
+        return failed_at(0, 2, failure.of_rank(rank));
     }
     let held = Held { expected: Some(source.files.len() as u32), partner_of: Some(sender.0), ..source };
     vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]
@@ -124,7 +131,7 @@ pub fn rebuild(
     for (member, (rank, _)) in group.members.iter().enumerate().filter(|(member, _)| *member != lost) {
         let held = disks[member].get(checkpoint, *rank);
         if let Some(failure) = held.and_then(|held| fault(held, verified)) {
-            return failed(size, &failure);
+            return failed_at(member, size, failure.of_rank(*rank));
         }
         let parity = held.and_then(Held::parity).filter(|file| file.there && file.sealed);
         let content = parity.map(|file| file.content.clone());
@@ -161,7 +168,7 @@ pub fn transfer(
 ) -> Vec<Option<Effect>> {
     let source = from.get(checkpoint, rank).cloned().unwrap_or_default();
     if let Some(failure) = fault(&source, verified) {
-        return failed(2, &failure);
+        return failed_at(0, 2, failure.of_rank(rank));
     }
     let held = Held { expected: Some(source.files.len() as u32), partner_of: None, ..source };
     vec![None, Some(Effect::Files { checkpoint, rank, held, left: None, sender: Some(sender) })]

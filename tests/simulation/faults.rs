@@ -137,7 +137,7 @@ impl World {
             let part = part % held.files.len();
             held.files[part].content = Content::Damaged;
             node.damaged = true;
-            self.oracle.undetected |= !self.scenario.settings.crc.on_copy;
+            self.oracle.undetected |= !self.scenario.has_checksums();
             let (checkpoint, rank) = (*checkpoint, *rank);
             trace!(self, "n{at}: a file of rank {rank} of checkpoint {checkpoint} is damaged");
         }

@@ -7,7 +7,7 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, OrderResult, RankTransfer};
 
 use crate::content::keeps_copies;
-use crate::exchange::{Effect, copy, damaged, keep_descriptor, parity, rebuild, transfer};
+use crate::exchange::{Effect, copy, keep_descriptor, parity, rebuild, transfer};
 use crate::names::{NodeIndex, position};
 use crate::orders::{cancelled, lost_peer};
 use crate::queue::MS;
@@ -281,14 +281,15 @@ impl World {
         }
         let Some(joint) = self.joints.remove(&key) else { return };
         let disks: Vec<&Disk> = members.iter().map(|(at, _)| &self.nodes[*at as usize].disk).collect();
-        let verified = self.scenario.settings.crc.on_copy;
+        let verified = self.scenario.has_checksums();
         let effects = match &joint.kind {
             JointKind::Copy { rank } => copy(joint.checkpoint, *rank, disks[0], members[0], verified),
             JointKind::Encode { group } => parity(joint.checkpoint, group, &joint.lefts, &disks),
             JointKind::Rebuild { group, missing } => rebuild(joint.checkpoint, group, missing, &disks, verified),
             JointKind::Transfer { rank } => transfer(joint.checkpoint, *rank, disks[0], members[0], verified),
         };
-        let is_damaged = |effect: &Option<Effect>| matches!(effect, Some(Effect::Failed(why)) if *why == damaged());
+        let is_damaged =
+            |effect: &Option<Effect>| matches!(effect, Some(Effect::Failed(why)) if why.kind == FailureKind::Damaged);
         if effects.iter().any(is_damaged) {
             self.oracle.disk_failures += 1;
         }

@@ -7,6 +7,7 @@ use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, SealedFiles, To
 
 use crate::agent::Running;
 use crate::content::FileName;
+use crate::exchange::damaged_file;
 use crate::names::NodeIndex;
 use crate::prefix::{PrefixFile, directory_of};
 use crate::queue::MS;
@@ -109,7 +110,7 @@ impl World {
             self.oracle.disk_failures += 1;
             return Err(Failure::new(FailureKind::Io, "the disk fails"));
         }
-        let world = self.scenario.world();
+        let (world, verified) = (self.scenario.world(), self.scenario.has_checksums());
         let part = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref());
         let local = part.map(|part| part.local.clone()).unwrap_or_default();
         let upto = if half { local.len() / 2 } else { local.len() };
@@ -185,6 +186,14 @@ impl World {
                     memory.direct = Some((directory_of(&directory).to_string(), files));
                 }
             }
+            Order::Verify { checkpoint, ranks } => {
+                let is_damaged = |rank: &Rank| {
+                    let held = disk.get(checkpoint, *rank);
+                    held.is_none_or(|held| held.application().any(|file| !file.can_be_read(verified)))
+                };
+                let damaged = ranks.into_iter().filter(is_damaged);
+                return Ok(OrderResult::Verified(damaged.map(|rank| (rank, damaged_file().message)).collect()));
+            }
             Order::Note { checkpoint, locations } => drop(disk.flush.insert(checkpoint, locations)),
             Order::Halt { state } => disk.halt = HaltState { met: None, ..state },
             Order::Encode { .. } | Order::Rebuild { .. } | Order::Transfer { .. } => unreachable!("joint orders"),
@@ -237,7 +246,7 @@ impl World {
             return Err(Failure::new(FailureKind::Io, "the prefix directory fails"));
         }
         let lost = |what: String| Err(Failure::new(FailureKind::Io, what));
-        let verified = self.scenario.settings.crc.on_copy;
+        let verified = self.scenario.has_checksums();
         let disk = &self.nodes[at as usize].disk;
         let Some(target) = self.prefix.directories.get_mut(&directory_of(directory)) else {
             return lost("the directory was deleted".to_owned());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_core::redundancy::{local, partner, xor};
-use holdfast_model::{CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
+use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
 use holdfast_testkit::Dice;
 use holdfast_wire::run::{Cache, Settings, SourceName};
 
@@ -111,6 +111,11 @@ impl Scenario {
         }
     }
 
+    /// The checksums of all files are recorded.
+    pub fn has_checksums(&self) -> bool {
+        self.settings.crc.on_copy != CrcOnCopy::Never
+    }
+
     /// Ranks of the run.
     pub fn world(&self) -> u32 {
         self.config.ranks
@@ -149,7 +154,11 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             bandwidth: 0,
             on_restart: dice.percent(20),
         },
-        crc: CrcPolicy { on_copy: dice.percent(50), on_flush: dice.percent(50) },
+        crc: CrcPolicy {
+            on_copy: if dice.percent(50) { CrcOnCopy::Always } else { CrcOnCopy::Never },
+            on_flush: dice.percent(50),
+            on_restart: dice.percent(50),
+        },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

@@ -38,7 +38,7 @@ pub use halt::{HaltChange, HaltCondition, HaltState};
 pub use ids::{CheckpointId, Generation, NodeName, Rank};
 pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
 pub use placement::{Placement, RunNode};
-pub use policy::{CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
+pub use policy::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
 pub use progress::{Progress, Task};
 pub use rank_end::RankEnd;
 pub use restart::RestartSource;

@@ -33,13 +33,26 @@ pub struct RestartPolicy {
     pub fetch: bool,
 }
 
-/// When CRC32s are computed and compared.
+/// When CRC32s are computed. A recorded one is compared whenever the file is copied or a rebuild reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrcPolicy {
-    /// When redundancy is made, and when a file is copied between nodes (`SCR_CRC_ON_COPY`).
-    pub on_copy: bool,
+    /// When a dataset is completed, and when a file is copied between nodes (`SCR_CRC_ON_COPY`).
+    pub on_copy: CrcOnCopy,
     /// When a file is flushed or drained (`SCR_CRC_ON_FLUSH`).
     pub on_flush: bool,
+    /// Compare the files in cache that a run restarts from, those included that stay where they are.
+    pub on_restart: bool,
+}
+
+/// Of which files of a dataset the CRC32 is computed when it is completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CrcOnCopy {
+    Never,
+    /// Of those that are read anyway: to encode them or to send them to a partner.
+    WithRedundancy,
+    /// Of all; each is read for it before redundancy is made.
+    Always,
 }
 
 /// When a checkpoint is due (SCR manual §11.5): when any of these holds; always, if all are 0.

@@ -133,6 +133,17 @@ pub struct Delivery {
     pub message: ToMember,
 }
 
+/// Which CRCs an [`Order::Seal`] records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SealCrc {
+    None,
+    /// Those that the meta files have already, of files that were fetched.
+    Keep,
+    /// Each file is read.
+    Compute,
+}
+
 /// One step of a collective, carried out by every agent that it names. All orders can be repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -157,15 +168,15 @@ pub enum Order {
     Seal {
         checkpoint: CheckpointId,
         ranks: u32,
-        /// Also compute CRCs.
-        crc: bool,
+        /// The CRCs in the meta files.
+        crc: SealCrc,
     },
     /// Make redundancy.
     Encode {
         checkpoint: CheckpointId,
         /// The local ranks' groups.
         groups: Vec<GroupWork>,
-        /// Compute CRCs of redundancy files.
+        /// Compute the CRCs of all files that are read or written for it, and record them.
         crc: bool,
         /// Only the redundancy of these ranks' files is made (again).
         only: Option<Vec<Rank>>,
@@ -192,6 +203,11 @@ pub enum Order {
         checkpoint: CheckpointId,
         /// Each local rank's descriptor.
         members: Vec<Member>,
+    },
+    /// Compare the application's files of these ranks with the recorded CRCs.
+    Verify {
+        checkpoint: CheckpointId,
+        ranks: Vec<Rank>,
     },
     /// Rebuild lost members; survivors send, the new home of the lost one receives.
     Rebuild {
@@ -345,6 +361,8 @@ pub enum OrderResult {
     Inventory(Inventory),
     /// To [`Order::Seal`]: what each local rank wrote.
     Sealed(BTreeMap<Rank, SealedFiles>),
+    /// To [`Order::Verify`]: the ranks of which a file is damaged, and how.
+    Verified(BTreeMap<Rank, String>),
     /// To [`Order::Flush`] and [`Order::SealDirect`]: per rank, each file's name, size and CRC.
     Flushed(BTreeMap<Rank, Vec<(String, u64, Option<u32>)>>),
     /// To [`Order::Commit`], [`Order::Fetch`], [`Order::Transfer`]…: each local rank's files in routing order.

@@ -198,7 +198,7 @@ impl PlanParts {
 mod tests {
     use super::*;
     use crate::run::{Cache, SourceName};
-    use holdfast_model::{CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+    use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
     fn settings() -> Settings {
         let base = "/scratch/{node}".to_owned();
@@ -216,7 +216,7 @@ mod tests {
             }],
             restart: RestartPolicy { distribute: true, fetch: true },
             flush: FlushPolicy { every: 10, mode: FlushMode::Async, bandwidth: 0, on_restart: false },
-            crc: CrcPolicy { on_copy: false, on_flush: true },
+            crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: true, on_restart: true },
             source: SourceName("scr".to_owned()),
             need: NeedPolicy::default(),
             halt_seconds: 0,

@@ -24,6 +24,12 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
         if let (Some(manager), Some(launcher)) = (spec.allocation.manager, launcher) {
             check_suits(launcher, manager, &format!("{path}run.launcher"), reader);
         }
+        if !step.checkpoint.restart.distribute {
+            let key = format!("{path}checkpoint.crc.on_restart");
+            let help = "it compares files in the caches: leave it out, or write `distribute: true`";
+            let message = "`on_restart` has no effect with `restart: {distribute: false}`".to_owned();
+            refuse(reader, &key, message, help.to_owned());
+        }
         if step.checkpoint.flush.mode == FlushMode::Sync {
             let key = format!("{path}checkpoint.flush.bandwidth");
             let help = "it limits asynchronous flushes only: add `mode: async`";

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use holdfast_core::redundancy::registry;
-use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
 use super::keys::{elements, keys, section};
 use super::value_kinds::{Choice, bandwidth, bytes, choice, path, percent, redundancy_scheme, switch, whole};
@@ -30,7 +30,8 @@ keys! {
         /// Where a run looks for a checkpoint to restart from: the caches, then the prefix. Without one it starts from
         /// the beginning.
         restart: RestartPolicy = section::<RestartPolicy>(),
-        /// When CRC32s are computed and compared.
+        /// When the CRC32s of files are computed. A recorded one is compared whenever the file is copied, and before a
+        /// rebuild uses it; a file that differs counts as lost.
         crc: CrcPolicy = section::<CrcPolicy>(),
         /// When SCR_Need_checkpoint returns true: when any of these conditions holds; always, if none is set.
         need: NeedPolicy = section::<NeedPolicy>(),
@@ -130,11 +131,14 @@ keys! {
 
 keys! {
     CrcPolicy => CrcPolicy;
-    /// When a file is copied from node to node.
-    on_copy = switch().or(false).scr("SCR_CRC_ON_COPY"),
+    /// When a checkpoint is completed. `redundancy`: of the files that are read then, to encode them or to send them to
+    /// a partner; `true`: of all files, also with `local`: each is read for it; `false`: of none.
+    on_copy = choice().or(CrcOnCopy::WithRedundancy).scr_as("SCR_CRC_ON_COPY", crc_of_parameter),
     /// When a file is copied to the prefix.
     on_flush = switch().or(true).scr("SCR_CRC_ON_FLUSH"),
-    |_section| { CrcPolicy { on_copy, on_flush } }
+    /// Before a restart from the caches, compare the files that stay where they are.
+    on_restart = switch().or(true),
+    |_section| { CrcPolicy { on_copy, on_flush, on_restart } }
 }
 
 keys! {
@@ -180,6 +184,17 @@ impl Choice for FailureDomain {
 
 impl Choice for FlushMode {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("sync", FlushMode::Sync), ("async", FlushMode::Async)];
+}
+
+impl Choice for CrcOnCopy {
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("false", CrcOnCopy::Never), ("redundancy", CrcOnCopy::WithRedundancy), ("true", CrcOnCopy::Always)];
+}
+
+/// SCR_CRC_ON_COPY: 1 or 0.
+fn crc_of_parameter(text: &str) -> String {
+    let on_copy = if text == "1" { CrcOnCopy::Always } else { CrcOnCopy::Never };
+    on_copy.keyword().to_owned()
 }
 
 /// SCR_FLUSH_ASYNC: 1 or 0.

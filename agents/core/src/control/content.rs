@@ -35,15 +35,29 @@ impl From<&Meta> for RecordedContent {
     }
 }
 
+impl From<FileContent> for RecordedContent {
+    fn from(content: FileContent) -> Self {
+        RecordedContent { bytes: content.bytes, crc: Some(content.crc) }
+    }
+}
+
 impl RecordedContent {
     /// Accepts content that agrees with what is recorded.
     ///
     /// # Errors
     /// The difference.
     pub fn check(self, found: FileContent) -> Result<FileContent, ContentMismatch> {
-        match self.crc {
+        self.check_copy(found.into()).map(|_| found)
+    }
+
+    /// As [`RecordedContent::check`], for a copy whose checksum was computed only if it was needed.
+    ///
+    /// # Errors
+    /// The difference.
+    pub fn check_copy(self, found: RecordedContent) -> Result<RecordedContent, ContentMismatch> {
+        match (self.crc, found.crc) {
             _ if found.bytes != self.bytes => Err(ContentMismatch::Size { expected: self.bytes, found: found.bytes }),
-            Some(expected) if expected != found.crc => Err(ContentMismatch::Crc { expected, found: found.crc }),
+            (Some(expected), Some(found)) if expected != found => Err(ContentMismatch::Crc { expected, found }),
             _ => Ok(found),
         }
     }

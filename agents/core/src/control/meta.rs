@@ -74,6 +74,16 @@ pub enum UnusableFile {
 impl Meta {
     /// The tree in the original's order: CRC first, if known, then COMPLETE, RANKS, RANK, CKPT, SIZE, TYPE, FILE.
     pub fn to_tree(&self) -> Tree {
+        self.to_tree_with(format_crc)
+    }
+
+    /// As [`Meta::to_tree`], with a CRC that is padded to eight digits: trees that differ in the value of the CRC only
+    /// have the same length.
+    pub fn to_tree_of_fixed_length(&self) -> Tree {
+        self.to_tree_with(|crc| format!("{crc:#010x}"))
+    }
+
+    fn to_tree_with(&self, format: fn(u32) -> String) -> Tree {
         let mut tree = Tree::new();
         tree.set_kv("FILE", &self.file);
         tree.set_kv("TYPE", self.kind);
@@ -83,7 +93,7 @@ impl Meta {
         tree.set_kv("RANKS", self.ranks);
         tree.set_kv("COMPLETE", u8::from(self.complete));
         if let Some(crc) = self.crc {
-            tree.set_kv("CRC", format_crc(crc));
+            tree.set_kv("CRC", format(crc));
         }
         tree
     }

@@ -73,12 +73,21 @@ pub struct MemberFiles {
 impl MemberFiles {
     /// The tree as its owner writes it, and as it is sent to the right neighbour.
     pub fn to_tree(&self) -> Tree {
+        self.to_tree_with(Meta::to_tree)
+    }
+
+    /// As [`MemberFiles::to_tree`]; its length does not depend on the values of the checksums.
+    pub fn to_tree_of_fixed_length(&self) -> Tree {
+        self.to_tree_with(Meta::to_tree_of_fixed_length)
+    }
+
+    fn to_tree_with(&self, meta: fn(&Meta) -> Tree) -> Tree {
         let mut tree = Tree::new();
         tree.put("RANK", self.rank);
         tree.put("FILES", self.files.len());
         // The file added last is the first. No index comes twice, so that there is always a tree.
         let files = self.files.iter().enumerate().rev();
-        let files = files.map(|(index, meta)| Element { key: index.to_string(), value: meta.to_tree() });
+        let files = files.map(|(index, file)| Element { key: index.to_string(), value: meta(file) });
         tree.set("FILE", Tree::from_front_to_back(files.collect()).unwrap_or_default());
         tree
     }

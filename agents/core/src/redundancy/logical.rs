@@ -1,5 +1,6 @@
 //! A member's files as one: concatenated, and padded with zeros to any length.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -104,11 +105,11 @@ impl LogicalFile {
         Ok(done)
     }
 
-    /// Reads at `offset`, filling what is after the last file with zeros.
-    pub fn read_padded(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), RedundancyError> {
+    /// As [`LogicalFile::read_real`], filling what is after the last file with zeros.
+    pub fn read_padded(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, RedundancyError> {
         let real = self.read_real(offset, buffer)?;
         buffer[real..].fill(0);
-        Ok(())
+        Ok(real)
     }
 
     fn handle(&mut self, at: usize) -> Result<&File, RedundancyError> {
@@ -145,6 +146,82 @@ impl LogicalFile {
     }
 }
 
+/// Computes the CRC32 of each file while the logical file is read in chunks side by side, so that it costs no second
+/// read: each chunk is read front to back, and the parts of a file that lie in several chunks are combined at the end.
+#[derive(Debug)]
+pub struct ChunkedChecksums {
+    chunks: Vec<ChunkPosition>,
+    /// For each file the CRC32 of what was read of it, by chunk.
+    parts: Vec<BTreeMap<usize, crc32fast::Hasher>>,
+}
+
+#[derive(Debug)]
+struct ChunkPosition {
+    /// Offset in the logical file.
+    at: u64,
+    /// The file at `at`.
+    part: usize,
+    /// Of the bytes of that file that were read in this chunk.
+    hasher: crc32fast::Hasher,
+}
+
+impl ChunkedChecksums {
+    /// For a logical file that is read in `count` chunks of `bytes` bytes each.
+    pub fn new(logical: &LogicalFile, count: u32, bytes: u64) -> Self {
+        let chunks = (0..u64::from(count)).map(|chunk| {
+            let at = chunk.saturating_mul(bytes);
+            let part = logical.parts.partition_point(|part| part.start + part.size <= at);
+            ChunkPosition { at, part, hasher: crc32fast::Hasher::new() }
+        });
+        ChunkedChecksums { chunks: chunks.collect(), parts: vec![BTreeMap::new(); logical.parts.len()] }
+    }
+
+    /// Takes the next real bytes of a chunk.
+    pub fn feed(&mut self, logical: &LogicalFile, chunk: usize, mut bytes: &[u8]) {
+        let Some(position) = self.chunks.get_mut(chunk) else { return };
+        while !bytes.is_empty() {
+            let Some(part) = logical.parts.get(position.part) else { return };
+            let left = part.start + part.size - position.at;
+            let take = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+            position.hasher.update(&bytes[..take]);
+            position.at += take as u64;
+            bytes = &bytes[take..];
+            if position.at >= part.start + part.size {
+                self.parts[position.part].insert(chunk, std::mem::take(&mut position.hasher));
+                position.part += 1;
+            }
+        }
+    }
+
+    /// After the last byte: the checksum of each file.
+    ///
+    /// # Errors
+    /// A file that has another checksum than its meta data records.
+    pub fn finish(mut self, logical: &LogicalFile) -> Result<Vec<u32>, RedundancyError> {
+        for (chunk, position) in self.chunks.into_iter().enumerate() {
+            // A file that continues in the next chunk.
+            if let Some(read) = self.parts.get_mut(position.part) {
+                read.entry(chunk).or_insert(position.hasher);
+            }
+        }
+        let files = self.parts.iter().zip(&logical.parts).enumerate();
+        let sums = files.map(|(at, (read, part))| {
+            let mut all = crc32fast::Hasher::new();
+            read.values().for_each(|hasher| all.combine(hasher));
+            let found = all.finalize();
+            match part.crc {
+                Some(expected) if expected != found => Err(logical.damaged(at, wrong_crc(found, expected))),
+                _ => Ok(found),
+            }
+        });
+        sums.collect()
+    }
+}
+
+fn wrong_crc(found: u32, expected: u32) -> String {
+    format!("its CRC32 is {found:#010x} instead of {expected:#010x}")
+}
+
 /// Checks the CRC32 of each file while the logical file is read front to back, so that verifying costs no second read.
 #[derive(Debug, Default)]
 pub struct Verifier {
@@ -177,8 +254,7 @@ impl Verifier {
             let found = std::mem::take(&mut self.hasher).finalize();
             if let Some(expected) = part.crc {
                 if found != expected {
-                    let why = format!("its CRC32 is {found:#010x} instead of {expected:#010x}");
-                    return Err(logical.damaged(self.part, why));
+                    return Err(logical.damaged(self.part, wrong_crc(found, expected)));
                 }
                 self.verified += 1;
             }

@@ -63,6 +63,18 @@ pub struct RestartPlan {
 }
 
 impl RestartPlan {
+    /// The ranks whose files stay on their node and are read by no step of the plan: neither moved, nor of a group that
+    /// is rebuilt.
+    pub fn unread(&self) -> Vec<Rank> {
+        let rebuilt: BTreeSet<u32> = self.rebuilds.iter().map(|rebuild| rebuild.group_id).collect();
+        let moved: BTreeSet<Rank> = self.moves.iter().map(|step| step.rank).collect();
+        let groups = self.groups.groups.iter().filter(|group| !rebuilt.contains(&group.id));
+        let mut ranks: Vec<Rank> = groups.flat_map(|group| group.members.iter().copied()).collect();
+        ranks.retain(|rank| !moved.contains(rank));
+        ranks.sort_unstable();
+        ranks
+    }
+
     /// True if every file is on its node already.
     pub fn is_empty(&self) -> bool {
         self.deletions.is_empty()

@@ -72,6 +72,17 @@ fn one_a_node(nodes: &[u32]) -> Vec<Site> {
 }
 
 #[test]
+fn files_that_are_neither_moved_nor_survivors_of_a_rebuild_are_read_by_no_step() {
+    // Ranks 0 and 1 exchange their nodes, and the node of rank 3 is lost.
+    let sites = one_a_node(&[0, 1, 2, 3, 4, 5]);
+    let mut held = after_run(&sites, 7, xor::NAME, 2);
+    held[3].1 = Inventory::default();
+    let plan = plan(ID, &one_a_node(&[1, 0, 2, 6, 4, 5]), &held).unwrap();
+    assert_eq!(plan.rebuilds[0].ranks, [Rank(3)]);
+    assert_eq!(plan.unread(), [Rank(4), Rank(5)]);
+}
+
+#[test]
 fn a_restart_in_place_needs_nothing() {
     for scheme in [local::NAME, partner::NAME, xor::NAME] {
         let sites = one_a_node(&[0, 1, 2, 3]);

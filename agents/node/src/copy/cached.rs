@@ -8,7 +8,7 @@ use holdfast_core::durable;
 use holdfast_core::kvtree::{Tree, file as hash_file};
 
 use super::error::CopyFault;
-use super::pipeline::Lane;
+use super::pipeline::{Checksum, Lane};
 use crate::events::ProgressGuard;
 
 /// A file that is to be copied.
@@ -35,13 +35,14 @@ impl CachedFile<'_> {
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
         let target = directory.join(&self.meta.file);
+        let recorded = RecordedContent::from(self.meta);
         let content =
-            lane.copy(self.path, &target, RecordedContent::from(self.meta), working).inspect_err(|fault| {
+            lane.copy(self.path, &target, recorded, Checksum::of(record_crc), working).inspect_err(|fault| {
                 if matches!(fault, CopyFault::Mismatch { mismatch: ContentMismatch::Crc { .. }, .. }) {
                     self.mark_damaged(&target);
                 }
             })?;
-        let crc = record_crc.then_some(content.crc).or(self.meta.crc);
+        let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
         let path = Meta::path_for(self.path);
         let known = hash_file::read(&path)?;
         let mut tree = known.clone();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::control::ControlError;
 use holdfast_core::control::content::ContentMismatch;
-use holdfast_core::control::meta::UnusableFile;
+use holdfast_core::control::meta::{UnusableFile, format_crc};
 use holdfast_core::control::node_path::UnsafePath;
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFileError;
@@ -26,6 +26,12 @@ pub enum CopyFault {
     Peer(io::Error),
     #[error("{} {mismatch}", path.display())]
     Mismatch { path: PathBuf, mismatch: ContentMismatch },
+    /// What arrived is not what the other node sent: nothing of it is kept.
+    #[error(
+        "the copy {} differs from its original: its CRC32 is {}, that of the original is {}",
+        path.display(), format_crc(*received), format_crc(*sent)
+    )]
+    DiffersFromOriginal { path: PathBuf, sent: u32, received: u32 },
     #[error(transparent)]
     Name(#[from] UnsafePath),
     /// The filemap lists the file, but it cannot be used.

@@ -1,8 +1,9 @@
 //! Moves the bytes of files: from file to file, and between a file and a connection to another node.
 //!
 //! The copies of one step share a [`Pipeline`]: the size of their buffers, how many run at a time, their bandwidth and
-//! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. A checksum is always computed,
-//! because it is cheap compared with the copy; the recorded size and checksum ([`RecordedContent`]) must agree.
+//! the token that cancels them. Each of its [`Lane`]s is one thread with its buffer. The recorded size and checksum
+//! ([`RecordedContent`]) must agree with what is moved. A checksum is computed from the bytes that are in hand: where
+//! one is recorded, and where the caller needs it ([`Checksum`]).
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -87,6 +88,24 @@ impl Pipeline {
     }
 }
 
+/// Whether the checksum of a file is computed that has none recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checksum {
+    Compute,
+    /// Only where one is recorded, to compare.
+    IfRecorded,
+}
+
+impl Checksum {
+    pub(crate) fn of(compute: bool) -> Checksum {
+        if compute { Checksum::Compute } else { Checksum::IfRecorded }
+    }
+
+    fn is_needed(self, recorded: RecordedContent) -> bool {
+        self == Checksum::Compute || recorded.crc.is_some()
+    }
+}
+
 /// One thread of a pipeline.
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
@@ -110,44 +129,81 @@ impl Lane<'_> {
         from: &Path,
         to: &Path,
         recorded: RecordedContent,
+        checksum: Checksum,
         working: &ProgressGuard,
-    ) -> Result<FileContent, CopyFault> {
+    ) -> Result<RecordedContent, CopyFault> {
         if let Some(content) = self.already_there(from, to, recorded)? {
             working.advance(content.bytes);
-            return Ok(content);
+            return Ok(content.into());
         }
-        let source = open(from)?;
-        self.write(source, |source| CopyFault::Read { path: from.to_owned(), source }, from, to, recorded, working)
+        let mut source = open(from)?;
+        let (pending, file) = Pending::create(to, CreationMode::of_dataset(self.pipeline.durability))?;
+        let hash = checksum.is_needed(recorded);
+        let found = self.pump(&mut source, &file, Some(working), hash).map_err(|broken| match broken {
+            MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
+            MoveError::Sink(source) => CopyFault::Write { path: to.to_owned(), source },
+            MoveError::Cancelled => CopyFault::Cancelled,
+        })?;
+        let found = check(recorded, found, from)?;
+        self.install(pending, &file, to)?;
+        Ok(found)
     }
 
-    /// Sends a file of the recorded size over a connection.
+    /// Sends a file of the recorded size over a connection, and behind it its checksum if that is computed; returns it.
+    /// A file that does not agree with its record is not completed: the receiver must not keep it.
     pub(crate) fn send(
         &mut self,
         from: &Path,
         to: &mut impl Write,
         recorded: RecordedContent,
+        checksum: Checksum,
         working: &ProgressGuard,
-    ) -> Result<(), CopyFault> {
+    ) -> Result<Option<u32>, CopyFault> {
         let source = open(from)?.take(recorded.bytes);
-        let found = self.pump(source, to, Some(working)).map_err(|broken| match broken {
-            MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
-            MoveError::Sink(error) => CopyFault::Peer(error),
-            MoveError::Cancelled => CopyFault::Cancelled,
-        })?;
-        // The receiver compares the checksum.
-        check(RecordedContent { crc: None, ..recorded }, found, from).map(drop)
+        let found =
+            self.pump(source, &mut *to, Some(working), checksum.is_needed(recorded)).map_err(
+                |broken| match broken {
+                    MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
+                    MoveError::Sink(error) => CopyFault::Peer(error),
+                    MoveError::Cancelled => CopyFault::Cancelled,
+                },
+            )?;
+        let RecordedContent { crc, .. } = check(recorded, found, from)?;
+        if let Some(crc) = crc {
+            to.write_all(&crc.to_be_bytes()).map_err(CopyFault::Peer)?;
+        }
+        Ok(crc)
     }
 
-    /// Receives a file of the recorded size from a connection; it appears at `to` in one step, once it is written and
-    /// agrees with the record.
+    /// Receives a file that [`Lane::send`] sends with the same record; it appears at `to` in one step, once it is
+    /// written and has the checksum that the sender computed. Returns that.
     pub(crate) fn receive(
         &mut self,
         from: &mut impl Read,
         to: &Path,
         recorded: RecordedContent,
+        checksum: Checksum,
         working: &ProgressGuard,
-    ) -> Result<FileContent, CopyFault> {
-        self.write(ExactLength::new(from, recorded.bytes), CopyFault::Peer, to, to, recorded, working)
+    ) -> Result<Option<u32>, CopyFault> {
+        let (pending, file) = Pending::create(to, CreationMode::of_dataset(self.pipeline.durability))?;
+        let hash = checksum.is_needed(recorded);
+        let source = ExactLength::new(from, recorded.bytes);
+        let RecordedContent { crc, .. } =
+            self.pump(source, &file, Some(working), hash).map_err(|broken| match broken {
+                MoveError::Source(error) => CopyFault::Peer(error),
+                MoveError::Sink(source) => CopyFault::Write { path: to.to_owned(), source },
+                MoveError::Cancelled => CopyFault::Cancelled,
+            })?;
+        if let Some(received) = crc {
+            let mut sent = [0; 4];
+            from.read_exact(&mut sent).map_err(CopyFault::Peer)?;
+            let sent = u32::from_be_bytes(sent);
+            if sent != received {
+                return Err(CopyFault::DiffersFromOriginal { path: to.to_owned(), sent, received });
+            }
+        }
+        self.install(pending, &file, to)?;
+        Ok(crc)
     }
 
     /// The content of the file at `to`, if it equals `from`: then nothing has to be copied. If no checksum is recorded,
@@ -177,70 +233,56 @@ impl Lane<'_> {
     /// Checks a file against its record; without a recorded checksum only its size.
     pub(crate) fn verify(&mut self, path: &Path, recorded: RecordedContent) -> Result<(), CopyFault> {
         let found = if recorded.crc.is_some() {
-            self.content(path)?
+            self.content(path)?.into()
         } else {
             let unreadable = |source| CopyFault::Read { path: path.to_owned(), source };
-            FileContent { bytes: fs::metadata(path).map_err(unreadable)?.len(), crc: 0 }
+            RecordedContent { bytes: fs::metadata(path).map_err(unreadable)?.len(), crc: None }
         };
         check(recorded, found, path).map(drop)
     }
 
     /// Reads a file to get its size and checksum.
     pub(crate) fn content(&mut self, path: &Path) -> Result<FileContent, CopyFault> {
-        self.pump(open(path)?, io::sink(), None).map_err(|broken| match broken {
+        let found = self.pump(open(path)?, io::sink(), None, true).map_err(|broken| match broken {
             MoveError::Source(source) | MoveError::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
             MoveError::Cancelled => CopyFault::Cancelled,
-        })
-    }
-
-    /// Writes a source under a temporary name, syncs it unless it goes into cache, and renames it. `blamed` is the file
-    /// that is damaged if the content does not agree with the record.
-    fn write(
-        &mut self,
-        source: impl Read,
-        unreadable: impl FnOnce(io::Error) -> CopyFault,
-        blamed: &Path,
-        to: &Path,
-        recorded: RecordedContent,
-        working: &ProgressGuard,
-    ) -> Result<FileContent, CopyFault> {
-        let durability = self.pipeline.durability;
-        let (pending, file) = Pending::create(to, CreationMode::of_dataset(durability))?;
-        let unwritable = |source| CopyFault::Write { path: to.to_owned(), source };
-        let found = self.pump(source, &file, Some(working)).map_err(|broken| match broken {
-            MoveError::Source(error) => unreadable(error),
-            MoveError::Sink(error) => unwritable(error),
-            MoveError::Cancelled => CopyFault::Cancelled,
         })?;
-        let found = check(recorded, found, blamed)?;
-        if durability == Durability::Machine {
-            file.sync_all().map_err(unwritable)?;
-        }
-        pending.commit_as(durability)?;
-        Ok(found)
+        Ok(FileContent { bytes: found.bytes, crc: found.crc.unwrap_or_default() })
     }
 
-    /// Moves all of `source` into `sink`.
+    /// Syncs a file that was written under a temporary name, unless it goes into cache, and renames it.
+    fn install(&self, pending: Pending, file: &File, to: &Path) -> Result<(), CopyFault> {
+        let durability = self.pipeline.durability;
+        if durability == Durability::Machine {
+            file.sync_all().map_err(|source| CopyFault::Write { path: to.to_owned(), source })?;
+        }
+        Ok(pending.commit_as(durability)?)
+    }
+
+    /// Moves all of `source` into `sink`; the checksum is computed if `hash`.
     fn pump(
         &mut self,
         mut source: impl Read,
         mut sink: impl Write,
         working: Option<&ProgressGuard>,
-    ) -> Result<FileContent, MoveError> {
+        hash: bool,
+    ) -> Result<RecordedContent, MoveError> {
         let Pipeline { buffer_bytes, bandwidth, cancelled, .. } = self.pipeline;
         self.buffer.resize(*buffer_bytes, 0);
-        let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0);
+        let (mut hasher, mut bytes) = (hash.then(crc32fast::Hasher::new), 0);
         loop {
             if cancelled.is_cancelled() {
                 return Err(MoveError::Cancelled);
             }
             let read = match source.read(&mut self.buffer) {
-                Ok(0) => return Ok(FileContent { bytes, crc: hasher.finalize() }),
+                Ok(0) => return Ok(RecordedContent { bytes, crc: hasher.map(crc32fast::Hasher::finalize) }),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(MoveError::Source(error)),
             };
-            hasher.update(&self.buffer[..read]);
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&self.buffer[..read]);
+            }
             sink.write_all(&self.buffer[..read]).map_err(MoveError::Sink)?;
             bytes += read as u64;
             // Bytes that are only read, for a checksum, do not count as progress and are not limited.
@@ -264,8 +306,8 @@ fn open(path: &Path) -> Result<File, CopyFault> {
     regular_file::open(path).map_err(|source| CopyFault::Read { path: path.to_owned(), source })
 }
 
-fn check(recorded: RecordedContent, found: FileContent, path: &Path) -> Result<FileContent, CopyFault> {
-    recorded.check(found).map_err(|mismatch| CopyFault::Mismatch { path: path.to_owned(), mismatch })
+fn check(recorded: RecordedContent, found: RecordedContent, path: &Path) -> Result<RecordedContent, CopyFault> {
+    recorded.check_copy(found).map_err(|mismatch| CopyFault::Mismatch { path: path.to_owned(), mismatch })
 }
 
 /// Reads exactly this many bytes of a connection; fewer are an error.
@@ -340,8 +382,8 @@ mod tests {
         let content = bytes(1);
         fs::write(&from, &content).unwrap();
         let (board, working) = working();
-        let found = pipeline().lane().copy(&from, &to, recorded(&content), &working).unwrap();
-        assert_eq!(Some(found.crc), recorded(&content).crc);
+        let found = pipeline().lane().copy(&from, &to, recorded(&content), Checksum::IfRecorded, &working).unwrap();
+        assert_eq!(found, recorded(&content));
         assert_eq!(fs::read(&to).unwrap(), content);
         assert_eq!(board.snapshot()[0].done, 100_000);
         assert_eq!(names(directory.path()), ["a", "b"]);
@@ -354,14 +396,15 @@ mod tests {
         let (pipeline, (_board, working)) = (pipeline(), working());
         fs::write(&from, bytes(1)).unwrap();
         fs::write(&to, "older").unwrap();
-        let damaged = pipeline.lane().copy(&from, &to, recorded(&bytes(2)), &working);
+        let damaged = pipeline.lane().copy(&from, &to, recorded(&bytes(2)), Checksum::IfRecorded, &working);
         assert!(
             matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: ContentMismatch::Crc { .. } }) if path == from)
         );
         let longer = RecordedContent { bytes: 100_001, crc: None };
-        let shorter = pipeline.lane().copy(&from, &to, longer, &working);
+        let shorter = pipeline.lane().copy(&from, &to, longer, Checksum::IfRecorded, &working);
         assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: ContentMismatch::Size { .. }, .. })));
-        assert!(matches!(pipeline.lane().copy(directory.path(), &to, longer, &working), Err(CopyFault::Read { .. })));
+        let unreadable = pipeline.lane().copy(directory.path(), &to, longer, Checksum::Compute, &working);
+        assert!(matches!(unreadable, Err(CopyFault::Read { .. })));
         assert_eq!(fs::read(&to).unwrap(), b"older");
         assert_eq!(names(directory.path()), ["a", "b"]);
     }
@@ -376,7 +419,8 @@ mod tests {
         // Cancelled while it waits for its bandwidth, for which it would need hours.
         let pipeline = Pipeline::new(4096, cancelled.clone()).limited(1);
         let result = thread::scope(|scope| {
-            let copying = scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), &working));
+            let copying =
+                scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), Checksum::IfRecorded, &working));
             while board.snapshot()[0].done == 0 {
                 thread::yield_now();
             }
@@ -412,12 +456,60 @@ mod tests {
         fs::write(&from, &content).unwrap();
         let (pipeline, (_board, working)) = (pipeline(), working());
         let (mut near, mut far) = UnixStream::pair().unwrap();
+        let without_crc = RecordedContent { crc: None, ..recorded(&content) };
+        let variants = [
+            (recorded(&content), Checksum::IfRecorded),
+            (without_crc, Checksum::Compute),
+            (without_crc, Checksum::IfRecorded),
+        ];
+        for (record, checksum) in variants {
+            let (sent, received) = thread::scope(|scope| {
+                let sending = scope.spawn(|| pipeline.lane().send(&from, &mut near, record, checksum, &working));
+                let received = pipeline.lane().receive(&mut far, &to, record, checksum, &working).unwrap();
+                (sending.join().unwrap().unwrap(), received)
+            });
+            assert_eq!(fs::read(&to).unwrap(), content);
+            fs::remove_file(&to).unwrap();
+            let expected = checksum.is_needed(record).then(|| crc32fast::hash(&content));
+            assert_eq!((sent, received), (expected, expected));
+        }
+    }
+
+    #[test]
+    fn a_file_that_differs_from_its_record_is_not_completed_by_the_sender_and_not_kept_by_the_receiver() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        fs::write(&from, bytes(3)).unwrap();
+        let (pipeline, (_board, working)) = (pipeline(), working());
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let record = recorded(&bytes(4));
         thread::scope(|scope| {
-            let sending = scope.spawn(|| pipeline.lane().send(&from, &mut near, recorded(&content), &working));
-            pipeline.lane().receive(&mut far, &to, recorded(&content), &working).unwrap();
-            sending.join().unwrap().unwrap();
+            let sending = scope.spawn(|| {
+                let sent = pipeline.lane().send(&from, &mut near, record, Checksum::IfRecorded, &working);
+                drop(near);
+                sent
+            });
+            let received = pipeline.lane().receive(&mut far, &to, record, Checksum::IfRecorded, &working);
+            assert!(matches!(received, Err(CopyFault::Peer(_))), "{received:?}");
+            let sent = sending.join().unwrap();
+            assert!(matches!(sent, Err(CopyFault::Mismatch { ref path, .. }) if *path == from), "{sent:?}");
         });
-        assert_eq!(fs::read(&to).unwrap(), content);
+        assert!(!to.exists());
+    }
+
+    #[test]
+    fn a_copy_that_differs_from_what_was_sent_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let to = directory.path().join("b");
+        let (_board, working) = working();
+        let mut changed = bytes(3);
+        changed[70_000] ^= 4;
+        changed.extend(crc32fast::hash(&bytes(3)).to_be_bytes());
+        let record = RecordedContent { bytes: 100_000, crc: None };
+        let received = pipeline().lane().receive(&mut &changed[..], &to, record, Checksum::Compute, &working);
+        let Err(fault @ CopyFault::DiffersFromOriginal { .. }) = received else { panic!("{received:?}") };
+        assert!(fault.to_string().contains("differs from its original"), "{fault}");
+        assert_eq!(names(directory.path()), [""; 0]);
     }
 
     #[test]
@@ -428,7 +520,7 @@ mod tests {
         (&near).write_all(&bytes(3)[..5000]).unwrap();
         drop(near);
         let (_board, working) = working();
-        let result = pipeline().lane().receive(&mut far, &to, recorded(&bytes(3)), &working);
+        let result = pipeline().lane().receive(&mut far, &to, recorded(&bytes(3)), Checksum::IfRecorded, &working);
         assert!(matches!(result, Err(CopyFault::Peer(_))));
         assert_eq!(names(directory.path()).iter().filter(|name| !durable::is_temporary(name)).count(), 0);
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use holdfast_core::control::content::ContentMismatch;
 use holdfast_core::control::{ContentError, ControlError};
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFormatError;
@@ -55,6 +56,9 @@ pub(crate) enum OrderError {
     /// A summary names a file that no checkpoint can contain.
     #[error("the file {name:?} in the summary cannot be fetched: {problem}")]
     Name { name: String, problem: ApplicationNameError },
+    /// A file in this node's cache that was to be sent to another node.
+    #[error("{} of rank {rank} {mismatch}; it is not sent", path.display())]
+    Damaged { rank: Rank, path: PathBuf, mismatch: ContentMismatch },
     /// The receiver of a rank's files did not acknowledge them.
     #[error("the receiver could not keep the files of rank {0}")]
     NotReceived(Rank),
@@ -118,7 +122,10 @@ impl OrderError {
                 FailureKind::LostPeer
             }
             OrderError::Copy(CopyFault::Cancelled) => FailureKind::Cancelled,
-            OrderError::Copy(CopyFault::Mismatch { .. } | CopyFault::Unusable(_)) => FailureKind::Damaged,
+            OrderError::Copy(
+                CopyFault::Mismatch { .. } | CopyFault::DiffersFromOriginal { .. } | CopyFault::Unusable(_),
+            )
+            | OrderError::Damaged { .. } => FailureKind::Damaged,
             OrderError::Copy(CopyFault::Name(_)) => FailureKind::InvalidRequest,
             OrderError::Redundancy(error) if error.is_lost_link() => FailureKind::LostPeer,
             OrderError::Redundancy(RedundancyError::Io { .. })
@@ -175,7 +182,10 @@ impl From<OrderError> for Failure {
         match error {
             OrderError::File { path, .. }
             | OrderError::Copy(
-                CopyFault::Read { path, .. } | CopyFault::Write { path, .. } | CopyFault::Mismatch { path, .. },
+                CopyFault::Read { path, .. }
+                | CopyFault::Write { path, .. }
+                | CopyFault::Mismatch { path, .. }
+                | CopyFault::DiffersFromOriginal { path, .. },
             ) => failure.at(path),
             OrderError::NotRegular { rank, path, .. } | OrderError::NotWritten { rank, path, .. } => {
                 failure.of_rank(rank).at(path)
@@ -188,7 +198,10 @@ impl From<OrderError> for Failure {
             }
             OrderError::NotHeld { checkpoint, rank } => failure.of_checkpoint(checkpoint).of_rank(rank),
             OrderError::Store(error) => error.locate(failure),
-            OrderError::Redundancy(RedundancyError::MemberDamaged { rank, path, .. }) => failure.of_rank(rank).at(path),
+            OrderError::Damaged { rank, path, .. }
+            | OrderError::Redundancy(RedundancyError::MemberDamaged { rank, path, .. }) => {
+                failure.of_rank(rank).at(path)
+            }
             _ => failure,
         }
     }

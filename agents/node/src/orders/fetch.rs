@@ -6,10 +6,11 @@ use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::prefix::application_name::check_application_name;
 use holdfast_core::redundancy::descriptor;
-use holdfast_model::{CheckpointId, Task};
+use holdfast_model::{CheckpointId, CrcOnCopy, Task};
 use holdfast_wire::peer::{FetchRank, OrderResult};
 
 use super::{OrderContext, OrderError, Result};
+use crate::copy::pipeline::Checksum;
 
 impl OrderContext<'_> {
     pub(super) fn fetch(
@@ -26,11 +27,12 @@ impl OrderContext<'_> {
         for rank in ranks {
             self.enter_rank(checkpoint, rank, total_ranks, &mut files)?;
         }
+        let record = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, files.iter().map(|(_, meta)| meta.size).sum());
         let copied = self.pipeline().into_cache().each(&files, |lane, (to, meta)| -> Result<()> {
-            lane.copy(&directory.join(&meta.file), to, RecordedContent::from(meta), &working)?;
-            let crc = meta.crc.filter(|_| self.run.plan.settings.crc.on_copy);
-            Ok(Meta { crc, ..meta.clone() }.write_unsynced(to)?)
+            let from = directory.join(&meta.file);
+            let copied = lane.copy(&from, to, RecordedContent::from(meta), Checksum::of(record), &working)?;
+            Ok(Meta { crc: copied.crc.filter(|_| record), ..meta.clone() }.write_unsynced(to)?)
         });
         copied.into_iter().collect::<Result<Vec<()>>>()?;
         self.agent.store.fold_logs()?;

@@ -14,6 +14,8 @@ use holdfast_wire::peer::{FILES, Member};
 use serde::{Deserialize, Serialize};
 
 use super::{OrderContext, OrderError, Result, rank_directory};
+use crate::copy::CopyFault;
+use crate::copy::pipeline::Checksum;
 use crate::events::ProgressGuard;
 use crate::paths::{PathError, base_name};
 use crate::stream::{IncomingStream, OutgoingStream};
@@ -24,6 +26,9 @@ struct FilesHeader {
     owner: Member,
     /// Each file's meta data, as a hash file, in the order in which the receiver is to add them.
     files: Vec<Base64>,
+    /// The sender computes the CRC32 of each file, and the receiver compares it with that of what it received.
+    /// Otherwise only of those that have one in their meta data.
+    checksums: bool,
 }
 
 /// The acknowledgement, one byte: all files were received and are on disk.
@@ -38,14 +43,16 @@ pub(super) enum KeepAs<'a> {
 }
 
 impl OrderContext<'_> {
-    /// Sends all files of a rank, redundancy files included, and waits until the receiver has them.
+    /// Sends all files of a rank, redundancy files included, and waits until the receiver has them. Returns their meta
+    /// data, each with the checksum of what was sent.
     pub(super) fn send_files(
         &self,
         stream: &mut OutgoingStream,
         checkpoint: CheckpointId,
         owner: &Member,
+        checksum: Checksum,
         working: &ProgressGuard,
-    ) -> Result<()> {
+    ) -> Result<Vec<(Meta, Option<u32>)>> {
         let directory = rank_directory(self.agent, checkpoint, owner.rank)?;
         let mut metas = Vec::new();
         // The filemap lists the newest first; the receiver adds them in the order of their creation.
@@ -53,16 +60,23 @@ impl OrderContext<'_> {
             metas.push(Meta::read(&directory.join(&name))?);
         }
         let files = metas.iter().map(|meta| Base64(hash_file::encode(&meta.to_tree()))).collect();
-        frame::send(stream, &FilesHeader { owner: owner.clone(), files }, FILES)?;
+        let checksums = checksum == Checksum::Compute;
+        frame::send(stream, &FilesHeader { owner: owner.clone(), files, checksums }, FILES)?;
         let pipeline = self.pipeline();
         let mut lane = pipeline.lane();
-        for meta in &metas {
-            lane.send(&directory.join(&meta.file), stream, RecordedContent::from(meta), working)?;
+        let mut sent = Vec::with_capacity(metas.len());
+        for meta in metas {
+            let (path, recorded) = (directory.join(&meta.file), RecordedContent::from(&meta));
+            let crc = lane.send(&path, stream, recorded, checksum, working).map_err(|fault| match fault {
+                CopyFault::Mismatch { path, mismatch } => OrderError::Damaged { rank: owner.rank, path, mismatch },
+                fault => fault.into(),
+            })?;
+            sent.push((meta, crc));
         }
         stream.flush().map_err(OrderError::file("send files of", &directory))?;
         let mut answer = [0];
         stream.read_exact(&mut answer).map_err(OrderError::connection)?;
-        if answer[0] == RECEIVED { Ok(()) } else { Err(OrderError::NotReceived(owner.rank)) }
+        if answer[0] == RECEIVED { Ok(sent) } else { Err(OrderError::NotReceived(owner.rank)) }
     }
 
     /// Receives all files of a rank. Each entry is on disk before its file.
@@ -97,10 +111,11 @@ impl OrderContext<'_> {
         store.set_expected(checkpoint, slot, rank, u32::try_from(metas.len()).unwrap_or(u32::MAX))?;
         let pipeline = self.pipeline().into_cache();
         let mut lane = pipeline.lane();
-        for meta in &metas {
+        let checksum = Checksum::of(header.checksums);
+        for meta in metas {
             let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
-            lane.receive(stream, &path, RecordedContent::from(meta), &working)?;
-            meta.write_unsynced(&path)?;
+            let crc = lane.receive(stream, &path, RecordedContent::from(&meta), checksum, &working)?;
+            Meta { crc, ..meta }.write_unsynced(&path)?;
         }
         stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(OrderError::connection)
     }

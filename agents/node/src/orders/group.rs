@@ -13,7 +13,7 @@ use holdfast_core::redundancy::member::{GroupMember, MemberTask};
 use holdfast_core::redundancy::piece::BufferPool;
 use holdfast_core::redundancy::registry::{self, is_redundancy_file};
 use holdfast_core::redundancy::{RedundancyError, RedundancyScheme, descriptor};
-use holdfast_model::{CheckpointId, NodeName, Rank, RankDescriptor, Scheme, Task};
+use holdfast_model::{CheckpointId, CrcOnCopy, NodeName, Rank, RankDescriptor, Scheme, Task};
 use holdfast_wire::peer::{FilesKey, GroupKey, GroupRebuild, GroupWork, Member, OrderResult, Purpose};
 use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
@@ -23,6 +23,7 @@ use super::files::KeepAs;
 use super::links::{FromMember, SMALL, ToMember};
 use super::transfer::PEER_LIMIT;
 use super::{OrderContext, Result, rank_directory};
+use crate::copy::pipeline::Checksum;
 use crate::events::ProgressGuard;
 use crate::{fault_injection, stream};
 
@@ -51,7 +52,8 @@ impl OrderContext<'_> {
                 self.prepare_lost_rank(checkpoint, rank, descriptor)?;
             }
             let task = self.task(checkpoint, group, None);
-            let node = OwnMember::new(self, checkpoint, group, self.run.plan.settings.crc.on_copy, Task::Rebuild)?;
+            let crc = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
+            let node = OwnMember::new(self, checkpoint, group, crc, Task::Rebuild)?;
             scheme(group.scheme)?.rebuild(&task, missing, &node)?;
             if is_lost {
                 let files = self.agent.store.files(checkpoint, rank).len();
@@ -179,7 +181,13 @@ impl<'a> OwnMember<'a> {
         let purpose = Purpose::Files(FilesKey { order: *order, rank: self.rank });
         let mut stream = agent.streams.connect(run.plan.generation, node, purpose)?;
         let owner = Member { rank: self.rank, descriptor: self.order.descriptor_of(self.checkpoint, self.rank)? };
-        self.order.send_files(&mut stream, self.checkpoint, &owner, &working)
+        let checksum = Checksum::of(self.crc);
+        let sent = self.order.send_files(&mut stream, self.checkpoint, &owner, checksum, &working)?;
+        // Both nodes now have the same bytes under this checksum.
+        for (meta, crc) in sent.iter().filter(|(meta, crc)| meta.crc != *crc) {
+            Meta { crc: *crc, ..meta.clone() }.write_unsynced(&self.directory.join(&meta.file))?;
+        }
+        Ok(())
     }
 
     fn keep_copy_of(&self, of: u32) -> Result<()> {

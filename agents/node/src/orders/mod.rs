@@ -2,6 +2,7 @@
 //!
 //! * [`seal`]: check the ranks' files, write their meta files;
 //! * [`group`]: a member's part in encoding and rebuilding, by the redundancy scheme; [`links`] between members;
+//! * [`verify`]: compare files in cache with their checksums;
 //! * [`transfer`]: the files of a rank, to the node on which it now runs;
 //! * [`direct`]: datasets that the ranks write to the prefix directory themselves;
 //! * [`fetch`] and [`flush`]: from and to the prefix directory.
@@ -15,6 +16,7 @@ mod group;
 mod links;
 mod seal;
 mod transfer;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -54,6 +56,7 @@ pub fn execute(
         Order::Discard { checkpoint, ranks } => context.discard(checkpoint, &ranks),
         Order::Transfer { checkpoint, outgoing, incoming } => context.transfer(checkpoint, &outgoing, &incoming),
         Order::Adopt { checkpoint, members } => context.adopt(checkpoint, &members),
+        Order::Verify { checkpoint, ranks } => context.verify(checkpoint, &ranks),
         Order::Rebuild { checkpoint, groups } => context.rebuild(checkpoint, &groups),
         Order::Fetch { checkpoint, directory, ranks, total_ranks } => {
             context.fetch(checkpoint, &directory, &ranks, total_ranks)

@@ -8,13 +8,13 @@ use std::path::Path;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
-use holdfast_wire::peer::{OrderResult, SealedFiles};
+use holdfast_wire::peer::{OrderResult, SealCrc, SealedFiles};
 
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::pipeline::Lane;
 
 impl OrderContext<'_> {
-    pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: bool) -> Result<OrderResult> {
+    pub(super) fn seal(&self, checkpoint: CheckpointId, ranks: u32, crc: SealCrc) -> Result<OrderResult> {
         let pipeline = self.pipeline();
         let sealed =
             pipeline.each(self.local(), |lane, rank| Ok((*rank, self.seal_rank(checkpoint, *rank, ranks, lane, crc)?)));
@@ -27,7 +27,7 @@ impl OrderContext<'_> {
         rank: Rank,
         ranks: u32,
         lane: &mut Lane<'_>,
-        crc: bool,
+        crc: SealCrc,
     ) -> Result<SealedFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
         let mut sealed = SealedFiles::default();
@@ -38,7 +38,11 @@ impl OrderContext<'_> {
             }
             let path = directory.join(&name);
             let size = written_bytes(rank, &path)?;
-            let crc = if crc { Some(lane.content(&path)?.crc) } else { None };
+            let crc = match crc {
+                SealCrc::None => None,
+                SealCrc::Keep => Meta::read(&path)?.crc,
+                SealCrc::Compute => Some(lane.content(&path)?.crc),
+            };
             sealed.names.push(name.clone());
             let meta = Meta { file: name, kind: FileKind::Full, size, checkpoint, rank, ranks, complete: true, crc };
             meta.write_unsynced(&path)?;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use holdfast_core::control::meta::Meta;
 use holdfast_core::redundancy::descriptor::from_tree;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, CrcOnCopy};
 use holdfast_wire::peer::{FilesKey, Member, OrderResult, Purpose, RankTransfer};
 
 use super::files::KeepAs;
 use super::{OrderContext, OrderError, Result, rank_directory};
+use crate::copy::pipeline::Checksum;
 
 /// How long the other member may take to connect: its agent may have to be restarted first.
 pub(super) const PEER_LIMIT: Duration = Duration::from_secs(30);
@@ -42,7 +43,8 @@ impl OrderContext<'_> {
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
         let mut stream = self.agent.streams.connect(self.run.plan.generation, &step.to, purpose)?;
-        self.send_files(&mut stream, checkpoint, &owner, &working)
+        let checksum = Checksum::of(self.run.plan.settings.crc.on_copy != CrcOnCopy::Never);
+        self.send_files(&mut stream, checkpoint, &owner, checksum, &working).map(drop)
     }
 
     /// The sender keeps its files, so that a repeated order replaces what was received before.

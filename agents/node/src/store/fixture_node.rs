@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_model::{CrcPolicy, FlushMode, FlushPolicy, Generation, NeedPolicy, Rank, RestartPolicy};
+use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, Generation, NeedPolicy, Rank, RestartPolicy};
 use holdfast_wire::plan::{MemberPlan, OwnPlan, RunRequest, SharedPlan};
 use holdfast_wire::run::{AgentStart, Cache, Settings, SourceName};
 use serde_json::json;
@@ -70,7 +70,7 @@ pub(crate) fn fixture_request(generation: Generation, node: &str, ranks: &[u32])
         descriptors: vec![],
         restart: RestartPolicy { distribute: true, fetch: false },
         flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: false, on_flush: false },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

@@ -10,8 +10,8 @@ use std::time::Duration;
 use holdfast_agent::daemon;
 use holdfast_client::{AgentAddress, Client, Environment};
 use holdfast_model::{
-    CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank, RestartPolicy,
-    RunNode, Scheme,
+    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank,
+    RestartPolicy, RunNode, Scheme,
 };
 use holdfast_wire::agent::{RUN, RunAccepted};
 use holdfast_wire::plan::PlanParts;
@@ -128,7 +128,7 @@ fn settings(prefix: PathBuf) -> Settings {
         }],
         restart: RestartPolicy { distribute: true, fetch: true },
         flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: false, on_flush: false },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

@@ -3,8 +3,12 @@
 //! For each piece of the chunk, the partial result of slot s starts at the right neighbour of s, goes once around the
 //! ring, each member XORing in what it has for that slot, and ends at s, which writes it. In step k member m works on
 //! slot m-k. Each byte of each file is read once, and the XOR file is written once, front to back.
+//!
+//! With checksums the CRC32 of each file is computed from the bytes that are read for the XOR data. They are complete
+//! after the last piece only: then the neighbours exchange them, and the header, whose length they do not change, is
+//! written again.
 
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 
 use super::header::XorHeader;
@@ -13,7 +17,7 @@ use crate::control::meta::{FileKind, Meta};
 use crate::kvtree::file;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
-use crate::redundancy::logical::LogicalFile;
+use crate::redundancy::logical::{ChunkedChecksums, LogicalFile};
 use crate::redundancy::piece::{BufferPool, DEFAULT_PIECE_BYTES, pieces, usable_piece, xor_into};
 
 /// Called with the number of bytes done so far; `Break` stops the step, which then leaves nothing behind.
@@ -30,6 +34,8 @@ pub struct Member {
     pub chunk: u64,
     /// Bytes of a piece.
     pub piece: usize,
+    /// Encoding: compute the checksums of the files while they are read.
+    pub checksums: bool,
     /// Buffers, shared with the links if they copy.
     pub pool: BufferPool,
 }
@@ -37,7 +43,7 @@ pub struct Member {
 impl Member {
     /// A member with pieces of the default size.
     pub fn new(index: u32, members: u32, chunk: u64) -> Self {
-        Member { index, members, chunk, piece: DEFAULT_PIECE_BYTES, pool: BufferPool::new() }
+        Member { index, members, chunk, piece: DEFAULT_PIECE_BYTES, checksums: false, pool: BufferPool::new() }
     }
 
     /// Bytes of the largest piece.
@@ -61,8 +67,12 @@ impl Member {
 
     /// Where the own chunk for `slot` begins in the own logical file; the own slot has no chunk.
     pub(crate) fn chunk_start(&self, slot: u32) -> u64 {
-        let chunk = if slot < self.index { slot } else { slot - 1 };
-        u64::from(chunk) * self.chunk
+        u64::from(self.chunk_number(slot)) * self.chunk
+    }
+
+    /// The own chunk for `slot`, from 0.
+    fn chunk_number(&self, slot: u32) -> u32 {
+        if slot < self.index { slot } else { slot - 1 }
     }
 }
 
@@ -96,26 +106,28 @@ impl WrittenXorFile {
     }
 }
 
-/// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`.
+/// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`, which is at its
+/// start. With [`Member::checksums`], `header` gets the checksums of all files that it lists; those that it has already
+/// are compared with what is read.
 ///
 /// `left` and `right` are the neighbours in the ring; their guarantees are described in
 /// [`link`](crate::redundancy::link). Progress counts the bytes of XOR data.
 pub fn encode_member(
     member: &Member,
-    header: &XorHeader,
+    header: &mut XorHeader,
     data: &mut LogicalFile,
     left: &mut dyn LinkReceiver,
     right: &mut dyn LinkSender,
-    out: &mut impl Write,
+    out: &mut (impl Write + Seek),
     progress: &mut Progress<'_>,
 ) -> Result<WrittenXorFile, RedundancyError> {
     member.check()?;
     member.check_fits(data.total_bytes())?;
     let (n, m) = (member.members, member.index);
     let writing = |source| RedundancyError::Io { doing: "write", path: "the XOR file".into(), source };
+    let mut checksums = member.checksums.then(|| ChunkedChecksums::new(data, n - 1, member.chunk));
+    let mut head = if member.checksums { provisional_head(header) } else { file::encode(&header.to_tree()) };
     let mut crc = crc32fast::Hasher::new();
-    let head = file::encode(&header.to_tree());
-    crc.update(&head);
     out.write_all(&head).map_err(writing)?;
     let mut scratch = member.pool.take(member.largest_piece());
     let mut free = Vec::new();
@@ -126,13 +138,19 @@ pub fn encode_member(
         }
         travelling.resize(length, 0);
         let first_slot = (m + n - 1) % n;
-        data.read_padded(member.chunk_start(first_slot) + offset, &mut travelling)?;
+        let real = data.read_padded(member.chunk_start(first_slot) + offset, &mut travelling)?;
+        if let Some(checksums) = &mut checksums {
+            checksums.feed(data, member.chunk_number(first_slot) as usize, &travelling[..real]);
+        }
         right.send(travelling).map_err(RedundancyError::right("encoding"))?;
         for step in 2..n {
             let mut piece = receive(left, length)?;
             let slot = (m + n - step) % n;
             let own = &mut scratch[..length];
             let real = data.read_real(member.chunk_start(slot) + offset, own)?;
+            if let Some(checksums) = &mut checksums {
+                checksums.feed(data, member.chunk_number(slot) as usize, &own[..real]);
+            }
             xor_into(&mut piece, &own[..real]);
             right.send(piece).map_err(RedundancyError::right("encoding"))?;
         }
@@ -146,7 +164,59 @@ pub fn encode_member(
     }
     member.pool.give(free);
     member.pool.give(scratch);
-    Ok(WrittenXorFile { bytes: head.len() as u64 + member.chunk, crc: crc.finalize() })
+    if let Some(checksums) = checksums {
+        exchange_checksums(header, &checksums.finish(data)?, left, right)?;
+        let provisional = head.len();
+        head = file::encode(&header.to_tree_of_fixed_length());
+        if head.len() != provisional {
+            let why = "its length depends on its checksums".into();
+            return Err(RedundancyError::Header { origin: "the XOR file".into(), why });
+        }
+        out.seek(SeekFrom::Start(0)).and_then(|_| out.write_all(&head)).map_err(writing)?;
+    }
+    let mut complete = crc32fast::Hasher::new();
+    complete.update(&head);
+    complete.combine(&crc);
+    Ok(WrittenXorFile { bytes: head.len() as u64 + member.chunk, crc: complete.finalize() })
+}
+
+/// The header with some checksum for each file.
+fn provisional_head(header: &XorHeader) -> Vec<u8> {
+    let mut header = header.clone();
+    for files in [&mut header.current, &mut header.partner] {
+        files.files.iter_mut().for_each(|meta| meta.crc = Some(0));
+    }
+    file::encode(&header.to_tree_of_fixed_length())
+}
+
+/// Enters the own checksums into the header, and those of the left neighbour, which it sends: four bytes a file, after
+/// a byte, since no message is empty.
+fn exchange_checksums(
+    header: &mut XorHeader,
+    own: &[u32],
+    left: &mut dyn LinkReceiver,
+    right: &mut dyn LinkSender,
+) -> Result<(), RedundancyError> {
+    const DOING: &str = "exchanging checksums";
+    let message = [0].into_iter().chain(own.iter().flat_map(|crc| crc.to_be_bytes())).collect();
+    right.send(message).map_err(RedundancyError::right(DOING))?;
+    let message = left.receive().map_err(RedundancyError::left(DOING))?;
+    let (of_left, rest) = message.get(1..).unwrap_or_default().as_chunks::<4>();
+    let partner = &mut header.partner;
+    let unusable = |why: String| RedundancyError::Header { origin: "the left neighbour".into(), why };
+    if of_left.len() != partner.files.len() || !rest.is_empty() {
+        return Err(unusable(format!("it sent {} checksums of {} files", of_left.len(), partner.files.len())));
+    }
+    for (meta, crc) in partner.files.iter_mut().zip(of_left.iter().map(|crc| u32::from_be_bytes(*crc))) {
+        if meta.crc.is_some_and(|recorded| recorded != crc) {
+            return Err(unusable(format!("it sent another checksum of `{}` than its meta data has", meta.file)));
+        }
+        meta.crc = Some(crc);
+    }
+    for (meta, crc) in header.current.files.iter_mut().zip(own) {
+        meta.crc = Some(*crc);
+    }
+    Ok(())
 }
 
 pub(crate) fn receive(left: &mut dyn LinkReceiver, expected: usize) -> Result<Vec<u8>, RedundancyError> {

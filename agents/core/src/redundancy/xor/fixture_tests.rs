@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -132,7 +133,7 @@ fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_the_original() {
                 let mut members = Vec::new();
                 for index in 0..n {
                     let (mut right, mut left) = (senders[index].take().unwrap(), receivers[index].take().unwrap());
-                    let header = XorHeader {
+                    let mut header = XorHeader {
                         chunk,
                         checkpoint: xors[0].header().checkpoint,
                         ranks: xors[0].header().ranks,
@@ -143,10 +144,11 @@ fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_the_original() {
                     let mut data = LogicalFile::open(&directories[index], index as u32, &files[index]).unwrap();
                     members.push(scope.spawn(move || {
                         let member = Member { piece, ..Member::new(index as u32, n as u32, chunk) };
-                        let mut out = Vec::new();
+                        let mut out = Cursor::new(Vec::new());
                         let written =
-                            encode_member(&member, &header, &mut data, &mut left, &mut right, &mut out, &mut go_on)
+                            encode_member(&member, &mut header, &mut data, &mut left, &mut right, &mut out, &mut go_on)
                                 .unwrap();
+                        let out = out.into_inner();
                         assert_eq!((written.bytes, written.crc), (out.len() as u64, crc32fast::hash(&out)));
                         (out, written.meta(&header, with_crc))
                     }));
@@ -404,6 +406,7 @@ fn a_piece_of_another_length_is_refused() {
     let (mut right, _kept) = sync_channel(9);
     to_self.send(vec![0; 99]).unwrap();
     let member = Member { piece: 100, ..Member::new(0, name.members, xor.header().chunk) };
-    let result = encode_member(&member, xor.header(), &mut data, &mut left, &mut right, &mut Vec::new(), &mut go_on);
+    let (mut header, mut out) = (xor.header().clone(), Cursor::new(Vec::new()));
+    let result = encode_member(&member, &mut header, &mut data, &mut left, &mut right, &mut out, &mut go_on);
     assert!(matches!(result, Err(RedundancyError::PieceLength { expected: 100, found: 99 })));
 }

@@ -33,6 +33,16 @@ pub struct XorHeader {
 impl XorHeader {
     /// The tree in the order in which the library writes it.
     pub fn to_tree(&self) -> Tree {
+        self.to_tree_with(MemberFiles::to_tree)
+    }
+
+    /// As [`XorHeader::to_tree`]; its length does not depend on the values of the checksums, so that they can be
+    /// written when the data behind the header is there.
+    pub fn to_tree_of_fixed_length(&self) -> Tree {
+        self.to_tree_with(MemberFiles::to_tree_of_fixed_length)
+    }
+
+    fn to_tree_with(&self, files: fn(&MemberFiles) -> Tree) -> Tree {
         let mut tree = Tree::new();
         tree.put("RANKS", self.ranks);
         let mut group = Tree::new();
@@ -44,8 +54,8 @@ impl XorHeader {
         group.set("RANK", ranks);
         tree.set("GROUP", group);
         tree.put("CKPT", self.checkpoint);
-        tree.set("CURRENT", self.current.to_tree());
-        tree.set("PARTNER", as_received(&self.partner.to_tree()));
+        tree.set("CURRENT", files(&self.current));
+        tree.set("PARTNER", as_received(&files(&self.partner)));
         tree.put("CHUNK", self.chunk);
         tree
     }

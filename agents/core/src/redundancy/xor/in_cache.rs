@@ -47,7 +47,7 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     node.keep_descriptor(left_rank, &descriptor)?;
 
     let chunk = chunk_size(task.largest, task.size());
-    let header = XorHeader {
+    let mut header = XorHeader {
         chunk,
         checkpoint: task.checkpoint,
         ranks: task.ranks,
@@ -59,12 +59,18 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let file = regular_file::create(&path).map_err(RedundancyError::io("create", &path))?;
     let buffer = usize::try_from(chunk).map_or(LARGEST_BUFFER, |chunk| chunk.clamp(4 << 10, LARGEST_BUFFER));
     let mut out = BufWriter::with_capacity(buffer, file);
-    let member = member(task, chunk, node, &pool);
+    let recorded: Vec<Option<u32>> = header.current.files.iter().map(|meta| meta.crc).collect();
+    let member = Member { checksums: node.with_crc(), ..member(task, chunk, node, &pool) };
     let mut progress = |done| node.progress(done, chunk);
-    let written = encode_member(&member, &header, &mut data, &mut *left, &mut *right, &mut out, &mut progress)?;
+    let written = encode_member(&member, &mut header, &mut data, &mut *left, &mut *right, &mut out, &mut progress)?;
     right.finish().map_err(RedundancyError::right("encoding"))?;
     left.finish().map_err(RedundancyError::left("encoding"))?;
     out.into_inner().map_err(|error| RedundancyError::io("write", &path)(error.into_error()))?;
+    for (meta, recorded) in header.current.files.iter().zip(recorded) {
+        if meta.crc != recorded {
+            meta.write_unsynced(&node.directory().join(&meta.file))?;
+        }
+    }
     Ok(written.meta(&header, node.with_crc()).write_unsynced(&path)?)
 }
 
@@ -81,7 +87,7 @@ pub(super) fn rebuild(task: &MemberTask, missing: u32, node: &dyn GroupMember) -
 /// its own descriptor, which the lost member keeps.
 fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()> {
     let members = task.size();
-    let mut survivor = Survivor::open(node.directory(), &own_name(task), true)?;
+    let mut survivor = open_survivor(task, node)?;
     let chunk = survivor.xor.header().chunk;
     let pool = BufferPool::new();
     let mut right = node.link_to((task.index + 1) % members, &pool)?;
@@ -107,6 +113,21 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
         left.finish().map_err(RedundancyError::left("rebuilding"))?;
     }
     right.finish().map_err(RedundancyError::right("rebuilding"))
+}
+
+/// The own files. An own XOR file whose header cannot be used is a damaged file of this member.
+fn open_survivor(task: &MemberTask, node: &dyn GroupMember) -> Result<Survivor> {
+    let name = own_name(task);
+    Survivor::open(node.directory(), &name, true).map_err(|error| match error {
+        RedundancyError::Header { why, .. } => {
+            let (member, path) = (task.index, node.directory().join(&name));
+            match task.rank() {
+                Ok(rank) => RedundancyError::MemberDamaged { member, rank, path, why },
+                Err(error) => error,
+            }
+        }
+        error => error,
+    })
 }
 
 /// The lost member's new home: writes what arrives, and installs it when all survivors were sound.

@@ -1,6 +1,7 @@
 //! Sets of any shape: whatever one member loses is computed again, and a damaged survivor never gets through.
 
 use std::fs;
+use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -11,6 +12,7 @@ use proptest::prelude::*;
 
 use super::directory::{RebuildOptions, rebuild_member};
 use super::encode::{Member, encode_member};
+use super::file::XorFile;
 use super::header::{XorHeader, chunk_size};
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
@@ -20,6 +22,7 @@ use crate::redundancy::logical::LogicalFile;
 use holdfast_model::{CheckpointId, Rank};
 
 /// Writes the files of a set with these sizes into one directory, encodes it around a ring, and writes all meta files.
+/// The checksums in them are those that the encoding computed.
 fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
     let n = sizes.len();
     let mut files = Vec::new();
@@ -29,7 +32,7 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
             let bytes = holdfast_testkit::application_bytes(5, rank, file, size);
             let name = format!("r{rank}.f{file}");
             fs::write(directory.join(&name), &bytes).unwrap();
-            let mut meta = Meta {
+            let meta = Meta {
                 file: name,
                 kind: FileKind::Full,
                 size: size as u64,
@@ -37,10 +40,8 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
                 rank: Rank(rank),
                 ranks: n as u32,
                 complete: true,
-                crc: Some(crc32fast::hash(&bytes)),
+                crc: None,
             };
-            meta.write(&directory.join(&meta.file)).unwrap();
-            meta.crc = None;
             metas.push(meta);
         }
         files.push(MemberFiles { rank: Rank(rank), files: metas });
@@ -52,7 +53,7 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
         let files = &files;
         for (index, (mut right, mut left)) in senders.drain(..).zip(receivers.drain(..)).enumerate() {
             scope.spawn(move || {
-                let header = XorHeader {
+                let mut header = XorHeader {
                     chunk,
                     checkpoint: CheckpointId(5),
                     ranks: n as u32,
@@ -61,14 +62,25 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
                     partner: files[(index + n - 1) % n].clone(),
                 };
                 let mut data = LogicalFile::open(directory, index as u32, &files[index]).unwrap();
-                let member = Member { piece, ..Member::new(index as u32, n as u32, chunk) };
-                let mut out = Vec::new();
+                let member = Member { piece, checksums: true, ..Member::new(index as u32, n as u32, chunk) };
+                let mut out = Cursor::new(Vec::new());
                 let mut go_on = |_| ControlFlow::Continue(());
                 let written =
-                    encode_member(&member, &header, &mut data, &mut left, &mut right, &mut out, &mut go_on).unwrap();
+                    encode_member(&member, &mut header, &mut data, &mut left, &mut right, &mut out, &mut go_on)
+                        .unwrap();
                 let meta = written.meta(&header, true);
+                let out = out.into_inner();
+                assert_eq!((written.bytes, written.crc), (out.len() as u64, crc32fast::hash(&out)));
                 fs::write(directory.join(&meta.file), out).unwrap();
                 meta.write(&directory.join(&meta.file)).unwrap();
+                assert_eq!(*XorFile::open(directory, &meta.file).unwrap().header(), header);
+                for meta in header.current.files.iter().chain(&header.partner.files) {
+                    let bytes = fs::read(directory.join(&meta.file)).unwrap();
+                    assert_eq!(meta.crc, Some(crc32fast::hash(&bytes)), "{}", meta.file);
+                }
+                for meta in &header.current.files {
+                    meta.write(&directory.join(&meta.file)).unwrap();
+                }
             });
         }
     });

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode, Locations, Rank, Scheme};
+use holdfast_model::{CheckpointId, CrcOnCopy, Dataset, Failure, FlushMode, Locations, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
+use holdfast_wire::peer::{Order, OrderResult, SealCrc, SealedFiles};
 use holdfast_wire::rank::Reply;
 
 use super::action::HaltWork;
@@ -174,15 +174,23 @@ fn report(cx: &Context, dataset: &Dataset, completed: CompletedDataset) {
 /// Returns what protects the checkpoint, and the bytes of all ranks' files.
 async fn seal_and_protect(cx: &Context, checkpoint: CheckpointId) -> Result<(Scheme, u64), CallError> {
     let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
-    let bytes = protect(cx, checkpoint, protection).await?;
+    let crc = match cx.settings().crc.on_copy {
+        CrcOnCopy::Always => SealCrc::Compute,
+        CrcOnCopy::Never | CrcOnCopy::WithRedundancy => SealCrc::None,
+    };
+    let bytes = protect(cx, checkpoint, protection, crc).await?;
     cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     restart::note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: false }).await?;
     Ok((protection.scheme(), bytes))
 }
 
 /// Meta files, then redundancy. Returns the bytes of all ranks' files.
-pub(super) async fn protect(cx: &Context, checkpoint: CheckpointId, protection: &Protection) -> Result<u64, CallError> {
-    let crc = cx.settings().crc.on_copy;
+pub(super) async fn protect(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    protection: &Protection,
+    crc: SealCrc,
+) -> Result<u64, CallError> {
     let seal = Order::Seal { checkpoint, ranks: cx.layout().ranks(), crc };
     let sealed = cx.order(cx.nodes_with_ranks(&seal)).await?;
     let sealed = sealed.into_values().filter_map(|result| match result {
@@ -195,6 +203,7 @@ pub(super) async fn protect(cx: &Context, checkpoint: CheckpointId, protection: 
     let work = cx.layout().work(&protection.groups, &bytes);
     if !work.is_empty() {
         cx.emit(AgentEvent::EncodeStarted { generation: cx.generation(), checkpoint });
+        let crc = cx.settings().crc.on_copy != CrcOnCopy::Never;
         let orders =
             work.into_iter().map(|(node, groups)| (node, Order::Encode { checkpoint, groups, crc, only: None }));
         cx.order(orders.collect()).await?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::prefix::DirectoryName;
-use holdfast_model::{CheckpointId, Failure, Location, Locations, RestartSource};
-use holdfast_wire::peer::{FetchRank, Order};
+use holdfast_model::{CheckpointId, CrcOnCopy, Failure, Location, Locations, RestartSource};
+use holdfast_wire::peer::{FetchRank, Order, SealCrc};
 
 use super::action::FetchStage;
 use super::checkpoint::protect;
@@ -77,7 +77,11 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
         (node, Order::Fetch { checkpoint, directory: path.clone(), ranks, total_ranks: summary.ranks })
     });
     cx.order(orders.collect()).await?;
-    protect(cx, checkpoint, protection).await?;
+    let crc = match cx.settings().crc.on_copy {
+        CrcOnCopy::Never => SealCrc::None,
+        CrcOnCopy::WithRedundancy | CrcOnCopy::Always => SealCrc::Keep,
+    };
+    protect(cx, checkpoint, protection, crc).await?;
     cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     files::mark_fetch(cx, directory, FetchStage::Succeeded).await?;

@@ -15,6 +15,7 @@
 //! | [`layout`] | groups and descriptors of the run |
 //! | [`collective`] | procedure: one collective from its calls to its results |
 //! | [`restart`] | procedure: init, and falling back; [`rebuild`]: from cache; [`fetch`]: from the prefix directory |
+//! | [`damage`] | files in cache that fail their checksum count as lost |
 //! | [`checkpoint`] | procedure: need, start, complete |
 //! | [`flush`] | procedure: cache to prefix, while the ranks wait or in the background |
 //! | [`datasets`] | procedure: named datasets, and output; [`direct`]: datasets that bypass the cache |
@@ -24,6 +25,7 @@ mod action;
 mod checkpoint;
 mod collective;
 mod context;
+mod damage;
 mod datasets;
 mod direct;
 mod dispatch;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::redundancy::groups::Group;
 use holdfast_core::redundancy::plan::{Deletion, RestartPlan};
-use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
+use holdfast_model::{CheckpointId, CrcOnCopy, NodeName, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, RankTransfer};
 
@@ -107,7 +107,8 @@ fn copies(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
         groups.retain(|group| !copied_in(group).is_empty());
         let only: BTreeSet<Rank> = groups.iter().flat_map(copied_in).collect();
         let only = (!only.is_empty()).then(|| only.into_iter().collect())?;
-        Some((node, Order::Encode { checkpoint, groups, crc: false, only: Some(only) }))
+        let crc = cx.settings().crc.on_copy != CrcOnCopy::Never;
+        Some((node, Order::Encode { checkpoint, groups, crc, only: Some(only) }))
     });
     orders.collect()
 }

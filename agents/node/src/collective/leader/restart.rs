@@ -1,6 +1,7 @@
 //! Init: find the newest checkpoint that can be used, move its files to where their ranks now run, rebuild what is
 //! missing; else fetch from the prefix directory; else start without a checkpoint (`SCR manual §11.4`).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use holdfast_wire::rank::{Reply, Restart};
 use super::action::HaltWork;
 use super::collective::{clear_cache, delete, spread_halt};
 use super::context::Context;
+use super::damage::{self, Damage};
 use super::memory::Restarted;
 use super::{datasets, direct, fetch, files, flush, rebuild};
 use crate::collective::CallError;
@@ -152,22 +154,42 @@ async fn newest_known(
 }
 
 /// Brings a checkpoint in cache to where its ranks run now, or deletes it if that cannot be done.
+///
+/// Files that turn out to be damaged count as lost, and the checkpoint is planned again without them. Each new plan
+/// follows from at least one more damaged file, so that there is an end.
 async fn from_cache(
     cx: &Context,
     checkpoint: CheckpointId,
     held: &Inventories,
 ) -> Result<Option<FoundCheckpoint>, CallError> {
-    let reason = match plan(checkpoint, &cx.layout().sites, held) {
-        Err(unusable) => unusable.to_string(),
-        Ok(plan) => match rebuild::carry_out(cx, plan).await {
-            Ok(found) => {
-                // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
-                // between the two would leave it nothing.
-                note_in_cache(cx, checkpoint, held).await?;
-                return Ok(Some(found));
-            }
-            Err(error) => error.to_string(),
-        },
+    let mut held = Cow::Borrowed(held);
+    let mut damage = Damage::default();
+    let reason = loop {
+        let plan = match plan(checkpoint, &cx.layout().sites, &held) {
+            Ok(plan) => plan,
+            Err(unusable) => break damage.add_to(unusable.to_string()),
+        };
+        let found = match damage::verify_unread(cx, &plan).await {
+            Ok(found) if found.is_empty() => match rebuild::carry_out(cx, plan).await {
+                Ok(found) => {
+                    // Before the others are deleted: a drain passes over what no flush file lists, and a run that ends
+                    // between the two would leave it nothing.
+                    note_in_cache(cx, checkpoint, &held).await?;
+                    return Ok(Some(found));
+                }
+                Err(error) => {
+                    let Some(found) = damage::found_by(cx, &error) else { break damage.add_to(error.to_string()) };
+                    // Other parts of the plan may have been carried out.
+                    held = Cow::Owned(inventories(cx).await?);
+                    [found].into()
+                }
+            },
+            Ok(found) => found,
+            Err(error) => break damage.add_to(error.to_string()),
+        };
+        if let Err(reason) = damage.mark(cx, checkpoint, held.to_mut(), found) {
+            break damage.add_to(reason);
+        }
     };
     attempt_failed(cx, checkpoint, Location::Cache, reason);
     delete(cx, checkpoint).await?;

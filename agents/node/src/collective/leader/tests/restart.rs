@@ -124,6 +124,118 @@ fn when_a_rebuild_fails_the_next_older_checkpoint_is_tried() {
     assert!(reason.contains("no space left"), "{reason}");
 }
 
+/// Another byte in the files of a rank on a node.
+fn damage(world: &mut World, node: &str, id: u64, rank: u32) {
+    world.nodes.get_mut(&node.into()).unwrap().damaged.insert((CheckpointId(id), Rank(rank)));
+}
+
+fn notices(world: &World) -> Vec<&str> {
+    let notices = world.events.iter().filter_map(|event| match event {
+        AgentEvent::Notice { message } => Some(message.as_str()),
+        _ => None,
+    });
+    notices.collect()
+}
+
+#[test]
+fn a_damaged_file_that_would_stay_where_it_is_counts_as_lost_and_is_rebuilt() {
+    let mut world = ran(2);
+    damage(&mut world, "n1", 2, 1);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    let AgentEvent::Restarted { rebuilt, .. } = world.events.last().unwrap() else { panic!() };
+    assert_eq!(rebuilt[..], [Rank(1)]);
+    let [notice] = notices(&world)[..] else { panic!("{:?}", notices(&world)) };
+    assert!(notice.contains("checkpoint 2, node n1: ckpt.1 is damaged"), "{notice}");
+    assert!(world.nodes[&"n1".into()].damaged.is_empty(), "the damaged files were deleted first");
+}
+
+#[test]
+fn without_verification_at_restart_only_files_that_a_step_reads_are_compared() {
+    let mut world = ran(1);
+    world.plan.settings.crc.on_restart = false;
+    damage(&mut world, "n1", 1, 1);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Cache));
+    assert!(!world.orders_of("n1").contains(&"verify"));
+}
+
+#[test]
+fn a_damaged_survivor_is_not_used_and_the_older_checkpoint_is_loaded() {
+    let mut world = ran(2);
+    world.lose("n1");
+    damage(&mut world, "n3", 2, 3);
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.plan.nodes.retain(|node| node.name.as_str() != "n1");
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    assert!(reason.contains("lost ranks 1 and 3") && reason.contains("ckpt.3 is damaged"), "{reason}");
+    let verified = |node: &str| world.orders_of(node).contains(&"verify");
+    assert!(!verified("n0"), "the survivors are compared while the rebuild reads them");
+}
+
+#[test]
+fn damaged_files_in_two_groups_are_both_rebuilt() {
+    let mut world = World::with(|plan| {
+        plan.settings.descriptors[0].set_size = 2;
+        plan.settings.caches[0].keep = 10;
+    });
+    world.init();
+    world.checkpoints(1);
+    world.lose("n1");
+    damage(&mut world, "n2", 1, 2);
+    world.events.clear();
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.plan.nodes.retain(|node| node.name.as_str() != "n1");
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    let AgentEvent::Restarted { rebuilt, .. } = world.events.last().unwrap() else { panic!() };
+    assert_eq!(rebuilt[..], [Rank(1), Rank(2)]);
+}
+
+#[test]
+fn the_partner_s_copy_replaces_a_damaged_file_and_a_damaged_copy_is_not_sent() {
+    let partners = |plan: &mut holdfast_wire::run::RunPlan| {
+        plan.settings.descriptors[0].scheme = Scheme::new("PARTNER");
+        plan.settings.caches[0].keep = 10;
+    };
+    let mut world = World::with(partners);
+    world.init();
+    world.checkpoints(2);
+    world.events.clear();
+    damage(&mut world, "n1", 2, 1);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    let AgentEvent::Restarted { moved, .. } = world.events.last().unwrap() else { panic!() };
+    assert_eq!(moved[..], [Rank(1)]);
+
+    let mut world = World::with(partners);
+    world.init();
+    world.checkpoints(2);
+    world.events.clear();
+    world.lose("n1");
+    damage(&mut world, "n2", 2, 1);
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.plan.nodes.retain(|node| node.name.as_str() != "n1");
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
+    let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    assert!(reason.contains("ckpt.1 is damaged"), "{reason}");
+}
+
+#[test]
+fn damage_that_a_new_plan_cannot_avoid_ends_the_attempts() {
+    let mut world = ran(2);
+    world.next_run(&[&[1], &[0], &[2], &[3], &[]]);
+    let of_two = |order: &Order| matches!(order, Order::Transfer { checkpoint: CheckpointId(2), .. });
+    // A node that reports damage of files that it does not have.
+    world.fail_orders(move |node, order| {
+        let failure = holdfast_model::Failure::new(holdfast_model::FailureKind::Damaged, "unreadable");
+        (of_two(order) && node == "n0").then(|| failure.on_node(&"n4".into()).of_rank(Rank(3)))
+    });
+    assert_eq!(from(&world.init()).0, Some(1));
+    let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
+    assert!(reason.contains("unreadable"), "{reason}");
+}
+
 #[test]
 fn a_checkpoint_that_the_application_cannot_read_is_deleted_and_the_older_one_loaded() {
     let mut world = ran(2);

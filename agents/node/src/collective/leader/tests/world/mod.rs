@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{
-    CheckpointId, CrcPolicy, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation, HaltState,
-    NeedPolicy, NodeName, Rank, RestartPolicy, RestartSource, RunNode, Scheme,
+    CheckpointId, CrcOnCopy, CrcPolicy, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation,
+    HaltState, NeedPolicy, NodeName, Rank, RestartPolicy, RestartSource, RunNode, Scheme,
 };
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, Outcome, ToLeader, ToMember};
@@ -421,7 +421,7 @@ pub(super) fn plan(ranks: &[&[u32]]) -> RunPlan {
         }],
         restart: RestartPolicy { distribute: true, fetch: true },
         flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 7, on_restart: false },
-        crc: CrcPolicy { on_copy: false, on_flush: false },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: true },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         halt_seconds: 0,

@@ -1,6 +1,6 @@
 //! A simulated node: its cache, and how it carries orders out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{
     CheckpointId, Dataset, Failure, FailureKind, HaltState, HeldFile, Holding, Inventory, Locations, NodeName, Rank,
@@ -20,6 +20,8 @@ pub(in super::super) struct Node {
     pub(in super::super) halt: HaltState,
     /// Where its ranks read and write themselves.
     pub(in super::super) direct: Option<CheckpointId>,
+    /// Files with another content than was written, which only reading them shows.
+    pub(in super::super) damaged: BTreeSet<(CheckpointId, Rank)>,
 }
 
 impl Node {
@@ -33,6 +35,7 @@ impl Node {
             datasets: BTreeMap::new(),
             halt: HaltState::default(),
             direct: None,
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -104,11 +107,15 @@ pub(super) fn carry_out(
         Order::Discard { checkpoint, ranks } => {
             let held = node.held.entry(checkpoint).or_default();
             ranks.iter().for_each(|rank| drop(held.remove(rank)));
+            node.damaged.retain(|(id, rank)| *id != checkpoint || !ranks.contains(rank));
         }
         Order::Transfer { checkpoint, outgoing, .. } => {
             for step in outgoing {
                 let held = nodes[name].held.get(&checkpoint).and_then(|held| held.get(&step.rank));
                 let source = held.ok_or_else(|| missing(name, step.rank))?;
+                if nodes[name].damaged.contains(&(checkpoint, step.rank)) {
+                    return Err(is_damaged(name, step.rank));
+                }
                 let holding = Holding { partner_of: None, ..source.clone() };
                 nodes.get_mut(&step.to).unwrap().held.entry(checkpoint).or_default().insert(step.rank, holding);
             }
@@ -130,13 +137,27 @@ pub(super) fn carry_out(
             }
         }
         Order::Adopt { .. } | Order::CloseDirect { .. } => {}
+        Order::Verify { checkpoint, ranks } => {
+            let damaged = ranks.into_iter().filter(|rank| node.damaged.contains(&(checkpoint, *rank)));
+            return Ok(OrderResult::Verified(damaged.map(|rank| (rank, damage(rank))).collect()));
+        }
         Order::Rebuild { checkpoint, groups } => {
             for rebuild in groups {
                 let (rank, _) = rebuild.group.members[rebuild.group.member as usize];
+                let is_sound = rebuild.group.members.iter().zip(0..).all(|((other, home), index)| {
+                    rebuild.missing.contains(&index) || !nodes[home].damaged.contains(&(checkpoint, *other))
+                });
+                let node = nodes.get_mut(name).unwrap();
+                if !is_sound && rebuild.missing.contains(&rebuild.group.member) {
+                    // Nothing is installed: a survivor has not confirmed its files.
+                    return Err(Failure::new(FailureKind::LostPeer, "a survivor ended"));
+                }
                 if rebuild.missing.contains(&rebuild.group.member) {
                     node.hold(checkpoint, rank, true, rebuild.descriptor);
                 } else if !node.held[&checkpoint].get(&rank).is_some_and(|holding| holding.complete) {
                     return Err(missing(name, rank));
+                } else if node.damaged.contains(&(checkpoint, rank)) {
+                    return Err(is_damaged(name, rank));
                 }
             }
         }
@@ -156,6 +177,14 @@ fn missing(node: &NodeName, rank: Rank) -> Failure {
     Failure::new(FailureKind::NotFound, format!("{node} has nothing of rank {rank}"))
 }
 
+fn damage(rank: Rank) -> String {
+    format!("ckpt.{rank} is damaged")
+}
+
+fn is_damaged(node: &NodeName, rank: Rank) -> Failure {
+    Failure::new(FailureKind::Damaged, damage(rank)).on_node(node).of_rank(rank)
+}
+
 pub(super) fn name(order: &Order) -> &'static str {
     match order {
         Order::Inventory => "inventory",
@@ -167,6 +196,7 @@ pub(super) fn name(order: &Order) -> &'static str {
         Order::Discard { .. } => "discard",
         Order::Transfer { .. } => "transfer",
         Order::Adopt { .. } => "adopt",
+        Order::Verify { .. } => "verify",
         Order::Rebuild { .. } => "rebuild",
         Order::Fetch { .. } => "fetch",
         Order::Flush { .. } => "flush",
