@@ -9,6 +9,7 @@ mod hosts;
 mod index;
 mod inspect;
 mod program;
+mod redaction;
 mod snapshots;
 mod spec;
 mod usage;

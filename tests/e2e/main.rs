@@ -14,6 +14,8 @@ extern crate holdfast_test_attribute;
 
 mod job;
 mod pfs;
+#[path = "../cli/redaction.rs"]
+mod redaction;
 mod world;
 
 mod agents;
@@ -30,6 +32,7 @@ mod orchestrator_lost;
 mod schemes;
 mod scr_files;
 mod signals;
+mod snapshots;
 mod stalled_prefix;
 mod stalled_screen;
 mod steps;
