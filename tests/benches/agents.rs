@@ -11,14 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
-use holdfast_model::{
-    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank,
-    RestartPolicy, RunNode, Scheme,
-};
+use holdfast_model::{CrcOnCopy, CrcPolicy, Generation, NodeName, Placement, Rank, RunNode, Scheme};
 use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::plan::PlanParts;
-use holdfast_wire::run::{AgentReady, AgentStart, Cache, Settings, SourceName, TrustMaterial};
-use holdfast_wire::{VERSION, environment, trust};
+use holdfast_wire::run::{AgentReady, AgentStart, Settings, TrustMaterial};
+use holdfast_wire::{VERSION, environment, fixtures, trust};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -420,27 +417,5 @@ fn memory(pid: u32, figure: &str) -> Result<u64> {
 
 /// The usual settings of a job: one set over all nodes, all else by default.
 fn settings(prefix: PathBuf, scheme: Scheme, crc: CrcPolicy) -> Settings {
-    Settings {
-        watchdog: None,
-        prefix,
-        caches: vec![Cache { base: "/tmp".to_owned(), keep: 2 }],
-        descriptors: vec![Descriptor {
-            index: 0,
-            enabled: true,
-            base: "/tmp".to_owned(),
-            scheme,
-            interval: 1,
-            hop_distance: 1,
-            set_size: 8,
-        }],
-        restart: RestartPolicy { distribute: true, fetch: true },
-        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc,
-        source: SourceName("scr".to_owned()),
-        need: NeedPolicy::default(),
-        halt_seconds: 0,
-        allocation_end: None,
-        piece_bytes: 256 << 10,
-        copy_bytes: 1 << 20,
-    }
+    Settings { crc, piece_bytes: 256 << 10, ..fixtures::settings(prefix, "/tmp", 2, scheme) }
 }

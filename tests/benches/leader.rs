@@ -9,13 +9,11 @@ use holdfast_agent::collective::leader::{
     LeaderAction, LeaderEvent, LeaderMachine, LeaderMemory, LeaderStart, LeaderWork, UnfinishedFlushes, WorkOutput,
 };
 use holdfast_agent::sources;
-use holdfast_model::{
-    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, HaltState, Inventory, Locations, NeedPolicy,
-    NodeName, Rank, RestartPolicy, RunNode, Scheme,
-};
+use holdfast_model::{Generation, HaltState, Inventory, Locations, NodeName, Rank, RunNode, Scheme};
+use holdfast_wire::fixtures;
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles, ToLeader, ToMember};
 use holdfast_wire::rank::Call;
-use holdfast_wire::run::{Cache, RunPlan, Settings, SourceName};
+use holdfast_wire::run::RunPlan;
 
 use crate::figures::{Samples, below, title};
 use crate::{Extent, Result};
@@ -147,30 +145,7 @@ fn machine(plan: &Arc<RunPlan>) -> Result<LeaderMachine> {
 
 /// Ranks distributed to the nodes in blocks, as launchers do.
 fn plan(ranks: u32, nodes: u32, scheme: &str) -> Result<RunPlan> {
-    let base = "/dev/shm".to_owned();
-    let settings = Settings {
-        prefix: "/prefix".into(),
-        caches: vec![Cache { base: base.clone(), keep: 1 }],
-        descriptors: vec![Descriptor {
-            enabled: true,
-            index: 0,
-            interval: 1,
-            base,
-            scheme: scheme.parse::<Scheme>()?,
-            hop_distance: 1,
-            set_size: 8,
-        }],
-        restart: RestartPolicy { distribute: true, fetch: true },
-        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
-        source: SourceName("scr".to_owned()),
-        need: NeedPolicy::default(),
-        halt_seconds: 0,
-        allocation_end: None,
-        piece_bytes: 1,
-        copy_bytes: 1,
-        watchdog: None,
-    };
+    let settings = fixtures::settings("/prefix", "/dev/shm", 1, scheme.parse::<Scheme>()?);
     let block = |at: u32| (u64::from(at) * u64::from(ranks) / u64::from(nodes)) as u32;
     let node = |at: u32| {
         Ok(RunNode {

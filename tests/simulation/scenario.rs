@@ -1,13 +1,13 @@
 //! The scenario of a seed: the allocation, the job, the rates of faults.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_core::redundancy::{local, partner, xor};
-use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
+use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, RestartPolicy};
 use holdfast_testkit::Dice;
-use holdfast_wire::run::{Cache, Settings, SourceName};
+use holdfast_wire::fixtures;
+use holdfast_wire::run::Settings;
 
 use crate::names::{NodeIndex, name};
 use crate::prefix;
@@ -143,9 +143,8 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
         let other = if scheme == xor::NAME { partner::NAME } else { xor::NAME };
         descriptors.push(descriptor(1, 2, other, 4));
     }
+    let keep = 1 + dice.below(3_u32);
     Settings {
-        prefix: PathBuf::from(prefix::PATH),
-        caches: vec![Cache { base: "/cache".to_owned(), keep: 1 + dice.below(3_u32) }],
         descriptors,
         restart: RestartPolicy { distribute: !dice.percent(3), fetch: !dice.percent(10) },
         flush: FlushPolicy {
@@ -159,13 +158,7 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             on_flush: dice.percent(50),
             on_restart: dice.percent(50),
         },
-        source: SourceName("scr".to_owned()),
-        need: NeedPolicy::default(),
-        halt_seconds: 0,
-        allocation_end: None,
-        piece_bytes: 1 << 20,
-        copy_bytes: 1 << 20,
-        watchdog: None,
+        ..fixtures::settings(prefix::PATH, "/cache", keep, scheme)
     }
 }
 

@@ -21,6 +21,8 @@
 pub mod agent;
 pub mod bytes;
 pub mod environment;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
 pub mod frame;
 pub mod payload;
 pub mod peer;

@@ -197,34 +197,11 @@ impl PlanParts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Cache, SourceName};
-    use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+    use crate::fixtures;
+    use holdfast_model::Scheme;
 
     fn settings() -> Settings {
-        let base = "/scratch/{node}".to_owned();
-        Settings {
-            prefix: "/p".into(),
-            caches: vec![Cache { base: base.clone(), keep: 2 }],
-            descriptors: vec![Descriptor {
-                index: 0,
-                enabled: true,
-                base,
-                scheme: Scheme::new("XOR"),
-                interval: 1,
-                hop_distance: 1,
-                set_size: 8,
-            }],
-            restart: RestartPolicy { distribute: true, fetch: true },
-            flush: FlushPolicy { every: 10, mode: FlushMode::Async, bandwidth: 0, on_restart: false },
-            crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: true, on_restart: true },
-            source: SourceName("scr".to_owned()),
-            need: NeedPolicy::default(),
-            halt_seconds: 0,
-            allocation_end: None,
-            piece_bytes: 1 << 20,
-            copy_bytes: 1 << 20,
-            watchdog: None,
-        }
+        fixtures::settings("/p", "/scratch/{node}", 2, Scheme::new("XOR"))
     }
 
     /// Nodes with `each` ranks, and one spare.

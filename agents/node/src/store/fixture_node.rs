@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, Generation, NeedPolicy, Rank, RestartPolicy};
+use holdfast_model::{Generation, Rank, Scheme};
+use holdfast_wire::fixtures::settings;
 use holdfast_wire::plan::{MemberPlan, OwnPlan, RunRequest, SharedPlan};
-use holdfast_wire::run::{AgentStart, Cache, Settings, SourceName};
+use holdfast_wire::run::AgentStart;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -64,21 +65,9 @@ pub(crate) fn fixture_plan(generation: Generation, node: &str, ranks: &[u32]) ->
 
 /// The same, as the orchestrator sends it.
 pub(crate) fn fixture_request(generation: Generation, node: &str, ranks: &[u32]) -> RunRequest {
-    let settings = Settings {
-        prefix: "/p".into(),
-        caches: vec![Cache { base: base(node), keep: 1 }],
-        descriptors: vec![],
-        restart: RestartPolicy { distribute: true, fetch: false },
-        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
-        source: SourceName("scr".to_owned()),
-        need: NeedPolicy::default(),
-        halt_seconds: 0,
-        allocation_end: None,
-        piece_bytes: 1,
-        copy_bytes: 1,
-        watchdog: None,
-    };
+    let mut settings = settings("/p", &base(node), 1, Scheme::new("LOCAL"));
+    settings.descriptors.clear();
+    settings.restart.fetch = false;
     let shared = SharedPlan {
         generation,
         ranks: ranks.len() as u32,

@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use holdfast_agent::daemon;
 use holdfast_client::{AgentAddress, Client, Environment};
-use holdfast_model::{
-    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, NeedPolicy, NodeName, Placement, Rank,
-    RestartPolicy, RunNode, Scheme,
-};
+use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode, Scheme};
 use holdfast_wire::agent::{RUN, RunAccepted};
 use holdfast_wire::plan::PlanParts;
-use holdfast_wire::run::{AgentReady, AgentStart, Cache, NodeIdentitySource, Settings, SourceName, TrustMaterial};
-use holdfast_wire::{ALPN_HTTP, VERSION, trust};
+use holdfast_wire::run::{AgentReady, AgentStart, NodeIdentitySource, TrustMaterial};
+use holdfast_wire::{ALPN_HTTP, VERSION, fixtures, trust};
 use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
 
@@ -46,7 +43,8 @@ impl Cluster {
             RunNode { failure_domain: name.to_string(), name, address, ranks }
         });
         let placement = Arc::new(Placement { nodes: run_nodes.collect(), leader: NodeName::new("node0") });
-        let plan = PlanParts::new(GENERATION, 1, placement.clone(), &settings(prefix)).unwrap();
+        let settings = fixtures::settings(prefix, "/tmp", 1, Scheme::new("LOCAL"));
+        let plan = PlanParts::new(GENERATION, 1, placement.clone(), &settings).unwrap();
         let accepted = placement.nodes.iter().map(|node| {
             let accepted = prepare(node.address, &trust, &plan.request_to(&node.name).unwrap());
             (accepted.socket, node.ranks.clone())
@@ -111,30 +109,4 @@ fn prepare(address: SocketAddr, trust: &TrustMaterial, body: &[u8]) -> RunAccept
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
     serde_json::from_str(body).unwrap()
-}
-
-fn settings(prefix: PathBuf) -> Settings {
-    Settings {
-        prefix,
-        caches: vec![Cache { base: "/tmp".to_owned(), keep: 1 }],
-        descriptors: vec![Descriptor {
-            index: 0,
-            enabled: true,
-            base: "/tmp".to_owned(),
-            scheme: Scheme::new("LOCAL"),
-            interval: 1,
-            hop_distance: 1,
-            set_size: 8,
-        }],
-        restart: RestartPolicy { distribute: true, fetch: true },
-        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
-        source: SourceName("scr".to_owned()),
-        need: NeedPolicy::default(),
-        halt_seconds: 0,
-        allocation_end: None,
-        piece_bytes: 1 << 20,
-        copy_bytes: 1 << 20,
-        watchdog: None,
-    }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{
-    CheckpointId, CrcOnCopy, CrcPolicy, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation,
-    HaltState, NeedPolicy, NodeName, Rank, RestartPolicy, RestartSource, RunNode, Scheme,
+    CheckpointId, Failure, FailureKind, Generation, HaltState, NodeName, Rank, RestartSource, RunNode, Scheme,
 };
 use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::fixtures;
 use holdfast_wire::peer::{Order, Outcome, ToLeader, ToMember};
 use holdfast_wire::rank::{Call, Reply, Restart};
-use holdfast_wire::run::{Cache, RunPlan, Settings, SourceName};
+use holdfast_wire::run::RunPlan;
 
 use super::super::{
     HaltWork, LeaderAction, LeaderEvent, LeaderMachine, LeaderMemory, LeaderStart, LeaderWork, UnfinishedFlushes,
@@ -407,29 +407,10 @@ pub(super) fn plan(ranks: &[&[u32]]) -> RunPlan {
         failure_domain: format!("n{at}"),
         ranks: ranks.iter().copied().map(Rank).collect(),
     };
-    let settings = Settings {
-        prefix: "/prefix".into(),
-        caches: vec![Cache { base: BASE.to_owned(), keep: 2 }],
-        descriptors: vec![Descriptor {
-            enabled: true,
-            index: 0,
-            interval: 1,
-            base: BASE.to_owned(),
-            scheme: XOR,
-            hop_distance: 1,
-            set_size: 4,
-        }],
-        restart: RestartPolicy { distribute: true, fetch: true },
-        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 7, on_restart: false },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: true },
-        source: SourceName("scr".to_owned()),
-        need: NeedPolicy::default(),
-        halt_seconds: 0,
-        allocation_end: None,
-        piece_bytes: 1,
-        copy_bytes: 1,
-        watchdog: None,
-    };
+    let mut settings = fixtures::settings("/prefix", BASE, 2, XOR);
+    settings.descriptors[0].set_size = 4;
+    settings.flush.bandwidth = 7;
+    settings.crc.on_restart = true;
     let nodes = ranks.iter().enumerate().map(node).collect();
     RunPlan { generation: GENERATION, nodes, leader: "n0".into(), settings }
 }

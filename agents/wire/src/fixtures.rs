@@ -1,0 +1,35 @@
+//! Values for tests and benchmarks: a new field of the settings is added here once.
+
+use std::path::PathBuf;
+
+use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+
+use crate::run::{Cache, Settings, SourceName};
+
+/// Settings with one cache at `base` that keeps `keep` checkpoints, protected by `scheme` in sets of 8 ranks; without
+/// flushes, checksums and halt conditions.
+pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Scheme) -> Settings {
+    Settings {
+        prefix: prefix.into(),
+        caches: vec![Cache { base: base.to_owned(), keep }],
+        descriptors: vec![Descriptor {
+            index: 0,
+            enabled: true,
+            base: base.to_owned(),
+            scheme,
+            interval: 1,
+            hop_distance: 1,
+            set_size: 8,
+        }],
+        restart: RestartPolicy { distribute: true, fetch: true },
+        flush: FlushPolicy { every: 0, mode: FlushMode::Sync, bandwidth: 0, on_restart: false },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
+        source: SourceName("scr".to_owned()),
+        need: NeedPolicy::default(),
+        halt_seconds: 0,
+        allocation_end: None,
+        piece_bytes: 1 << 20,
+        copy_bytes: 1 << 20,
+        watchdog: None,
+    }
+}
