@@ -12,6 +12,7 @@ use crate::events::{EventLog, ProgressBoard};
 use crate::halt::HaltKeeper;
 use crate::health::HealthMonitor;
 use crate::paths::Paths;
+use crate::prefix::JobPrefixes;
 use crate::ranks::Ranks;
 use crate::store::Store;
 use crate::stream::Streams;
@@ -22,6 +23,7 @@ pub struct Agent {
     /// The orchestrator's start message.
     pub start: AgentStart,
     pub paths: Paths,
+    pub prefixes: JobPrefixes,
     pub store: Store,
     pub halt: HaltKeeper,
     pub health: HealthMonitor,

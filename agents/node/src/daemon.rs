@@ -27,6 +27,7 @@ use crate::health::HealthMonitor;
 use crate::identity::{self, IdentityError};
 use crate::log;
 use crate::paths::Paths;
+use crate::prefix::JobPrefixes;
 use crate::rank_socket;
 use crate::ranks::Ranks;
 use crate::server::{self, ServerError};
@@ -187,6 +188,7 @@ pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonErr
         streams: Streams::new(start.clone()),
         unauthenticated: std::sync::atomic::AtomicU64::new(0),
         stop: watch::Sender::new(None),
+        prefixes: JobPrefixes::new(start.prefixes.clone()),
         paths,
         start,
     })

@@ -78,6 +78,11 @@ impl EventLog {
     }
 }
 
+/// The sum of sizes, which come from files and messages: as large as can be shown if it is larger.
+pub(crate) fn total_bytes(sizes: impl IntoIterator<Item = u64>) -> u64 {
+    sizes.into_iter().fold(0, u64::saturating_add)
+}
+
 #[derive(Debug, Default)]
 pub struct ProgressBoard {
     tasks: Mutex<Vec<Arc<TaskProgress>>>,
@@ -106,8 +111,8 @@ impl ProgressBoard {
             let done = work.done.load(Ordering::Relaxed).min(work.total);
             match all.iter_mut().find(|known| known.task == work.task && known.checkpoint == work.checkpoint) {
                 Some(known) => {
-                    known.done += done;
-                    known.total += work.total;
+                    known.done = known.done.saturating_add(done);
+                    known.total = known.total.saturating_add(work.total);
                 }
                 None => all.push(Progress { task: work.task, checkpoint: work.checkpoint, done, total: work.total }),
             }

@@ -38,3 +38,61 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
         other => io::Error::other(other),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use holdfast_model::{CheckpointId, Generation, Rank};
+    use holdfast_testkit::mutation::mutate_bytes;
+    use holdfast_testkit::{Dice, fast_directory, mutation_rounds, mutation_seed};
+    use holdfast_wire::payload::Payload;
+    use holdfast_wire::plan::RunRequest;
+    use holdfast_wire::rank::Reply;
+
+    use crate::collective::leader::LeaderMemory;
+    use crate::memory::{Direct, Memory};
+    use crate::store::fixture_node::fixture_request;
+
+    /// Reads a changed file as each kind of state.
+    fn read_all(path: &Path) -> usize {
+        let found = [
+            read::<Memory>(path).is_some(),
+            read::<LeaderMemory>(path).is_some(),
+            read::<RunRequest>(path).is_some(),
+            read::<Generation>(path).is_some(),
+        ];
+        found.into_iter().filter(|found| *found).count()
+    }
+
+    #[test]
+    fn mutated_state_files_are_read_or_ignored() {
+        let directory = fast_directory();
+        let path = directory.path().join("state");
+        let direct = Direct { directory: "/p/scr.3".into(), files: [(Rank(1), vec!["a".to_owned()])].into() };
+        let open = Some(CheckpointId(3));
+        let memory = Memory { open, direct: Some(direct), ..Memory::fresh(Generation(2)) };
+        let gathered = Reply::Gathered(vec![Payload::from(vec![1; 50]), Payload::default()]);
+        let leader = LeaderMemory { outcome: std::sync::Arc::new(Ok(gathered)), ..LeaderMemory::fresh(Generation(2)) };
+        let mut files = Vec::new();
+        let mut keep = |written: io::Result<()>| {
+            written.unwrap();
+            assert_eq!(read_all(&path), 1);
+            files.push(fs::read(&path).unwrap());
+        };
+        keep(write(&path, &memory));
+        keep(write(&path, &leader));
+        keep(write(&path, &fixture_request(Generation(2), "node1", &[1, 2])));
+        keep(write(&path, &Generation(7)));
+        let (seed, mut ignored) = (mutation_seed(), 0);
+        println!("seed {seed}");
+        for round in mutation_rounds(2000) {
+            let mut dice = Dice(seed.wrapping_add(round));
+            let mut bytes = files[dice.below(files.len())].clone();
+            mutate_bytes(&mut dice, &mut bytes);
+            fs::write(&path, &bytes).unwrap();
+            ignored += usize::from(read_all(&path) == 0);
+        }
+        assert!(ignored > 0);
+    }
+}

@@ -15,6 +15,9 @@ use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 
 use crate::run::{RunPlan, Settings};
 
+/// Generations count launches: a larger one is an error, which would make all later ones old.
+const LARGEST_GENERATION: u64 = u32::MAX as u64;
+
 /// What is the same for all nodes of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedPlan {
@@ -99,6 +102,12 @@ pub enum PlanError {
         "the plan of generation {generation} has {shared} ranks in its shared part and {table} in the table of nodes"
     )]
     Ranks { generation: Generation, shared: u32, table: u32 },
+    /// A generation that no job reaches: it would be newer than all others for ever.
+    #[error("generation {0} is out of range: launches are counted from 1")]
+    Generation(Generation),
+    /// The node's ranks are not among those of the run, or not ascending.
+    #[error("the plan of generation {generation} gives node {node} ranks that the run does not have, or a rank twice")]
+    OwnRanks { generation: Generation, node: NodeName },
     /// The message could not be made.
     #[error("the plan of generation {generation} cannot be encoded: {source}")]
     Encode { generation: Generation, source: serde_json::Error },
@@ -114,6 +123,13 @@ impl RunRequest {
         let SharedPlan { generation, ranks, used_nodes, leader, leader_address, settings } = shared;
         if own.node != *here {
             return Err(PlanError::OtherNode { generation, meant: own.node, here: here.clone() });
+        }
+        if generation.0 > LARGEST_GENERATION {
+            return Err(PlanError::Generation(generation));
+        }
+        let ascending = own.ranks.is_sorted_by(|one, next| one < next);
+        if !ascending || own.ranks.last().is_some_and(|last| last.0 >= ranks) {
+            return Err(PlanError::OwnRanks { generation, node: own.node });
         }
         let settings = settings.for_node(here);
         let complete = if leader == *here {

@@ -125,6 +125,10 @@ pub struct AgentStart {
     pub identity: NodeIdentitySource,
     /// Put in front of every node path: a virtual node's root directory.
     pub root: Option<PathBuf>,
+    /// The prefix directories of the job's steps, absolute: the agent writes below these and nowhere else outside of
+    /// its control and cache directories.
+    #[serde(default)]
+    pub prefixes: Vec<PathBuf>,
     /// Base of the control directory.
     pub control_base: String,
     /// Bases of the cache directories, with the capacity that is expected of each, bytes.

@@ -285,6 +285,7 @@ fn agents_of(prefix: &Path, roots: Roots, reporter: Reporter) -> Result<DrainAge
     let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
     let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
     let Checkpoint { control, cache, .. } = roots.checkpoint;
-    let template = AgentTemplate::new(OF_ROOTS, &control, cache.iter(), &local, trust::generate()?);
+    let template =
+        AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], &control, cache.iter(), &local, trust::generate()?);
     Ok(DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)?)
 }

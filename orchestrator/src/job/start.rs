@@ -85,6 +85,15 @@ pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
     prefix.canonicalize().map_err(RunError::io("find the prefix directory"))
 }
 
+/// The path that [`make_prefix`] will return for a prefix directory that may not exist yet: links are resolved as far as
+/// it exists.
+fn canonical(prefix: &Path) -> PathBuf {
+    let existing = prefix.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let resolved = existing.and_then(|(above, resolved)| Some(resolved.join(prefix.strip_prefix(above).ok()?)));
+    // Without the slash that joining an empty path leaves at the end.
+    resolved.map_or_else(|| prefix.to_owned(), |path| path.components().collect())
+}
+
 /// Drains what an earlier job could not drain, before a new one begins.
 pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Screen) -> Result<(), RunError> {
     let report = standalone::of_state(prefix, state, None, screen).await.map_err(Box::new)?;
@@ -157,7 +166,8 @@ fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allo
     // The same control directory in all steps: see the spec's validation.
     let control = &step.checkpoint.control;
     let caches = spec.steps.iter().flat_map(|step| &step.checkpoint.cache);
-    let template = AgentTemplate::new(&spec.job, control, caches, allocation, trust::generate()?);
+    let prefixes = spec.steps.iter().map(|step| canonical(&step.prefix)).collect();
+    let template = AgentTemplate::new(&spec.job, prefixes, control, caches, allocation, trust::generate()?);
     let state = state_of_step(spec, step, allocation.record(), template);
     state.write(prefix)?;
     Ok(state)

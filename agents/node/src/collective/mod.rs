@@ -26,7 +26,7 @@ use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::FaultPoint;
 
 pub use error::CallError;
-pub use run::{Collectives, RunError, adopt, begin_run, serve_link};
+pub use run::{Collectives, RunError, adopt, begin_run, check_places, serve_link};
 
 use crate::fault_injection;
 use crate::paths::base_name;

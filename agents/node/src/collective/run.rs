@@ -1,11 +1,13 @@
 //! The run in force, and beginning one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
 use holdfast_wire::peer::Endpoint;
 use holdfast_wire::plan::{AcceptedPlan, MemberPlan, PlanError, RunRequest};
+use holdfast_wire::run::Settings;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
@@ -108,6 +110,17 @@ pub enum RunError {
     Old { asked: Generation, serving: Generation },
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error(
+        "{} is not a prefix directory of this job, as it was started: end the job, and start it again if the spec was \
+         changed",
+        .0.display()
+    )]
+    ForeignPrefix(PathBuf),
+    #[error(
+        "{0} is not the base of a cache of this job, as it was started: end the job, and start it again if the spec \
+         was changed"
+    )]
+    ForeignBase(String),
     #[error("the plan of generation {generation} cannot be used: {source}")]
     Unusable { generation: Generation, source: LayoutError },
     /// The settings name a checkpoint source that does not exist.
@@ -121,12 +134,29 @@ pub enum RunError {
     Store(#[from] StoreError),
 }
 
+/// Checks that a run uses only directories that the agent's start message names: whoever can send a plan must not be able
+/// to choose others.
+///
+/// # Errors
+/// The directory that it does not name.
+pub fn check_places(agent: &Agent, settings: &Settings) -> Result<(), RunError> {
+    if !agent.prefixes.contains(&settings.prefix) {
+        return Err(RunError::ForeignPrefix(settings.prefix.clone()));
+    }
+    let settings = settings.clone().for_node(&agent.start.node);
+    let caches = settings.caches.into_iter().map(|cache| cache.base);
+    let mut bases = caches.chain(settings.descriptors.into_iter().map(|descriptor| descriptor.base));
+    let foreign = bases.find(|base| !agent.start.cache_bases.contains_key(base));
+    foreign.map_or(Ok(()), |base| Err(RunError::ForeignBase(base)))
+}
+
 /// Begins a generation: kills older ranks, closes older streams, records the plan, sets up the filemaps, connects to
 /// the leader. The same plan again changes nothing.
 pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result<RunAccepted, RunError> {
     let agent = &collectives.agent;
     let accepted = RunAccepted { socket: agent.paths.socket() };
     let generation = request.shared.generation;
+    check_places(agent, &request.shared.settings)?;
     let plan = request.clone().accept(&agent.start.node)?;
     if let Some(serving) = collectives.participation() {
         let in_force = serving.run.plan.generation;
@@ -193,6 +223,7 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
     let request = memory::read_plan(&agent.paths.control())?;
     let generation = request.shared.generation;
     let prepared = async {
+        check_places(agent, &request.shared.settings)?;
         // The plan may be of another node: then there is nothing to adopt.
         let plan = request.clone().accept(&agent.start.node)?;
         // The filemaps are unchanged; this only assigns them to the ranks.

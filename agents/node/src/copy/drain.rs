@@ -17,10 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::cached::CachedFile;
 use super::error::{CopyError, CopyFault};
-use super::on_prefix::check_directory;
 use super::pipeline::{Lane, Pipeline};
 use crate::agent::Agent;
-use crate::events::{ProgressBoard, ProgressGuard};
+use crate::events::{ProgressBoard, ProgressGuard, total_bytes};
 use crate::store::Store;
 use crate::store::examine::{Examined, ExaminedFile, examine};
 
@@ -29,6 +28,7 @@ use crate::store::examine::{Examined, ExaminedFile, examine};
 /// # Errors
 /// When the directory cannot be used. Failures of single ranks are in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
+    agent.prefixes.check(&request.directory)?;
     let midway = || crate::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, request, cancelled, &midway)
 }
@@ -60,7 +60,6 @@ pub(super) fn copy_from(
     cancelled: CancellationToken,
     midway: &(dyn Fn() + Sync),
 ) -> Result<CopyReply, CopyError> {
-    check_directory(&request.directory)?;
     let mut reply = CopyReply::default();
     let copies = ranks_to_copy(store, request, &mut reply.partners);
     if copies.is_empty() {
@@ -70,7 +69,7 @@ pub(super) fn copy_from(
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset::write(dataset, &request.directory)?;
     }
-    let total = copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size).sum();
+    let total = total_bytes(copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size));
     let working = board.begin(Task::Copy, request.checkpoint, total);
     let units: Vec<(&RankCopy, usize)> =
         copies.iter().flat_map(|copy| (0..copy.found.files.len()).map(move |file| (copy, file))).collect();

@@ -13,6 +13,8 @@ use holdfast_core::prefix::PrefixError;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::redundancy::RedundancyError;
 
+use crate::prefix::OutsidePrefix;
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyFault {
@@ -61,8 +63,8 @@ impl CopyFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    #[error("{} is not an absolute path without `..`: a checkpoint directory must be", .0.display())]
-    Directory(PathBuf),
+    #[error(transparent)]
+    Directory(#[from] OutsidePrefix),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_core::control::content::RecordedContent;
@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
-use crate::events::ProgressBoard;
+use crate::events::{ProgressBoard, total_bytes};
+use crate::prefix::JobPrefixes;
 
 /// Read size: large enough for few calls to a parallel file system, small enough for a processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -28,8 +29,12 @@ const BUFFER_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// When the set cannot be rebuilt, with the file that prevents it.
-pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<RebuildReply, CopyError> {
-    check_directory(&request.directory)?;
+pub fn rebuild(
+    prefixes: &JobPrefixes,
+    board: &Arc<ProgressBoard>,
+    request: &RebuildRequest,
+) -> Result<RebuildReply, CopyError> {
+    prefixes.check(&request.directory)?;
     let RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks } = request;
     let set = SetRebuild {
         set: SetId { scheme: *scheme, group_id: *group_id, members: *members },
@@ -51,7 +56,7 @@ pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<R
     let files = rebuilt.iter().flat_map(|member| member.files.iter().chain(&member.redundancy));
     Ok(RebuildReply {
         ranks: rebuilt.iter().map(|member| member.rank).collect(),
-        bytes: files.clone().map(|meta| meta.size).sum(),
+        bytes: total_bytes(files.clone().map(|meta| meta.size)),
         files: files.map(|meta| meta.file.clone()).collect(),
     })
 }
@@ -60,22 +65,16 @@ pub fn rebuild(board: &Arc<ProgressBoard>, request: &RebuildRequest) -> Result<R
 ///
 /// # Errors
 /// When the directory must not be used. Failures of single files are in the reply.
-pub fn verify(request: &VerifyRequest, cancelled: CancellationToken) -> Result<VerifyReply, CopyError> {
-    check_directory(&request.directory)?;
+pub fn verify(
+    prefixes: &JobPrefixes,
+    request: &VerifyRequest,
+    cancelled: CancellationToken,
+) -> Result<VerifyReply, CopyError> {
+    prefixes.check(&request.directory)?;
     let results = Pipeline::new(BUFFER_BYTES, cancelled).each(&request.files, |lane, name| {
         verify_file(lane, &request.directory, name).err().map(|fault| (name.clone(), fault.to_string()))
     });
     Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
-}
-
-/// A drain writes only to absolute paths without `..`.
-pub(super) fn check_directory(directory: &Path) -> Result<(), CopyError> {
-    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-    if directory.is_absolute() && directory.components().all(plain) {
-        Ok(())
-    } else {
-        Err(CopyError::Directory(directory.to_owned()))
-    }
 }
 
 fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), CopyFault> {

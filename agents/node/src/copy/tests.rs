@@ -10,9 +10,10 @@ use holdfast_wire::agent::{CopyReply, CopyRequest, RebuildRequest, VerifyRequest
 use tokio_util::sync::CancellationToken;
 
 use super::drain::copy_from;
-use super::on_prefix;
+use super::{CopyError, on_prefix};
+use crate::prefix::JobPrefixes;
 use crate::store::Store;
-use crate::store::fixture_node::fixture;
+use crate::store::fixture_node::{fixture, fixture_agent};
 
 fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
     CopyRequest {
@@ -157,22 +158,22 @@ fn a_node_without_files_is_no_failure_and_an_unfinished_checkpoint_is_one() {
 }
 
 #[test]
-fn a_directory_that_is_not_absolute_is_refused() {
-    let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
-    for bad in ["relative", "/tmp/../etc"] {
-        let mut request = request(Path::new("/"), 3);
-        request.directory = bad.into();
-        assert!(copy_from(&store, &Arc::default(), &request, CancellationToken::new(), &|| {}).is_err());
-        assert!(
-            on_prefix::verify(&VerifyRequest { directory: bad.into(), files: Vec::new() }, CancellationToken::new())
-                .is_err()
-        );
+fn a_directory_that_is_not_below_a_prefix_directory_is_refused() {
+    let (_root, agent) = fixture_agent("node1", "1145655");
+    for bad in ["relative", "/tmp/../etc", "/nowhere/scr.3"] {
+        let copy = CopyRequest { directory: bad.into(), ..request(Path::new("/"), 3) };
+        let refused = super::drain::copy(&agent, &copy, CancellationToken::new());
+        assert!(matches!(refused, Err(CopyError::Directory(_))), "{refused:?}");
+        let verify = VerifyRequest { directory: bad.into(), files: Vec::new() };
+        let refused = on_prefix::verify(&agent.prefixes, &verify, CancellationToken::new());
+        assert!(matches!(refused, Err(CopyError::Directory(_))), "{refused:?}");
     }
 }
 
 #[test]
 fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
     let scratch = holdfast_testkit::scratch_copy(&drained("f-drain-xor/one-node-lost"));
+    let prefixes = JobPrefixes::new(vec![std::env::temp_dir()]);
     let request = RebuildRequest {
         directory: scratch.path().to_owned(),
         checkpoint: CheckpointId(3),
@@ -182,18 +183,20 @@ fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
         missing: vec![2],
         ranks: vec![Rank(2)],
     };
-    let reply = on_prefix::rebuild(&Arc::default(), &request).unwrap();
+    let reply = on_prefix::rebuild(&prefixes, &Arc::default(), &request).unwrap();
     assert_eq!((reply.ranks, reply.files.len()), (vec![Rank(2)], 2));
     let file = fs::read(scratch.path().join("rank_2.ckpt")).unwrap();
     assert_eq!(file, holdfast_testkit::application_bytes(3, 2, 0, file.len()));
 
     let files = ["rank_2.ckpt", "rank_1.ckpt", "3_of_4_in_0.xor", "../x", "missing"].map(str::to_owned).to_vec();
     let verify = VerifyRequest { directory: scratch.path().to_owned(), files };
-    let damaged = on_prefix::verify(&verify, CancellationToken::new()).unwrap().damaged;
+    let damaged = on_prefix::verify(&prefixes, &verify, CancellationToken::new()).unwrap().damaged;
     assert_eq!(damaged.keys().collect::<Vec<_>>(), ["../x", "missing"]);
     let mut bytes = fs::read(scratch.path().join("rank_1.ckpt")).unwrap();
     bytes[0] ^= 1;
     fs::write(scratch.path().join("rank_1.ckpt"), bytes).unwrap();
-    assert!(on_prefix::verify(&verify, CancellationToken::new()).unwrap().damaged.contains_key("rank_1.ckpt"));
-    assert!(on_prefix::rebuild(&Arc::default(), &request).is_err(), "from a damaged survivor");
+    assert!(
+        on_prefix::verify(&prefixes, &verify, CancellationToken::new()).unwrap().damaged.contains_key("rank_1.ckpt")
+    );
+    assert!(on_prefix::rebuild(&prefixes, &Arc::default(), &request).is_err(), "from a damaged survivor");
 }

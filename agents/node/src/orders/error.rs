@@ -16,6 +16,7 @@ use holdfast_wire::frame::FrameError;
 use crate::copy::CopyFault;
 use crate::halt::HaltError;
 use crate::paths::PathError;
+use crate::prefix::OutsidePrefix;
 use crate::store::StoreError;
 use crate::stream::StreamError;
 
@@ -42,6 +43,8 @@ pub(crate) enum OrderError {
     Halt(#[from] HaltError),
     #[error(transparent)]
     Path(#[from] PathError),
+    #[error(transparent)]
+    Directory(#[from] OutsidePrefix),
     #[error(transparent)]
     Copy(#[from] CopyFault),
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -142,6 +145,7 @@ impl OrderError {
             OrderError::Unsendable(_)
             | OrderError::Path(_)
             | OrderError::NotRegular { .. }
+            | OrderError::Directory(_)
             | OrderError::NoSuchMember { .. }
             | OrderError::UnknownScheme(_) => FailureKind::InvalidRequest,
             OrderError::Redundancy(_)

@@ -11,6 +11,7 @@ use holdfast_wire::peer::{FetchRank, OrderResult};
 
 use super::{OrderContext, OrderError, Result};
 use crate::copy::pipeline::Checksum;
+use crate::events::total_bytes;
 
 impl OrderContext<'_> {
     pub(super) fn fetch(
@@ -20,6 +21,7 @@ impl OrderContext<'_> {
         ranks: &[FetchRank],
         total_ranks: u32,
     ) -> Result<OrderResult> {
+        self.agent.prefixes.check(directory)?;
         if !self.was_interrupted(checkpoint, ranks)? {
             self.agent.store.delete(checkpoint)?;
         }
@@ -28,7 +30,8 @@ impl OrderContext<'_> {
             self.enter_rank(checkpoint, rank, total_ranks, &mut files)?;
         }
         let record = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
-        let working = self.agent.progress.begin(Task::Fetch, checkpoint, files.iter().map(|(_, meta)| meta.size).sum());
+        let total = total_bytes(files.iter().map(|(_, meta)| meta.size));
+        let working = self.agent.progress.begin(Task::Fetch, checkpoint, total);
         let copied = self.pipeline().into_cache().each(&files, |lane, (to, meta)| -> Result<()> {
             let from = directory.join(&meta.file);
             let copied = lane.copy(&from, to, RecordedContent::from(meta), Checksum::of(record), &working)?;

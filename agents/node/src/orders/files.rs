@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::CopyFault;
 use crate::copy::pipeline::Checksum;
-use crate::events::ProgressGuard;
+use crate::events::{ProgressGuard, total_bytes};
 use crate::paths::{PathError, base_name};
 use crate::stream::{IncomingStream, OutgoingStream};
 
@@ -93,7 +93,7 @@ impl OrderContext<'_> {
         }
         let metas =
             header.files.iter().map(|packed| meta_of(&packed.0, checkpoint, rank)).collect::<Result<Vec<Meta>>>()?;
-        let total: u64 = metas.iter().map(|meta| meta.size).sum();
+        let total = total_bytes(metas.iter().map(|meta| meta.size));
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let store = &self.agent.store;
         let owner = &header.owner.descriptor;
@@ -135,4 +135,79 @@ fn meta_of(packed: &[u8], checkpoint: CheckpointId, rank: Rank) -> Result<Meta> 
         return Err(OrderError::OtherRank { expected: rank, found: meta.rank });
     }
     Ok(meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use holdfast_core::control::meta::FileKind;
+    use holdfast_core::redundancy::registry;
+    use holdfast_model::{Descriptor, RankDescriptor};
+    use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
+    use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
+
+    const CHECKPOINT: CheckpointId = CheckpointId(3);
+    const RANK: Rank = Rank(1);
+
+    fn meta(name: &str) -> Meta {
+        let (file, crc) = (name.to_owned(), Some(7));
+        Meta { file, kind: FileKind::Full, size: 9, checkpoint: CHECKPOINT, rank: RANK, ranks: 4, complete: true, crc }
+    }
+
+    fn header(metas: &[Vec<u8>]) -> FilesHeader {
+        let scheme = registry::DEFAULT;
+        let base = "/tmp".to_owned();
+        let descriptor =
+            Descriptor { index: 0, enabled: true, base, scheme, interval: 1, hop_distance: 1, set_size: 4 };
+        let directory = "/tmp/u/scr.17/index.0".to_owned();
+        let descriptor = RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 4, group_rank: 1 };
+        let files = metas.iter().map(|packed| Base64(packed.clone())).collect();
+        FilesHeader { owner: Member { rank: RANK, descriptor }, files }
+    }
+
+    #[test]
+    fn mutated_headers_of_a_peer_are_refused_or_name_plain_files_of_the_rank() {
+        let good: Vec<Vec<u8>> =
+            ["a", "rank_1.ckpt"].iter().map(|name| hash_file::encode(&meta(name).to_tree())).collect();
+        let (seed, mut accepted, mut refused) = (mutation_seed(), 0, 0);
+        println!("seed {seed}");
+        for round in mutation_rounds(3000) {
+            let mut dice = Dice(seed.wrapping_add(round));
+            let mut metas = good.clone();
+            match dice.below(3) {
+                0 => mutate_bytes(&mut dice, &mut metas[0]),
+                // Well-formed, with a checksum that is right.
+                1 => {
+                    let names = ["../x", "", ".", "/etc/passwd", "a/b", "a\0b", "ok"];
+                    let changed = Meta { size: dice.roll(), ..meta(names[dice.below(names.len())]) };
+                    metas[1] = hash_file::encode(&changed.to_tree());
+                }
+                _ => {}
+            }
+            let mut message = serde_json::to_value(header(&metas)).unwrap();
+            if dice.percent(50) {
+                mutate_json(&mut dice, &mut message, &[]);
+            }
+            let mut bytes = Vec::new();
+            frame::send(&mut bytes, &message, FILES).unwrap();
+            if dice.percent(20) {
+                mutate_bytes(&mut dice, &mut bytes);
+            }
+            let Ok(header) = frame::receive::<FilesHeader>(&mut bytes.as_slice(), FILES) else {
+                refused += 1;
+                continue;
+            };
+            for packed in &header.files {
+                let Ok(meta) = meta_of(&packed.0, CHECKPOINT, RANK) else {
+                    refused += 1;
+                    continue;
+                };
+                accepted += 1;
+                assert_eq!((meta.checkpoint, meta.rank), (CHECKPOINT, RANK), "round {round}");
+                assert!(base_name(&meta.file).is_ok_and(|name| name == meta.file), "round {round}: {}", meta.file);
+            }
+        }
+        assert!(accepted > 0 && refused > 0, "{accepted} and {refused}");
+    }
 }

@@ -9,6 +9,7 @@ use holdfast_wire::peer::OrderResult;
 
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::cached::CachedFile;
+use crate::events::total_bytes;
 
 impl OrderContext<'_> {
     /// Copies the application's files of the local ranks, of which all must be listed. Files that
@@ -20,6 +21,7 @@ impl OrderContext<'_> {
         bandwidth: u64,
         crc: bool,
     ) -> Result<OrderResult> {
+        self.agent.prefixes.check(directory)?;
         let mut files = Vec::new();
         for rank in self.local() {
             if !self.agent.store.is_listed(checkpoint, *rank) {
@@ -34,7 +36,7 @@ impl OrderContext<'_> {
                 }
             }
         }
-        let total = files.iter().map(|(_, _, meta)| meta.size).sum();
+        let total = total_bytes(files.iter().map(|(_, _, meta)| meta.size));
         let working = self.agent.progress.begin(Task::Flush, checkpoint, total);
         // The bandwidth is that of the node: its files share it, and no coordination between nodes is needed.
         let pipeline = self.pipeline().limited(bandwidth);

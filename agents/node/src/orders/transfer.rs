@@ -10,6 +10,7 @@ use holdfast_wire::peer::{FilesKey, Member, OrderResult, Purpose, RankTransfer};
 use super::files::KeepAs;
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::pipeline::Checksum;
+use crate::events::total_bytes;
 
 /// How long the other member may take to connect: its agent may have to be restarted first.
 pub(super) const PEER_LIMIT: Duration = Duration::from_secs(30);
@@ -57,6 +58,7 @@ impl OrderContext<'_> {
     fn bytes_of(&self, checkpoint: CheckpointId, step: &RankTransfer) -> Result<u64> {
         let directory = rank_directory(self.agent, checkpoint, step.rank)?;
         let names = self.agent.store.files(checkpoint, step.rank);
-        Ok(names.iter().filter_map(|name| Meta::read(&directory.join(name)).ok()).map(|meta| meta.size).sum())
+        let metas = names.iter().filter_map(|name| Meta::read(&directory.join(name)).ok());
+        Ok(total_bytes(metas.map(|meta| meta.size)))
     }
 }

@@ -121,6 +121,9 @@ impl From<RunError> for Rejection {
     fn from(error: RunError) -> Self {
         let (status, kind) = match error {
             RunError::Old { .. } => (StatusCode::CONFLICT, FailureKind::Superseded),
+            RunError::ForeignPrefix(_) | RunError::ForeignBase(_) => {
+                (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest)
+            }
             RunError::Plan(_) | RunError::Unusable { .. } | RunError::Source(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::InvalidRequest)
             }
@@ -217,6 +220,7 @@ async fn run(
     State(collectives): State<Arc<Collectives>>,
     Message(request): Message<RunRequest>,
 ) -> Answer<RunAccepted> {
+    collective::check_places(&collectives.agent, &request.shared.settings)?;
     let directory = &request.shared.settings.prefix;
     // Only for the first run of a step: later, a file system that is not reachable for a while must not prevent a
     // launch.
@@ -297,12 +301,16 @@ async fn rebuild(
     Message(request): Message<RebuildRequest>,
 ) -> Answer<RebuildReply> {
     let agent = collectives.agent.clone();
-    Ok(Json(blocking(move || on_prefix::rebuild(&agent.progress, &request)).await??))
+    Ok(Json(blocking(move || on_prefix::rebuild(&agent.prefixes, &agent.progress, &request)).await??))
 }
 
-async fn verify(Message(request): Message<VerifyRequest>) -> Answer<VerifyReply> {
+async fn verify(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<VerifyRequest>,
+) -> Answer<VerifyReply> {
+    let agent = collectives.agent.clone();
     let (cancelled, _guard) = cancelled_with_request();
-    Ok(Json(blocking(move || on_prefix::verify(&request, cancelled)).await??))
+    Ok(Json(blocking(move || on_prefix::verify(&agent.prefixes, &request, cancelled)).await??))
 }
 
 async fn flushed(State(collectives): State<Arc<Collectives>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {

@@ -217,7 +217,7 @@ async fn invalid_requests_are_answered_with_a_failure() {
         (
             "POST",
             "/v1/rebuild",
-            r#"{"directory":"/nowhere","checkpoint":3,"scheme":"XOR","group_id":0,"members":4,"missing":[1],
+            r#"{"directory":"/p/scr.3","checkpoint":3,"scheme":"XOR","group_id":0,"members":4,"missing":[1],
                 "ranks":[1]}"#,
             422,
         ),

@@ -16,11 +16,11 @@ use crate::agent::Agent;
 use crate::daemon::set_up;
 use crate::paths::Paths;
 
-/// The orchestrator's start message for the agent of that node.
+/// The orchestrator's start message for the agent of that node. Directories of tests count as below a prefix directory.
 pub(crate) fn fixture_start(root: &Path, node: &str) -> AgentStart {
     serde_json::from_value(json!({
         "version": holdfast_wire::VERSION, "job": "heat", "job_id": "1145655", "user": "user1", "node": node,
-        "root": root, "control_base": base(node), "cache_bases": {base(node): null}, "control_bytes": null,
+        "root": root, "prefixes": ["/p", std::env::temp_dir()], "control_base": base(node), "cache_bases": {base(node): null}, "control_bytes": null,
         "listen": "127.0.0.1:0", "trust": {"certificate": "", "key": "", "token": ""}, "abandon_after": 60_000,
     }))
     .unwrap()
@@ -70,7 +70,7 @@ pub(crate) fn fixture_request(generation: Generation, node: &str, ranks: &[u32])
     settings.restart.fetch = false;
     let shared = SharedPlan {
         generation,
-        ranks: ranks.len() as u32,
+        ranks: ranks.iter().max().map_or(0, |last| last + 1),
         used_nodes: 1,
         leader: "elsewhere".into(),
         leader_address: "127.0.0.1:1".parse().unwrap(),

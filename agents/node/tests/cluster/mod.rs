@@ -38,7 +38,7 @@ impl Cluster {
             let name = NodeName::new(format!("node{at}"));
             let root = directory.path().join(name.as_str());
             std::fs::create_dir(&root).unwrap();
-            let address = start_agent(job, name.clone(), root, &trust);
+            let address = start_agent(job, name.clone(), root, prefix.clone(), &trust);
             let ranks = (at * ranks_per_node..(at + 1) * ranks_per_node).map(Rank).collect();
             RunNode { failure_domain: name.to_string(), name, address, ranks }
         });
@@ -62,7 +62,7 @@ impl Cluster {
 }
 
 /// Runs an agent on threads of this process, as the orchestrator runs it as a process; it ends with the test's process.
-fn start_agent(job: &str, node: NodeName, root: PathBuf, trust: &TrustMaterial) -> SocketAddr {
+fn start_agent(job: &str, node: NodeName, root: PathBuf, prefix: PathBuf, trust: &TrustMaterial) -> SocketAddr {
     let start = AgentStart {
         version: VERSION,
         job: "gather".to_owned(),
@@ -71,6 +71,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, trust: &TrustMaterial) 
         node,
         identity: NodeIdentitySource::Given,
         root: Some(root),
+        prefixes: vec![prefix],
         control_base: "/tmp".to_owned(),
         cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),
         control_bytes: None,

@@ -167,6 +167,7 @@ mod tests {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),
             user: "user1".to_owned(),
+            prefixes: Vec::new(),
             control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),

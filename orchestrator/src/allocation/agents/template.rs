@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::NodeName;
@@ -23,6 +23,9 @@ pub struct AgentTemplate {
     pub job: String,
     pub job_id: String,
     pub user: String,
+    /// The prefix directories of the job's steps.
+    #[serde(default)]
+    pub prefixes: Vec<PathBuf>,
     /// Base of the control directory.
     pub control_base: String,
     /// Required capacity of the control directory.
@@ -37,6 +40,7 @@ impl AgentTemplate {
     /// required.
     pub fn new<'a>(
         job: &str,
+        prefixes: Vec<PathBuf>,
         control: &ControlDirectory,
         caches: impl Iterator<Item = &'a Cache>,
         allocation: &dyn AllocatedNodes,
@@ -51,6 +55,7 @@ impl AgentTemplate {
             job: job.to_owned(),
             job_id: allocation.job_id().to_owned(),
             user: allocation.user().to_owned(),
+            prefixes,
             control_base: text(&control.base),
             control_bytes: control.bytes,
             cache_bases,
@@ -83,6 +88,7 @@ impl AgentTemplate {
             node,
             identity,
             root: None,
+            prefixes: self.prefixes.clone(),
             control_base: named(&self.control_base),
             cache_bases: self.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),
             control_bytes: self.control_bytes,

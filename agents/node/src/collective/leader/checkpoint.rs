@@ -17,6 +17,7 @@ use super::memory::CompletedDataset;
 use super::{datasets, direct, files, flush, restart};
 use crate::collective::CallError;
 use crate::collective::writers;
+use crate::events::total_bytes;
 
 /// Whether a checkpoint is due.
 pub(super) async fn need(cx: &Context) -> Result<Reply, CallError> {
@@ -208,5 +209,5 @@ pub(super) async fn protect(
             work.into_iter().map(|(node, groups)| (node, Order::Encode { checkpoint, groups, crc, only: None }));
         cx.order(orders.collect()).await?;
     }
-    Ok(bytes.values().sum())
+    Ok(total_bytes(bytes.values().copied()))
 }

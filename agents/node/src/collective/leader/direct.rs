@@ -19,6 +19,7 @@ use super::flush::summary_of;
 use super::restart::{FoundCheckpoint, attempt_failed, note};
 use super::{datasets, files};
 use crate::collective::CallError;
+use crate::events::total_bytes;
 
 /// The scheme of such a dataset in the log: the redundancy is the parallel file system's own.
 pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
@@ -142,5 +143,6 @@ pub(super) async fn read(
 /// Bytes of all files; one that several ranks wrote counts once.
 fn bytes_of(summary: &Summary) -> u64 {
     let files = summary.by_rank.values().flat_map(|rank| &rank.files);
-    files.map(|file| (file.name.as_str(), file.size.unwrap_or(0))).collect::<BTreeMap<_, _>>().into_values().sum()
+    let sizes: BTreeMap<_, _> = files.map(|file| (file.name.as_str(), file.size.unwrap_or(0))).collect();
+    total_bytes(sizes.into_values())
 }

@@ -1,0 +1,425 @@
+//! A valid example of every message: the corpus of the tests that change messages at random. Also included by the suite
+//! of hostile clients.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{
+    CheckpointId, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation,
+    HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Location, Locations, NeedPolicy, NodeName,
+    Placement, Progress, Rank, RankDescriptor, RestartPolicy, RestartSource, RunNode, Scheme, Task,
+};
+use holdfast_wire::VERSION;
+use holdfast_wire::agent::{
+    AgentEvent, CopyRequest, DirectoryHealth, FlushedNote, ForgetRequest, Health, KillRequest, KnownHealth,
+    NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, StackRequest, VerifyRequest,
+};
+use holdfast_wire::bytes::Base64;
+use holdfast_wire::payload::Payload;
+use holdfast_wire::peer::{
+    Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order, OrderResult, PeerHello,
+    Purpose, RankTransfer, SealedFiles, ToLeader, ToMember,
+};
+use holdfast_wire::plan::{PlanParts, RunRequest};
+use holdfast_wire::rank::{Call, Hello, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::run::{
+    AgentReady, AgentStart, Cache, FaultInjection, FaultPoint, NodeIdentitySource, RunPlan, Settings, SourceName,
+    TrustMaterial, Watchdog,
+};
+
+pub const JOB: &str = "17";
+pub const NODE: &str = "node0";
+/// The base of control and cache directory, as the node sees it.
+pub const BASE: &str = "/tmp";
+const CHECKPOINT: CheckpointId = CheckpointId(3);
+
+pub fn hello(generation: Generation, rank: u32, ranks: u32) -> ToAgent {
+    ToAgent::Hello(Hello { version: VERSION, job: JOB.to_owned(), generation, rank: Rank(rank), ranks })
+}
+
+/// Every call of the checkpoint API.
+pub fn calls() -> Vec<Call> {
+    let name = || "step 7".to_owned();
+    vec![
+        Call::Init,
+        Call::Need,
+        Call::Start,
+        Call::StartOutput { name: Some(name()), checkpoint: true, output: true, bypass: true },
+        Call::StartOutput { name: None, checkpoint: true, output: false, bypass: false },
+        Call::RestartName,
+        Call::Current { name: name() },
+        Call::Load,
+        Call::Drop { name: name() },
+        Call::Delete { name: name() },
+        Call::Route { name: "ckpt/rank_0.dat".to_owned() },
+        Call::Complete { valid: true },
+        Call::CompleteRestart { valid: false },
+        Call::ShouldExit,
+        Call::Allgather { data: Payload::from(vec![7; 100]) },
+        Call::Finalize,
+    ]
+}
+
+pub fn to_agent() -> Vec<ToAgent> {
+    let calls = calls().into_iter().zip(1..).map(|(call, seq)| ToAgent::Call { seq, call });
+    [hello(Generation(2), 0, 4)].into_iter().chain(calls).collect()
+}
+
+fn replies() -> Vec<Reply> {
+    let restart = Restart {
+        checkpoint: Some(CHECKPOINT),
+        source: RestartSource::Cache,
+        directory: Some("/tmp/u/scr.17/index.0/checkpoint.3".into()),
+        files: vec!["a".to_owned(), "b".to_owned()],
+        halt: Some("The job was halted.".to_owned()),
+    };
+    vec![
+        Reply::Restart(restart),
+        Reply::Flag(true),
+        Reply::Started { checkpoint: CHECKPOINT, directory: "/tmp".into() },
+        Reply::Name(Some("step 7".to_owned())),
+        Reply::Path("/tmp/file".into()),
+        Reply::Completed { checkpoint: CHECKPOINT, kept: true, halt: None },
+        Reply::Gathered(vec![Payload::from(vec![1; 10]), Payload::default(), Payload::from(vec![2; 50])]),
+        Reply::Done,
+    ]
+}
+
+pub fn failure() -> Failure {
+    let failure = Failure::new(FailureKind::LostPeer, "the connection broke").remedy("start it again");
+    failure.on_node(&NODE.into()).of_rank(Rank(1)).of_checkpoint(CHECKPOINT).at("/tmp/file")
+}
+
+pub fn to_rank() -> Vec<ToRank> {
+    let replies = replies().into_iter().zip(1..).map(|(reply, seq)| ToRank::Reply { seq, result: Ok(reply) });
+    let others = [
+        ToRank::Welcome { node: NODE.into() },
+        ToRank::Refused { failure: failure() },
+        ToRank::Reply { seq: 4, result: Err(failure()) },
+    ];
+    replies.chain(others).collect()
+}
+
+pub fn purposes() -> Vec<Purpose> {
+    vec![
+        Purpose::Link,
+        Purpose::Group(GroupKey { order: 5, group_id: 1, from_member: 0, to_member: 1 }),
+        Purpose::Files(FilesKey { order: 5, rank: Rank(1) }),
+    ]
+}
+
+pub fn peer_hello(token: &[u8], generation: Generation, purpose: Purpose) -> PeerHello {
+    let (job, node) = (JOB.to_owned(), "node1".into());
+    PeerHello { version: VERSION, token: Base64(token.to_vec()), job, generation, node, purpose }
+}
+
+fn descriptor() -> RankDescriptor {
+    let descriptor = Descriptor {
+        index: 0,
+        enabled: true,
+        base: BASE.to_owned(),
+        scheme: Scheme::new("XOR"),
+        interval: 1,
+        hop_distance: 1,
+        set_size: 2,
+    };
+    let directory = format!("{BASE}/u/scr.{JOB}/index.0");
+    RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 2, group_rank: 0 }
+}
+
+fn member(rank: u32) -> Member {
+    Member { rank: Rank(rank), descriptor: descriptor() }
+}
+
+fn group() -> GroupWork {
+    GroupWork {
+        scheme: Scheme::new("XOR"),
+        group_id: 0,
+        members: vec![(Rank(0), NODE.into()), (Rank(2), "node1".into())],
+        member: 0,
+        left: 1,
+        right: 1,
+        largest: 4096,
+    }
+}
+
+pub fn inventory() -> Inventory {
+    let holding = Holding {
+        checkpoint: CHECKPOINT,
+        rank: Rank(1),
+        ranks: Some(4),
+        expected: Some(2),
+        complete: true,
+        fault: None,
+        partner_of: Some("node1".into()),
+        descriptor: Some(descriptor()),
+        files: vec![HeldFile { name: "rank_1.dat".to_owned(), size: 4096 }],
+    };
+    Inventory {
+        node: Some(NODE.into()),
+        holdings: vec![holding],
+        flush: BTreeMap::from([(CHECKPOINT, Locations { cache: true, pfs: false, flushing: false })]),
+        datasets: BTreeMap::from([(CHECKPOINT, Dataset::default())]),
+        nodes: Some(2),
+        faults: vec!["a damaged file".to_owned()],
+    }
+}
+
+pub fn halt_state() -> HaltState {
+    HaltState {
+        reason: Some("JOB_HALTED".to_owned()),
+        checkpoints_left: Some(3),
+        after: Some(1_700_000_000),
+        before: Some(1_800_000_000),
+        seconds: Some(60),
+        met: Some("Reason: JOB_HALTED.".to_owned()),
+    }
+}
+
+/// Every order of a leader; `directory` is below the prefix directory.
+pub fn orders(directory: &Path) -> Vec<Order> {
+    let (checkpoint, directory) = (CHECKPOINT, directory.to_owned());
+    let outgoing = vec![RankTransfer { rank: Rank(0), to: "node1".into() }];
+    let fetch = FetchRank { member: member(0), files: vec![("rank_0.dat".to_owned(), 4096, Some(7))] };
+    let rebuild = GroupRebuild { group: group(), missing: vec![1], descriptor: descriptor() };
+    vec![
+        Order::Inventory,
+        Order::Delete { checkpoints: vec![CheckpointId(1)], all_but: Some(CHECKPOINT) },
+        Order::Prepare { checkpoint, delete: vec![CheckpointId(2)], members: vec![member(0), member(1)] },
+        Order::Seal { checkpoint, ranks: 4, crc: true },
+        Order::Encode { checkpoint, groups: vec![group()], crc: true, only: Some(vec![Rank(0)]) },
+        Order::Commit { checkpoint },
+        Order::Discard { checkpoint, ranks: vec![Rank(1)] },
+        Order::Transfer { checkpoint, outgoing, incoming: vec![member(1)] },
+        Order::Adopt { checkpoint, members: vec![member(0)] },
+        Order::Rebuild { checkpoint, groups: vec![rebuild] },
+        Order::Fetch { checkpoint, directory: directory.clone(), ranks: vec![fetch], total_ranks: 4 },
+        Order::Flush { checkpoint, directory: directory.clone(), bandwidth: 1 << 20, crc: true },
+        Order::Describe { checkpoint, dataset: Dataset { name: Some("step 7".to_owned()), ..Dataset::default() } },
+        Order::OpenDirect { checkpoint, directory: directory.clone() },
+        Order::SealDirect { checkpoint },
+        Order::CloseDirect { checkpoint },
+        Order::ReadDirect { checkpoint, directory, files: BTreeMap::from([(Rank(0), vec!["a".to_owned()])]) },
+        Order::Note { checkpoint, locations: Locations { cache: true, pfs: true, flushing: false } },
+        Order::Halt { state: halt_state() },
+    ]
+}
+
+pub fn deliveries(directory: &Path) -> Vec<Delivery> {
+    let endpoint = Endpoint { address: SocketAddr::from(([127, 0, 0, 1], 1)), issued: 7 };
+    let delivery = |message| Delivery { addresses: vec![("node1".into(), endpoint)], message };
+    let orders = orders(directory).into_iter().zip(1..).map(|(what, order)| ToMember::Order { order, what });
+    let results = replies().into_iter().zip(1..).map(|(reply, seq)| ToMember::Results { seq, outcome: Ok(reply) });
+    let others = [ToMember::Cancel { order: 3 }, ToMember::Results { seq: 9, outcome: Err(failure()) }];
+    orders.chain(results).chain(others).map(delivery).collect()
+}
+
+pub fn to_leader() -> Vec<ToLeader> {
+    let sealed = SealedFiles { bytes: 4096, names: vec!["rank_0.dat".to_owned()] };
+    let results = [
+        OrderResult::Done,
+        OrderResult::Inventory(inventory()),
+        OrderResult::Sealed(BTreeMap::from([(Rank(0), sealed)])),
+        OrderResult::Flushed(BTreeMap::from([(Rank(0), vec![("rank_0.dat".to_owned(), 4096, Some(7))])])),
+        OrderResult::Files(BTreeMap::from([(Rank(0), vec!["rank_0.dat".to_owned()])])),
+    ];
+    let done = results.into_iter().zip(1..).map(|(result, order)| ToLeader::Done { order, result: Ok(result) });
+    let calls = calls().into_iter().zip(1..).map(|(call, seq)| {
+        let other = call.clone();
+        ToLeader::Calls { seq, calls: vec![(Rank(0), call), (Rank(1), other)] }
+    });
+    done.chain(calls).chain([ToLeader::Done { order: 9, result: Err(failure()) }]).collect()
+}
+
+pub fn settings(prefix: &Path) -> Settings {
+    Settings {
+        prefix: prefix.to_owned(),
+        caches: vec![Cache { base: BASE.to_owned(), keep: 2 }],
+        descriptors: vec![descriptor().descriptor],
+        restart: RestartPolicy { distribute: true, fetch: true },
+        flush: FlushPolicy { every: 1, mode: FlushMode::Sync, bandwidth: 0, on_restart: true },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true },
+        source: SourceName("scr".to_owned()),
+        need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
+        halt_seconds: 60,
+        allocation_end: Some(4_000_000_000),
+        piece_bytes: 1 << 16,
+        copy_bytes: 1 << 16,
+        watchdog: Some(Watchdog { hang_after: Duration::from_secs(600), busy_hang_after: None }),
+    }
+}
+
+/// The plan of a run with two ranks on the node of the examples, which leads it, and two on another.
+pub fn placement(here: SocketAddr, there: SocketAddr, leader: &str) -> Arc<Placement> {
+    let node = |name: &str, address, first: u32| RunNode {
+        name: name.into(),
+        address,
+        failure_domain: name.to_owned(),
+        ranks: vec![Rank(first), Rank(first + 1)],
+    };
+    Arc::new(Placement { nodes: vec![node(NODE, here, 0), node("node1", there, 2)], leader: leader.into() })
+}
+
+pub fn run_request(generation: Generation, placement: Arc<Placement>, settings: &Settings) -> RunRequest {
+    let parts = PlanParts::new(generation, generation.0, placement, settings).unwrap();
+    serde_json::from_slice(&parts.request_to(&NODE.into()).unwrap()).unwrap()
+}
+
+pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
+    AgentStart {
+        version: VERSION,
+        job: "heat".to_owned(),
+        job_id: JOB.to_owned(),
+        user: "u".to_owned(),
+        node: NODE.into(),
+        identity: NodeIdentitySource::Given,
+        root: Some(root.to_owned()),
+        prefixes: vec![prefix.to_owned()],
+        control_base: BASE.to_owned(),
+        cache_bases: BTreeMap::from([(BASE.to_owned(), None)]),
+        control_bytes: None,
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        trust,
+        abandon_after: Duration::from_secs(600),
+        fault_injections: Vec::new(),
+        umask: None,
+    }
+}
+
+pub fn ready() -> AgentReady {
+    AgentReady {
+        version: VERSION,
+        node: NODE.into(),
+        address: SocketAddr::from(([127, 0, 0, 1], 7)),
+        pid: 7,
+        adopted: Some(Generation(2)),
+        clock_ms: Some(1_700_000_000_000),
+    }
+}
+
+pub fn fault_injection() -> FaultInjection {
+    FaultInjection { point: FaultPoint::Encode, checkpoint: Some(CHECKPOINT), agent_only: true }
+}
+
+pub fn run_plan(prefix: &Path) -> RunPlan {
+    let address = SocketAddr::from(([127, 0, 0, 1], 7));
+    let Placement { nodes, leader } = (*placement(address, address, NODE)).clone();
+    RunPlan { generation: Generation(2), nodes, leader, settings: settings(prefix) }
+}
+
+pub fn poll() -> PollRequest {
+    let known = Some(KnownHealth { instance: 5, version: 6 });
+    PollRequest { after: 3, wait_ms: 0, allocation_end: Some(4_000_000_000), known }
+}
+
+pub fn poll_reply() -> PollReply {
+    let (generation, checkpoint) = (Generation(2), CHECKPOINT);
+    let events = [
+        AgentEvent::RankConnected { generation, rank: Rank(1), pid: 7 },
+        AgentEvent::RankGone { generation, rank: Rank(1), pid: 7 },
+        AgentEvent::RestartAttempt { generation, checkpoint, from: Location::Cache, reason: "damaged".to_owned() },
+        AgentEvent::Restarted {
+            generation,
+            checkpoint: Some(checkpoint),
+            source: RestartSource::Cache,
+            rebuilt: vec![Rank(1)],
+            moved: vec![Rank(2)],
+            millis: 8,
+        },
+        AgentEvent::CheckpointStarted { generation, checkpoint },
+        AgentEvent::EncodeStarted { generation, checkpoint },
+        AgentEvent::RebuildStarted { generation, checkpoint, ranks: vec![Rank(1)] },
+        AgentEvent::CheckpointComplete { generation, checkpoint, scheme: Scheme::new("XOR"), bytes: 9, millis: 8 },
+        AgentEvent::CheckpointFailed { generation, checkpoint, reason: "no space".to_owned() },
+        AgentEvent::Flushed { generation, checkpoint, directory: "scr.3".to_owned(), millis: 8 },
+        AgentEvent::FlushFailed { generation, checkpoint, reason: "no space".to_owned() },
+        AgentEvent::Halting { generation, reason: "halted".to_owned() },
+        AgentEvent::Finalized { generation },
+        AgentEvent::UnauthenticatedConnection { peer: "127.0.0.1:1".to_owned(), reason: "sent nothing".to_owned() },
+        AgentEvent::Notice { message: "a message".to_owned() },
+    ];
+    let quiet = QuietRank {
+        rank: Rank(1),
+        waiting_in: Some("start".to_owned()),
+        quiet_for: Duration::from_secs(7),
+        idle_for: Duration::from_secs(5),
+    };
+    let directory =
+        DirectoryHealth { path: BASE.to_owned(), fault: Some("full".to_owned()), total: 1 << 40, available: 0 };
+    let health = Health {
+        node: NODE.into(),
+        generation,
+        ranks: vec![Rank(0), Rank(1)],
+        memory_total: 1 << 36,
+        memory_available: 1 << 35,
+        load: 0.5,
+        directories: vec![directory],
+        unauthenticated: 3,
+        newest: Some(checkpoint),
+        agent_memory: 1 << 24,
+        quiet: vec![quiet],
+    };
+    PollReply {
+        instance: 5,
+        health_version: 6,
+        health,
+        events: events.into_iter().zip(1..).map(|(event, number)| NumberedEvent { number, event }).collect(),
+        progress: vec![Progress { task: Task::Encode, checkpoint, done: 5, total: 9 }],
+    }
+}
+
+pub fn kill() -> KillRequest {
+    KillRequest { generation: Generation(1), reason: "over".to_owned() }
+}
+
+pub fn stack() -> StackRequest {
+    StackRequest { generation: Generation(2), ranks: vec![Rank(0), Rank(1)] }
+}
+
+pub fn peers() -> PeersUpdate {
+    let addresses = BTreeMap::from([(NodeName::new("node1"), SocketAddr::from(([127, 0, 0, 1], 1)))]);
+    PeersUpdate { generation: Generation(2), issued: 9, addresses, down: vec!["node2".into()] }
+}
+
+pub fn halt_change() -> HaltChange {
+    let HaltState { reason, checkpoints_left, after, before, seconds, .. } = halt_state();
+    HaltChange { reason, checkpoints_left, after, before, seconds, unset: vec![HaltCondition::Seconds] }
+}
+
+pub fn forget() -> ForgetRequest {
+    ForgetRequest { finished: Generation(1) }
+}
+
+pub fn copy(directory: &Path) -> CopyRequest {
+    CopyRequest {
+        checkpoint: CHECKPOINT,
+        directory: directory.to_owned(),
+        crc: true,
+        on_behalf_of: vec!["node1".into()],
+        partners_only: false,
+        buffer_bytes: 1 << 16,
+    }
+}
+
+pub fn rebuild(directory: &Path) -> RebuildRequest {
+    RebuildRequest {
+        directory: directory.to_owned(),
+        checkpoint: CHECKPOINT,
+        scheme: Scheme::new("XOR"),
+        group_id: 0,
+        members: 4,
+        missing: vec![1],
+        ranks: vec![Rank(1)],
+    }
+}
+
+pub fn verify(directory: &Path) -> VerifyRequest {
+    VerifyRequest { directory: directory.to_owned(), files: vec!["rank_0.dat".to_owned()] }
+}
+
+pub fn flushed() -> FlushedNote {
+    FlushedNote { checkpoint: CHECKPOINT }
+}
