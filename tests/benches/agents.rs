@@ -172,7 +172,7 @@ impl Cluster {
             node: node.clone(),
             identity: Default::default(),
             root: Some(root),
-            prefixes: vec![self.prefix()],
+            prefixes: vec![self.directory.path().join("prefix")],
             control_base: "/tmp".to_owned(),
             cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),
             control_bytes: None,
