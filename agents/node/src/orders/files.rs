@@ -163,7 +163,7 @@ mod tests {
         let directory = "/tmp/u/scr.17/index.0".to_owned();
         let descriptor = RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 4, group_rank: 1 };
         let files = metas.iter().map(|packed| Base64(packed.clone())).collect();
-        FilesHeader { owner: Member { rank: RANK, descriptor }, files }
+        FilesHeader { owner: Member { rank: RANK, descriptor }, files, checksums: true }
     }
 
     #[test]

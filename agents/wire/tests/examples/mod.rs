@@ -21,7 +21,7 @@ use holdfast_wire::bytes::Base64;
 use holdfast_wire::payload::Payload;
 use holdfast_wire::peer::{
     Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order, OrderResult, PeerHello,
-    Purpose, RankTransfer, SealedFiles, ToLeader, ToMember,
+    Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
 use holdfast_wire::rank::{Call, Hello, Reply, Restart, ToAgent, ToRank};
@@ -189,7 +189,7 @@ pub fn orders(directory: &Path) -> Vec<Order> {
         Order::Inventory,
         Order::Delete { checkpoints: vec![CheckpointId(1)], all_but: Some(CHECKPOINT) },
         Order::Prepare { checkpoint, delete: vec![CheckpointId(2)], members: vec![member(0), member(1)] },
-        Order::Seal { checkpoint, ranks: 4, crc: true },
+        Order::Seal { checkpoint, ranks: 4, crc: SealCrc::Compute },
         Order::Encode { checkpoint, groups: vec![group()], crc: true, only: Some(vec![Rank(0)]) },
         Order::Commit { checkpoint },
         Order::Discard { checkpoint, ranks: vec![Rank(1)] },
@@ -241,7 +241,7 @@ pub fn settings(prefix: &Path) -> Settings {
         descriptors: vec![descriptor().descriptor],
         restart: RestartPolicy { distribute: true, fetch: true },
         flush: FlushPolicy { every: 1, mode: FlushMode::Sync, bandwidth: 0, on_restart: true },
-        crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true },
+        crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
         halt_seconds: 60,
