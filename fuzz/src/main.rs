@@ -21,9 +21,13 @@ use libfuzzer_sys::fuzz_target;
 static TARGET: OnceLock<&FuzzTarget> = OnceLock::new();
 
 fn targets() -> impl Iterator<Item = &'static FuzzTarget> {
-    [holdfast_core::fuzzing::TARGETS, holdfast_formats::fuzzing::TARGETS, holdfast::fuzzing::TARGETS]
-        .into_iter()
-        .flatten()
+    let crates = [
+        holdfast_core::fuzzing::TARGETS,
+        holdfast_formats::fuzzing::TARGETS,
+        holdfast_wire::fuzzing::TARGETS,
+        holdfast::fuzzing::TARGETS,
+    ];
+    crates.into_iter().flatten()
 }
 
 fn choose_target() {

@@ -15,7 +15,7 @@ extern crate holdfast_test_attribute;
 
 mod agent;
 mod client;
-#[path = "../../agents/wire/tests/examples/mod.rs"]
+#[path = "../../agents/wire/src/fuzzing/examples.rs"]
 #[allow(dead_code, reason = "the tests of the decoders use the rest")]
 mod examples;
 mod mutated;

@@ -18,12 +18,18 @@
 
 #![forbid(unsafe_code)]
 
+// The examples of messages are also compiled by tests outside of this crate.
+#[cfg(any(test, fuzzing))]
+extern crate self as holdfast_wire;
+
 pub mod agent;
 pub mod bytes;
 pub mod environment;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod payload;
 pub mod peer;
 pub mod plan;

@@ -6,6 +6,7 @@
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../src/fuzzing/examples.rs"]
 #[allow(dead_code, reason = "the suite of hostile clients uses the rest")]
 mod examples;
 

@@ -1,0 +1,165 @@
+//! The decoders of all messages as targets of mutation tests and fuzzing: what is accepted can be encoded, and is
+//! accepted again.
+
+pub mod examples;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use holdfast_model::{Failure, Generation, HaltChange, HaltState, Inventory, Rank};
+use holdfast_testkit::fuzz::FuzzTarget;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::agent::{
+    CopyReply, CopyRequest, FlushedNote, ForgetRequest, KillReply, KillRequest, PeersUpdate, PollReply, PollRequest,
+    RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, VerifyReply, VerifyRequest,
+};
+use crate::bytes::Base64;
+use crate::frame::{self, HELLO, Limit};
+use crate::payload;
+use crate::peer::{Delivery, LINK, PeerHello, PeerWelcome, ToLeader};
+use crate::plan::RunRequest;
+use crate::rank::{TO_AGENT, TO_RANK, ToAgent, ToRank};
+use crate::run::{AgentReady, AgentStart, RunPlan, TrustMaterial};
+
+/// A message in frames.
+macro_rules! frames {
+    ($name:literal, $type:ty, $limit:expr, $examples:expr) => {
+        FuzzTarget {
+            name: $name,
+            corpus: || $examples.into_iter().map(|example| sent(&example, $limit)).collect(),
+            words: WORDS,
+            check: |bytes| received::<$type>(bytes, $limit),
+        }
+    };
+}
+
+/// A message in JSON: the body of a request or of its answer, or a line.
+macro_rules! json {
+    ($name:literal, $type:ty, $example:expr) => {
+        FuzzTarget {
+            name: $name,
+            corpus: || vec![serde_json::to_vec::<$type>(&$example).unwrap_or_default()],
+            words: WORDS,
+            check: read::<$type>,
+        }
+    };
+}
+
+/// Keys and variants that decide what follows.
+const WORDS: &[&str] = &[
+    "{\"hello\":",
+    "{\"call\":",
+    "{\"order\":",
+    "{\"results\":",
+    "{\"calls\":",
+    "{\"done\":",
+    "{\"Ok\":",
+    "{\"Err\":",
+    "\"link\"",
+    "\"init\"",
+    "{\"allgather\":{\"data\":",
+    "{\"gathered\":[",
+    "{\"files\":",
+    "\"XOR\"",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    ",",
+    "\u{80}\0\0\u{1}",
+    "@\0\0\u{1}",
+];
+
+pub const TARGETS: &[FuzzTarget] = &[
+    frames!("to_agent", ToAgent, TO_AGENT, examples::to_agent()),
+    frames!("to_rank", ToRank, TO_RANK, examples::to_rank()),
+    frames!("peer_hello", PeerHello, HELLO, hellos()),
+    frames!("peer_welcome", PeerWelcome, HELLO, [PeerWelcome::Welcome, PeerWelcome::Refused(examples::failure())]),
+    frames!("to_leader", ToLeader, LINK, examples::to_leader()),
+    frames!("delivery", Delivery, LINK, examples::deliveries(directory())),
+    json!("poll_request", PollRequest, examples::poll()),
+    json!("poll_reply", PollReply, examples::poll_reply()),
+    json!("run_request", RunRequest, run_request()),
+    json!("run_accepted", RunAccepted, RunAccepted { socket: "/tmp/agent.sock".into() }),
+    json!("kill_request", KillRequest, examples::kill()),
+    json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
+    json!("stack_request", StackRequest, examples::stack()),
+    json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),
+    json!("peers_update", PeersUpdate, examples::peers()),
+    json!("inventory", Inventory, examples::inventory()),
+    json!("halt_change", HaltChange, examples::halt_change()),
+    json!("halt_state", HaltState, examples::halt_state()),
+    json!("forget_request", ForgetRequest, examples::forget()),
+    json!("copy_request", CopyRequest, examples::copy(directory())),
+    json!("copy_reply", CopyReply, CopyReply { copied: [(Rank(1), 7)].into(), ..CopyReply::default() }),
+    json!("rebuild_request", RebuildRequest, examples::rebuild(directory())),
+    json!("rebuild_reply", RebuildReply, RebuildReply { ranks: vec![Rank(1)], files: vec!["a".to_owned()], bytes: 7 }),
+    json!("verify_request", VerifyRequest, examples::verify(directory())),
+    json!("verify_reply", VerifyReply, VerifyReply { damaged: [("a".to_owned(), "b".to_owned())].into() }),
+    json!("flushed_note", FlushedNote, examples::flushed()),
+    json!("stop_request", StopRequest, StopRequest { remove: false }),
+    json!("failure", Failure, examples::failure()),
+    json!("agent_start", AgentStart, start()),
+    json!("agent_ready", AgentReady, examples::ready()),
+    json!("run_plan", RunPlan, examples::run_plan(Path::new("/p"))),
+    FuzzTarget {
+        name: "agent_state_file",
+        corpus: || examples::to_rank().iter().filter_map(|example| payload::to_file(example).ok()).collect(),
+        words: WORDS,
+        check: state_file,
+    },
+];
+
+fn directory() -> &'static Path {
+    Path::new("/p/scr.3")
+}
+
+fn hellos() -> Vec<PeerHello> {
+    let purposes = examples::purposes().into_iter();
+    purposes.map(|purpose| examples::peer_hello(&[3; 32], Generation(2), purpose)).collect()
+}
+
+fn run_request() -> RunRequest {
+    let address = SocketAddr::from(([127, 0, 0, 1], 7));
+    let placement = examples::placement(address, address, examples::NODE);
+    examples::run_request(Generation(2), placement, &examples::settings(Path::new("/p")))
+}
+
+fn start() -> AgentStart {
+    let trust =
+        TrustMaterial { certificate: Base64(vec![1; 300]), key: Base64(vec![2; 100]), token: Base64(vec![3; 32]) };
+    let fault_injections = vec![examples::fault_injection()];
+    AgentStart { fault_injections, ..examples::start(Path::new("/r"), Path::new("/p"), trust) }
+}
+
+fn sent(message: &impl Serialize, limit: Limit) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::send(&mut bytes, message, limit).unwrap();
+    bytes
+}
+
+fn received<T: Serialize + DeserializeOwned>(mut bytes: &[u8], limit: Limit) {
+    if let Ok(message) = frame::receive::<T>(&mut bytes, limit) {
+        let again = sent(&message, limit);
+        frame::receive::<T>(&mut again.as_slice(), limit).unwrap();
+    }
+}
+
+fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+    if let Ok(message) = serde_json::from_slice::<T>(bytes) {
+        serde_json::from_slice::<T>(&serde_json::to_vec(&message).unwrap()).unwrap();
+    }
+}
+
+fn state_file(bytes: &[u8]) {
+    if let Ok(value) = payload::from_file::<ToRank>(bytes.to_vec()) {
+        payload::from_file::<ToRank>(payload::to_file(&value).unwrap()).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    holdfast_testkit::mutation_test!(super::TARGETS, 20_000);
+}
