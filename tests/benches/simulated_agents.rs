@@ -19,7 +19,7 @@ use crate::{PART, Result};
 /// Connections for requests, in addition to the one on which each agent is polled.
 const OTHER_CONNECTIONS: usize = 9_000;
 
-/// The agents of one process; clones are the same ones.
+/// The agents of one process; clones share them.
 #[derive(Clone)]
 pub struct SimulatedAgents {
     count: usize,

@@ -1,4 +1,4 @@
-//! The Markdown pages against the repository: links and paths lead somewhere, specs that they show can be read.
+//! The Markdown pages: links and paths exist, the specs in them are valid, lines fit the width.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Files and directories of the repository, relative to its root; what a build or a run leaves is not part of it.
+/// Files and directories of the repository, relative to its root, without the files of builds and runs.
 fn repository() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![String::new()];

@@ -1,4 +1,4 @@
-//! `holdfast hosts`, beside what scr_glob_hosts printed.
+//! `holdfast hosts`, compared with the output of scr_glob_hosts.
 
 use std::fs;
 
@@ -6,20 +6,20 @@ use holdfast_testkit::fixtures;
 
 use crate::program::holdfast;
 
-/// Where the original loses something that we keep, or prints nonsense, with what we print.
+/// Lists of which scr_glob_hosts loses a part or prints a wrong result, with the expected output.
 const BETTER: [(&str, &str); 14] = [
-    // It forgets the padding of all but the ends of a range.
+    // It loses the padding except at the ends of a range.
     ("-n 2 -h node[08-11]", "node09"),
     ("-h node[001-003,010]", "node[001-003,010]"),
     ("-n 2 -h node[001-003,010]", "node002"),
     ("-m node[001-003,010]:node002", "node[001,003,010]"),
     ("-m node[1-3]:node[001-002]", "node[1-3]"),
     ("-i node[001-003]:node2", ""),
-    // It looks at the first list only.
+    // It uses the first list only.
     ("-h atlas[1,2],zeus[3]", "atlas[1-2],zeus[3]"),
     ("-h atlas1,atlas2", "atlas[1-2]"),
     ("-c -h atlas1,atlas2", "2"),
-    // It cuts away what stands around the number.
+    // It removes the text around the number.
     ("-h rack1-node[1-4]", "rack1-node[1-4]"),
     ("-h node[1-2].cluster", "node[1-2].cluster"),
     // An empty list is empty, and a name without a number is a name.
@@ -29,13 +29,13 @@ const BETTER: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn restores_every_case_at_least_as_well_as_fti() {
+fn prints_every_case_of_scr_or_a_better_result() {
     let text = fs::read_to_string(fixtures("scr").join("t-command-output/scr_glob_hosts.txt")).unwrap();
     let mut seen = 0;
     for case in text.split("$ scr_glob_hosts ").skip(1) {
         let (line, rest) = case.split_once('\n').unwrap();
         let (printed, code) = rest.rsplit_once("rc=").unwrap();
-        // Lines that perl printed to standard error are not the answer.
+        // Lines that perl printed to standard error are not part of the output.
         let answer = printed.lines().rfind(|line| !line.contains(" at <install>")).unwrap_or_default();
         let words = line.split(' ').filter(|_| !line.is_empty());
         let arguments: Vec<&str> = words.map(|word| if word == "-h" { "--hosts" } else { word }).collect();
@@ -44,7 +44,7 @@ fn restores_every_case_at_least_as_well_as_fti() {
         if code.trim() == "1" {
             assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{line}");
         } else if line == "-h node1-ib" {
-            // It printed node[1]; we keep the name, however it is bracketed.
+            // It printed node[1]; the name is the same, with or without brackets.
             assert_eq!(holdfast(["hosts", "--expand", "node1-ib"]).out, "node1-ib\n");
         } else {
             assert_eq!((ran.code, ran.out.as_str()), (0, format!("{}\n", better.unwrap_or(answer)).as_str()), "{line}");

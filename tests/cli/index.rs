@@ -1,4 +1,4 @@
-//! `holdfast index`, over the original's own indexes.
+//! `holdfast index` with indexes that SCR wrote.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -109,7 +109,7 @@ fn shows_sets_and_unsets_current_checkpoint() {
     assert_eq!((ran.code, ran.out.as_str()), (69, ""));
 }
 
-/// The prefix directory that a drain of the original copied to, before it was added, and the checkpoint directory in
+/// The prefix directory of a drain of SCR, before `scr_index --add`, and the checkpoint directory in
 /// it.
 fn drained(drain: &str) -> (TempDir, String) {
     let prefix = prefix_of(&fixtures("scr").join("f-drain-xor").join(drain).join("input"));

@@ -1,4 +1,4 @@
-//! `holdfast inspect`, over every file that the original wrote.
+//! `holdfast inspect` with every file that SCR wrote.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -112,7 +112,7 @@ fn rejects_deeply_nested_hashes() {
     let ran = holdfast([Path::new("inspect"), &bomb]);
     assert_eq!(ran.code, 65);
     assert!(ran.err.contains("nested deeper"), "{}", ran.err);
-    // Four billion elements, of which none is there.
+    // A count of four billion elements, without any element.
     let mut claim = vec![0x95, 0x1f, 0xc3, 0xf5, 0, 1, 0, 1];
     claim.extend(24_u64.to_be_bytes());
     claim.extend([0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);

@@ -1,4 +1,4 @@
-//! What a user of the command line meets: specs and their mistakes, what is printed, exit codes.
+//! The command line: specs and their mistakes, output, exit codes.
 
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// What a run of the program left behind.
+/// The result of a run of the program.
 pub struct Ran {
     pub code: i32,
     pub out: String,

@@ -1,4 +1,4 @@
-//! The job spec: what it means, what its defaults are, and what a user reads about a mistake in it.
+//! The job spec: its meaning, its defaults, and the messages about its mistakes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ fn parse(text: &str) -> JobSpec {
     JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-/// What the user reads.
+/// The messages about the mistakes.
 fn mistakes_in(text: &str) -> String {
     match JobSpec::parse(text, "job.yaml", &Environment::empty(registered())) {
         Ok(_) => panic!("accepted:\n{text}"),
@@ -467,7 +467,7 @@ fn the_site_file_sets_what_the_spec_does_not_in_every_step() {
     assert_eq!(first.checkpoint.crc.on_copy, CrcOnCopy::Always, "the environment takes precedence over the spec");
 }
 
-/// What the user reads of a spec that is read inside of a Slurm allocation of six nodes.
+/// The messages about a spec that is read inside of a Slurm allocation of six nodes.
 fn mistakes_in_slurm(text: &str) -> String {
     let variables = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "6")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -498,7 +498,7 @@ fn keys_without_effect_with_the_selected_manager_are_refused_with_their_position
     let message = mistakes_in_slurm(auto);
     assert!(message.contains("`nodes` has no effect with `manager: slurm`"), "{message}");
     assert!(message.contains("`chaos` has no effect with `manager: slurm`"), "{message}");
-    // What repeats a default changes nothing.
+    // A key that repeats a default has no effect, and is accepted.
     parse("allocation: {manager: local, ssh: {port: 22, at_once: 32}}\nrun: {command: [a]}\n");
 }
 
@@ -624,7 +624,7 @@ fn hosts_are_read_from_a_file_and_mistakes_name_its_lines() {
 }
 
 #[test]
-fn what_does_not_fit_hosts_is_refused_with_its_position() {
+fn keys_that_conflict_with_hosts_are_refused_with_their_position() {
     let table = [
         ("manager: ssh", "job.yaml:1:23: allocation.manager: `manager: ssh` needs hosts"),
         ("hosts: []", "allocation.hosts: the list of hosts is empty"),

@@ -1,4 +1,4 @@
-//! The frame around all commands: help, usage errors, closed pipes.
+//! What all commands share: help, usage errors, closed pipes.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -41,7 +41,7 @@ fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
     for (manual, text) in
         [("README.md", include_str!("../../README.md")), ("docs/slurm.md", include_str!("../../docs/slurm.md"))]
     {
-        assert!(text.contains(&shown), "{manual} shows another batch script than configs/slurm/job.sbatch");
+        assert!(text.contains(&shown), "the batch script in {manual} differs from configs/slurm/job.sbatch");
     }
 }
 
@@ -82,7 +82,7 @@ fn prints_version() {
 #[test]
 fn closed_output_pipe_is_not_an_error() {
     let mut child = command(["check", "--reference"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Closed before the first byte is read: the write fails, whenever it comes.
+    // Closed before the first byte is read, so that every write fails.
     drop(child.stdout.take());
     let status = child.wait().unwrap();
     let mut err = String::new();

@@ -62,8 +62,8 @@ fn rejects_too_small_allocation_before_start() {
 fn ranks_receive_standard_input_and_output_lines_are_labelled() {
     let cluster = super::cluster();
     let spec = "job: echo\nprefix: ./heat-run\nallocation: {manager: slurm}\n\
-                run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; echo $SLURM_PROCID received $word \
-                on $SLURMD_NODENAME']\n";
+                run:\n  nodes: 3\n  ranks_per_node: 2\n  command: [sh, -c, 'read word; \
+                echo $SLURM_PROCID received $word on $SLURMD_NODENAME']\n";
     let work = "echo hello | holdfast --verbose run job.yaml";
     let job = cluster.submit("input", spec, "--nodes=3 --ntasks-per-node=2 --time=10", work);
     let (output, code) = job.finish();

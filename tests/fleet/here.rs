@@ -8,7 +8,7 @@ use holdfast_wire::run::TrustMaterial;
 use crate::simulated::allocation::Agency;
 use crate::simulated::{Agents, Failure};
 
-/// The agents, once they are served; clones are the same ones.
+/// The agents, when they are served; clones share them.
 #[derive(Clone)]
 pub struct Here {
     count: usize,

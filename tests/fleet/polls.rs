@@ -1,4 +1,4 @@
-//! Polls: what is reported, when, and how often.
+//! Polls: the reported events, their latency, and the number of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::here::Here;
 use crate::simulated::allocation::{Simulated, template};
 use crate::simulated::{Agents, address, node};
 
-/// No test lasts as long: what is reported was not waited for.
+/// Longer than any test: a report does not wait for the end of the poll.
 const HOURS: Duration = Duration::from_secs(3600);
 
 struct World {
@@ -24,7 +24,7 @@ struct World {
 }
 
 impl World {
-    /// Agents that are polled; their first reports have come, unless they hold them back for hours.
+    /// Agents that are polled; returns when their first reports have arrived, unless they delay them for hours.
     async fn of(count: usize, interval: Duration) -> World {
         let trust = trust::generate().unwrap();
         let agents = Agents::serve(trust.clone(), count).unwrap();
@@ -43,7 +43,7 @@ impl World {
         let record = |index| AgentRecord { address: address(index, world.agents.port()), pid: 0, seen: (0, 0) };
         let known: BTreeMap<NodeName, AgentRecord> = (0..count).map(|index| (node(index), record(index))).collect();
         world.fleet.adopt(&known).await;
-        // The first answer is held back like any other.
+        // The first answer is delayed like any other.
         let first_reports = if interval < HOURS { count } else { 0 };
         let (mut up, mut reported) = (0, 0);
         while up < count || reported < first_reports {
@@ -57,7 +57,7 @@ impl World {
         world
     }
 
-    /// The next answer with news.
+    /// The next answer with content.
     async fn news(&mut self) -> (NodeName, PollReply) {
         loop {
             match self.fleet.next().await {
@@ -143,7 +143,7 @@ async fn keeps_connections_unless_descriptors_are_short() {
     let closing = client.clone().closing_connections();
     ask_all(&closing).await;
     ask_all(&closing).await;
-    // Kept, they would be open for four seconds.
+    // If they were kept, they would be open for four seconds.
     tokio::time::timeout(Duration::from_secs(3), connections.wait_for(|open| *open == 0)).await.unwrap().unwrap();
     ask_all(&client).await;
     assert_eq!(*connections.borrow(), 3);

@@ -1,4 +1,5 @@
-//! What a relaunch costs, and that it does not grow with the number of nodes where it need not.
+//! The cost of a relaunch: the number of synchronisations does not depend on the number of nodes, and the bytes are
+//! proportional to it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use holdfast_wire::agent::{KILL, RUN};
 use crate::here::Here;
 use crate::simulated::job::{Job, Size};
 
-/// What was counted from the loss of a node until all ranks run again.
+/// The costs from the loss of a node until all ranks run again.
 struct Cost {
     syncs: u64,
     bytes: u64,
@@ -17,7 +18,7 @@ struct Cost {
     sent: u64,
 }
 
-/// Loses a node of a job of so many nodes, two ranks each.
+/// Loses a node of a job with this many nodes, two ranks each.
 fn relaunch(nodes: u32) -> Cost {
     let directory = tempfile::tempdir().unwrap();
     let size = Size { nodes, ranks: 2 * nodes, poll: Duration::from_millis(250) };
@@ -41,9 +42,9 @@ fn relaunch(nodes: u32) -> Cost {
 fn a_relaunch_costs_as_many_syncs_on_256_nodes_as_on_8_and_bytes_in_proportion() {
     let (few, many) = (relaunch(8), relaunch(256));
     assert_eq!(few.syncs, many.syncs);
-    assert!(few.syncs > 0, "what a successor must know is on disk");
-    // Numbers of larger ranks have more digits; with a part for each pair of nodes it would be a thousand times as
-    // much.
+    assert!(few.syncs > 0, "the state for a successor is on disk");
+    // Numbers of larger ranks have more digits; if it grew with the square of the nodes, it would be a thousand times
+    // as much.
     let times = 2 * 256 / 8;
     assert!(many.bytes <= few.bytes * times, "{} bytes on 8 nodes, {} on 256", few.bytes, many.bytes);
     assert!(many.sent <= few.sent * times, "{} bytes to 8 nodes, {} to 256", few.sent, many.sent);

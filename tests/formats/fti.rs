@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::program::holdfast_in;
 use crate::{json_file, only_file, path_of, run, sha256};
 
-/// Every file of FTI-FF that is listed, with what is listed of it.
+/// Every listed file of FTI-FF, with its expected properties.
 fn listed() -> BTreeMap<PathBuf, Value> {
     let mut all = BTreeMap::new();
     let lists = files_below(&fixtures("fti")).into_iter().filter(|path| path.ends_with("expected.json"));
@@ -32,7 +32,7 @@ fn verifies_describes_and_extracts_every_intact_file() {
     let listed = listed();
     let root = fixtures("fti");
     let verified = run("verify --json", &[&root]);
-    assert_eq!((verified.code, verified.err.as_str()), (65, ""), "the damaged ones are below it too");
+    assert_eq!((verified.code, verified.err.as_str()), (65, ""), "damaged files are below it, too");
     let described = run("inspect --json", &[&root]).json();
     let directory = fast_directory();
     let extracted = run("extract --json --to", &[directory.path(), &root]);
@@ -164,7 +164,7 @@ fn restores_lost_file_byte_for_byte() {
         let name = "Ckpt6-Rank2.fti";
         assert!(fs::read(to.join(name)).unwrap() == fs::read(file_named(&root, name)).unwrap(), "{tree}");
         let ran = run("fti restore --rank 2 --to", &[&to, copy.path()]);
-        assert_eq!(ran.code, 69, "it is there already: {}", ran.out);
+        assert_eq!(ran.code, 69, "the file exists: {}", ran.out);
         fs::remove_dir_all(copy.path().join("local/node3")).unwrap();
         fs::remove_dir_all(copy.path().join("local/node0")).unwrap();
         let ran = run("fti restore --force --rank 2 --to", &[&to, copy.path()]);

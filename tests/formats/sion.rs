@@ -1,4 +1,4 @@
-//! SION containers, and the commands that are named for them.
+//! SION containers, and the `sion` commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn named(name: &str) -> PathBuf {
     fixtures("sion").join(name).join(format!("{name}.sion"))
 }
 
-/// Where the original's own tools doubled or lost a value.
+/// The files in which SIONlib's tools doubled or lost a value.
 const QUIRKS: [&str; 2] = ["kv1_zero_last", "kv1_zero_first"];
 
 fn same_bytes(ours: &Path, theirs: &Path) {
@@ -142,7 +142,7 @@ fn defrag_writes_bytes_of_siondefrag() {
         assert_eq!((dry.code, output.exists()), (0, false), "{}", dry.err);
         assert_eq!(run(words, &[&named(input), &output]).code, 0);
         same_bytes(&output, &named(result));
-        assert_eq!(run(words, &[&named(input), &output]).code, 69, "it is there already");
+        assert_eq!(run(words, &[&named(input), &output]).code, 69, "the file exists");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Every command handles any file content with a result: the fixtures are changed at random and passed to the program.
+//! Every command ends with a result for any file content: the fixtures are changed at random and passed to the program.
 //!
-//! Few rounds; the libraries have mutation tests of their own that do tens of thousands. `mutation_rounds` of the
+//! Few rounds; the mutation tests of the libraries have tens of thousands. `mutation_rounds` of the
 //! test kit documents how to run more rounds.
 
 use std::fs;
@@ -48,7 +48,7 @@ fn mutated_files_do_not_crash_or_hang_commands() {
     let directory = fast_directory();
     for round in mutation_rounds(ROUNDS) {
         let state = dice.0;
-        // Every format in its turn, as files of some are many.
+        // The formats take turns, because some have many files.
         let corpus = &corpora[round as usize % corpora.len()];
         let source = &corpus[dice.below(corpus.len())];
         let path = directory.path().join(source.file_name().unwrap());
@@ -59,7 +59,7 @@ fn mutated_files_do_not_crash_or_hang_commands() {
         }
         fs::write(&path, bytes).unwrap();
         for words in ["inspect", "verify --details", "inspect --json", "extract --dry-run --recover --to nowhere"] {
-            // A signal, which a panic of ours or the end of memory would be, fails the run itself.
+            // A signal, as after a panic or when memory is exhausted, fails `run` itself.
             let ran = run(words, &[&path]);
             let place = format!("{words} of {} from state {state}", source.display());
             assert!([0, 64, 65].contains(&ran.code), "{place}: {} {}", ran.code, ran.err);

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::{path_of, run};
 
-/// What the name of a fixture promises; `None` where it promises nothing.
+/// The format by the name of a fixture; `None` if the name has none.
 fn promised(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let sion = name.contains(".sion") && !name.contains("_BUDDY_");
-    // One file of all ranks, in FTI's mode for MPI-IO, is no FTI-FF.
+    // One file of all ranks, in FTI's mode for MPI-IO, is not FTI-FF.
     let fti = !name.contains("mpiio")
         && ["Ckpt", "dCPFile"].iter().any(|start| name.starts_with(start))
         && name.ends_with(".fti");
@@ -63,7 +63,7 @@ fn reports_no_intact_scr_file_as_damaged() {
     let document = run("verify --json --damaged", &[&root]).json();
     let damaged = document["files"].as_array().unwrap();
     assert!(damaged.iter().all(|file| path_of(file).starts_with(root.join("h-control-files/halt"))), "{damaged:#?}");
-    assert_eq!(damaged.len(), 2, "the two that the original's own program damaged");
+    assert_eq!(damaged.len(), 2, "the two that SCR's own program damaged");
 }
 
 #[test]

@@ -46,8 +46,8 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Runs the program, in which every checkpoint after a refused file must complete; returns what was printed, and the
-    /// event log.
+    /// Runs the program, in which every checkpoint after a refused file must complete; returns what was printed, and
+    /// the event log.
     fn run(&self) -> String {
         let world = World::new();
         let program = world.compile("cc", "names.c", Link::Shared);

@@ -1,11 +1,11 @@
-//! An installation from its beginning to its end. One test, since each step needs the one before.
+//! An installation: install, check, drain, remove. One test, because each step depends on the one before.
 
 use holdfast_testkit::fixtures;
 use serde_json::json;
 
 use crate::machines::Machines;
 
-/// Of the fixture: a run with LLNL's library that was killed, one rank on each of four nodes, one XOR set.
+/// The fixture: a killed run with LLNL's library, one rank on each of four nodes, one XOR set.
 const LEFT_BY_A_RUN: &str = "a3-same-path-and-restart/1-killed/tree";
 const BASE: &str = "/tmp/scr-fixture/local";
 
@@ -42,7 +42,7 @@ fn installs(machines: &Machines, site: &serde_json::Value, before: &str) {
         machines.on(0, "cd /tmp && echo 'run: {nodes: 1, command: [\"true\"]}' | holdfast check --explain /dev/stdin");
     let keep = explained.lines().find(|line| line.starts_with("checkpoint.cache[0].keep")).unwrap();
     assert!(keep.contains(" 3 "), "{keep}");
-    // As a user builds and runs a program: the library is found by name, and reports that there is no job.
+    // A user builds and runs a program: the library is found by name, and reports that there is no agent.
     machines.on(
         0,
         "printf '#include <scr.h>\\n#include <stdio.h>\\nint main(void) { puts(SCR_Get_version()); return \
@@ -84,7 +84,7 @@ fn drains(machines: &Machines) {
     let announced = machines.play_with("drain.yaml", &job, &["--check"]).well();
     assert!(announced.output.contains("checkpoint 3 is in the caches"), "{}", announced.output);
     assert!(!machines.holds(0, "test -e /pfs/job/index.scr"));
-    // node3 does not answer: what it had is computed from the others.
+    // node3 does not answer: its files are rebuilt from the others.
     let drained = machines.play("drain.yaml", &job).well();
     assert_eq!(drained.changed, 1, "{}", drained.output);
     let listed = machines.on(0, "holdfast index list --json --prefix /pfs/job");

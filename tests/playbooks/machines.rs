@@ -9,7 +9,7 @@ use holdfast_testkit::harness::ignore;
 use tempfile::TempDir;
 
 const IMAGE: &str = "holdfast/cluster";
-/// What is found again by name belongs to this process only.
+/// The names contain the process id, so that they belong to this process only.
 const COUNT: usize = 3;
 
 /// The machines; removed when dropped.
@@ -21,7 +21,7 @@ pub struct Machines {
     volume: String,
 }
 
-/// How a playbook went.
+/// The result of a playbook.
 pub struct Played {
     pub output: String,
     pub success: bool,
@@ -30,7 +30,7 @@ pub struct Played {
 }
 
 impl Played {
-    /// For a playbook that is to succeed.
+    /// Requires that the playbook succeeded.
     pub fn well(self) -> Played {
         assert!(self.success, "{}", self.output);
         self
@@ -42,7 +42,7 @@ impl Played {
 }
 
 impl Machines {
-    /// Brings them up. Where that is not possible, the test is ignored.
+    /// Starts them. If that is not possible, the test is ignored.
     pub fn get() -> Machines {
         let Some(ansible) = ansible() else {
             ignore("there is no ansible-playbook (Debian's ansible-core has it)");
@@ -98,17 +98,17 @@ impl Machines {
         fs::write(self.path("inventory.yaml"), inventory).unwrap();
     }
 
-    /// What `cargo build --release` would leave in one directory, of this build.
+    /// The files of this build in one directory, as after `cargo build --release`.
     fn gather_artifacts(&self) {
         let artifacts = self.path("artifacts");
         fs::create_dir(&artifacts).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
-        // A library that is built for a test lies where the test's executable does.
+        // A library that is built for a test is in the directory of the test's executable.
         let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         for file in [program, &libraries.join("libscr.so"), &libraries.join("libscr.a")] {
             let copy = artifacts.join(file.file_name().unwrap());
             fs::copy(file, &copy).unwrap();
-            // Debug information is most of a debug build, and it would travel to every machine.
+            // Debug information is most of a debug build, and would be copied to every machine.
             let _ = Command::new("strip").arg("--strip-debug").arg(copy).stderr(Stdio::null()).status();
         }
     }
@@ -131,7 +131,7 @@ impl Machines {
         Played { success: played.status.success(), changed: changes(&output), output }
     }
 
-    /// What a command prints as root on one of the machines.
+    /// The output of a command that runs as root on one of the machines.
     pub fn on(&self, machine: usize, command: &str) -> String {
         checked(Command::new("docker").args(["exec", &self.containers[machine], "sh", "-c", command]))
     }
@@ -147,7 +147,7 @@ impl Machines {
         checked(Command::new("docker").arg("cp").arg(from).arg(destination));
     }
 
-    /// Every file outside of what the system writes by itself.
+    /// All files, except those that the system writes by itself.
     pub fn files(&self, machine: usize) -> String {
         let places = "/etc /usr /opt /var/lib /root /home";
         self.on(

@@ -5,8 +5,8 @@
 //! could leave a short control file and with it an unusable checkpoint. Every file that this project replaces is
 //! replaced by this module.
 //!
-//! Only a regular file is replaced ([`regular_file::check_replaceable`]): a rename over a device, a pipe or a link would
-//! remove it from the system.
+//! Only a regular file is replaced ([`regular_file::check_replaceable`]): a rename over a device, a pipe or a link
+//! would remove it from the system.
 //!
 //! **The mode** ([`CreationMode`]) is chosen by the caller: the files of the control and cache directories and
 //! the orchestrator's records are the user's own; what is on the prefix directory, and what the user names as output,
@@ -76,8 +76,8 @@ impl DurableError {
     }
 }
 
-/// True if an error of the file system can be corrected where it occurred, and says nothing about data: no permission, no
-/// space, a quota, a size limit, a file system that is read-only, faulty or not available.
+/// True if an error of the file system can be corrected where it occurred, and says nothing about data: no permission,
+/// no space, a quota, a size limit, a file system that is read-only, faulty or not available.
 pub fn prevents_writing(error: &io::Error) -> bool {
     use io::ErrorKind::{
         FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle, StorageFull,

@@ -1,8 +1,8 @@
-//! The typed control files: what the original did, done again with our operations, gives the original's bytes.
+//! The typed control files: the operations of SCR's runs give the bytes of SCR's files.
 //!
 //! Exceptions, all from `docs/scr-files.md` §1, and none of a control file that a run writes for itself: meta files
 //! that came through MPI (partner copies, files moved or rebuilt at a restart) have their elements in reverse order,
-//! and two that a drain found damaged had COMPLETE set last. Filemaps after a restart were merged and sent around in
+//! and two that a drain found damaged had COMPLETE set last. Filemaps after a restart were merged and sent in
 //! the order of messages; `a3`'s second state and `h-index` are read, not replayed.
 
 // Helpers of tests report as tests do.
@@ -38,7 +38,7 @@ fn named(path: &Path, name: &str) -> bool {
 // Meta files.
 
 #[test]
-fn every_meta_file_says_the_same_when_written_again() {
+fn every_meta_file_has_the_same_content_when_written_again() {
     let (mut identical, mut reordered) = (0, 0);
     for path in files_below(&fixtures("scr")) {
         let is_meta = path.extension().is_some_and(|extension| extension == "scr");
@@ -56,7 +56,7 @@ fn every_meta_file_says_the_same_when_written_again() {
             identical += 1;
             continue;
         }
-        // What came in a message is reversed, and later keys are first, as everywhere.
+        // Elements from a message are in reverse order, and later keys are first, as everywhere.
         let came_in_a_message =
             ["c-partner/", "e-multi-descriptor/", "g-drain-partner/", "a3-", "s-srun-end-to-end/drain-pdsh-failure/"];
         if came_in_a_message.iter().any(|part| text.contains(part)) {
@@ -84,7 +84,7 @@ fn a_crc_is_written_without_padding_and_zero_without_prefix() {
 }
 
 #[test]
-fn a_meta_file_that_names_another_directory_or_lacks_something_is_refused() {
+fn a_meta_file_of_another_directory_or_without_a_required_key_is_refused() {
     let good = Meta {
         file: "rank_0.ckpt".to_owned(),
         kind: FileKind::Full,
@@ -122,7 +122,7 @@ fn a_meta_file_that_names_another_directory_or_lacks_something_is_refused() {
 }
 
 #[test]
-fn a_file_is_there_only_if_it_and_its_meta_file_agree() {
+fn a_file_is_usable_only_if_its_meta_file_matches() {
     let copy = scratch_copy(&node("a-xor4/killed-after-flush", 0).join("index.0/checkpoint.3"));
     let file = copy.path().join("rank_0.ckpt");
     let usable = |rank, checkpoint, ranks| Meta::of_usable(&file, CheckpointId(checkpoint), Rank(rank), ranks);
@@ -138,7 +138,7 @@ fn a_file_is_there_only_if_it_and_its_meta_file_agree() {
 
 // Filemaps.
 
-/// What the library of the fixtures knew when it made a descriptor.
+/// The input of the fixtures' library for a descriptor.
 struct Group {
     scheme: &'static str,
     groups: u32,
@@ -166,7 +166,7 @@ fn descriptor(base: &str, group: &Group) -> Tree {
     tree
 }
 
-/// One rank a node, one XOR set of all: what a rank of a-xor4 does to its filemap.
+/// One rank a node, one XOR set of all: the changes of a rank of a-xor4 to its filemap.
 struct XorRank {
     map: Filemap,
     rank: u32,
@@ -197,7 +197,7 @@ impl XorRank {
     fn complete(&mut self, checkpoint: u64) {
         let (id, rank) = (CheckpointId(checkpoint), Rank(self.rank));
         let left = (self.rank + Self::RANKS - 1) % Self::RANKS;
-        // A descriptor that came in a message is reversed.
+        // A descriptor from a message is in reverse order.
         self.map.set_descriptor(id, Rank(left), Self::descriptor_of(left).reversed());
         self.map.add_file(id, rank, &self.path(checkpoint, &format!("{}_of_4_in_0.xor", self.rank + 1)));
         self.map.set_expected(id, rank, 2);
@@ -280,7 +280,7 @@ fn the_master_filemap_lists_the_filemaps_of_a_node() {
 }
 
 #[test]
-fn every_filemap_is_read_and_answers_for_its_ranks() {
+fn every_filemap_is_read_and_lists_its_ranks() {
     let mut maps = 0;
     for path in files_below(&fixtures("scr")) {
         if !path.file_name().unwrap().to_str().unwrap().starts_with("filemap_")
@@ -303,7 +303,7 @@ fn every_filemap_is_read_and_answers_for_its_ranks() {
 }
 
 #[test]
-fn a_rank_is_extracted_with_all_it_has_and_merging_brings_it_back() {
+fn a_rank_is_extracted_with_all_entries_and_merging_restores_it() {
     let whole = Filemap::read(&node("a-xor4/killed-after-flush", 0).join("filemap_0.scrinfo")).unwrap();
     let mut rest = whole.clone();
     let extracted = rest.extract_rank(Rank(0));
@@ -335,7 +335,7 @@ fn files_are_removed_one_by_one_and_leave_the_rank_incomplete() {
 }
 
 #[test]
-fn a_filemap_with_numbers_that_are_none_is_refused() {
+fn a_filemap_with_invalid_numbers_is_refused() {
     for path in [["RANK", "x", "CKPT", "1"], ["RANK", "0", "CKPT", "-1"]] {
         let mut tree = Tree::new();
         tree.set_kv(path[0], path[1]).set_kv(path[2], path[3]);
@@ -354,7 +354,7 @@ fn place(flush: &mut FlushFile, id: u64, location: Location, present: bool) {
     flush.record(CheckpointId(id), locations);
 }
 
-/// What `scr_flush_file --needflush` answers: known, and not on the parallel file system.
+/// The result of `scr_flush_file --needflush`: the dataset is known, and not on the parallel file system.
 fn needs_flush(flush: &FlushFile, id: CheckpointId) -> bool {
     flush.locations(id).is_some_and(|locations| !locations.pfs)
 }
@@ -393,7 +393,7 @@ fn the_operations_of_a_run_give_its_flush_files() {
 }
 
 #[test]
-fn flush_and_nodes_files_answer_as_the_original_programs_do() {
+fn flush_and_nodes_files_give_the_results_of_scr_s_programs() {
     for state in ["finalized", "killed-after-flush", "killed-before-flush"] {
         let control = node(&format!("a-xor4/{state}"), 0);
         let flush = FlushFile::read(&control.join("flush.scrinfo")).unwrap().unwrap();
@@ -416,14 +416,14 @@ fn flush_and_nodes_files_answer_as_the_original_programs_do() {
 }
 
 #[test]
-fn an_interrupted_asynchronous_flush_still_needs_one() {
+fn a_checkpoint_whose_asynchronous_flush_was_interrupted_needs_a_flush() {
     let flush = FlushFile::read(&node("h-async-flush/done-after-kill", 0).join("flush.scrinfo")).unwrap().unwrap();
     assert!(flush.locations(CheckpointId(1)).unwrap().flushing);
     assert!(needs_flush(&flush, CheckpointId(1)));
 }
 
 #[test]
-fn every_nodes_file_has_the_original_s_bytes() {
+fn every_nodes_file_has_the_bytes_of_scr() {
     let mut files = 0;
     for path in files_below(&fixtures("scr")).into_iter().filter(|path| named(path, "nodes.scrinfo")) {
         same_bytes(&nodes::to_tree(nodes::read(&path).unwrap().unwrap()), &path);
@@ -473,14 +473,14 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
         same_bytes(transfers.tree(), &file("done-after-kill"));
         assert!(transfers.all_written() && transfers.is_done());
 
-        // The library takes its files off the list.
+        // The library removes its files from the list.
         for done in list(&destination) {
             assert!(transfers.remove_file(&done.source));
         }
         transfers.set_command(TransferCommand::Stop);
         same_bytes(transfers.tree(), &file("completed-by-library"));
 
-        // Another one was killed half way.
+        // Another one was killed in between.
         let partly = TransferFile::read(&file("in-progress")).unwrap().unwrap();
         let destination = partly.files()[0].destination.rsplit_once('/').unwrap().0.to_owned();
         let mut transfers = start(500.0, &destination);
@@ -498,7 +498,7 @@ fn the_operations_of_an_asynchronous_flush_give_its_transfer_files() {
 }
 
 #[test]
-fn a_second_request_keeps_the_limits_and_takes_back_done() {
+fn a_second_request_keeps_the_limits_and_resets_done() {
     let mut transfers = TransferFile::new();
     transfers.request(&[], 500.0, 1.5);
     transfers.set_done();

@@ -1,4 +1,4 @@
-//! Halt files: set as `scr_halt` set them, judged as `scr_retries_halt` judged them, kept as the library kept them.
+//! Halt files compared with those of `scr_halt`, `scr_retries_halt` and the library.
 
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -13,14 +13,14 @@ use holdfast_core::control::halt::{HaltFile, HaltReason, local_time, reason};
 use holdfast_core::kvtree::Tree;
 use originals::{bytes, node, scr};
 
-/// When the fixtures asked `scr_retries_halt`: 2026-11-20 10:26:03.
+/// The time at which the fixtures ran `scr_retries_halt`: 2026-11-20 10:26:03.
 const ASKED: i64 = 1_795_170_363;
 
 fn time(text: &str) -> i64 {
     chrono::NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S").unwrap().and_utc().timestamp()
 }
 
-/// Does what a line of `scr_halt` does, in its order: checkpoints, before, after, seconds.
+/// Carries out a command line of `scr_halt` in its order: checkpoints, before, after, seconds.
 fn scr_halt(halt: &mut HaltFile, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |option: &str| words.iter().position(|word| *word == option).map(|at| words[at + 1]);
@@ -86,7 +86,7 @@ fn conditions_of_scr_halt_have_its_bytes_and_the_result_of_scr_retries_halt() {
         let mut expected: Vec<&str> = output.lines().collect();
         let code = expected.pop().unwrap();
         assert_eq!(code, if reasons.is_empty() { "rc=1" } else { "rc=0" }, "{}", case.display());
-        // The fixtures were asked within two seconds of each other: the second is cut out.
+        // The fixtures ran it within two seconds: the second is removed.
         let without_now =
             |text: &str| text.replace("10:26:01", "now").replace("10:26:02", "now").replace("10:26:03", "now");
         let messages: Vec<String> = reasons
@@ -113,7 +113,7 @@ fn a_damaged_halt_file_is_an_error() {
 }
 
 #[test]
-fn a_run_that_may_take_two_checkpoints_leaves_the_library_s_halt_file() {
+fn a_run_limited_to_two_checkpoints_leaves_the_library_s_halt_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("halt.scrinfo");
     HaltFile::update(&path, |halt| halt.set_checkpoints_left(2)).unwrap();

@@ -1,4 +1,4 @@
-//! Every hash file that the original wrote is read, printed and written again as it was; every damaged one is refused.
+//! Every hash file that SCR wrote is read, printed and written again unchanged; every damaged one is refused.
 
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -22,7 +22,7 @@ fn hash_files() -> Vec<PathBuf> {
     files_below(&fixtures("scr")).into_iter().filter(starts_as_one).collect()
 }
 
-/// What `scr_print_hash_file` printed for a file, where that was kept.
+/// The output of `scr_print_hash_file` for a file, if it was kept.
 fn dump_of(path: &Path) -> Option<String> {
     let text = path.to_str().unwrap();
     let mirrored = format!("{}.txt", text.replacen("/tree/", "/dumps/", 1));
@@ -30,7 +30,7 @@ fn dump_of(path: &Path) -> Option<String> {
 }
 
 #[test]
-fn every_hash_file_prints_as_the_original_printed_it() {
+fn every_hash_file_is_printed_as_by_scr() {
     let mut compared = 0;
     for path in hash_files() {
         let Some(dump) = dump_of(&path) else { continue };
@@ -48,13 +48,13 @@ fn every_hash_file_is_written_again_byte_for_byte() {
     let mut written = 0;
     for path in hash_files() {
         let bytes = fs::read(&path).unwrap();
-        // Those that are meant to be damaged are no trees: their own tests are below.
+        // Files that are damaged on purpose are not trees: their tests are below.
         let Ok((tree, length)) = decode(&bytes) else {
             assert!(dump_of(&path).is_none(), "{}", path.display());
             continue;
         };
         assert_eq!(encode(&tree), bytes[..length], "{}", path.display());
-        // Only in front of XOR data may something follow.
+        // Only XOR data may follow a hash.
         if path.extension().is_none_or(|extension| extension != "xor") {
             assert_eq!(length, bytes.len(), "{}", path.display());
         }
@@ -64,7 +64,7 @@ fn every_hash_file_is_written_again_byte_for_byte() {
 }
 
 #[test]
-fn a_reader_of_an_xor_file_then_stands_at_its_data() {
+fn after_the_header_of_an_xor_file_the_reader_is_at_its_data() {
     let path = fixtures("scr")
         .join("a-xor4/killed-after-flush/tree/node0/user1/scr.1145655/index.0/checkpoint.3/1_of_4_in_0.xor");
     let bytes = fs::read(&path).unwrap();
@@ -77,7 +77,7 @@ fn a_reader_of_an_xor_file_then_stands_at_its_data() {
 }
 
 #[test]
-fn the_original_s_damaged_halt_files_are_refused_with_the_file_s_name() {
+fn damaged_halt_files_of_the_fixtures_are_refused_with_the_file_s_name() {
     let halt = fixtures("scr").join("h-control-files/halt");
     let error = read(&halt.join("corrupt/halt.scrinfo")).unwrap_err();
     assert!(matches!(error, HashFileError::Format { source: HashFormatError::Crc { .. }, .. }), "{error}");
@@ -87,7 +87,7 @@ fn the_original_s_damaged_halt_files_are_refused_with_the_file_s_name() {
     assert!(read(&halt.join("missing/halt.scrinfo")).unwrap_err().is_not_found());
 }
 
-/// A hash file around a packed hash, with a right size and CRC.
+/// A hash file with this packed hash and valid size and CRC.
 fn around(packed: &[u8]) -> Vec<u8> {
     let mut bytes = encode(&Tree::new())[..20].to_vec();
     bytes.extend(packed);
@@ -160,7 +160,7 @@ fn a_file_without_crc_flag_has_no_crc_and_is_read() {
 }
 
 #[test]
-fn duplicate_keys_are_found_in_large_hashes_too() {
+fn duplicate_keys_are_detected_in_large_hashes() {
     let mut packed = 41_u32.to_be_bytes().to_vec();
     for key in (0..40).chain([17]) {
         packed.extend(format!("{key}\0\0\0\0\0").as_bytes());
@@ -209,7 +209,7 @@ fn trees() -> impl Strategy<Value = Tree> {
 
 proptest! {
     #[test]
-    fn any_tree_comes_back_as_it_was(tree in trees(), behind in proptest::collection::vec(any::<u8>(), 0..20)) {
+    fn any_tree_is_read_back_unchanged(tree in trees(), behind in proptest::collection::vec(any::<u8>(), 0..20)) {
         let mut bytes = encode(&tree);
         let length = bytes.len();
         bytes.extend(behind);
@@ -231,9 +231,9 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_always_noticed(tree in trees(), at in any::<prop::sample::Index>(), change in 1_u8..) {
+    fn a_changed_byte_is_always_detected(tree in trees(), at in any::<prop::sample::Index>(), change in 1_u8..) {
         let mut bytes = encode(&tree);
-        // Flags other than the CRC's are not looked at, but they are under the CRC.
+        // Flags other than the CRC's are ignored, but the CRC covers them.
         let at = at.index(bytes.len());
         bytes[at] ^= change;
         // Without its flag the CRC would be trailing bytes.
@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_under_a_right_crc_never_panic(
+    fn any_bytes_with_valid_crc_never_panic(
         packed in proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), any::<u8>()], 0..300),
     ) {
         if let Ok((tree, _)) = decode(&around(&packed)) {

@@ -1,4 +1,4 @@
-//! Host lists answer as `scr_glob_hosts` and `scr_hostlist` did, but where those lost names or their padding.
+//! Host lists give the results of `scr_glob_hosts` and `scr_hostlist`, except where those lose names or padding.
 
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -18,30 +18,30 @@ fn spaced(names: &[NodeName]) -> String {
     names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// What we answer better than the original, and why.
+/// The results that are better than SCR's, and why.
 const BETTER: &[(&str, &str)] = &[
-    // Padding: the original kept it on the first number of a range only.
+    // Padding: SCR keeps it on the first number of a range only.
     ("-n 2 -h node[08-11]", "node09"),
     ("-h node[001-003,010]", "node[001-003,010]"),
     ("-n 2 -h node[001-003,010]", "node002"),
     ("-m node[001-003,010]:node002", "node[001,003,010]"),
     ("-m node[1-3]:node[001-002]", "node[1-3]"),
     ("-i node[001-003]:node2", ""),
-    // The original saw the first list of several only.
+    // SCR uses the first list of several only.
     ("-h atlas[1,2],zeus[3]", "atlas[1-2],zeus[3]"),
     ("-h atlas1,atlas2", "atlas[1-2]"),
     ("-c -h atlas1,atlas2", "2"),
-    // It cut names at what is not a letter or a digit.
+    // SCR cuts names at characters that are not letters or digits.
     ("-h rack1-node[1-4]", "rack1-node[1-4]"),
     ("-h node[1-2].cluster", "node[1-2].cluster"),
     ("-h node1-ib", "node1-ib"),
-    // It answered `[]`, or the other list, where there was nothing to work on.
+    // For empty lists SCR prints `[]`, or the other list.
     ("-h", ""),
     ("-h localhost", "localhost"),
     ("-i :atlas1", ""),
 ];
 
-/// What `scr_glob_hosts` with these arguments is to print, by our functions.
+/// The expected output of `scr_glob_hosts` with these arguments, by our functions.
 fn glob_hosts(arguments: &str) -> Result<String, HostlistError> {
     let words: Vec<&str> = arguments.split_whitespace().collect();
     let after = |options: &[&str]| {
@@ -64,7 +64,7 @@ fn glob_hosts(arguments: &str) -> Result<String, HostlistError> {
 }
 
 #[test]
-fn every_case_of_scr_glob_hosts_is_answered_alike_or_better() {
+fn every_case_of_scr_glob_hosts_has_the_same_or_a_better_result() {
     let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_glob_hosts.txt")).unwrap();
     let (mut alike, mut better) = (0, 0);
     for case in cases.split("$ scr_glob_hosts ").skip(1) {
@@ -93,7 +93,7 @@ fn every_case_of_scr_glob_hosts_is_answered_alike_or_better() {
 }
 
 #[test]
-fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
+fn every_case_of_scr_hostlist_has_the_same_or_a_better_result() {
     let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_hostlist.txt")).unwrap();
     for case in cases.lines() {
         let (call, answer) = case.split_once(" = ").unwrap();
@@ -106,7 +106,7 @@ fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
             // Better: names with different texts are two lists, not an undefined value.
             ("compress", "atlas1 zeus2") => assert_eq!(compress(&names(arguments)), "atlas[1],zeus[2]"),
             ("compress", _) => assert_eq!(compress(&names(arguments)), answer.trim_matches('"'), "{case}"),
-            // Unlike the original: the padding of the entire range is kept.
+            // Unlike in SCR, the padding of the entire range is kept.
             ("expand", "\"node[08-11]\"") => {
                 assert_eq!(spaced(&expand("node[08-11]").unwrap()), "node08 node09 node10 node11")
             }
@@ -119,7 +119,7 @@ fn every_case_of_scr_hostlist_is_answered_alike_or_better() {
 }
 
 #[test]
-fn a_list_of_billions_is_an_error_and_not_an_exhausted_memory() {
+fn a_list_of_billions_is_an_error() {
     for list in [
         "node[1-4000000000]",
         "a[1-999999],b[1-999999]",
@@ -132,7 +132,7 @@ fn a_list_of_billions_is_an_error_and_not_an_exhausted_memory() {
 }
 
 #[test]
-fn misspelt_lists_are_errors_that_show_the_place() {
+fn invalid_lists_are_errors_with_the_position() {
     for list in ["node[1-4", "node1-4]", "node[[1]]", "node[1]]"] {
         assert!(matches!(expand(list), Err(HostlistError::Brackets { .. })), "{list}");
     }
@@ -153,7 +153,7 @@ fn misspelt_lists_are_errors_that_show_the_place() {
 }
 
 #[test]
-fn racks_and_nodes_combine_and_padding_grows_over() {
+fn several_ranges_combine_and_padding_may_overflow() {
     assert_eq!(spaced(&expand("r[1-2]n[08-09].x").unwrap()), "r1n08.x r1n09.x r2n08.x r2n09.x");
     assert_eq!(spaced(&expand("n[098-101]").unwrap()), "n098 n099 n100 n101");
     assert_eq!(compress(&names("n098 n099 n100 n101 n9 n10")), "n[9-10,098-101]");
@@ -173,7 +173,7 @@ fn host() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_compressed_expands_to_the_same_names(hosts in proptest::collection::vec(host(), 0..40)) {
+    fn a_compressed_list_expands_to_the_same_names(hosts in proptest::collection::vec(host(), 0..40)) {
         let hosts: Vec<NodeName> = hosts.into_iter().map(NodeName::new).collect();
         let mut again = expand(&compress(&hosts)).unwrap();
         let mut expected = hosts.clone();

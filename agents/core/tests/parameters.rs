@@ -1,4 +1,4 @@
-//! SCR_* parameters: files are read as the original's library read them, and resolved in its order.
+//! SCR_* parameters: files are read as by SCR's library, and resolved in its order.
 
 // Helpers of tests report as tests do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -15,7 +15,7 @@ use holdfast_model::Scheme;
 use holdfast_testkit::fixtures;
 use proptest::prelude::*;
 
-/// The tree that the original's C parser makes of the lines.
+/// The tree that SCR's C parser makes of the lines.
 fn tree(entries: &[ConfLine]) -> Tree {
     let mut tree = Tree::new();
     for entry in entries {
@@ -51,13 +51,13 @@ fn line(file: &str, line: usize) -> FileLine {
 // The text format.
 
 #[test]
-fn configuration_files_give_the_trees_of_the_original_s_library() {
+fn configuration_files_give_the_trees_of_scr_s_library() {
     let directory = fixtures("scr").join("t-config-files");
     let mut compared = 0;
     for name in ["basic", "descriptors", "duplicates", "empty", "several-on-a-line", "crlf"] {
         let entries = read(&directory.join(format!("{name}.conf")), FileOwner::User).unwrap();
         let expected = fs::read_to_string(directory.join(format!("{name}.library.txt"))).unwrap();
-        // Better than the library, and as the scripts did: a carriage return is not part of the value.
+        // As in SCR's scripts, and unlike in its library, a carriage return is not part of the value.
         let expected = if name == "crlf" { expected.replace('\r', "") } else { expected };
         assert_eq!(format!("{}return=success\nrc=0\n", print::text(&tree(&entries))), expected, "{name}");
         compared += 1;
@@ -66,8 +66,8 @@ fn configuration_files_give_the_trees_of_the_original_s_library() {
 }
 
 #[test]
-fn lines_that_the_original_s_parsers_guessed_at_are_refused_by_number() {
-    // The library complained about line 1 of each and went on with half of it; the scripts ended, or took a blank for
+fn lines_that_scr_s_parsers_guess_are_refused_by_number() {
+    // The library reports line 1 of each and continues with a part of it; the scripts end, or take a blank for
     // `=`.
     let directory = fixtures("scr").join("t-config-files");
     for (name, what) in [
@@ -86,7 +86,7 @@ fn lines_that_the_original_s_parsers_guessed_at_are_refused_by_number() {
 }
 
 #[test]
-fn files_that_are_no_text_or_not_there_are_errors_that_name_them() {
+fn missing_files_and_files_that_are_not_text_are_named() {
     let line = |bytes: &[u8]| parse(bytes, "x.conf", FileOwner::User).unwrap_err().to_string();
     assert!(line(b"A=1\nB=\xff\n").starts_with("x.conf:2: not UTF-8"));
     assert!(line(b"A=\0\n").starts_with("x.conf:1: contains a NUL"));
@@ -102,7 +102,7 @@ fn files_that_are_no_text_or_not_there_are_errors_that_name_them() {
 // The order.
 
 #[test]
-fn environment_beats_user_file_beats_system_file_beats_default() {
+fn environment_precedes_user_file_precedes_system_file_precedes_default() {
     let all = environment("SCR_FLUSH=1")
         .with_user_file(user("SCR_DEBUG=0\nSCR_FLUSH=2"))
         .with_system_file(system("SCR_FLUSH=4"));
@@ -116,7 +116,7 @@ fn environment_beats_user_file_beats_system_file_beats_default() {
 }
 
 #[test]
-fn defaults_are_those_of_the_original() {
+fn defaults_are_those_of_scr() {
     let parameters = resolved(&environment(""));
     assert!(
         parameters.enable.value
@@ -149,7 +149,7 @@ fn defaults_are_those_of_the_original() {
         (Scheme::new("XOR"), 1, 1, 8, true)
     );
     assert!(parameters.warnings().is_empty());
-    // Every parameter is explained, once.
+    // Every parameter is explained once.
     let mut names: Vec<&str> = parameters.explain().iter().map(|line| line.name).collect();
     let all = names.len();
     names.sort_unstable();
@@ -158,7 +158,7 @@ fn defaults_are_those_of_the_original() {
 }
 
 #[test]
-fn the_control_base_is_the_site_s_alone() {
+fn only_the_system_file_sets_the_control_base() {
     let sources = environment("SCR_CNTL_BASE=/x")
         .with_user_file(user("SCR_CNTL_BASE=/z"))
         .with_system_file(system("SCR_CNTL_BASE=/ram"));
@@ -170,7 +170,7 @@ fn the_control_base_is_the_site_s_alone() {
     assert_eq!(text, "SCR_CNTL_BASE (user file user.conf:1) is ignored: only the system file may set it");
 }
 
-/// The directory of the job that these parameters name, below a base.
+/// The directory of the job below a base, by these parameters.
 fn below(parameters: &Parameters, base: &str) -> String {
     let (user, job) = (parameters.user.value.as_deref().unwrap(), parameters.job_id.value.as_deref().unwrap());
     format!("{base}/{user}/scr.{job}")
@@ -181,7 +181,7 @@ fn caches(parameters: &Parameters) -> Vec<String> {
 }
 
 #[test]
-fn directories_are_those_that_scr_cntl_dir_printed() {
+fn directories_are_those_of_scr_cntl_dir() {
     // t-command-output/scr_cntl_dir.txt, in its order.
     let cases = fs::read_to_string(fixtures("scr").join("t-command-output/scr_cntl_dir.txt")).unwrap();
     let job = "USER=user1 SLURM_JOBID=1145655";
@@ -202,14 +202,14 @@ fn directories_are_those_that_scr_cntl_dir_printed() {
         assert_eq!(caches(&parameters), [cache]);
         assert!(cases.contains(&format!("{control}\n")) && cases.contains(&format!("{cache}\n")));
     }
-    // Better than the scripts, as the library: a CACHEDESC of the system file counts.
+    // As in SCR's library, and unlike in its scripts, a CACHEDESC of the system file has an effect.
     let two = system("CACHEDESC=0 BASE=/sys0 SIZE=1\nCACHEDESC=1 BASE=/sys1 SIZE=1");
     let parameters = resolved(&environment(job).with_system_file(two));
     assert_eq!(caches(&parameters), ["/sys0/user1/scr.1145655", "/sys1/user1/scr.1145655"]);
 }
 
 #[test]
-fn own_variables_beat_those_of_the_system_and_of_slurm() {
+fn own_variables_precede_those_of_the_system_and_of_slurm() {
     let parameters = resolved(&environment(
         "USER=login SCR_USER_NAME=user1 SLURM_JOBID=1 SCR_JOB_ID=2 SLURM_NODELIST=a[1-2] SCR_NODELIST=b[08-09] \
          SCR_EXCLUDE_NODES=",
@@ -218,7 +218,7 @@ fn own_variables_beat_those_of_the_system_and_of_slurm() {
     let names: Vec<String> = parameters.nodes.value.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["b08", "b09"]);
     assert_eq!(parameters.exclude_nodes.value, None, "an empty variable is not set");
-    // They are variables of the environment, not parameters that a file could set.
+    // They are environment variables; a file cannot set them.
     assert_eq!(resolved(&environment("").with_user_file(user("USER=x"))).user.value, None);
 }
 
@@ -237,7 +237,7 @@ fn runs_come_from_the_environment_only() {
 // Mistakes.
 
 #[test]
-fn a_bad_value_is_named_with_its_place_and_what_is_expected() {
+fn an_invalid_value_is_named_with_its_place_and_the_expected_form() {
     let error = |text: &str| Parameters::resolve(&environment("").with_user_file(user(text))).unwrap_err().to_string();
     assert_eq!(
         error("SCR_DEBUG=1\nSCR_FLUSH=often"),
@@ -277,7 +277,7 @@ fn a_bad_value_is_named_with_its_place_and_what_is_expected() {
 }
 
 #[test]
-fn what_has_no_effect_is_a_warning() {
+fn lines_without_effect_are_warnings() {
     let text = "SCR_FLUSH=1\nSCR_FLUSH=2\nSCR_FLUHS=3 X=1\nSCR_DB_HOST=db\nCACHEDESC=0 BASE=/ssd SIZE=1 \
             COLOUR=red\nSCR_DEBUG=1 Y=2";
     let parameters = resolved(&environment("").with_user_file(user(text)));
@@ -300,7 +300,7 @@ fn what_has_no_effect_is_a_warning() {
 // Descriptors.
 
 #[test]
-fn the_descriptors_of_the_fixture_are_the_ones_that_it_asks_for() {
+fn the_descriptors_of_the_fixture_are_those_of_its_configuration() {
     let path = fixtures("scr").join("t-config-files/descriptors.conf");
     let parameters = resolved(&environment("").with_user_file(read(&path, FileOwner::User).unwrap()));
     assert_eq!(parameters.copy_type.value, CopyType::File);
@@ -327,7 +327,7 @@ fn the_descriptors_of_the_fixture_are_the_ones_that_it_asks_for() {
 }
 
 #[test]
-fn a_table_comes_from_one_source_whole() {
+fn a_table_is_taken_from_one_source_only() {
     let sources =
         environment("SCR_COPY_TYPE=partner").with_user_file(user("CACHEDESC=0 BASE=/user SIZE=1")).with_system_file(
             system("CACHEDESC=0 BASE=/a SIZE=2\nCACHEDESC=1 BASE=/b SIZE=2\nCNTLDIR=/ram BYTES=100mb\nCNTLDIR=/tmp"),
@@ -341,7 +341,7 @@ fn a_table_comes_from_one_source_whole() {
 }
 
 #[test]
-fn descriptors_inherit_what_they_do_not_say() {
+fn descriptors_inherit_missing_values() {
     let text = "SCR_COPY_TYPE=FILE\nSCR_SET_SIZE=4\nSCR_HOP_DISTANCE=2\nSCR_CACHE_BASE=/ssd\nCKPTDESC=1 ENABLED=0 \
             SET_SIZE=2\nCKPTDESC=0";
     let parameters = resolved(&environment("").with_user_file(user(text)));

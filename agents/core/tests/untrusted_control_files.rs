@@ -13,7 +13,7 @@ use holdfast_core::kvtree::Tree;
 use holdfast_model::Rank;
 use proptest::prelude::*;
 
-/// Trees of the keys that the readers look for and of values that they do not.
+/// Trees of the keys that the readers use, with unexpected values.
 fn trees() -> impl Strategy<Value = Tree> {
     let key = prop_oneof![
         prop::sample::select(vec![
@@ -78,7 +78,7 @@ fn trees() -> impl Strategy<Value = Tree> {
 
 proptest! {
     #[test]
-    fn filemaps_answer_for_whatever_they_hold(tree in trees(), other in trees()) {
+    fn filemaps_with_any_content_can_be_queried(tree in trees(), other in trees()) {
         if let (Ok(mut map), Ok(other)) = (Filemap::from_tree(tree), Filemap::from_tree(other)) {
             map.merge(&other);
             for id in map.checkpoints() {

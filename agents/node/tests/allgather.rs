@@ -1,6 +1,6 @@
 //! An allgather that is larger than a frame, and one that is larger than what may be gathered, through real agents,
-//! links and sockets. Each agent runs on threads of this process; most ranks are bare connections, because their number
-//! matters here and not what they do with the result.
+//! links and sockets. Each agent runs on threads of this process; most ranks are plain connections, because their
+//! number matters here, not their use of the result.
 
 // A test reports by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -19,7 +19,7 @@ use holdfast_wire::{VERSION, socket};
 
 use cluster::{Cluster, GENERATION};
 
-/// The connection of a rank that was welcomed.
+/// The accepted connection of a rank.
 fn connect(cluster: &Cluster, node: usize, rank: Rank) -> UnixStream {
     let mut stream = socket::connect(&cluster.nodes[node].0).unwrap();
     let job = cluster.job.clone();
@@ -30,7 +30,7 @@ fn connect(cluster: &Cluster, node: usize, rank: Rank) -> UnixStream {
     stream
 }
 
-/// What a rank gives: its number, then bytes that differ from rank to rank.
+/// The contribution of a rank: its number, then bytes that differ between ranks.
 fn contribution(rank: Rank) -> Vec<u8> {
     let mut bytes = vec![rank.0 as u8 ^ 0x5a; LARGEST_CONTRIBUTION];
     bytes[..4].copy_from_slice(&rank.0.to_le_bytes());
@@ -81,7 +81,7 @@ fn every_rank_gets_the_contributions_of_1024_ranks_which_are_larger_than_any_fra
 }
 
 #[test]
-fn ranks_that_give_more_than_can_be_gathered_get_an_error_that_names_the_limit() {
+fn contributions_over_the_limit_are_an_error_that_names_it() {
     let each = u32::try_from(LARGEST_GATHERED / LARGEST_CONTRIBUTION / 2).unwrap() + 1;
     let cluster = Cluster::start("gather-too-large", 2, each);
     let data = Payload::from(vec![7; LARGEST_CONTRIBUTION]);

@@ -11,7 +11,7 @@ use holdfast_model::Rank;
 
 use cluster::Cluster;
 
-/// The bytes that are written while so many files of a dataset are routed.
+/// The bytes that are written while this many files of a dataset are routed.
 fn bytes_of_routing(client: &mut Client, bypass: bool, files: u64) -> u64 {
     client.start_output(&DatasetOptions { output: true, bypass, ..DatasetOptions::default() }).unwrap();
     let before = io_count::now();

@@ -25,8 +25,8 @@ impl Outcome {
     /// The exit code of `holdfast run`: see [`crate::exit`].
     ///
     /// A dataset that could not be drained turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
-    /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch jobs
-    /// stops and the user can act.
+    /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch
+    /// jobs stops and the user can act.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,

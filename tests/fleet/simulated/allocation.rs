@@ -1,4 +1,4 @@
-//! A resource manager for simulated agents: they are up from the beginning, and a lost one is gone with its node.
+//! A resource manager for simulated agents: they are up from the beginning, and an agent is lost with its node.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub trait Agency: Send + Sync {
     /// The application has called finalize.
     fn finalize(&self) -> Result<(), Failure>;
 
-    /// A node is gone with its agent.
+    /// A node is lost with its agent.
     fn lose(&self, index: usize) -> Result<(), Failure>;
 }
 
@@ -46,7 +46,7 @@ pub struct Simulated {
 struct State {
     /// Of all agents, once the first was started.
     port: Option<u16>,
-    /// Nodes that had their agent: none is started twice.
+    /// Nodes whose agent was started: none is started twice.
     started: HashSet<usize>,
 }
 
@@ -141,7 +141,7 @@ impl NodeAccess for Simulated {
     }
 }
 
-/// What agents of such nodes would be started with.
+/// The start message of the agents of these nodes.
 pub fn template(trust: TrustMaterial) -> AgentTemplate {
     AgentTemplate {
         job: "simulated".to_owned(),

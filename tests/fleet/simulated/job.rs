@@ -1,5 +1,5 @@
-//! A whole job over simulated agents, driven by the real driver: `holdfast run` with simulated resource manager and
-//! launcher. One node is lost; what the relaunch takes is counted.
+//! A complete job with simulated agents and the real driver: `holdfast run` with simulated resource manager and
+//! launcher. One node is lost; the costs of the relaunch are counted.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -20,15 +20,15 @@ use super::Failure;
 use super::allocation::{Agency, Simulated};
 use super::launcher::{FirstRankOnly, started, until_removed};
 
-/// How often the event log is looked at.
+/// The polling interval of the event log.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Silence does not end an agent here: the machine runs all of them.
+/// Silent agents are not lost here: all of them run on this machine.
 const DOWN_AFTER: Duration = Duration::from_secs(120);
 
-/// Tasks that are left when a job has ended have as long to end.
+/// Time limit for the remaining tasks of an ended job.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
-/// The allocations that jobs are about to open. The manager's entry is a constant, which allocation it opens is not.
+/// The allocations that jobs are about to open: the manager's entry is a constant and cannot contain them.
 static NEXT: LazyLock<Mutex<Option<Arc<Simulated>>>> = LazyLock::new(Mutex::default);
 
 static MANAGER: ManagerEntry = ManagerEntry {
@@ -59,18 +59,18 @@ static MANAGER: ManagerEntry = ManagerEntry {
     place: |_| "simulated nodes".to_owned(),
 };
 
-/// How large a job is.
+/// The size of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Nodes with ranks; there is one more, a spare.
     pub nodes: u32,
     /// Ranks of all nodes.
     pub ranks: u32,
-    /// How long an agent may hold an answer back.
+    /// How long an agent may delay an answer.
     pub poll: Duration,
 }
 
-/// A job that runs.
+/// A running job.
 pub struct Job {
     running: JoinHandle<Result<RunReport, String>>,
     allocation: Arc<Simulated>,
@@ -114,7 +114,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Has the ranks of a generation report to their agents; returns when the leader has reported that all run.
+    /// The ranks of a generation connect to their agents; returns when the leader has reported that all run.
     pub fn ranks_run(&mut self, generation: u64) -> Result<(), Failure> {
         self.allocation.agency().ranks_started(generation)?;
         self.until("restarted")
@@ -126,7 +126,7 @@ impl Job {
         self.until_started(next)
     }
 
-    /// Has the application finish; the report at the end of the job.
+    /// The application finishes; returns the report at the end of the job.
     pub fn finish(mut self) -> Result<RunReport, Failure> {
         self.allocation.agency().finalize()?;
         self.until("finalized")?;
@@ -134,7 +134,7 @@ impl Job {
         self.running.join().map_err(|_| "the thread of the job has failed")?.map_err(Into::into)
     }
 
-    /// Waits until the first rank of a generation runs: whatever had to be on disk before is there.
+    /// Waits until the first rank of a generation runs: all state that must be on disk before is on disk.
     fn until_started(&mut self, generation: u64) -> Result<(), Failure> {
         self.until("generation_launched")?;
         while !started(&self.file, generation).exists() {
@@ -194,7 +194,7 @@ struct Log {
 }
 
 impl Log {
-    /// The next whole line.
+    /// The next complete line.
     fn next(&mut self) -> Result<Option<Value>, Failure> {
         if !self.rest.contains(&b'\n')
             && let Ok(mut file) = File::open(&self.path)

@@ -1,4 +1,4 @@
-//! A launcher for simulated ranks: of a whole generation only the first rank is a process, supervised as any other.
+//! A launcher for simulated ranks: only the first rank of a generation is a process, with the real supervision.
 
 use std::path::{Path, PathBuf};
 

@@ -74,7 +74,7 @@ pub struct Agents {
     pub connections: watch::Sender<usize>,
 }
 
-/// What requests of one kind brought.
+/// The requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Received {
     /// Requests.
@@ -128,7 +128,7 @@ impl Agents {
             loop {
                 match listener.accept().await {
                     Ok((socket, _)) => drop(tokio::spawn(Arc::clone(&serving).connection(socket, acceptor.clone()))),
-                    // Out of descriptors, for instance: others may close theirs.
+                    // For example, no descriptors are left: others may be closed.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -141,7 +141,7 @@ impl Agents {
         self.port
     }
 
-    /// What requests have brought, by path.
+    /// The requests, by path.
     pub fn received(&self) -> BTreeMap<&'static str, Received> {
         self.received.lock().clone()
     }
@@ -186,13 +186,13 @@ impl Agents {
         }
     }
 
-    /// The agent of the first node with ranks that is there.
+    /// The agent of the first node with ranks that is not lost.
     fn leader(&self) -> Option<usize> {
         let leads = |agent: &Agent| !*agent.lost.borrow() && !agent.state.lock().ranks.is_empty();
         self.agents.iter().position(leads)
     }
 
-    /// The agent is gone with its node: its connections break, and there are no new ones.
+    /// The agent is lost with its node: its connections break, and new ones are refused.
     pub fn lose(&self, index: usize) {
         self.agents[index].lost.send_replace(true);
     }
@@ -216,7 +216,7 @@ impl Agents {
             connection.await.map_err(io::Error::other)
         };
         tokio::select! {
-            // How a connection ends is the other side's business.
+            // The end of a connection needs no reaction here.
             _ = serve => {}
             _ = lost.wait_for(|lost| *lost) => {}
         }
@@ -293,7 +293,7 @@ impl Agent {
             loop {
                 let news = self.news.notified();
                 tokio::pin!(news);
-                // Registered before looking, so that an event in between is not missed.
+                // Registered before the check, so that an event in between is not missed.
                 news.as_mut().enable();
                 if self.state.lock().last > request.after || self.releases.load(Ordering::Relaxed) != releases {
                     return;

@@ -1,11 +1,11 @@
 //! Files and directories that must belong to this user: opened, created, read, replaced and removed without trusting
 //! what another user may have put in their place.
 //!
-//! Holdfast works in directories that other users may write to: `/tmp`, a node's scratch directory, the prefix directory
-//! of a project. Another user can make a directory, a file or a link of a name that Holdfast is going to use, before or
-//! while it runs. Everything here therefore works on open descriptors: a component of a path is opened relative to the
-//! directory above it (`openat` with `O_NOFOLLOW`), and what was opened is checked (`fstat`) before it is used. A name
-//! that is exchanged after the check has no effect, because nothing is looked up twice.
+//! Holdfast works in directories that other users may write to: `/tmp`, a node's scratch directory, the prefix
+//! directory of a project. Another user can make a directory, a file or a link of a name that Holdfast is going to use,
+//! before or while it runs. Everything here therefore works on open descriptors: a component of a path is opened
+//! relative to the directory above it (`openat` with `O_NOFOLLOW`), and what was opened is checked (`fstat`) before it
+//! is used. A name that is exchanged after the check has no effect, because nothing is looked up twice.
 //!
 //! # The rules
 //!
@@ -23,9 +23,9 @@
 //!
 //! **Files in it**: regular files of this user, not links, with a mode that [`Access`] permits.
 //!
-//! **Removal** ([`Base::remove_tree`]): only trees with a [`Marker`] file in them, which names the kind of directory and
-//! the job; it is written when the directory is made, and removed last. Links are removed, never followed, and other
-//! file systems are not entered.
+//! **Removal** ([`Base::remove_tree`]): only trees with a [`Marker`] file in them, which names the kind of directory
+//! and the job; it is written when the directory is made, and removed last. Links are removed, never followed, and
+//! other file systems are not entered.
 //!
 //! A violation is an [`OwnedError::Refused`]: the path, what was found there, and the remedy.
 

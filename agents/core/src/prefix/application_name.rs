@@ -1,8 +1,8 @@
 //! The names that an application may give to its files.
 //!
-//! The files of all ranks are flushed into one directory, beside the files that SCR and Holdfast write there about them.
-//! An application's file with such a name would be overwritten, taken for something else, or left out. A name that
-//! leaves no room for the suffix of its meta file cannot be completed. Both are refused when the file is routed.
+//! The files of all ranks are flushed into one directory, beside the files that SCR and Holdfast write there about
+//! them. An application's file with such a name would be overwritten, taken for something else, or left out. A name
+//! that leaves no room for the suffix of its meta file cannot be completed. Both are refused when the file is routed.
 
 use holdfast_model::Scheme;
 

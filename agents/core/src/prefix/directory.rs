@@ -215,8 +215,9 @@ impl Prefix {
         Ok(true)
     }
 
-    /// Makes a new, empty checkpoint directory for `id` of `job`, with the mode that the umask leaves. If the name of this second is taken,
-    /// by an earlier attempt for example, the next free second is used: nothing is ever copied into an old directory.
+    /// Makes a new, empty checkpoint directory for `id` of `job`, with the mode that the umask leaves. If the name of
+    /// this second is taken, by an earlier attempt for example, the next free second is used: nothing is ever copied
+    /// into an old directory.
     ///
     /// # Errors
     /// [`PrefixError::JobId`], [`PrefixError::NoFreeName`], [`PrefixError::Io`].

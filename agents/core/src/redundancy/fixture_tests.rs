@@ -1,4 +1,4 @@
-//! Groups and descriptors against those that the original stored in its file maps.
+//! Groups and descriptors compared with those that SCR stored in its filemaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ fn groups_and_descriptors_are_those_of_every_fixture() {
             }
         }
         for (state, filemaps) in states {
-            // Nodes in the order of their directories; ranks of a node have file maps of their own below it.
+            // Nodes in the order of their directories; each rank of a node has its own filemap below it.
             let mut descriptors: BTreeMap<(u64, u32), (RankDescriptor, bool)> = BTreeMap::new();
             for filemap in &filemaps {
                 for checkpoint in filemap.checkpoints() {

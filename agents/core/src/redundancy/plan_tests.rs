@@ -1,4 +1,4 @@
-//! The restart plan, in small cases by hand and in simulated runs of hundreds of ranks.
+//! The restart plan, in small cases and in simulated runs of hundreds of ranks.
 
 use holdfast_model::{Descriptor, HeldFile, NodeName};
 use holdfast_testkit::Dice;
@@ -36,7 +36,7 @@ fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> RankDescriptor {
     }
 }
 
-/// What `nodes` nodes hold after a run at `sites` completed checkpoint `ID`.
+/// The inventories of `nodes` nodes after a run at `sites` completed checkpoint `ID`.
 fn after_run(sites: &[Site], nodes: u32, scheme: Scheme, set_size: u32) -> Vec<(u32, Inventory)> {
     let groups = groups(sites, scheme, set_size);
     let mut inventories: Vec<(u32, Inventory)> = (0..nodes).map(|node| (node, Inventory::default())).collect();
@@ -91,7 +91,7 @@ fn a_restart_in_place_needs_nothing() {
 }
 
 #[test]
-fn the_original_s_restart_with_a_replaced_node_is_planned_the_same_way() {
+fn a_restart_with_a_replaced_node_is_planned_as_by_scr() {
     // Node 2 is wiped; ranks 0-3 now run on nodes 0, 1, 3, 4: rank 3 moves, rank 2 is rebuilt.
     let mut held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, xor::NAME, 4);
     held[2].1.holdings.clear();
@@ -112,14 +112,14 @@ fn two_lost_members_of_a_set_are_named() {
     assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
     held[1].1.holdings.clear();
     held[2].1.holdings.clear();
-    // Now rank 1's descriptor, which node 2 kept, is lost, too.
+    // Now rank 1's descriptor on node 2 is lost, too.
     let reason = plan(ID, &one_a_node(&[0, 4, 5, 3]), &held).unwrap_err();
     assert_eq!(reason.to_string(), "group 0 lost ranks 1 and 2, and XOR can rebuild one");
 }
 
 #[test]
-fn a_copy_that_a_new_placement_has_no_use_for_stays_until_the_new_copies_are_made() {
-    // Every rank moves on by one node; the copies of before lie on nodes that keep nothing of them.
+fn a_surplus_copy_is_kept_until_the_new_copies_are_made() {
+    // Every rank moves by one node; the old copies are on nodes that need none of them.
     let held = after_run(&one_a_node(&[0, 1, 2, 3]), 5, partner::NAME, 4);
     let plan = plan(ID, &one_a_node(&[0, 1, 3, 4]), &held).unwrap();
     assert_eq!(plan.deletions, [], "no complete copy is deleted first");
@@ -139,7 +139,7 @@ fn the_source_of_a_move_stays_until_the_end_and_is_then_surplus_unless_it_is_a_c
         assert!(plan.surplus.contains(&Deletion { node: 3, rank: Rank(3) }), "{scheme}: {plan:?}");
         perform(&plan, &sites, &held);
     }
-    // An incomplete holding beside the source does not take it along before the move.
+    // An incomplete copy elsewhere does not cause the deletion of the source before the move.
     let mut held = after_run(&one_a_node(&[0, 1]), 3, local::NAME, 4);
     let incomplete = Holding { complete: false, ..held[1].1.holdings[0].clone() };
     held[1].1.holdings.push(incomplete);
@@ -176,7 +176,7 @@ fn local_files_can_move_but_not_be_replaced() {
     let moved = plan(ID, &one_a_node(&[0, 2]), &held).unwrap();
     assert_eq!(moved.moves.len(), 1);
     held[1].1.holdings.clear();
-    // The descriptor went with the files: LOCAL leaves no trace.
+    // The descriptor is lost with the files: LOCAL stores it nowhere else.
     let reason = plan(ID, &one_a_node(&[0, 2]), &held).unwrap_err();
     assert_eq!(reason.to_string(), "rank 1 lost all files, and LOCAL keeps no second copy");
 }
@@ -200,7 +200,7 @@ fn candidates_are_listed_newest_first_and_only_from_healthy_nodes() {
     assert_eq!(candidates(held.iter().map(|(_, held)| held)), [ID]);
 }
 
-/// Performs a plan as the agents do, and checks every step against what is there.
+/// Performs a plan as the agents do, and checks that every step is possible.
 fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
     let mut complete: BTreeSet<(u32, Rank)> = BTreeSet::new();
     let mut present: BTreeSet<(u32, Rank)> = BTreeSet::new();
@@ -213,13 +213,13 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
         }
     }
     for deletion in &plan.deletions {
-        assert!(present.remove(&(deletion.node, deletion.rank)), "deletes what is there");
+        assert!(present.remove(&(deletion.node, deletion.rank)), "only existing files are deleted");
         complete.remove(&(deletion.node, deletion.rank));
     }
     for step in &plan.moves {
-        assert!(complete.contains(&(step.from_node, step.rank)), "moves only complete ranks");
+        assert!(complete.contains(&(step.from_node, step.rank)), "only complete ranks are moved");
         assert_eq!(step.to_node, sites[step.rank.index()].node);
-        assert!(present.insert((step.to_node, step.rank)), "arrives once");
+        assert!(present.insert((step.to_node, step.rank)), "a rank is moved once");
         complete.insert((step.to_node, step.rank));
     }
     for rebuild in &plan.rebuilds {
@@ -231,7 +231,7 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
         for (index, rank) in rebuild.missing.iter().zip(&rebuild.ranks) {
             assert_eq!(group.members[*index as usize], *rank);
             let home = (sites[rank.index()].node, *rank);
-            assert!(present.insert(home), "nothing is in the way of a rebuilt rank");
+            assert!(present.insert(home), "a rebuilt rank has no files yet");
             complete.insert(home);
         }
     }
@@ -257,7 +257,7 @@ fn perform(plan: &RestartPlan, sites: &[Site], held: &[(u32, Inventory)]) {
         *count.entry(*rank).or_default() += 1;
         count
     });
-    assert!(most.values().all(|count| *count <= copies), "nothing is left over");
+    assert!(most.values().all(|count| *count <= copies), "no surplus copy is left");
 }
 
 proptest! {
@@ -278,7 +278,7 @@ proptest! {
         let mut held = after_run(&sites, nodes + spares, scheme, set_size);
         let lost = lost.index(nodes as usize) as u32;
         held[lost as usize].1.holdings.clear();
-        // The lost node's ranks go to a spare; or everything is placed anew.
+        // The lost node's ranks are placed on a spare, or all ranks are placed again.
         let mut order: Vec<u32> = (0..nodes).map(|node| if node == lost { nodes } else { node }).collect();
         if shuffle {
             let mut dice = Dice(seed);

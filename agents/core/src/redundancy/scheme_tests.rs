@@ -39,7 +39,7 @@ type Link = (SyncSender<Vec<u8>>, Receiver<Vec<u8>>);
 #[derive(Debug)]
 struct Home {
     directory: TempDir,
-    /// In the order of the file map: the last one added first.
+    /// In the order of the filemap: the last one added first.
     files: Mutex<Vec<String>>,
     kept: Mutex<BTreeMap<Rank, RankDescriptor>>,
     copies: Mutex<BTreeMap<Rank, TempDir>>,
@@ -260,7 +260,7 @@ fn encoded(scheme: &dyn RedundancyScheme) -> (Vec<Site>, Groups, BTreeMap<Rank, 
     (sites, groups, homes)
 }
 
-/// What the nodes hold that are not `lost`.
+/// The inventories of the nodes that are not `lost`.
 fn inventories(homes: &BTreeMap<Rank, Home>, lost: &[Rank]) -> Vec<(u32, Inventory)> {
     let holding = |rank: Rank, descriptor: &RankDescriptor, names: Vec<String>, of: Option<NodeName>| Holding {
         checkpoint: ID,
@@ -328,7 +328,7 @@ fn restarted(
     homes
 }
 
-/// As many members of the first group as the scheme can compute again, or one if it keeps a copy.
+/// As many members of the first group as the scheme can rebuild, or one if it keeps a copy.
 fn lose(scheme: &dyn RedundancyScheme, groups: &Groups, homes: &BTreeMap<Rank, Home>, more: u32) -> Vec<Rank> {
     let first = groups.of(Rank(0)).unwrap().group;
     let tolerance = scheme.tolerance(&homes[&Rank(0)].descriptor);
@@ -337,7 +337,7 @@ fn lose(scheme: &dyn RedundancyScheme, groups: &Groups, homes: &BTreeMap<Rank, H
 }
 
 #[test]
-fn what_each_scheme_tolerates_is_restored_in_cache() {
+fn losses_that_a_scheme_tolerates_are_restored_in_cache() {
     for scheme in registry::all().filter(|scheme| scheme.protects()) {
         let (sites, groups, homes) = encoded(scheme);
         let before: BTreeMap<Rank, _> = homes.iter().map(|(rank, home)| (*rank, home.contents())).collect();
@@ -363,7 +363,7 @@ fn what_each_scheme_tolerates_is_restored_in_cache() {
 }
 
 #[test]
-fn what_is_more_than_a_scheme_tolerates_is_refused_with_its_reason() {
+fn more_losses_than_a_scheme_tolerates_are_refused_with_the_reason() {
     for scheme in registry::all() {
         let (sites, groups, homes) = encoded(scheme);
         // For schemes that keep copies, a rank and the holder of its copy.
@@ -377,7 +377,7 @@ fn what_is_more_than_a_scheme_tolerates_is_refused_with_its_reason() {
             UnusableCheckpoint::Lost { scheme: of, .. } => {
                 *of == scheme.name() && reason.to_string().ends_with(scheme.limit())
             }
-            // Neither the members nor those who kept their descriptors are left.
+            // The members and the nodes with their descriptors are lost.
             reason => matches!(reason, UnusableCheckpoint::NoDescriptor(_)),
         };
         assert!(named, "{}: {reason}", scheme.name());
@@ -388,7 +388,7 @@ fn what_is_more_than_a_scheme_tolerates_is_refused_with_its_reason() {
 }
 
 #[test]
-fn what_each_scheme_tolerates_is_drained_and_restored_in_the_checkpoint_directory() {
+fn losses_that_a_scheme_tolerates_are_restored_in_the_drained_directory() {
     for scheme in registry::all().filter(|scheme| scheme.protects()) {
         let (_, groups, homes) = encoded(scheme);
         let before: BTreeMap<Rank, _> = homes.iter().map(|(rank, home)| (*rank, home.contents())).collect();

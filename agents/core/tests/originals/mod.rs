@@ -1,11 +1,11 @@
-//! The files of the original.
+//! The files that SCR wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_testkit::fixtures;
 
-/// Where a job's files are below a base directory.
+/// The directory of a job's files below a base directory.
 pub const JOB: &str = "user1/scr.1145655";
 
 pub fn scr(path: &str) -> PathBuf {

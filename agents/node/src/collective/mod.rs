@@ -47,7 +47,8 @@ pub async fn call(
 /// Where a rank writes (inside a checkpoint) or reads (before the first) the file of this name. Blocks.
 ///
 /// # Errors
-/// When no checkpoint can contain a file of this name, the file belongs to another rank, or no checkpoint is open or to be read.
+/// When no checkpoint can contain a file of this name, the file belongs to another rank, or no checkpoint is open or to
+/// be read.
 pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBuf, CallError> {
     let agent = &collectives.agent;
     let run = collectives.run().ok_or(CallError::NoRun)?;

@@ -59,7 +59,7 @@ async fn a_flush_copies_the_application_s_files_once() {
 }
 
 #[tokio::test]
-async fn a_flush_of_what_is_not_held_is_refused_and_publishes_nothing() {
+async fn a_flush_of_missing_files_is_refused_and_publishes_nothing() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let directory = prefix.path().to_owned();
@@ -74,7 +74,7 @@ async fn a_flush_of_what_is_not_held_is_refused_and_publishes_nothing() {
 }
 
 #[tokio::test]
-async fn a_transfer_of_files_that_are_not_held_names_the_rank() {
+async fn a_transfer_of_missing_files_names_the_rank() {
     let (_root, node) = node().await;
     let (checkpoint, rank) = (CheckpointId(3), Rank(1));
     carry_out(&node, Order::Discard { checkpoint, ranks: vec![rank] }).unwrap();
@@ -153,7 +153,7 @@ async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_a
     carry_out(&restarted, Order::CloseDirect { checkpoint }).unwrap();
     carry_out(&restarted, open()).unwrap();
     let sealed = carry_out(&restarted, Order::SealDirect { checkpoint }).unwrap();
-    assert_eq!(sealed, OrderResult::Flushed(Default::default()), "the dataset was begun again");
+    assert_eq!(sealed, OrderResult::Flushed(Default::default()), "the dataset started again");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::daemon::set_up;
 use crate::paths::Paths;
 use crate::store::fixture_node::{fixture_start, lay_out};
 
-/// Asks for all events, and is answered at once.
+/// A poll for all events that is answered at once.
 const AT_ONCE: PollRequest = PollRequest { after: 0, wait_ms: 0, allocation_end: None, known: None };
 
 struct Served {
@@ -166,7 +166,7 @@ async fn unauthenticated_connections_are_refused_and_counted_and_disturb_no_othe
 async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_frame_or_in_many() {
     let served = served().await;
     let mut one = connect(served.address, &served.trust, ALPN_PEER).await;
-    // Announced, and never sent: the connection is closed nevertheless.
+    // Announced and never sent: the connection is closed.
     one.write_all(&(1u32 << 20).to_be_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let _ = one.read_to_end(&mut answer).await;
@@ -187,7 +187,7 @@ async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_fr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_stays_silent_is_cut() {
+async fn a_silent_connection_is_closed() {
     let served = served().await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
     let mut greeted = connect(served.address, &served.trust, ALPN_HTTP).await;

@@ -115,14 +115,14 @@ fn a_run_with_other_ranks_takes_over_every_entry() {
         [(0, vec![Rank(0)]), (1, vec![Rank(1)]), (2, vec![]),]
     );
     store.begin_run(&[], &[]).unwrap();
-    assert!(store.has(CheckpointId(3), Rank(1)), "a spare keeps what it has");
+    assert!(store.has(CheckpointId(3), Rank(1)), "a spare keeps its files");
     assert_eq!(store.on_disk().0.slots.len(), 1);
     let control = store.paths().control();
     assert!(!control.join("filemap_1.scrinfo").exists() && !control.join("filemap_3.scrinfo").exists());
 }
 
 #[test]
-fn the_same_run_begun_again_changes_nothing() {
+fn beginning_the_same_run_again_changes_nothing() {
     let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
     let map = store.paths().control().join("filemap_0.scrinfo");
     let before = fs::read(&map).unwrap();
@@ -238,8 +238,8 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     let control = store.paths().control();
     let (on_disk, _) = store.on_disk();
     let (first, second) = (&on_disk.slots[0].1, &on_disk.slots[1].1);
-    // As `begin_run(&[Rank(1), Rank(0)])` goes: all entries in one file more, then slot by slot, then without that
-    // file.
+    // The steps of `begin_run(&[Rank(1), Rank(0)])`: all entries in a further file, then slot by slot, then without
+    // that file.
     let mut all = Filemap::new();
     for rank in [Rank(0), Rank(1)] {
         all.merge(&first.clone().extract_rank(rank));
@@ -265,7 +265,7 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     check_all_entries();
     first.write(&control.join("filemap_1.scrinfo")).unwrap();
     check_all_entries();
-    // The next run cleans up, whatever it finds.
+    // The next run cleans up in every case.
     let store = check_all_entries();
     store.begin_run(&[Rank(1), Rank(0)], &[]).unwrap();
     assert!(!control.join("filemap_2.scrinfo").exists());

@@ -82,7 +82,7 @@ async fn a_stream_is_used_for_the_next_step_unless_it_broke() {
     node.end_well(outgoing, incoming, GENERATION);
     let (outgoing, incoming, third) = node.stream(GENERATION, 3).await;
     assert_eq!(third, first);
-    // The receiver has closed its end; the sender notices only when it uses the stream.
+    // The receiver has closed its end; the sender detects that only when it uses the stream.
     drop(incoming);
     node.agent.streams.keep(GENERATION, outgoing);
     let (_outgoing, _incoming, fourth) = node.stream(GENERATION, 4).await;

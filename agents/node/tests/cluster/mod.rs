@@ -31,7 +31,7 @@ impl Cluster {
     pub fn start(job: &str, nodes: u32, ranks_per_node: u32) -> Cluster {
         let directory = tempfile::tempdir().unwrap();
         let prefix = directory.path().join("prefix");
-        // As an orchestrator does: the agents look for it.
+        // As the orchestrator does: the agents check for it.
         std::fs::create_dir_all(prefix.join(".holdfast")).unwrap();
         let trust = trust::generate().unwrap();
         let run_nodes = (0..nodes).map(|at| {
@@ -52,7 +52,7 @@ impl Cluster {
         Cluster { nodes: accepted.collect(), job: job.to_owned(), ranks: nodes * ranks_per_node, _directory: directory }
     }
 
-    /// A rank with the client library, as it is after `init`.
+    /// A rank with the client library, after `init`.
     pub fn client(&self, node: usize, rank: Rank) -> Client {
         let agent = AgentAddress { socket: self.nodes[node].0.clone(), job: self.job.clone(), generation: GENERATION };
         let environment =
@@ -104,7 +104,7 @@ fn prepare(address: SocketAddr, trust: &TrustMaterial, body: &[u8]) -> RunAccept
     .unwrap();
     stream.write_all(body).unwrap();
     let mut answer = Vec::new();
-    // The end of the connection may come without a farewell.
+    // The connection may end without a close_notify of TLS.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

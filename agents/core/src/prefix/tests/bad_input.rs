@@ -1,5 +1,5 @@
 //! Invalid and hostile files: each gives an error that names file, place and remedy, or counts as damage; nothing
-//! outside the checkpoint directory is read or written, nothing is changed, nothing hangs.
+//! outside the checkpoint directory is read or written, no file is changed, and no call blocks.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,7 +28,7 @@ fn summary_tree(file_name: &str) -> Tree {
     tree
 }
 
-/// A hash file that nests 100,000 deep, with a right size and CRC.
+/// A hash file with 100,000 levels, with valid size and CRC.
 fn deep_file() -> Vec<u8> {
     let depth = 100_000;
     let mut bytes = vec![0x95, 0x1f, 0xc3, 0xf5, 0, 1, 0, 1];
@@ -95,7 +95,7 @@ fn impossible_numbers_in_a_summary_are_named_with_their_place() {
 }
 
 #[test]
-fn a_missing_or_outdated_summary_says_what_to_do() {
+fn a_missing_or_outdated_summary_is_an_error_with_remedy() {
     let scratch = tempfile::tempdir().unwrap();
     assert!(matches!(summary::read(scratch.path()), Err(PrefixError::NoSummary { .. })));
     fs::write(scratch.path().join("scr_summary.txt"), "0 1 2").unwrap();
@@ -152,7 +152,7 @@ fn a_current_link_that_leads_elsewhere_is_refused_and_left_alone() {
         assert_eq!(fs::read_link(prefix.current_path()).unwrap(), Path::new(bad));
         assert!(prefix.remove_current().unwrap());
     }
-    // What is no link is never removed.
+    // A file that is not a link is never removed.
     fs::write(prefix.current_path(), "text").unwrap();
     assert!(prefix.current().is_err());
     assert!(prefix.remove_current().is_err());
@@ -199,7 +199,7 @@ fn a_filemap_that_names_a_file_elsewhere_counts_as_lost() {
         let scanned = scan(&directory, ScanOptions::default()).unwrap();
         assert!(matches!(&scanned.damaged[..], [file] if matches!(file.damage, FileDamage::Filemap(_))));
     }
-    // What the rank wrote is known from the XOR header: the filemap is restored, and the forged one is removed.
+    // The XOR header lists the rank's files: the filemap is restored from it, and the forged one is removed.
     let report = add_now(scratch.path(), "d").unwrap();
     assert_eq!(report.outcome, AddOutcome::Complete);
     let restored = RankFilemap::read(&RankFilemap::path_in(&directory, Rank(1))).unwrap();
@@ -242,7 +242,7 @@ fn a_verify_unit_reads_nothing_elsewhere() {
 }
 
 #[test]
-fn a_damaged_meta_file_costs_its_member_and_no_more() {
+fn a_damaged_meta_file_makes_only_its_member_incomplete() {
     let deep = deep_file();
     for bytes in [&b""[..], &b"\x95\x1f\xc3\xf5\0\x01"[..], &deep] {
         let scratch = tempfile::tempdir().unwrap();
@@ -257,12 +257,12 @@ fn a_damaged_meta_file_costs_its_member_and_no_more() {
 }
 
 #[test]
-fn links_pipes_and_directories_in_a_files_place_are_never_opened() {
+fn links_pipes_and_directories_are_not_opened_as_files() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("d");
     drained_checkpoint(&directory, 3, 8, 4);
     let pipe = |file: &str| mknodat(CWD, directory.join(file), FileType::Fifo, Mode::RUSR, 0).unwrap();
-    // A pipe for a meta file, for a file, for a filemap: opening one would wait for ever.
+    // A pipe as a meta file, a file, a filemap: opening it would block.
     fs::remove_file(directory.join("rank_0.ckpt.scr")).unwrap();
     pipe("rank_0.ckpt.scr");
     fs::remove_file(directory.join("rank_0.ckpt")).unwrap();

@@ -1,4 +1,4 @@
-//! Kills: at any instant of an index update, and at every file-system step of a publication.
+//! Kills at any instant of an index update, and at every file-system step of a publication.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,14 +67,14 @@ fn the_index_is_old_or_new_whenever_its_writer_is_killed() {
 }
 
 #[test]
-fn the_state_before_the_rename_is_the_old_index_and_is_overcome() {
+fn before_the_rename_the_index_is_the_old_one_and_can_be_updated() {
     let scratch = tempfile::tempdir().unwrap();
     let prefix = Prefix::open(scratch.path()).unwrap();
     index::update(&prefix, |index| index.add(CheckpointId(1), &name("d1"), some_time())).unwrap();
     let mut new = index::read(&prefix).unwrap().unwrap();
     new.add(CheckpointId(2), &name("d2"), some_time());
     let bytes = file::encode(&new.to_tree());
-    // A temporary file that was made, half written, and wholly written, each left by a kill.
+    // A temporary file that is empty, partly written, and completely written, each left by a kill.
     for length in [0, bytes.len() / 2, bytes.len()] {
         fs::write(scratch.path().join(format!(".hf-index.scr.{length}.tmp")), &bytes[..length]).unwrap();
         assert_eq!(ids(&prefix), [1]);
@@ -84,7 +84,7 @@ fn the_state_before_the_rename_is_the_old_index_and_is_overcome() {
 }
 
 #[test]
-fn updates_at_the_same_time_are_all_there_in_the_end() {
+fn concurrent_updates_are_all_applied() {
     let scratch = tempfile::tempdir().unwrap();
     let prefix = Prefix::open(scratch.path()).unwrap();
     std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn an_update_that_changes_nothing_writes_nothing() {
     assert!(index::read(&prefix).unwrap().is_none());
 }
 
-/// What a drain left: rank 1 lost, rank 6's filemap lost.
+/// The result of a drain: rank 1 lost, rank 6's filemap lost.
 fn drained(prefix: &Path) -> &'static str {
     let directory = prefix.join("drained");
     drained_checkpoint(&directory, 9, 8, 4);
@@ -121,7 +121,7 @@ fn drained(prefix: &Path) -> &'static str {
     "drained"
 }
 
-/// What leads to a publication.
+/// The callers of a publication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Caller {
     Flush,
@@ -139,7 +139,7 @@ const OLDER: &str = "older";
 const RANKS: u32 = 8;
 
 impl Caller {
-    /// The files that were copied, and what earlier work recorded.
+    /// Prepares the copied files, and the records of earlier work.
     fn prepare(self, prefix: &Prefix) {
         let older = prefix.path().join(OLDER);
         drained_checkpoint(&older, 3, RANKS, 4);
@@ -164,7 +164,7 @@ impl Caller {
         }
     }
 
-    /// What the caller does once the files are there; can be repeated.
+    /// The caller's work when the files exist; can be repeated.
     fn work(self, prefix: &Prefix) {
         let directory = prefix.path().join(NEW);
         match self {
@@ -208,7 +208,7 @@ impl Caller {
         }
     }
 
-    /// What a restart would find must be usable, whenever the work is interrupted.
+    /// Checks that a restart finds a usable checkpoint, whenever the work is interrupted.
     fn check_state(self, prefix: &Prefix, killed_at: u64) {
         let context = format!("{self:?} killed at {killed_at}");
         let entries = index::read(prefix).unwrap().unwrap().entries();
@@ -222,8 +222,8 @@ impl Caller {
     }
 }
 
-/// Every file below the prefix with a digest of what it holds. Temporary files are left out: a kill leaves them, and
-/// nothing reads them. The elements of a filemap may be in either of its two orders.
+/// Every file below the prefix with a digest of its content, except temporary files: a kill leaves them, and
+/// they are not read. The elements of a filemap may be in either of its two orders.
 fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
     let digest = |path: &Path, bytes: &[u8]| match RankFilemap::read(path) {
         Ok(filemap) => format!("{filemap:?}"),
@@ -235,7 +235,7 @@ fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
     files.map(|(path, bytes)| (below(&path), digest(&path, &bytes))).collect()
 }
 
-/// Which caller's work the child process does, and at which instant it dies.
+/// The caller whose work the child process does, and the instant at which it is killed.
 const WHAT: &str = "HOLDFAST_TEST_KILL";
 
 #[test]
@@ -283,7 +283,7 @@ fn kill_at_every_instant(caller: Caller) {
         assert_eq!(found, BTreeMap::new(), "{caller:?} killed at {instant} and repeated");
         instant += 1;
     }
-    // Summary and index at the least, with five instants each.
+    // At least summary and index, with five instants each.
     assert!(instant > 10, "{caller:?}: only {} instants", instant - 1);
 }
 
@@ -313,14 +313,14 @@ fn a_copy_that_failed_is_recorded_as_incomplete_and_the_link_stays() {
 }
 
 #[test]
-fn a_rebuild_that_was_stopped_leaves_no_member_that_looks_whole() {
+fn an_interrupted_rebuild_leaves_no_member_that_seems_complete() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = drained(scratch.path());
     let path = scratch.path().join(directory);
     let set = inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable.remove(0);
     assert!(rebuild::run(&path, &set, &mut |_, _| ControlFlow::Break(())).is_err());
     assert_eq!(inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable, [set]);
-    // A half-written temporary file of a rebuild, and one of a meta file, belong to no rank.
+    // Incomplete temporary files of a rebuild and of a meta file belong to no rank.
     fs::write(path.join(".hf-rank_1.ckpt.1.tmp"), b"half").unwrap();
     write_tree(&path.join(".hf-1.scrfilemap.2.tmp"), &crate::kvtree::Tree::new());
     assert!(add_with(scratch.path(), directory, &AddOptions::default()).unwrap().is_complete());

@@ -1,5 +1,5 @@
-//! Every drain of the fixtures: what `scr_copy` left is added by us, and the result compared with what the original's
-//! `scr_index --add` made of it, or, where it is marked as a trap, with what it should have made.
+//! Every drain of the fixtures: the files that `scr_copy` copied are added, and the result is compared with that of
+//! `scr_index --add`, or, in the tests named `trap`, with the correct result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use crate::prefix::{Prefix, index, summary};
 use holdfast_model::{CheckpointId, Rank};
 
-/// Drains whose outcome must be better than the original's; each has a test of its own below.
+/// Drains whose result must be better than SCR's; each has its own test below.
 const TRAPS: [&str; 4] = [
-    // The original calls the set invalid for want of one filemap.
+    // SCR calls the set invalid because one filemap is missing.
     "f-drain-xor/pfs-scrfilemap-missing",
-    // The original rebuilds from a corrupt survivor and calls the result complete.
+    // SCR rebuilds from a corrupt survivor and calls the result complete.
     "f-drain-xor/pfs-file-corrupt-same-size",
-    // The original finds the corruption only in what it rebuilt, and lists the corrupt survivor as good.
+    // SCR detects the corruption only in the rebuilt file, and lists the corrupt survivor as intact.
     "f-drain-xor/crc-on-copy-corrupt-survivor",
-    // The original rebuilds the one set but lists what was there before.
+    // SCR rebuilds the one set but lists the files from before.
     "f2-drain-xor-8nodes/group0-loses-two-group4-loses-one",
 ];
 
@@ -56,7 +56,7 @@ fn drain_directory(prefix: &Path) -> Option<String> {
     names_in(prefix).into_iter().find(|name| name.starts_with("scr.2011-04-15"))
 }
 
-/// Adds the drain with the time at which the original added it.
+/// Adds the drain with the time at which SCR added it.
 fn run(drain: &str) -> Drained {
     let root = fixtures("scr").join(drain);
     let scratch = scratch_copy(&root.join("input/tree/pfs"));
@@ -69,7 +69,7 @@ fn run(drain: &str) -> Drained {
 }
 
 #[test]
-fn every_drain_ends_as_the_originals_did() {
+fn every_drain_ends_as_with_scr() {
     let mut compared = 0;
     for drain in drains() {
         if TRAPS.contains(&drain.as_str()) || drain == "f-drain-xor/already-flushed" {
@@ -89,7 +89,7 @@ fn every_drain_ends_as_the_originals_did() {
     assert!(compared >= 25, "only {compared} drains were compared");
 }
 
-/// Every file to the byte; summaries parsed, because the original lists them in the order of `readdir`. The other
+/// Every file to the byte; summaries are parsed, because SCR lists files in the order of `readdir`. The other
 /// hash files are compared to the byte too.
 fn same_checkpoint(drain: &str, ours: &Path, theirs: &Path) {
     assert_eq!(names_in(ours), names_in(theirs), "{drain}");
@@ -105,7 +105,7 @@ fn same_checkpoint(drain: &str, ours: &Path, theirs: &Path) {
 }
 
 #[test]
-fn adding_again_changes_nothing_whatever_the_outcome_was() {
+fn adding_again_changes_nothing() {
     for drain in drains() {
         if drain == "f-drain-xor/already-flushed" {
             continue;
@@ -134,7 +134,7 @@ fn a_directory_without_any_file_is_not_indexed() {
 }
 
 #[test]
-fn a_dry_run_says_the_same_and_changes_nothing() {
+fn a_dry_run_reports_the_same_and_changes_nothing() {
     let scratch = scratch_copy(&fixtures("scr").join("f-drain-xor/one-node-lost/input/tree/pfs"));
     let directory = drain_directory(scratch.path()).unwrap();
     let before = super::world::snapshot(scratch.path());
@@ -181,7 +181,7 @@ fn trap_a_corrupt_survivor_is_never_used_for_a_rebuild() {
 }
 
 #[test]
-fn trap_a_lost_set_does_not_keep_the_other_from_being_rebuilt_and_listed() {
+fn trap_one_set_is_rebuilt_and_listed_although_another_is_lost() {
     let drained = run("f2-drain-xor-8nodes/group0-loses-two-group4-loses-one");
     assert_eq!(drained.report.outcome, AddOutcome::Incomplete);
     assert_eq!(drained.report.rebuilt.iter().flat_map(|set| set.ranks.clone()).collect::<Vec<_>>(), [Rank(4)]);

@@ -1,4 +1,4 @@
-//! The index and the summaries against those that the original wrote over several runs.
+//! The index and the summaries compared with those that SCR wrote in several runs.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn check(index: &Index, state: &str) {
 }
 
 #[test]
-fn replaying_the_originals_runs_gives_its_index_to_the_byte() {
+fn replaying_runs_of_scr_gives_the_bytes_of_its_index() {
     let mut index = Index::default();
     let flush = |index: &mut Index, id: u64, second: &str, directory: &str| {
         index.add(CheckpointId(id), &name(directory), time(second));
@@ -72,7 +72,7 @@ fn every_index_of_the_original_is_read_and_written_back_to_the_byte() {
 }
 
 #[test]
-fn every_list_of_a_drain_is_printed_as_the_original_prints_it() {
+fn every_list_of_a_drain_is_printed_as_by_scr() {
     let mut compared = 0;
     for path in files_below(&fixtures("scr")) {
         let Some(root) = path.parent().and_then(Path::parent) else { continue };
@@ -132,7 +132,7 @@ fn a_restart_takes_the_link_first_and_then_older_complete_ones_that_never_failed
     }
     assert_eq!(order(&prefix), directories);
 
-    // The link chooses, and nothing newer comes after it.
+    // The link decides: no newer checkpoint follows it.
     prefix.set_current(&name("d200-old")).unwrap();
     assert_eq!(order(&prefix), ["d200-old", "d200-new", "d100", "d9"]);
     fetch::begin(&prefix, &name("d200-old"), some_time()).unwrap();
@@ -142,7 +142,7 @@ fn a_restart_takes_the_link_first_and_then_older_complete_ones_that_never_failed
     let failed = index::read(&prefix).unwrap().unwrap().entry(&name("d200-old")).unwrap();
     assert_eq!((failed.fetched.len(), failed.failed.len(), failed.is_usable()), (1, 1, false));
 
-    // Even a failed one is tried if the user points the link at it; a link to nothing chooses nothing.
+    // Even a failed one is tried if the user sets the link to it; a dangling link has no effect.
     prefix.set_current(&name("d200-old")).unwrap();
     assert_eq!(order(&prefix)[0], "d200-old");
     prefix.set_current(&name("missing")).unwrap();
@@ -170,12 +170,12 @@ fn every_summary_of_the_original_is_read_and_written_back_with_the_same_content(
 }
 
 #[test]
-fn a_drains_summary_is_written_in_the_order_of_the_original() {
+fn the_summary_of_a_drain_is_written_in_the_order_of_scr() {
     let expected =
         fixtures("scr").join("f-drain-xor/one-node-lost/expected/tree/pfs/scr.2011-04-15_12:00:00.1145655.3");
     let path = summary::path_in(&expected);
     let summary = Summary::from_tree(&file::read(&path).unwrap(), &path).unwrap();
-    // The ranks are in numeric order there, and we keep the order of the files.
+    // The ranks are in numeric order there, and the order of the files is kept.
     assert!(file::encode(&summary.to_tree()) == fs::read(&path).unwrap());
 }
 

@@ -1,4 +1,4 @@
-//! What a scan finds and how it is judged, on checkpoints made for the question.
+//! The findings of a scan and their judgement, for generated checkpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn data(rank: u32) -> Vec<u8> {
 }
 
 #[test]
-fn more_than_256_ranks_are_ranks_like_any_other() {
+fn more_than_256_ranks_are_supported() {
     let (scratch, directory) = world(600, 8);
     for rank in [3, 256, 257, 599] {
         if rank != 257 {
@@ -62,7 +62,7 @@ fn more_than_256_ranks_are_ranks_like_any_other() {
 }
 
 #[test]
-fn a_lost_filemap_is_known_from_either_neighbour() {
+fn a_lost_filemap_is_restored_from_either_neighbour() {
     let (scratch, directory) = world(4, 4);
     // Its own XOR file still records them.
     fs::remove_file(directory.join("0.scrfilemap")).unwrap();
@@ -97,7 +97,7 @@ fn without_redundancy_a_lost_filemap_leaves_the_rank_unknown() {
 }
 
 #[test]
-fn two_lost_members_of_one_set_do_not_hold_back_the_other_sets() {
+fn two_lost_members_of_one_set_do_not_affect_the_other_sets() {
     let (scratch, directory) = world(12, 4);
     for rank in [0, 1, 6, 11] {
         lose(&directory, rank, 4, 12);
@@ -139,7 +139,7 @@ fn a_file_with_a_wrong_crc_counts_as_missing_and_is_rebuilt() {
 }
 
 #[test]
-fn verification_can_be_spread_and_says_the_same() {
+fn parallel_verification_has_the_same_result() {
     let (_scratch, directory) = world(8, 4);
     fs::write(directory.join("rank_5.ckpt"), b"data of rank        X").unwrap();
     let options = ScanOptions { threads: 1 };
@@ -159,9 +159,9 @@ fn verification_can_be_spread_and_says_the_same() {
 }
 
 #[test]
-fn a_leftover_of_another_checkpoint_neither_counts_nor_decides() {
+fn a_file_left_by_another_checkpoint_has_no_effect() {
     let (scratch, directory) = world(4, 4);
-    // It sorts in front of all others; the original would take it for the truth.
+    // It is the first in the sort order, and SCR would use it.
     let mut meta = Meta::read(&directory.join("rank_0.ckpt")).unwrap();
     (meta.file, meta.checkpoint) = ("0_leftover".to_owned(), CheckpointId(4));
     fs::copy(directory.join("rank_0.ckpt"), directory.join("0_leftover")).unwrap();
@@ -178,7 +178,7 @@ fn a_leftover_of_another_checkpoint_neither_counts_nor_decides() {
 }
 
 #[test]
-fn an_incomplete_directory_is_looked_at_again_and_keeps_its_time() {
+fn an_incomplete_directory_is_scanned_again_and_keeps_its_time() {
     let (scratch, directory) = world(4, 4);
     let kept = tempfile::tempdir().unwrap();
     for rank in [1, 2] {
@@ -187,7 +187,7 @@ fn an_incomplete_directory_is_looked_at_again_and_keeps_its_time() {
         }
     }
     assert_eq!(add_now(scratch.path(), DIRECTORY).unwrap().outcome, AddOutcome::Incomplete);
-    // A late node brings one of them.
+    // A late node copies one of them.
     for file in ["rank_1.ckpt", "rank_1.ckpt.scr"] {
         fs::rename(kept.path().join(file), directory.join(file)).unwrap();
     }

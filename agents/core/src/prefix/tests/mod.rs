@@ -1,4 +1,4 @@
-//! The prefix directory against files that the original programs wrote, and against invalid files.
+//! The prefix directory with files that SCR wrote, and with invalid files.
 
 mod bad_input;
 mod crash;

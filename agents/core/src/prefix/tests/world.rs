@@ -1,4 +1,4 @@
-//! Small helpers that the tests of the prefix directory build their world with.
+//! Prefix directories for tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub fn time(text: &str) -> NaiveDateTime {
     NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S").unwrap()
 }
 
-/// A time for tests that do not look at times.
+/// A time for tests that do not depend on it.
 pub fn some_time() -> NaiveDateTime {
     time("2026-11-20T10:22:24")
 }
@@ -37,7 +37,7 @@ pub fn add_with(prefix: &Path, directory: &str, options: &AddOptions) -> Result<
     add(&Prefix::open(prefix)?, &name(directory), some_time(), options, &|_| {})
 }
 
-/// All names of a directory, sorted; Holdfast's own directory left out.
+/// All names in a directory, sorted, without Holdfast's own directory.
 pub fn names_in(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -46,7 +46,7 @@ pub fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Every file below a directory with its bytes, to show that nothing changed.
+/// Every file below a directory with its bytes, to check that nothing changed.
 pub fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     holdfast_testkit::files_below(directory)
         .into_iter()

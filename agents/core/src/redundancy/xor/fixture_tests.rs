@@ -1,4 +1,4 @@
-//! Encode and rebuild against the XOR files that the original wrote.
+//! Encode and rebuild compared with the XOR files that SCR wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,7 +60,7 @@ fn named(name: XorName, index: usize) -> String {
     XorName { index: index as u32, ..name }.to_string()
 }
 
-/// The node's file map that has the files of a directory.
+/// The node's filemap with the files of a directory.
 fn filemap_of(directory: &Path) -> Filemap {
     let control = directory.ancestors().nth(2).unwrap();
     let node = directory.ancestors().find(|up| up.parent().is_some_and(|up| up.ends_with("tree"))).unwrap();
@@ -71,14 +71,14 @@ fn filemap_of(directory: &Path) -> Filemap {
             all.merge(&Filemap::read(&path).unwrap());
         }
     }
-    assert!(!all.is_empty(), "no file map near {}", control.display());
+    assert!(!all.is_empty(), "no filemap near {}", control.display());
     all
 }
 
-/// What an agent has before encoding: file map and meta files.
+/// The files of an agent before encoding: filemap and meta files.
 fn member_files(directory: &Path, xor: &XorFile, with_crc: bool) -> MemberFiles {
     let rank = xor.header().current.rank;
-    // Merging reversed the order; file names of the original's file map are in the order of concatenation.
+    // Merging reversed the order; the file names in SCR's filemap are in the order of concatenation.
     let filemap = filemap_of(directory);
     let mut names: Vec<String> = filemap
         .files(xor.header().checkpoint, rank)
@@ -95,7 +95,7 @@ fn member_files(directory: &Path, xor: &XorFile, with_crc: bool) -> MemberFiles 
 
 type Links = (Vec<Option<SyncSender<Vec<u8>>>>, Vec<Option<Receiver<Vec<u8>>>>);
 
-/// Sender of member m leads to the receiver of member m + 1.
+/// The sender of member m is connected to the receiver of member m + 1.
 fn ring(members: usize, capacity: usize) -> Links {
     let (mut senders, mut receivers) = (Vec::new(), Vec::new());
     for _ in 0..members {
@@ -116,11 +116,11 @@ fn go_on_of(_: u64, _: u64) -> ControlFlow<()> {
 }
 
 #[test]
-fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_the_original() {
+fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_scr() {
     for (name, directories) in sets() {
         let xors: Vec<XorFile> =
             directories.iter().enumerate().map(|(i, d)| XorFile::open(d, &named(name, i)).unwrap()).collect();
-        // A member that the original rebuilt has its header in another order.
+        // A member that SCR rebuilt has its header in another order.
         let rebuilt = xors.iter().position(|xor| xor.tree().keys().next() == Some("PARTNER"));
         let with_crc = directories[0].to_string_lossy().contains("crc-on-copy");
         let files: Vec<MemberFiles> =
@@ -203,7 +203,10 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
                 let mut left = receivers[missing].take().unwrap();
                 rebuild_root(&member(missing), lost, &mut left, &mut go_on).unwrap()
             });
-            assert!(!home.path().join(named(name, missing)).exists(), "nothing has its name before all confirm");
+            assert!(
+                !home.path().join(named(name, missing)).exists(),
+                "no file has its name before all members confirm"
+            );
             let rebuilt = unconfirmed.install(false).unwrap();
             assert_eq!(rebuilt.rank, original.header().current.rank);
             for meta in &rebuilt.files {
@@ -227,7 +230,7 @@ fn any_lost_member_of_any_set_is_rebuilt_along_the_chain() {
 }
 
 #[test]
-fn a_restart_rebuilds_the_files_that_the_original_rebuilt_at_its_restart() {
+fn a_restart_rebuilds_the_same_files_as_scr() {
     let root = fixtures("scr").join("a3-same-path-and-restart/2-restarted-on-node0-1-3-4/tree");
     let directory = |node: &str| root.join(node).join("user1/scr.1145655/index.0/checkpoint.3");
     let right = XorFile::open(&directory("node4"), "4_of_4_in_0.xor").unwrap();
@@ -240,7 +243,7 @@ fn a_restart_rebuilds_the_files_that_the_original_rebuilt_at_its_restart() {
 /// Input and expected checkpoint directory, and each rebuilt set with its missing member.
 type Drain = (PathBuf, PathBuf, Vec<(XorName, u32)>);
 
-/// The drains in which the original rebuilt.
+/// The drains in which SCR rebuilt files.
 fn drains() -> Vec<Drain> {
     let root = fixtures("scr");
     let mut drains = Vec::new();
@@ -270,7 +273,7 @@ fn drains() -> Vec<Drain> {
 }
 
 #[test]
-fn a_rebuild_at_the_drain_leaves_the_bytes_that_the_original_left() {
+fn a_rebuild_at_the_drain_writes_the_same_bytes_as_scr() {
     for (input, expected, rebuilds) in drains() {
         if input.to_string_lossy().contains("corrupt-s") {
             continue;
@@ -327,7 +330,7 @@ fn a_survivor_with_a_wrong_checksum_is_named_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_rebuild_that_is_stopped_leaves_nothing_behind() {
+fn a_cancelled_rebuild_leaves_no_files() {
     let (input, _, rebuilds) = drains().remove(0);
     let work = scratch_copy(&input);
     let before = files_below(work.path());
@@ -367,7 +370,7 @@ fn a_header_that_names_files_of_others_or_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_damaged_xor_file_is_never_opened_as_a_sound_one() {
+fn a_damaged_xor_file_cannot_be_opened() {
     let (name, directories) = sets().remove(0);
     let original = fs::read(directories[0].join(named(name, 0))).unwrap();
     let work = tempfile::tempdir().unwrap();
@@ -381,7 +384,7 @@ fn a_damaged_xor_file_is_never_opened_as_a_sound_one() {
 }
 
 #[test]
-fn a_neighbour_that_goes_away_ends_the_rebuild_and_nothing_stays() {
+fn a_lost_neighbour_ends_the_rebuild_and_no_files_are_left() {
     let (name, directories) = sets().remove(0);
     let open = |index: usize| XorFile::open(&directories[index], &named(name, index)).unwrap();
     let tree = rebuilt(open(2).tree(), open(0).tree(), HeaderOrder::Restart).unwrap();

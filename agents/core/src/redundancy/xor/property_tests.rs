@@ -1,4 +1,4 @@
-//! Sets of any shape: whatever one member loses is computed again, and a damaged survivor never gets through.
+//! Sets of any size: the files of one lost member are rebuilt, and a damaged survivor is always detected.
 
 use std::fs;
 use std::io::Cursor;
@@ -92,7 +92,7 @@ fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
     all.filter(|(name, _)| !name.ends_with(".scrfilemap")).collect()
 }
 
-/// The XOR file's own bytes depend on who wrote it (order of elements), and so does its checksum.
+/// The bytes of the XOR file depend on its writer (order of elements), and so does its checksum.
 fn without_redundancy(contents: &[(String, Vec<u8>)]) -> Vec<&(String, Vec<u8>)> {
     contents.iter().filter(|(name, _)| !name.contains(".xor")).collect()
 }
@@ -100,7 +100,7 @@ fn without_redundancy(contents: &[(String, Vec<u8>)]) -> Vec<&(String, Vec<u8>)>
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn any_one_member_is_computed_again_and_a_second_damage_is_noticed(
+    fn any_one_member_is_rebuilt_and_further_damage_is_detected(
         sizes in prop::collection::vec(prop::collection::vec(0usize..3000, 0..4), 2..7),
         piece in prop_oneof![1 => 0usize..3, 9 => 40usize..700],
         missing in any::<prop::sample::Index>(),
@@ -140,7 +140,7 @@ proptest! {
         fs::write(work.path().join(name), bytes).unwrap();
         let with_damage = contents(work.path());
         let result = rebuild_member(work.path(), 0, n, missing, &options, &mut go_on);
-        // The file to blame is named: every file has a checksum here.
+        // The damaged file is named: every file has a checksum here.
         let named = match &result {
             Err(RedundancyError::MemberDamaged { path, .. }) => path.ends_with(name),
             Err(RedundancyError::Header { origin, .. }) => origin.ends_with(name.as_str()),

@@ -45,7 +45,7 @@ fn output_is_flushed_at_once_and_leaves_the_cache() {
     assert_eq!(
         world.reported()[1..],
         ["checkpoint_started", "encode_started", "flushed"],
-        "it counts as no checkpoint"
+        "output does not count as a checkpoint"
     );
 }
 
@@ -105,7 +105,7 @@ fn output_that_one_run_could_not_flush_is_flushed_by_the_next() {
     world.fail_orders(|_, _| None);
     world.lose("n1");
     world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
-    assert_eq!(from(&world.init()), (None, RestartSource::Fresh), "output is nothing to restart from");
+    assert_eq!(from(&world.init()), (None, RestartSource::Fresh), "a run cannot restart from output");
     assert_eq!(world.prefix.complete(), [1]);
 }
 
@@ -284,7 +284,7 @@ fn an_id_that_is_used_again_gets_a_new_directory() {
     world.call(Call::Current { name: "one".to_owned() }).unwrap();
     assert!(
         world.nodes.values().all(|node| !node.datasets.contains_key(&CheckpointId(2))),
-        "the next run cannot take it"
+        "the next run cannot use it"
     );
     write(&mut world, start("again", true, false, true));
     assert_eq!(world.prefix.complete(), [1, 2, 2], "the files of the older one are as they were");

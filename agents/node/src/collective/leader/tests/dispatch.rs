@@ -81,7 +81,7 @@ fn a_failure_cancels_the_order_once_on_the_others_and_the_batch_is_tried_again_u
     assert_eq!(sent(&mut out), [("b".into(), -8), ("c".into(), -8)]);
     dispatch.done(&"b".into(), 8, lost(), T0, &mut out);
     assert_eq!(sent(&mut out), [], "cancelled already");
-    assert_eq!(dispatch.deadline(), None, "one is still at it");
+    assert_eq!(dispatch.deadline(), None, "one member still works");
     dispatch.done(&"c".into(), 8, Ok(OrderResult::Done), T0, &mut out);
     let retry = dispatch.deadline().unwrap();
     dispatch.tick(retry - Duration::from_millis(1), &mut out);
@@ -90,7 +90,7 @@ fn a_failure_cancels_the_order_once_on_the_others_and_the_batch_is_tried_again_u
     assert_eq!(sent(&mut out), [("a".into(), 9), ("b".into(), 9), ("c".into(), 9)]);
     dispatch.done(&"a".into(), 8, Ok(OrderResult::Done), retry, &mut out);
     for node in ["a", "b", "c"] {
-        assert!(!is_finished(&mut dispatch, batch), "a late result of the first try counts for nothing");
+        assert!(!is_finished(&mut dispatch, batch), "a late result of the first try is ignored");
         dispatch.done(&node.into(), 9, Ok(OrderResult::Done), retry, &mut out);
     }
     assert_eq!(dispatch.take(batch).unwrap().unwrap().len(), 3);

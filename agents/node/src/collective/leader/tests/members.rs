@@ -28,7 +28,7 @@ fn a_joint_order_is_repeated_by_all_members_when_one_restarts() {
     let first = world.held[0].1;
     world.unlink("n1");
     world.run();
-    assert_eq!((world.outcome(), world.cancelled.len()), (None, 0), "it may be back at once");
+    assert_eq!((world.outcome(), world.cancelled.len()), (None, 0), "it may reconnect soon");
     world.hold_orders(|_, _| false);
     world.link("n1");
     world.run();
@@ -55,7 +55,7 @@ fn an_order_that_is_not_joint_is_repeated_only_by_the_member_that_restarts() {
 }
 
 #[test]
-fn a_lost_peer_is_waited_for_as_long_as_an_agent_takes_to_come_back() {
+fn a_lost_peer_is_waited_for_as_long_as_a_restart_of_an_agent_takes() {
     let mut world = in_checkpoint();
     let mut failures = 6;
     world.fail_orders(move |node, order| {

@@ -41,7 +41,7 @@ pub(super) struct World {
     pub(super) nodes: BTreeMap<NodeName, Node>,
     pub(super) prefix: SimulatedPrefix,
     pub(super) halt: HaltState,
-    /// Ends the run when so many more checkpoints are complete.
+    /// Halts the run after this many more checkpoints.
     pub(super) checkpoints_left: Option<i64>,
     /// On the leader's disk.
     pub(super) saved: LeaderMemory,
@@ -270,7 +270,7 @@ impl World {
                 return;
             }
         }
-        panic!("the machine goes in circles: {:?}", self.machine);
+        panic!("the machine repeats itself: {:?}", self.machine);
     }
 
     pub(super) fn handle(&mut self, event: LeaderEvent) {
@@ -294,7 +294,7 @@ impl World {
                         self.pending.push_back(LeaderEvent::Received { node, message });
                     }
                 }
-                LeaderAction::Send { message, .. } => panic!("results go by Answer: {message:?}"),
+                LeaderAction::Send { message, .. } => panic!("results are sent by Answer: {message:?}"),
                 LeaderAction::Answer { nodes, seq, outcome } => {
                     self.answers.extend(nodes.into_iter().map(|node| (node, seq, outcome.clone())));
                 }
@@ -381,7 +381,7 @@ pub(super) fn restart(outcome: Outcome) -> Restart {
     }
 }
 
-/// What a run restarted from, in short.
+/// The checkpoint that a run restarted from, and its source.
 pub(super) fn from(restart: &Restart) -> (Option<u64>, RestartSource) {
     (restart.checkpoint.map(|id| id.0), restart.source)
 }

@@ -8,7 +8,7 @@ use holdfast_model::{
 };
 use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
 
-/// What a node has.
+/// The content of a node's cache.
 pub(in super::super) struct Node {
     pub(in super::super) name: NodeName,
     pub(in super::super) ranks: Vec<Rank>,
@@ -62,7 +62,7 @@ impl Node {
     }
 }
 
-/// Nothing yet of one rank.
+/// An entry without files of one rank.
 fn of(checkpoint: CheckpointId, rank: Rank) -> Holding {
     Holding {
         checkpoint,

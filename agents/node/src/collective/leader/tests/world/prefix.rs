@@ -8,7 +8,7 @@ use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind};
 
 use super::super::super::{FetchStage, LeaderWork, WorkOutput, WorkResult};
 
-/// What lies below the prefix.
+/// The content of the prefix directory.
 #[derive(Default)]
 pub(in super::super) struct SimulatedPrefix {
     pub(in super::super) directories: BTreeMap<DirectoryName, Directory>,
@@ -118,7 +118,7 @@ impl SimulatedPrefix {
                 }
                 directories.insert(directory, known);
             }
-            other => panic!("not work on the prefix directory: {other:?}"),
+            other => panic!("no work on the prefix directory: {other:?}"),
         }
         Ok(WorkOutput::Done)
     }
