@@ -51,7 +51,7 @@ Examples:
   holdfast halt set --now job.yaml                        at the next checkpoint
   holdfast halt set --checkpoints 3 job.yaml              after three more checkpoints
   holdfast halt set --before 2026-11-20T18:00 --seconds 10min job.yaml
-  holdfast halt set --dry-run --after 18:00Z job.yaml")]
+  holdfast halt set --dry-run --after 2026-11-20T18:00:00Z job.yaml")]
 pub struct HaltSetArgs {
     /// The job
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct TypedConditions {
     /// Stop after this many more checkpoints
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoints: Option<u64>,
-    /// Stop from this time on
+    /// Stop from this time on: `2026-11-20T18:00` (local time) or `2026-11-20T18:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = time)]
     after: Option<SystemTime>,
     /// Stop early enough to end by this time: `--seconds` before it

@@ -233,3 +233,51 @@ fn is_closed_pipe(failure: &Failure) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    /// The command lines of Holdfast in a text: lines that begin with `holdfast`, perhaps after a prompt and variables,
+    /// up to a comment, a pipe or a description.
+    fn command_lines(text: &str) -> impl Iterator<Item = Vec<String>> {
+        text.lines().filter_map(|line| {
+            let line = line.trim().trim_start_matches("$ ");
+            let line = line.split("  ").next()?;
+            let words = line.split_whitespace().skip_while(|word| word.contains('=') && !word.starts_with('-'));
+            let words = words.take_while(|word| !["#", "|", "||", "&&"].contains(word));
+            let words: Vec<String> = words.map(|word| word.trim_matches(['\'', '"']).to_owned()).collect();
+            (words.first()? == "holdfast" && words.len() > 1).then_some(words)
+        })
+    }
+
+    fn examples(command: &clap::Command, found: &mut Vec<Vec<String>>) {
+        let texts = [command.get_after_help(), command.get_after_long_help()];
+        texts.into_iter().flatten().for_each(|text| found.extend(command_lines(&text.to_string())));
+        command.get_subcommands().for_each(|below| examples(below, found));
+    }
+
+    #[test]
+    fn the_command_lines_in_help_and_pages_are_valid() {
+        let mut found = Vec::new();
+        examples(&Cli::command(), &mut found);
+        assert!(found.len() > 40, "only {} examples found", found.len());
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        for page in pages.chain([root.join("README.md")]) {
+            found.extend(command_lines(&fs::read_to_string(page).unwrap()));
+        }
+        for words in found {
+            match Cli::try_parse_from(&words) {
+                Err(error) if error.kind() != ErrorKind::DisplayHelp => panic!("{words:?}: {error}"),
+                _ => {}
+            }
+        }
+    }
+}
