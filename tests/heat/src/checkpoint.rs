@@ -33,7 +33,6 @@ const CRC_BYTES: usize = 4;
 /// The rank and the problem that a checkpoint file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The rank.
     pub rank: Rank,
     /// Ranks of the run.
     pub ranks: u32,
@@ -46,20 +45,10 @@ pub struct Owner {
 pub enum Damage {
     /// A file could not be read.
     #[error("{path}: {source}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// The content of a file is wrong.
     #[error("{path}: {problem}")]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Wrong { path: PathBuf, problem: String },
     /// The files do not make up one slab of one step.
     #[error("{0}")]
     Incomplete(String),

@@ -20,7 +20,6 @@ pub enum InputError {
     /// An unknown version.
     #[error("its version is {found}, this program reads version {known}")]
     Version {
-        /// The version of the file.
         found: u32,
         /// The version of this program.
         known: u32,
@@ -30,12 +29,7 @@ pub enum InputError {
     DamagedHeader,
     /// The header has an invalid size.
     #[error("{width} x {height} is not a possible size")]
-    ImpossibleSize {
-        /// Columns.
-        width: u64,
-        /// Rows.
-        height: u64,
-    },
+    ImpossibleSize { width: u64, height: u64 },
     /// The length of the file contradicts the header.
     #[error("it has {length} bytes, {size} requires {expected}")]
     Length {
@@ -43,7 +37,6 @@ pub enum InputError {
         length: u64,
         /// Bytes of a file of this size.
         expected: u64,
-        /// Columns and rows.
         size: Size,
     },
     /// The command line requests another size.
@@ -72,78 +65,42 @@ pub enum HeatError {
     Client(#[from] ClientError),
     /// A file could not be read or written.
     #[error("heat: {doing} {path}: {source}")]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    File { doing: &'static str, path: PathBuf, source: io::Error },
     /// Something that is not a regular file is at the path of an output.
     #[error("heat: {0}")]
     Output(#[from] DurableError),
     /// The input file is not a field file, or is damaged.
     #[error("heat: {path} cannot be used as initial field: {problem}; make one with `holdfast example heat-init`")]
-    Input {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: InputError,
-    },
-    /// More ranks than rows.
+    Input { path: PathBuf, problem: InputError },
     #[error("heat: {0}")]
     TooFewRows(#[from] TooFewRows),
     /// The node's address is unknown.
     #[error("heat: rank {rank} has no address of its node ({problem}); set one with --address")]
-    NoAddress {
-        /// This rank.
-        rank: Rank,
-        /// What was tried.
-        problem: String,
-    },
+    NoAddress { rank: Rank, problem: String },
     /// No connection to a neighbour.
     #[error("heat: rank {rank} cannot reach its neighbour, rank {neighbour}{at}: {source}")]
     NeighbourAbsent {
-        /// This rank.
         rank: Rank,
-        /// The other one.
         neighbour: Rank,
         /// Its address, after a space; empty if it was expected to connect.
         at: String,
-        /// Why.
         source: io::Error,
     },
     /// The connection to a neighbour broke: its process ended.
     #[error("heat: rank {rank} lost its neighbour, rank {neighbour}, at step {step}: {source}")]
     NeighbourLost {
-        /// This rank.
         rank: Rank,
-        /// The other one.
         neighbour: Rank,
         /// The step that was being computed.
         step: u64,
-        /// Why.
         source: io::Error,
     },
     /// Another rank failed in a collective operation.
     #[error("heat: rank {other} failed while {doing}; see its own message for the reason")]
-    OtherRank {
-        /// The rank that failed.
-        other: Rank,
-        /// The collective operation.
-        doing: &'static str,
-    },
+    OtherRank { other: Rank, doing: &'static str },
     /// A failure injected by an option.
     #[error("heat: rank {rank} ends at step {step} with exit code {code}, as set by --exit-at")]
-    InjectedFault {
-        /// This rank.
-        rank: Rank,
-        /// The step.
-        step: u64,
-        /// The exit code.
-        code: u8,
-    },
+    InjectedFault { rank: Rank, step: u64, code: u8 },
 }
 
 impl HeatError {

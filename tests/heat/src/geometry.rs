@@ -16,7 +16,6 @@ const MOST_CELLS: usize = 1 << 32;
 #[error("expected columns x rows, each 3 to {LONGEST_SIDE}, 32 GiB of numbers at most; for example 256x128")]
 pub struct InvalidSize;
 
-/// More ranks than rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{ranks} ranks cannot share {height} rows: use at most one rank a row, or a larger --size")]
 pub struct TooFewRows {
@@ -29,9 +28,7 @@ pub struct TooFewRows {
 /// Columns and rows of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Columns.
     pub width: usize,
-    /// Rows.
     pub height: usize,
 }
 
