@@ -14,7 +14,7 @@ use crate::launch;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  holdfast node survey < question.json      what `holdfast run` asks every host first")]
+  holdfast node survey < request.json       the first request of `holdfast run` to every host")]
 pub struct NodeArgs {
     #[command(subcommand)]
     verb: Verb,
