@@ -81,6 +81,28 @@ fn paths_in_architecture_page_exist() {
 }
 
 #[test]
+fn tests_named_in_security_page_exist() {
+    let repository = repository();
+    let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    // In a line, every second part is a code span.
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let tests: Vec<_> = spans.filter_map(|span| span.split_once(".rs::")).collect();
+    assert!(tests.len() > 20, "{tests:?}");
+    for (file, name) in tests {
+        let (path, end) = (format!("{file}.rs"), format!("/{file}.rs"));
+        let defined = format!("fn {name}(");
+        // Defined by the macro `mutation_test`.
+        let by_macro = name == "mutated_input_is_parsed_or_refused";
+        let has_test = |source: &String| {
+            let source = fs::read_to_string(root().join(source)).unwrap();
+            source.contains(&defined) || by_macro && source.contains("mutation_test!(")
+        };
+        let mut sources = repository.iter().filter(|known| **known == path || known.ends_with(&end));
+        assert!(sources.any(has_test), "there is no test {name} in {path}");
+    }
+}
+
+#[test]
 fn lines_fit_the_width() {
     let sources = repository().into_iter().filter(|path| path.ends_with(".rs"));
     let sources = sources.map(|path| (path.clone(), fs::read_to_string(root().join(&path)).unwrap()));
