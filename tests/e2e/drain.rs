@@ -115,7 +115,7 @@ fn next_run_completes_drain_of_earlier_run() {
     running.signal(Signal::TERM);
     running.ends_with(73);
     // The cause is still present: no job starts, because it would delete the checkpoint.
-    job.run(73).prints(&["an earlier job", "cannot be drained"]);
+    job.run(73).prints(&["an earlier job", "cannot be drained", MEND]);
     fs::remove_dir_all(directory.join("rank_1.ckpt")).unwrap();
     job.go_on();
     job.run(0);
@@ -301,7 +301,7 @@ fn drain_without_permission_for_its_own_state_ends_with_73() {
     set_mode(&own, 0o500);
     let mut drain = world.holdfast(["drain"]);
     drain.arg(job.spec());
-    world.run(without_capabilities(&world, &drain)).with_code(73).prints(&["Permission denied"]);
+    world.run(without_capabilities(&world, &drain)).with_code(73).prints(&["Permission denied", MEND]);
     set_mode(&own, before);
     files.iter().for_each(|path| set_mode(path, 0o600));
     job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);

@@ -122,7 +122,8 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
 }
 
 fn failed(error: StandaloneError) -> Failure {
-    Failure::of(error.exit_code(), &error)
+    let failure = Failure::of(error.exit_code(), &error);
+    if failure.code() == exit::CANNOT_WRITE { failure.remedy(DrainResult::MEND) } else { failure }
 }
 
 /// The result of a drain.

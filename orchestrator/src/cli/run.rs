@@ -9,6 +9,7 @@ use super::failure::Failure;
 use super::job;
 use super::output::{Output, Report, Style, document};
 use crate::events::RunReport;
+use crate::events::DrainResult;
 use crate::exit;
 use crate::job::{RunError, RunOptions};
 use crate::spec::{Environment, JobSpec};
@@ -68,7 +69,8 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
 }
 
 fn failed(error: RunError) -> Failure {
-    Failure::of(error.exit_code(), &error)
+    let failure = Failure::of(error.exit_code(), &error);
+    if failure.code() == exit::CANNOT_WRITE { failure.remedy(DrainResult::MEND) } else { failure }
 }
 
 /// The result of a dry run.
