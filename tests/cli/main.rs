@@ -5,6 +5,7 @@
 
 mod check;
 mod documents;
+mod exit_codes;
 mod hosts;
 mod index;
 mod inspect;

@@ -46,12 +46,17 @@ fn halts_after_two_checkpoints_left() {
 
 #[test]
 fn halts_at_next_checkpoint_after_time() {
-    halts_after(5, |job| job, &["--after", &in_an_hour(-1)], "ExitAfter");
+    halts_after(5, |job| job, &["--after", &in_an_hour(-1)], "is reached (`after`)");
 }
 
 #[test]
 fn halts_at_next_checkpoint_when_time_is_near() {
-    halts_after(5, |job| job, &["--before", &in_an_hour(1), "--seconds", "2h"], "ExitBefore-HaltSeconds");
+    halts_after(
+        5,
+        |job| job,
+        &["--before", &in_an_hour(1), "--seconds", "2h"],
+        "is reached (`before` minus `seconds`)",
+    );
 }
 
 #[test]

@@ -1,0 +1,64 @@
+//! Each command ends with the codes that docs/exit-codes.md lists for it. Codes that need a running job are tested with
+//! jobs: 65, 73 and 75 of `drain` and `run`, 90 and 91.
+
+use std::fs;
+
+use crate::program::command;
+
+const PAGE: &str = include_str!("../../docs/exit-codes.md");
+
+/// What is run in a directory with a faulty spec `bad.yaml`, a good one `good.yaml`, a damaged index in `damaged/`, and a
+/// file `text` of no known format; and the code.
+const CASES: [(&[&str], i32); 30] = [
+    (&["run"], 64),
+    (&["run", "--dry-run", "good.yaml"], 0),
+    (&["run", "bad.yaml"], 78),
+    (&["run", "missing.yaml"], 78),
+    (&["check", "good.yaml"], 0),
+    (&["check", "bad.yaml"], 78),
+    (&["check", "missing.yaml"], 78),
+    (&["drain", "bad.yaml"], 78),
+    (&["drain", "--prefix", "missing"], 69),
+    (&["status", "--prefix", "missing"], 69),
+    (&["status", "bad.yaml"], 78),
+    (&["halt", "list", "--prefix", "missing"], 69),
+    (&["halt", "list", "bad.yaml"], 78),
+    (&["index", "list", "--prefix", "missing"], 69),
+    (&["index", "list", "--prefix", "damaged"], 65),
+    (&["index", "current", "../x", "--prefix", "damaged"], 64),
+    (&["inspect", "text"], 65),
+    (&["inspect", "missing"], 69),
+    (&["verify", "."], 65),
+    (&["verify", "text"], 65),
+    (&["verify", "missing"], 69),
+    (&["extract", "text", "--to", "out"], 65),
+    (&["extract", "missing", "--to", "out"], 69),
+    (&["sion", "dump", "text"], 65),
+    (&["sion", "dump", "missing"], 69),
+    (&["fti", "verify", "missing"], 69),
+    (&["hosts", "expand", "node[1-3]"], 0),
+    (&["hosts", "expand", "node["], 64),
+    (&["example", "heat", "--steps", "x"], 64),
+    (&["example", "heat", "--steps", "5"], 1),
+];
+
+#[test]
+fn commands_end_with_the_codes_that_are_documented_for_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("good.yaml", "run: {command: ['true']}\nallocation: {manager: local}\n");
+    write("bad.yaml", "run: {comand: ['true']}\n");
+    write("text", "of no known format");
+    fs::create_dir(directory.path().join("damaged")).unwrap();
+    write("damaged/index.scr", "not an index");
+    for (words, code) in CASES {
+        let ran = command(words.iter().copied()).current_dir(directory.path()).output().unwrap();
+        let printed = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(code), "{words:?}: {printed}");
+        let row = format!("| `{}` |", words[0]);
+        let codes = PAGE.lines().find_map(|line| line.strip_prefix(&row)).unwrap_or_else(|| panic!("no row {row}"));
+        let listed = codes.split(|char: char| !char.is_ascii_digit()).any(|word| word == code.to_string());
+        // The codes of every command.
+        assert!(listed || [64, 70].contains(&code), "{code} is not in the row of {}", words[0]);
+    }
+}
