@@ -272,7 +272,7 @@ fn mutated_sequences_of_a_rank_leave_the_agent_serving() {
                 }
             }
             for stream in ranks.iter_mut().filter(|_| dice.percent(60)) {
-                // It may also write where it was told to.
+                // It may also write to the path that it received.
                 if let Some(ToRank::Reply { result: Ok(Reply::Path(path)), .. }) = read_some(stream, TO_RANK) {
                     let _ = std::fs::write(path, b"hostile");
                 }

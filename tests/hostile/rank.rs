@@ -1,5 +1,5 @@
-//! Connections of ranks to the agent's socket. The agent takes the process that connects for the rank, and kills it when
-//! its run is over: so a child process connects, and passes the connection to the test.
+//! Connections of ranks to the agent's socket. The agent takes the process that connects for the rank, and kills it
+//! when its run is over: so a child process connects, and passes the connection to the test.
 
 use std::io::{IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;

@@ -85,8 +85,8 @@ pub(super) fn make_prefix(prefix: &Path) -> Result<PathBuf, RunError> {
     prefix.canonicalize().map_err(RunError::io("find the prefix directory"))
 }
 
-/// The path that [`make_prefix`] will return for a prefix directory that may not exist yet: links are resolved as far as
-/// it exists.
+/// The path that [`make_prefix`] will return for a prefix directory that may not exist yet: links are resolved as far
+/// as it exists.
 fn canonical(prefix: &Path) -> PathBuf {
     let existing = prefix.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let resolved = existing.and_then(|(above, resolved)| Some(resolved.join(prefix.strip_prefix(above).ok()?)));

@@ -134,7 +134,7 @@ pub enum RunError {
     Store(#[from] StoreError),
 }
 
-/// Checks that a run uses only directories that the agent's start message names: whoever can send a plan must not be able
+/// Checks that a run uses only directories that the agent's start message names: the sender of a plan must not be able
 /// to choose others.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! A valid example of every message: the corpus of fuzzing and of the tests that change messages at random, also outside
-//! of this crate.
+//! A valid example of every message: the corpus of fuzzing and of the tests that change messages at random, also
+//! outside of this crate.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
