@@ -143,7 +143,7 @@ impl Attack {
             0 => mutate_bytes(dice, &mut frames),
             // A wrong length, or flags that do not belong there.
             1 => frames[..4].copy_from_slice(&(dice.roll() as u32).to_be_bytes()),
-            2 => frames[0] ^= 0x80 | 0x40 * dice.below(2_u8),
+            2 => frames[0] ^= 0x80 | (0x40 * dice.below(2_u8)),
             3 => frames.truncate(dice.below(frames.len())),
             4 => frames.extend_from_within(..),
             _ => {}

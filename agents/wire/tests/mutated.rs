@@ -47,8 +47,10 @@ struct Message {
     raw: Vec<u8>,
     carrier: Carrier,
     /// Decodes; encodes again what was accepted.
-    decode: Box<dyn Fn(&[u8]) -> Option<Vec<u8>>>,
+    decode: Box<Decoder>,
 }
+
+type Decoder = dyn Fn(&[u8]) -> Option<Vec<u8>>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Carrier {

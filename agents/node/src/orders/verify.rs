@@ -1,7 +1,7 @@
 //! Compares files in cache with the checksums in their meta files, before a run restarts from them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
@@ -37,7 +37,7 @@ impl OrderContext<'_> {
     }
 }
 
-fn check(lane: &mut Lane<'_>, path: &PathBuf) -> Result<(), CopyFault> {
+fn check(lane: &mut Lane<'_>, path: &Path) -> Result<(), CopyFault> {
     let meta = Meta::read(path)?;
     match meta.kind {
         FileKind::Full => lane.verify(path, RecordedContent::from(&meta)),

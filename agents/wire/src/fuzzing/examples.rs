@@ -195,6 +195,7 @@ pub fn orders(directory: &Path) -> Vec<Order> {
         Order::Discard { checkpoint, ranks: vec![Rank(1)] },
         Order::Transfer { checkpoint, outgoing, incoming: vec![member(1)] },
         Order::Adopt { checkpoint, members: vec![member(0)] },
+        Order::Verify { checkpoint, ranks: vec![Rank(0), Rank(1)] },
         Order::Rebuild { checkpoint, groups: vec![rebuild] },
         Order::Fetch { checkpoint, directory: directory.clone(), ranks: vec![fetch], total_ranks: 4 },
         Order::Flush { checkpoint, directory: directory.clone(), bandwidth: 1 << 20, crc: true },
@@ -223,6 +224,7 @@ pub fn to_leader() -> Vec<ToLeader> {
         OrderResult::Done,
         OrderResult::Inventory(inventory()),
         OrderResult::Sealed(BTreeMap::from([(Rank(0), sealed)])),
+        OrderResult::Verified(BTreeMap::from([(Rank(0), "a damaged file".to_owned())])),
         OrderResult::Flushed(BTreeMap::from([(Rank(0), vec![("rank_0.dat".to_owned(), 4096, Some(7))])])),
         OrderResult::Files(BTreeMap::from([(Rank(0), vec!["rank_0.dat".to_owned()])])),
     ];

@@ -1,6 +1,9 @@
 //! The decoders of all messages as targets of mutation tests and fuzzing: what is accepted can be encoded, and is
 //! accepted again.
 
+// Tests report by panicking.
+#![allow(clippy::unwrap_used)]
+
 pub mod examples;
 
 use std::net::SocketAddr;
