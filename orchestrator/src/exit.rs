@@ -17,7 +17,8 @@ pub const INTERNAL: u8 = 70;
 pub const CANNOT_WRITE: u8 = 73;
 /// Not finished; another allocation can continue: halted, out of nodes, out of time.
 pub const NOT_FINISHED: u8 = 75;
-/// The job spec or a parameter is wrong.
+/// The job spec or a parameter is wrong; or a directory that it names cannot be trusted: another user made it, or may
+/// write to it.
 pub const CONFIGURATION: u8 = 78;
 /// The application ended with an error for which the policy excludes a relaunch; another allocation would not help.
 pub const APPLICATION_ERROR: u8 = 90;

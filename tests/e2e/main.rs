@@ -29,6 +29,7 @@ mod hang;
 mod lost_nodes;
 mod many_ranks;
 mod orchestrator_lost;
+mod other_users;
 mod schemes;
 mod scr_files;
 mod signals;

@@ -49,8 +49,9 @@ fn rejects_and_counts_unauthenticated_connections() {
     running.sees_checkpoint(4);
     let state = world.state();
     let address: SocketAddr = state["running"]["node1"]["address"].as_str().unwrap().parse().unwrap();
-    let trust: TrustMaterial = serde_json::from_value(state["agents"]["trust"].clone()).unwrap();
-    let token = state["agents"]["trust"]["token"].as_str().unwrap();
+    let secret = world.secret();
+    let trust: TrustMaterial = serde_json::from_value(secret["trust"].clone()).unwrap();
+    let token = secret["trust"]["token"].as_str().unwrap();
     let rejected = || {
         let (status, body) = ask(address, &trust, Some(token), POLL, r#"{"after":0,"wait_ms":0}"#);
         assert!(status.contains("200"), "{status} {body}");
@@ -95,8 +96,9 @@ fn token_is_not_in_command_lines_and_state_is_private() {
     let job = Job::new(&world, 0).holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
-    let state = world.state();
-    let token = state["agents"]["trust"]["token"].as_str().unwrap();
+    let (state, secret) = (world.state().to_string(), world.secret());
+    let token = secret["trust"]["token"].as_str().unwrap();
+    assert!(!state.contains(token));
     for (pid, line) in world.processes() {
         assert!(!line.contains(token), "{line}");
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -104,7 +106,10 @@ fn token_is_not_in_command_lines_and_state_is_private() {
     }
     let mode = |path: std::path::PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(world.prefix().join(".holdfast")), 0o700);
-    assert_eq!(mode(world.prefix().join(".holdfast/job.json")), 0o600);
+    for name in ["job.json", "job.journal", "job.secret", "events.jsonl", "lock"] {
+        assert_eq!(mode(world.prefix().join(".holdfast").join(name)), 0o600, "{name}");
+    }
     job.go_on();
     running.ends_with(0);
+    assert!(!world.prefix().join(".holdfast/job.secret").exists());
 }

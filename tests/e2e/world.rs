@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(5);
 /// The user of all jobs here.
 pub const USER: &str = "u";
+
+/// The user and group id of another user: `nobody`.
+pub const OTHER_USER: u32 = 65534;
 
 /// A test's own directory.
 pub struct World {
@@ -83,6 +87,19 @@ impl World {
             .env("TMPDIR", self.temporary())
             .env("TZ", "UTC")
             .current_dir(self.home.path());
+        command
+    }
+
+    /// Lets other users enter this world: only then can they read what is readable in it.
+    pub fn open_to_others(&self) {
+        fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Holdfast as another user, who is a member of this group and of no other one. Needs root.
+    pub fn holdfast_as<S: AsRef<OsStr>>(&self, group: u32, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.command("setpriv");
+        command.arg(format!("--reuid={OTHER_USER}")).arg(format!("--regid={group}")).arg("--clear-groups");
+        command.arg(env!("CARGO_BIN_EXE_holdfast")).args(arguments);
         command
     }
 
@@ -196,6 +213,11 @@ impl World {
     /// The content of `.holdfast/job.json` and its journal.
     pub fn state(&self) -> Value {
         state_of(&self.prefix())
+    }
+
+    /// The content of `.holdfast/job.secret`: key and token of the running job.
+    pub fn secret(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.prefix().join(".holdfast/job.secret")).unwrap()).unwrap()
     }
 
     /// The process of a node's agent.

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_core::durable::DurableError;
 use holdfast_core::hostlist::HostlistError;
+use holdfast_core::owned::OwnedError;
 use holdfast_model::NodeName;
 use tokio::task::JoinError;
 
@@ -24,6 +24,11 @@ pub enum AllocationError {
         `manager: local` under `allocation:`"
     )]
     UnknownManager { manager: String },
+    /// A directory or file is not used because another user may have made it, or cannot be used.
+    #[error(transparent)]
+    Owned(#[from] OwnedError),
+    #[error("{0}; the directory of the nodes is made in the temporary directory: set TMPDIR to another one")]
+    Workspace(OwnedError),
     /// A command of the resource manager is missing.
     #[error(
         "{command} is not in PATH, and {manager} needs it; load the module of your site, or use a node that has it"
@@ -40,9 +45,6 @@ pub enum AllocationError {
     /// The record of the allocation in the job's state is invalid.
     #[error("the job's state has an invalid record of its allocation of {manager}: {source}")]
     Record { manager: String, source: serde_json::Error },
-    /// The mark by which hosts recognise the prefix directory.
-    #[error(transparent)]
-    Durable(#[from] DurableError),
     /// The thread that surveys the hosts panicked.
     #[error("the survey of the hosts failed: {0}; this is a defect of Holdfast")]
     Survey(JoinError),
@@ -96,6 +98,13 @@ pub enum AllocationError {
     /// The running executable, which is also that of agents and steps, cannot be found.
     #[error(transparent)]
     Program(#[from] ProgramError),
+}
+
+impl AllocationError {
+    /// True if something was refused because another user may have made it.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, AllocationError::Owned(error) | AllocationError::Workspace(error) if error.is_refusal())
+    }
 }
 
 /// An agent could not be started.

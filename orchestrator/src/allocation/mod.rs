@@ -38,7 +38,7 @@ use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::run::AgentReady;
 use serde::{Deserialize, Serialize};
 
-pub use agents::AgentTemplate;
+pub use agents::{AgentSettings, AgentTemplate};
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;

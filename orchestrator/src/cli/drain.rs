@@ -15,6 +15,7 @@ use crate::events::DrainResult;
 use crate::exit;
 use crate::host;
 use crate::job::standalone::{self, Preview, Roots, StandaloneError};
+use crate::job::state::JobState;
 use crate::spec::{Environment, JobSpec};
 
 /// Save the newest checkpoint in the nodes' caches to the prefix directory
@@ -34,7 +35,8 @@ Examples:
 JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes}
 
 Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached; 73 \
-the prefix directory could not be written to: correct the cause, then drain again")]
+the prefix directory could not be written to: correct the cause, then drain again; \
+78 the job's state belongs to another user")]
 pub struct DrainArgs {
     /// The job
     #[command(flatten)]
@@ -99,7 +101,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     let roots = args.roots(&environment)?;
     let prefix = match &roots {
         Some(_) => args.job.prefix(&environment)?,
-        None => job::prefix_with_state(&args.job, &environment)?,
+        None => job::prefix_with_state(&args.job, &environment, JobState::read)?,
     };
     let prefix = prefix.canonicalize().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)

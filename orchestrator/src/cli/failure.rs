@@ -10,6 +10,7 @@ use holdfast_formats::FormatsError;
 use holdfast_formats::sion::SionError;
 
 use crate::exit;
+use crate::job::state::StateError;
 use crate::spec::Diagnostics;
 
 /// The failure of a command: message and exit code.
@@ -148,6 +149,12 @@ impl From<PrefixError> for Failure {
             _ => exit::UNAVAILABLE,
         };
         Failure::of(code, &error)
+    }
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        Failure::of(error.exit_code(), &error)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::failure::Failure;
 use super::output::Output;
 use crate::exit;
-use crate::job::state::{JobState, Stage};
+use crate::job::state::{JobState, Stage, StateError};
 use crate::launch::registry::registered;
 use crate::spec::{Environment, JobSpec};
 
@@ -50,13 +50,17 @@ impl JobSelection {
 }
 
 /// The prefix directory with the job's state. In a job of several steps, that of the step that runs or that left data.
-pub(super) fn prefix_with_state(selection: &JobSelection, environment: &Environment) -> Result<PathBuf, Failure> {
+pub(super) fn prefix_with_state(
+    selection: &JobSelection,
+    environment: &Environment,
+    read: impl Fn(&Path) -> Result<Option<JobState>, StateError>,
+) -> Result<PathBuf, Failure> {
     let prefix = selection.prefix(environment)?;
     let mut candidates = vec![prefix.clone()];
     candidates.extend(selection.spec(environment)?.into_iter().flat_map(|spec| spec.steps).map(|step| step.prefix));
     let mut known = None;
     for candidate in candidates {
-        match JobState::read(&candidate).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))? {
+        match read(&candidate)? {
             Some(state) if !matches!(state.stage, Stage::Finished { .. }) => return Ok(candidate),
             Some(_) => drop(known.get_or_insert(candidate)),
             None => {}

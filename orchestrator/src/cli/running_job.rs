@@ -1,9 +1,10 @@
 //! Requests to the agents of a running job, with the addresses in the job's state.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_core::owned::OwnedDirectory;
 use holdfast_model::{HaltChange, HaltState, NodeName};
 use holdfast_wire::agent::{Health, PollRequest};
 
@@ -23,22 +24,38 @@ pub(super) struct RunningJob {
     pub(super) state: JobState,
     /// True if its orchestrator runs.
     pub(super) has_orchestrator: bool,
-    client: AgentClient,
+    /// `<prefix>/.holdfast`.
+    pub(super) directory: OwnedDirectory,
+    /// `None` without key and token: the job has ended, or belongs to another user.
+    client: Option<AgentClient>,
 }
 
 impl RunningJob {
     /// The job that the arguments select.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
-        let prefix = job::prefix_with_state(selection, &job::environment(output)?)?;
-        let state = JobState::read(&prefix).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
-        let state = state.ok_or_else(|| {
+        let environment = job::environment(output)?;
+        // Refuses a state that is not ours.
+        let prefix = job::prefix_with_state(selection, &environment, JobState::read)?;
+        RunningJob::in_prefix(prefix)
+    }
+
+    /// As [`of`](Self::of); also the job of another user who permitted a group of this user to see its status.
+    pub(super) fn to_show(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
+        let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
+        let prefix = job::prefix_with_state(selection, &job::environment(output)?, read)?;
+        RunningJob::in_prefix(prefix)
+    }
+
+    fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {
+        let found = JobState::read_to_show(&prefix)?;
+        let (state, directory) = found.ok_or_else(|| {
             Failure::new(exit::UNAVAILABLE, "no job has been run in this prefix directory")
                 .at(prefix.display())
                 .remedy("give the job's spec, or its prefix directory with `--prefix`")
         })?;
-        let client = AgentClient::new(&state.agents.trust, state.requests_at_once)
-            .map_err(|error| Failure::of(exit::INTERNAL, &error))?;
-        Ok(RunningJob { has_orchestrator: JobLock::is_held(&prefix), prefix, state, client })
+        let client = state.trust.as_ref().map(|trust| AgentClient::new(trust, state.requests_at_once)).transpose();
+        let client = client.map_err(|error| Failure::of(exit::INTERNAL, &error))?;
+        Ok(RunningJob { has_orchestrator: JobLock::is_held(&prefix), prefix, state, directory, client })
     }
 
     /// The failure if no agent answers.
@@ -54,9 +71,10 @@ impl RunningJob {
     /// Reads or changes the halt conditions on all agents, because each node has a halt file and the generation
     /// determines which one is used.
     pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
-        let client = self.client.clone();
+        let Some(client) = self.client.clone() else { return Err(self.not_running()) };
+        let requests = client.clone();
         let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
-        let answers = self.client.each(agents, move |address| {
+        let answers = requests.each(agents, move |address| {
             let (client, change) = (client.clone(), change.clone());
             let asked = async move {
                 match change {
@@ -85,9 +103,10 @@ impl RunningJob {
 
     /// The health of every agent that answers.
     pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
-        let client = self.client.clone();
+        let Some(client) = self.client.clone() else { return BTreeMap::new() };
+        let requests = client.clone();
         let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
-        let answers = self.client.each(agents, move |(node, address)| {
+        let answers = requests.each(agents, move |(node, address)| {
             let client = client.clone();
             async move {
                 let reply = client.poll(address, &PollRequest::HEALTH_ONLY, WITHIN).await.ok()?;

@@ -27,7 +27,10 @@ Examples:
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
 reason}…], halt}
 
-Exit codes: 0 shown; 69 no job of this prefix is running")]
+With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator
+recorded, because agents answer only the job's user.
+
+Exit codes: 0 shown; 69 no job of this prefix is running; 78 its state belongs to another user")]
 pub struct StatusArgs {
     /// The job
     #[command(flatten)]
@@ -35,13 +38,12 @@ pub struct StatusArgs {
 }
 
 pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
-    let job = RunningJob::of(&args.job, &style)?;
+    let job = RunningJob::to_show(&args.job, &style)?;
     let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
     if health.is_empty() && !job.has_orchestrator {
         return Err(job.not_running());
     }
-    let directory = crate::job::state::directory(&job.prefix);
-    let read = || Reader::open(&directory)?.map(History::of).transpose();
+    let read = || Reader::open_in(&job.directory)?.map(History::of).transpose();
     // Without the history, the agents' answers are still shown.
     let history = read().unwrap_or_else(|error| {
         style.warn(&error.to_string());
@@ -76,7 +78,10 @@ impl Status {
             let health = self.health.get(&node.node);
             let (state, reason) = match (&node.condition, health) {
                 (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
-                (_, None) => ("silent", None),
+                // Agents answer only the job's user.
+                (_, None) if self.job.directory.is_ours() => ("silent", None),
+                (_, None) if node.used => ("used", None),
+                (_, None) => ("spare", None),
                 (_, Some(_)) if node.used => ("used", None),
                 (_, Some(_)) => ("spare", None),
             };
@@ -111,6 +116,9 @@ impl Report for Status {
         let state = &self.job.state;
         let phase = self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string());
         writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation())?;
+        if !self.job.directory.is_ours() {
+            writeln!(to, "as recorded by user id {}; the agents answer only that user", self.job.directory.owner())?;
+        }
         if !self.job.has_orchestrator {
             writeln!(
                 to,

@@ -1,6 +1,6 @@
 //! Why a drain could not be carried out. Lost or damaged files are in the report, and are not errors.
 
-use holdfast_core::durable::DurableError;
+use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_model::CheckpointId;
@@ -71,7 +71,7 @@ pub enum PrefixStepError {
     Prefix(#[from] PrefixError),
     /// The record of the drain under way.
     #[error(transparent)]
-    Durable(#[from] DurableError),
+    Owned(#[from] OwnedError),
 }
 
 impl From<PrefixStepError> for RequestFailure {

@@ -1,16 +1,14 @@
 //! The directory that an interrupted or incomplete drain of the same dataset left, so that another drain can complete
 //! it.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::prefix::{DirectoryName, Prefix, index};
 use holdfast_model::CheckpointId;
 use serde::{Deserialize, Serialize};
 
 use super::error::PrefixStepError;
+use crate::host::own_files;
 
 /// The record has a few hundred bytes.
 const LARGEST_RECORD: u64 = 64 << 10;
@@ -24,13 +22,13 @@ struct DrainRecord {
 }
 
 fn path(prefix: &Prefix) -> PathBuf {
-    prefix.path().join(".holdfast").join("drain.json")
+    prefix.path().join(own_files::OWN).join("drain.json")
 }
 
 /// Records which directory is written, before the first file is copied.
 ///
 /// # Errors
-/// [`PrefixStepError::Durable`].
+/// [`PrefixStepError::Owned`].
 pub fn begin(
     prefix: &Prefix,
     job_id: &str,
@@ -39,18 +37,18 @@ pub fn begin(
 ) -> Result<(), PrefixStepError> {
     let record = DrainRecord { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(prefix);
-    durable::create_directory(path.parent().unwrap_or(Path::new(".")), CreationMode::Private)?;
+    own_files::create_directory(path.parent().unwrap_or(Path::new(".")))?;
     let mut text = serde_json::json!(record).to_string();
     text.push('\n');
-    Ok(durable::replace(&path, CreationMode::Private, text.as_bytes())?)
+    Ok(own_files::replace(&path, text.as_bytes())?)
 }
 
 /// Removes the record: the dataset is complete.
 ///
 /// # Errors
-/// [`PrefixStepError::Durable`].
+/// [`PrefixStepError::Owned`].
 pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
-    durable::remove(&path(prefix))?;
+    own_files::remove(&path(prefix))?;
     Ok(())
 }
 
@@ -82,11 +80,10 @@ pub fn directory_of(
     Ok(incomplete.map(|entry| entry.directory))
 }
 
-/// A record that cannot be read is ignored: the drain then begins in a new directory.
+/// A record that cannot be read, or is not ours, is ignored: the drain then begins in a new directory.
 fn read_record(path: &Path) -> Option<DrainRecord> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(LARGEST_RECORD).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    let text = own_files::read(path, LARGEST_RECORD).ok()??;
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]

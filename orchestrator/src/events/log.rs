@@ -1,16 +1,17 @@
 //! `<prefix>/.holdfast/events.jsonl`: one JSON line an event, with schema version, time, job, name and fields.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, SystemTime};
 
+use holdfast_core::owned::Access;
 use holdfast_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::LogEvent;
+use crate::host::own_files;
 
 /// The event log's name below `.holdfast`.
 pub const FILE: &str = "events.jsonl";
@@ -68,14 +69,15 @@ pub struct Record {
 }
 
 impl EventLog {
-    /// Opens the log of a job in a `.holdfast` directory for appending. A last line that a crash cut off is terminated,
-    /// so that it does not affect the next one.
+    /// Opens the log of a job in a `.holdfast` directory for appending, and gives it the mode for this access. A last
+    /// line that a crash cut off is terminated, so that it does not affect the next one.
     ///
     /// # Errors
-    /// Those of opening the file.
-    pub fn open(directory: &Path, job: &str) -> io::Result<Self> {
+    /// Those of opening the file; it is refused if it is not ours.
+    pub fn open(directory: &Path, job: &str, access: Access) -> io::Result<Self> {
         let path = directory.join(FILE);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)?;
+        let mut file = own_files::append(&path)?;
+        own_files::permit_file(&file, access)?;
         if file.metadata()?.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
@@ -182,7 +184,7 @@ mod tests {
     fn each_event_is_one_line_with_version_time_job_and_name_also_after_an_incomplete_line() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join(FILE), "{\"time\":\"cut o").unwrap();
-        let mut event_log = EventLog::open(base.path(), "heat").unwrap();
+        let mut event_log = EventLog::open(base.path(), "heat", Access::Private).unwrap();
         event_log.write(&LogEvent::HaltSet { reason: "a\nb".to_owned() });
         let path = event_log.path().to_owned();
         drop(event_log);

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use serde_json::Value;
 
 use super::log::{FILE, Record, SCHEMA};
 use super::vocabulary::EVENTS;
+use crate::host::own_files;
 
 /// Maximum length: the longest line names all nodes and ranks of a generation.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -52,13 +54,24 @@ impl Reader<BufReader<File>> {
     /// Opens the log in a `.holdfast` directory; `None` if there is none.
     ///
     /// # Errors
-    /// Those of opening the file.
+    /// Those of opening the file; it is refused if it is not ours.
     pub fn open(directory: &Path) -> Result<Option<Self>, ReadError> {
         let path = directory.join(FILE);
-        match File::open(&path) {
-            Ok(file) => Ok(Some(Reader { path, lines: BufReader::new(file), line: 0 })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(ReadError::File { path, source }),
+        Self::of(own_files::open(&path), path)
+    }
+
+    /// As [`open`](Self::open), in a directory that is open.
+    ///
+    /// # Errors
+    /// Those of opening the file; it is refused if it does not belong to the directory's owner.
+    pub fn open_in(directory: &OwnedDirectory) -> Result<Option<Self>, ReadError> {
+        Self::of(directory.open_file(FILE, Access::Readable), directory.path().join(FILE))
+    }
+
+    fn of(opened: Result<Option<File>, OwnedError>, path: PathBuf) -> Result<Option<Self>, ReadError> {
+        match opened {
+            Ok(file) => Ok(file.map(|file| Reader { path, lines: BufReader::new(file), line: 0 })),
+            Err(error) => Err(ReadError::File { path, source: error.into() }),
         }
     }
 }
@@ -130,7 +143,7 @@ mod tests {
     #[test]
     fn written_events_are_read_back() {
         let base = tempfile::tempdir().unwrap();
-        let mut event_log = EventLog::open(base.path(), "heat").unwrap();
+        let mut event_log = EventLog::open(base.path(), "heat", Access::Private).unwrap();
         let (generation, checkpoint) = (Generation(2), CheckpointId(7));
         let application = EndCause::Application { rank: Some(Rank(3)), end: RankEnd::Signal(9) };
         let events = [

@@ -1,8 +1,9 @@
 //! The end of a log file, which explains why a process did not start.
 
-use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+
+use super::own_files;
 
 /// Maximum size of the end that is read.
 const LOG_TAIL: u64 = 64 << 10;
@@ -15,7 +16,7 @@ pub(crate) fn last_line(log: &Path, after: u64, counts: impl Fn(&str) -> bool) -
 
 /// The end of a log, without its first `after` bytes.
 pub(crate) fn tail(log: &Path, after: u64) -> Option<String> {
-    let mut file = File::open(log).ok()?;
+    let mut file = own_files::open(log).ok()??;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL).max(after))).ok()?;
     let mut text = Vec::new();

@@ -42,7 +42,7 @@ impl DrainAgents {
         reporter: Reporter,
     ) -> Result<Self, FleetError> {
         let client = AgentClient::new(&template.trust, requests_at_once)?.for_agents(allocation.nodes().len());
-        let job_id = template.job_id.clone();
+        let job_id = template.settings.job_id.clone();
         let settings = FleetSettings {
             template,
             poll_interval: POLL_EVERY,

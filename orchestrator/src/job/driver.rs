@@ -55,7 +55,7 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
         spec,
         screen: options.screen.clone(),
         signals: Signals::new().map_err(RunError::io("listen for signals"))?,
-        _lock: JobLock::take(&start::make_prefix(&spec.prefix)?)?,
+        _lock: JobLock::take(&start::make_prefix(&spec.prefix)?, spec.group_access)?,
     };
     let mut steps = Vec::new();
     for (step, prepared) in spec.steps.iter().zip(prepared) {
@@ -122,28 +122,26 @@ impl<'job> JobDriver<'job> {
         let (spec, NextStep { step, prepared }) = (self.spec, first);
         let prefix = start::make_prefix(&step.prefix)?;
         // In a job of several steps, each has a prefix directory of its own, and commands find the job by its lock.
-        let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix)).transpose()?;
-        let event_log =
-            EventLog::open(&state::directory(&prefix), &spec.job).map_err(RunError::io("open the event log"))?;
+        let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix, spec.group_access)).transpose()?;
+        let event_log = EventLog::open(&state::directory(&prefix), &spec.job, spec.group_access.access())
+            .map_err(RunError::io("open the event log"))?;
         let mut reporter = Reporter { event_log: Some(event_log), screen: self.screen.clone() };
         let all: Vec<&Prepared> = iter::once(&prepared).chain(later.iter().map(|step| &step.prepared)).collect();
         let (allocation, state) =
             open_nodes(spec, step, (&prepared, &all), &prefix, &mut reporter, &mut self.signals).await?;
         let event_log = reporter.event_log;
-        let (have, needed) = (allocation.nodes().len(), start::nodes_needed(spec));
-        if have < needed as usize {
-            return Err(RunError::TooFewNodes { have, needed });
-        }
+        start::check_size(spec, &*allocation)?;
         let started = state.snapshot.as_ref().map_or_else(unix_now, Snapshot::started);
         let clock = Clock::since(started);
         let fleet = FleetSettings {
-            template: state.agents.clone(),
+            template: state.template()?,
             poll_interval: spec.health.poll,
             poll_patience: spec.health.down_after,
             allocation_end: allocation.end().map(settings::epoch),
             clock,
         };
-        let client = AgentClient::new(&state.agents.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
+        let client =
+            AgentClient::new(&fleet.template.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
         let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
         let nodes = JobNodes { allocation, agents, started, clock };
         Ok((nodes, OpenedStep { step, prepared, prefix, lock, event_log, state }))
@@ -242,6 +240,9 @@ async fn open_nodes(
         None => {
             let request = start::allocation_request(spec, all, faults, &job_prefix);
             let allocation = signals.or((prepared.manager.open)(request)).await?;
+            start::check_size(spec, &*allocation).inspect_err(|_| {
+                let _ = allocation.release();
+            })?;
             let state = start::begin(spec, step, prefix, &allocation, reporter, signals).await?;
             Ok((allocation, state))
         }

@@ -75,11 +75,13 @@ impl RunError {
                 | AllocationError::Outside { .. }
                 | AllocationError::NoSsh,
             ) => exit::CONFIGURATION,
+            RunError::Allocation(error) if error.is_refusal() => exit::CONFIGURATION,
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
             RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
             RunError::Signal(_) => exit::NOT_FINISHED,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
+            RunError::State(error) => error.exit_code(),
             _ => exit::UNAVAILABLE,
         }
     }

@@ -1,6 +1,7 @@
 //! The transition from one step of a job to the next: the same nodes and agents, another prefix directory.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::driver::NextStep;
 use super::error::RunError;
@@ -10,7 +11,10 @@ use super::start;
 use super::state::{self, JobLock, JobState, Stage};
 use super::step::StepDriver;
 use crate::events::EventLog;
-use crate::spec::Step;
+use crate::spec::{GroupAccess, Step};
+
+/// After a signal, the state of the next step is waited for at most this long.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// A step that is about to begin. Its state is on disk.
 pub(super) struct OpenedStep<'job> {
@@ -30,35 +34,57 @@ pub(super) async fn hand_over<'job>(
     next: NextStep<'job>,
 ) -> Result<OpenedStep<'job>, RunError> {
     let NextStep { step, prepared } = next;
-    let (path, job) = (step.prefix.clone(), driver.spec.job.clone());
-    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job)));
+    let (path, job, group_access) = (step.prefix.clone(), driver.spec.job.clone(), driver.spec.group_access);
+    let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job, group_access)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
     let mut reporter = Reporter { event_log: Some(event_log), screen: driver.reporter.screen.clone() };
     let former = &driver.record.state;
     let state = match left {
         // The orchestrator that began it died before it recorded the end of the former step.
-        Some(state) if state.stage == Stage::Running && state.agents.is_same_job(&former.agents) => state,
+        Some(state) if state.stage == Stage::Running && state.is_same_job(former) => state,
         left => {
             if let Some(left) = left {
                 driver.signals.or(start::finish_earlier(&prefix, left, &reporter.screen)).await?;
             }
-            let (allocation, template) = (former.allocation.clone(), former.agents.clone());
+            let (allocation, template) = (former.allocation.clone(), former.template()?);
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
             state.running = driver.agents.hand_over().await;
             state.snapshot = Some(driver.machine.snapshot().next_step());
             // The times of injected faults are counted from the first launch of the job.
             state.first_launch_ms = former.first_launch_ms;
-            let (written, to) = (state.clone(), prefix.clone());
-            let begin = on_thread(move || {
-                start::set_old_generations_aside(&to);
-                Ok(written.write(&to)?)
-            });
-            driver.signals.or(begin).await?;
+            begin_step(driver, &state, &prefix).await?;
             start::announce(&state, &prefix, &mut reporter);
             state
         }
     };
     Ok(OpenedStep { step, prepared, prefix, lock: Some(lock), event_log: reporter.event_log, state })
+}
+
+/// Writes the state of a step that begins. If a signal comes first, the state is written nevertheless, and then that the
+/// job has ended, so that its key does not stay in the prefix directory.
+async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path) -> Result<(), RunError> {
+    let (written, to) = (state.clone(), prefix.to_owned());
+    let mut begin = std::pin::pin!(on_thread(move || {
+        start::set_old_generations_aside(&to);
+        Ok(written.write(&to)?)
+    }));
+    let begun = driver.signals.or(&mut begin).await;
+    if let Err(error @ RunError::Signal(_)) = &begun {
+        let (mut ended, to) = (state.clone(), prefix.to_owned());
+        let (exit_code, message) = (error.exit_code(), error.to_string());
+        let end = async {
+            let _ = begin.await;
+            on_thread(move || {
+                ended.end(&to, exit_code, message);
+                Ok(())
+            })
+            .await
+        };
+        if tokio::time::timeout(END_WITHIN, end).await.is_err() {
+            tracing::warn!("the prefix directory of the next step does not answer; its state is not recorded as ended");
+        }
+    }
+    begun
 }
 
 /// The prefix directory of a step that is about to begin.
@@ -71,10 +97,11 @@ struct OpenedPrefix {
 }
 
 impl OpenedPrefix {
-    fn open(prefix: &Path, job: &str) -> Result<Self, RunError> {
+    fn open(prefix: &Path, job: &str, group_access: GroupAccess) -> Result<Self, RunError> {
         let prefix = start::make_prefix(prefix)?;
-        let lock = JobLock::take(&prefix)?;
-        let event_log = EventLog::open(&state::directory(&prefix), job).map_err(RunError::io("open the event log"))?;
+        let lock = JobLock::take(&prefix, group_access)?;
+        let event_log = EventLog::open(&state::directory(&prefix), job, group_access.access())
+            .map_err(RunError::io("open the event log"))?;
         let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
         let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));
         Ok(OpenedPrefix { prefix, lock, event_log, left })

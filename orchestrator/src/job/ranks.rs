@@ -1,7 +1,6 @@
 //! The ranks of a step: launched, followed, cancelled.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use super::running_step::{self, RanksOfNode, RunningStep, StepReport, StepUpdate
 use super::state;
 use crate::allocation::Allocation;
 use crate::events::Screen;
+use crate::host::own_files;
 use crate::launch::{LaunchError, LaunchRequest, Launcher, StepPlan, step};
 use crate::relaunch::Event;
 use crate::spec::RunSpec;
@@ -255,8 +255,7 @@ impl LaunchContext {
     ) -> Result<Option<RunningStep>, LaunchError> {
         let LaunchSettings { launcher, run, program, supervisor, working_directory, .. } = &*self.settings;
         let directory = &self.directory;
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|source| LaunchError::File { action: "create", path: directory.clone(), source })?;
+        own_files::create_directory(directory)?;
         let shell = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
         let reach = placement.used().filter_map(|node| shell(&node.name)).collect();
         let plan = launcher.plan(LaunchRequest {

@@ -213,8 +213,9 @@ mod tests {
     use crate::allocation::local::Local;
 
     fn context() -> CommandContext {
-        let roots = std::env::temp_dir();
-        let allocation = Local::over_roots("17".into(), "user1".into(), Vec::new(), roots.clone(), roots).unwrap();
+        let base = tempfile::tempdir().unwrap();
+        let (roots, logs) = (base.path().to_owned(), base.path().join("logs"));
+        let allocation = Local::over_roots("17".into(), "user1".into(), Vec::new(), roots, logs).unwrap();
         let allocation = Arc::new(allocation);
         CommandContext { job_id: "17".to_owned(), prefix: "/".into(), directory: "/".into(), allocation }
     }

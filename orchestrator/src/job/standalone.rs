@@ -23,7 +23,7 @@ use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
-use crate::spec::Checkpoint;
+use crate::spec::{Checkpoint, GroupAccess};
 
 /// An agent of a running job that does not answer within this is left out of a preview.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -79,6 +79,8 @@ impl StandaloneError {
             StandaloneError::Allocation(AllocationError::Name { .. }) => exit::USAGE,
             StandaloneError::Drain(error) if error.is_unwritable() => exit::CANNOT_WRITE,
             StandaloneError::Drain(DrainError::Prefix { .. }) => exit::DAMAGED_DATA,
+            StandaloneError::State(error) if error.is_refusal() => exit::CONFIGURATION,
+            StandaloneError::Allocation(error) if error.is_refusal() => exit::CONFIGURATION,
             StandaloneError::State(error) if error.prevents_writing() => exit::CANNOT_WRITE,
             StandaloneError::EventLog(error) if durable::prevents_writing(error) => exit::CANNOT_WRITE,
             _ => exit::UNAVAILABLE,
@@ -98,7 +100,7 @@ pub async fn of_prefix(
     if !prefix.is_dir() {
         return Err(StandaloneError::NoJob { prefix: prefix.to_owned() });
     }
-    let _lock = JobLock::take(prefix)?;
+    let _lock = JobLock::take_of_last_job(prefix)?;
     match left_in(prefix)? {
         Some(state) => of_state(prefix, state, requested, screen).await.map(Some),
         None => Ok(None),
@@ -131,8 +133,9 @@ pub async fn of_state(
 ) -> Result<DrainReport, StandaloneError> {
     let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
     end_step(prefix, &state).await;
-    let reporter = Reporter { event_log: Some(event_log(prefix, &state.agents.job)?), screen: screen.clone() };
-    let mut agents = DrainAgents::new(Arc::clone(&allocation), state.agents.clone(), state.requests_at_once, reporter)?;
+    let log = event_log(prefix, &state.agents.job, state.group_access)?;
+    let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
+    let mut agents = DrainAgents::new(Arc::clone(&allocation), state.template()?, state.requests_at_once, reporter)?;
     agents.agents.adopt(&state.running).await;
     agents.start_missing().await;
     agents
@@ -146,6 +149,7 @@ pub async fn of_state(
     let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
     agents.agents.end_all(!keeps).await;
     state.running.clear();
+    let mut released = Ok(());
     if keeps {
         let reason = match result.as_ref().map(|report| &report.result) {
             Ok(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => reason.clone(),
@@ -156,9 +160,11 @@ pub async fn of_state(
     } else {
         let exit_code = exit::NOT_FINISHED;
         state.stage = Stage::Finished { exit_code, message: "drained after its orchestrator had died".to_owned() };
-        allocation.release()?;
+        released = allocation.release();
     }
+    // Also if the release failed: the job has ended.
     state.write(prefix)?;
+    released?;
     Ok(result?)
 }
 
@@ -172,9 +178,10 @@ pub async fn of_roots(
     requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
-    let _lock = JobLock::take(prefix)?;
+    let _lock = JobLock::take_of_last_job(prefix)?;
     let crc = roots.checkpoint.crc.on_flush;
-    let reporter = Reporter { event_log: Some(event_log(prefix, OF_ROOTS)?), screen: screen.clone() };
+    let reporter =
+        Reporter { event_log: Some(event_log(prefix, OF_ROOTS, GroupAccess::None)?), screen: screen.clone() };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
     let result = agents.drain(prefix, crc, settings::COPY_BYTES, requested).await;
@@ -217,7 +224,7 @@ pub async fn preview(
                 survey_of_running(prefix, &state, requested).await?
             } else {
                 let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
-                let mut agents = DrainAgents::new(allocation, state.agents.clone(), state.requests_at_once, reporter)?;
+                let mut agents = DrainAgents::new(allocation, state.template()?, state.requests_at_once, reporter)?;
                 agents.agents.adopt(&state.running).await;
                 agents.survey(prefix, requested).await
             }
@@ -235,7 +242,7 @@ async fn survey_of_running(
     state: &JobState,
     requested: Option<CheckpointId>,
 ) -> Result<Result<Survey, DrainError>, StandaloneError> {
-    let client = AgentClient::new(&state.agents.trust, state.requests_at_once)?;
+    let client = AgentClient::new(&state.template()?.trust, state.requests_at_once)?;
     let roster = Roster::default();
     let answers = client.each(&state.running, |(node, record): (&NodeName, &AgentRecord)| {
         let client = &client;
@@ -266,8 +273,8 @@ fn logs(prefix: &Path) -> PathBuf {
     state::directory(prefix).join("agents")
 }
 
-fn event_log(prefix: &Path, job: &str) -> Result<EventLog, StandaloneError> {
-    EventLog::open(&state::directory(prefix), job).map_err(StandaloneError::EventLog)
+fn event_log(prefix: &Path, job: &str, group_access: GroupAccess) -> Result<EventLog, StandaloneError> {
+    EventLog::open(&state::directory(prefix), job, group_access.access()).map_err(StandaloneError::EventLog)
 }
 
 /// Ends ranks that still run, because their files would change during the copy.

@@ -132,6 +132,12 @@ pub(super) fn nodes_needed(spec: &JobSpec) -> u32 {
     spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1)
 }
 
+/// Checks that the nodes are enough for every step.
+pub(super) fn check_size(spec: &JobSpec, allocation: &dyn Allocation) -> Result<(), RunError> {
+    let (have, needed) = (allocation.nodes().len(), nodes_needed(spec));
+    if have < needed as usize { Err(RunError::TooFewNodes { have, needed }) } else { Ok(()) }
+}
+
 /// Begins a job: creates its certificate and its state on disk, then runs the commands of `before:`.
 pub(super) async fn begin(
     spec: &JobSpec,
@@ -143,10 +149,25 @@ pub(super) async fn begin(
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
     // From here on, the nodes are released if something fails.
-    let state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
+    let mut state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
         let _ = allocation.release();
     })?;
     announce(&state, prefix, reporter);
+    let prepared = run_before(spec, prefix, allocation, reporter, signals).await;
+    if let Err(error) = &prepared {
+        let _ = allocation.release();
+        state.end(prefix, error.exit_code(), error.to_string());
+    }
+    prepared.map(|()| state)
+}
+
+async fn run_before(
+    spec: &JobSpec,
+    prefix: &Path,
+    allocation: &Arc<dyn Allocation>,
+    reporter: &mut Reporter,
+    signals: &mut Signals,
+) -> Result<(), RunError> {
     let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
     let context = site::CommandContext {
         job_id: allocation.job_id().to_owned(),
@@ -156,10 +177,7 @@ pub(super) async fn begin(
     };
     let before =
         site::run_all(CommandKey::Before, &spec.before, allocation.nodes(), &context, |event| reporter.emit(event));
-    signals.or(before).await.inspect_err(|_| {
-        let _ = allocation.release();
-    })?;
-    Ok(state)
+    signals.or(before).await
 }
 
 fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allocation) -> Result<JobState, RunError> {
@@ -181,6 +199,7 @@ pub(super) fn state_of_step(
     template: AgentTemplate,
 ) -> JobState {
     let mut state = JobState::new(spec.job.clone(), allocation, template);
+    state.group_access = spec.group_access;
     state.crc = step.checkpoint.crc.on_flush;
     state.copy_bytes = settings::COPY_BYTES;
     state.requests_at_once = spec.health.requests;
@@ -203,8 +222,12 @@ pub(super) fn set_old_generations_aside(prefix: &Path) {
         return;
     }
     let old = JobState::read(prefix).ok().flatten().map_or_else(|| "earlier".to_owned(), |state| state.agents.job_id);
-    let aside = generations.with_file_name(format!("generations.{}", old.replace('/', "_")));
-    if let Err(error) = std::fs::rename(&generations, &aside) {
+    let aside = format!("generations.{}", old.replace('/', "_"));
+    let renamed = state::open_directory(prefix).map_err(|error| error.to_string()).and_then(|own| match own {
+        Some(own) => own.rename("generations", &aside).map_err(|error| error.to_string()),
+        None => Ok(()),
+    });
+    if let Err(error) = renamed {
         tracing::warn!(%error, "the output of an earlier job cannot be renamed; that of this job is added to it");
     }
 }

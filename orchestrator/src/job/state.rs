@@ -4,32 +4,49 @@
 //! While a job runs, changes are in the [`journal`] beside the file, and reading the state reads both. Derived
 //! information (the explanation that `status` shows) is not stored.
 //!
-//! The file holds the job's key and token: mode 0600, in a directory of mode 0700.
+//! The job's certificate, key and token are in a file of their own, `job.secret`, from the beginning of the job to its
+//! end.
+//!
+//! What is in these files is obeyed, and other users may be permitted to write to the prefix directory. They are read
+//! only if they and their directory belong to this user, are not links, and cannot be written by others: see
+//! [`holdfast_core::owned`]. By default the directory has mode 0700 and the files have mode 0600; with
+//! [`GroupAccess::Status`], and if the umask permits it, the group may read what `holdfast status` shows, and never
+//! `job.secret`.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, CreationMode, DurableError};
+use holdfast_core::durable::{self, Durability};
+use holdfast_core::owned::{Access, Base, Found, OwnedDirectory, OwnedError};
 use holdfast_model::{Generation, NodeName};
+use holdfast_wire::run::TrustMaterial;
+use holdfast_wire::trust::{self, TrustError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{self, file::Replayed};
-use crate::allocation::{AgentTemplate, AllocationRecord};
+use crate::allocation::{AgentSettings, AgentTemplate, AllocationRecord};
+use crate::exit;
 use crate::fleet::AgentRecord;
+use crate::host::own_files::{self, OWN};
 use crate::relaunch::changes::Unfit;
 use crate::relaunch::{Changes, Explanation, Snapshot};
+use crate::spec::GroupAccess;
 
 /// The version of the file.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Attempts to read both files in a consistent state.
 const READS: u32 = 20;
 /// The state of a job with ten thousand nodes is smaller.
 const LARGEST: u64 = 256 << 20;
+const LARGEST_SECRET: u64 = 64 << 10;
+
+const STATE_FILE: &str = "job.json";
+const SECRET_FILE: &str = "job.secret";
+const LOCK_FILE: &str = "lock";
 
 /// The state of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,8 +58,14 @@ pub struct JobState {
     pub orchestrator: u32,
     pub stage: Stage,
     pub allocation: AllocationRecord,
-    /// The settings of agents, with certificate and token.
-    pub agents: AgentTemplate,
+    /// The settings of agents.
+    pub agents: AgentSettings,
+    /// Certificate, key and token, which are in a file of their own; `None` if the job has ended.
+    #[serde(skip)]
+    pub trust: Option<TrustMaterial>,
+    /// Who else may read the files that `status` shows.
+    #[serde(default)]
+    pub group_access: GroupAccess,
     /// The last known agents.
     pub running: BTreeMap<NodeName, AgentRecord>,
     /// The halt conditions of the spec were set in the halt files, which is done once.
@@ -117,9 +140,9 @@ pub enum Stage {
 pub enum StateError {
     #[error("cannot {action} {}: {source}; check the prefix directory and its mode", path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
-    /// It could not be written.
+    /// A file or directory is missing, cannot be written, or is not used because another user may have made it.
     #[error(transparent)]
-    Durable(#[from] DurableError),
+    Owned(#[from] OwnedError),
     #[error(
         "{} cannot be used: {problem}; if no process of the job is left, remove it",
         path.display()
@@ -142,10 +165,20 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// The exit code: see [`crate::exit`].
+    pub fn exit_code(&self) -> u8 {
+        if self.is_refusal() { exit::CONFIGURATION } else { exit::UNAVAILABLE }
+    }
+
+    /// True if a file or directory was refused because another user may have made it.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, StateError::Owned(error) if error.is_refusal())
+    }
+
     /// True if something could not be written, or the file system not be used, whatever the files contain.
     pub fn prevents_writing(&self) -> bool {
         match self {
-            StateError::Durable(_) => true,
+            StateError::Owned(error) => error.system().is_some_and(durable::prevents_writing),
             StateError::File { source, .. } => durable::prevents_writing(source),
             StateError::Content { .. } | StateError::Version { .. } | StateError::Running { .. } => false,
         }
@@ -159,12 +192,38 @@ impl StateError {
 
 /// `<prefix>/.holdfast`.
 pub fn directory(prefix: &Path) -> PathBuf {
-    prefix.join(".holdfast")
+    prefix.join(OWN)
+}
+
+/// Opens `<prefix>/.holdfast`, which must be ours; `None` if it does not exist.
+///
+/// # Errors
+/// [`StateError::Owned`].
+pub fn open_directory(prefix: &Path) -> Result<Option<OwnedDirectory>, StateError> {
+    match Base::shared(prefix) {
+        Ok(base) => Ok(base.open_directory(OWN, Access::Readable)?),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// As [`open_directory`]; also that of another user who permitted a group of this user to read it.
+fn open_directory_to_show(prefix: &Path) -> Result<Option<OwnedDirectory>, StateError> {
+    match open_directory(prefix) {
+        Err(StateError::Owned(error)) if matches!(error.found(), Some(Found::OtherOwner { .. })) => {
+            Ok(Base::shared(prefix)?.open_of_group_member(OWN)?)
+        }
+        opened => opened,
+    }
+}
+
+fn opened(prefix: &Path) -> Result<OwnedDirectory, StateError> {
+    open_directory(prefix)?.ok_or_else(|| StateError::file("open", &directory(prefix))(io::ErrorKind::NotFound.into()))
 }
 
 /// The path of the state of a prefix directory.
 pub fn path(prefix: &Path) -> PathBuf {
-    directory(prefix).join("job.json")
+    directory(prefix).join(STATE_FILE)
 }
 
 /// The directory of a generation's files.
@@ -181,7 +240,9 @@ impl JobState {
             orchestrator: std::process::id(),
             stage: Stage::Running,
             allocation,
-            agents,
+            agents: agents.settings,
+            trust: Some(agents.trust),
+            group_access: GroupAccess::default(),
             running: BTreeMap::new(),
             halt_set: false,
             crc: true,
@@ -197,29 +258,56 @@ impl JobState {
     /// Reads the state of a prefix directory with its journal; `None` if no job was ever run there.
     ///
     /// # Errors
-    /// [`StateError::File`], [`StateError::Content`].
+    /// [`StateError::Owned`] if it is not ours; [`StateError::Content`].
     pub fn read(prefix: &Path) -> Result<Option<Self>, StateError> {
-        // The orchestrator may replace both files between the two reads.
+        let Some(own) = open_directory(prefix)? else { return Ok(None) };
+        JobState::read_from(&own, |state| state.read_secret(&own))
+    }
+
+    /// As [`read`](Self::read), with the directory. If that belongs to another user, who permitted a group of this user
+    /// to read it, the state has no key and token: it may be shown, not obeyed.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_to_show(prefix: &Path) -> Result<Option<(Self, OwnedDirectory)>, StateError> {
+        let Some(own) = open_directory_to_show(prefix)? else { return Ok(None) };
+        let state = JobState::read_from(&own, |state| if own.is_ours() { state.read_secret(&own) } else { Ok(true) })?;
+        Ok(state.map(|state| (state, own)))
+    }
+
+    fn read_from(
+        own: &OwnedDirectory,
+        complete: impl Fn(&mut Self) -> Result<bool, StateError>,
+    ) -> Result<Option<Self>, StateError> {
+        // The orchestrator may replace the files between the reads.
         for _ in 0..READS {
-            let Some(mut state) = JobState::read_file(prefix)? else { return Ok(None) };
-            if journal::replay(prefix, &mut state)? == Replayed::UpToDate {
+            let Some(mut state) = JobState::read_file(own)? else { return Ok(None) };
+            if journal::replay(own, &mut state)? == Replayed::UpToDate && complete(&mut state)? {
                 return Ok(Some(state));
             }
         }
-        let problem = "it is older than the journal beside it".to_owned();
-        Err(StateError::Content { path: path(prefix), problem })
+        let problem = "it does not fit the journal or the file with the key beside it".to_owned();
+        Err(StateError::Content { path: own.path().join(STATE_FILE), problem })
+    }
+
+    /// Reads key and token, if the job runs; returns false if they are missing or those of another job.
+    fn read_secret(&mut self, own: &OwnedDirectory) -> Result<bool, StateError> {
+        if self.stage != Stage::Running {
+            return Ok(true);
+        }
+        let Some(text) = own.read(SECRET_FILE, Access::Private, LARGEST_SECRET)? else { return Ok(false) };
+        let path = own.path().join(SECRET_FILE);
+        let secret: JobSecret =
+            serde_json::from_slice(&text).map_err(|error| StateError::Content { path, problem: error.to_string() })?;
+        let is_ours = secret.job_id == self.agents.job_id;
+        self.trust = is_ours.then_some(secret.trust);
+        Ok(is_ours)
     }
 
     /// Reads `job.json` alone.
-    fn read_file(prefix: &Path) -> Result<Option<Self>, StateError> {
-        let path = path(prefix);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StateError::file("open", &path)(error)),
-        };
-        let mut text = Vec::new();
-        file.take(LARGEST).read_to_end(&mut text).map_err(StateError::file("read", &path))?;
+    fn read_file(own: &OwnedDirectory) -> Result<Option<Self>, StateError> {
+        let Some(text) = own.read(STATE_FILE, Access::GroupRead, LARGEST)? else { return Ok(None) };
+        let path = own.path().join(STATE_FILE);
         let bad = |problem: String| StateError::Content { path: path.clone(), problem };
         let version: Version = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         if version.version != VERSION {
@@ -232,23 +320,62 @@ impl JobState {
         serde_json::from_slice(&text).map(Some).map_err(|error| bad(error.to_string()))
     }
 
-    /// Replaces the state, and removes the journal.
+    /// Replaces the state, and removes the journal. Key and token are written if the job runs, and otherwise removed.
     ///
     /// # Errors
-    /// [`StateError::Durable`]; the old state is then kept.
+    /// [`StateError::Owned`]; the old state is then kept.
     pub fn write(&self, prefix: &Path) -> Result<(), StateError> {
-        self.replace(prefix)?;
+        let own = opened(prefix)?;
+        if let Some(trust) = self.trust.as_ref().filter(|_| self.stage == Stage::Running) {
+            let secret = JobSecretRef { job_id: &self.agents.job_id, trust };
+            let text = serde_json::to_vec(&secret)
+                .map_err(|error| StateError::file("write", &own.path().join(SECRET_FILE))(error.into()))?;
+            own.replace(SECRET_FILE, &text, Access::Private, Durability::Machine)?;
+        }
+        self.replace_in(&own)?;
         // Its entries are in the state, or belong to another job.
-        durable::remove(&journal::file::path(prefix))?;
+        own.remove_file(journal::file::FILE, Durability::Machine)?;
         Ok(())
     }
 
-    /// Replaces `job.json` and leaves the journal. Returns the size.
+    /// Replaces `job.json` and leaves the journal; removes key and token if the job has ended. Returns the size.
     pub(super) fn replace(&self, prefix: &Path) -> Result<u64, StateError> {
-        let path = path(prefix);
-        let text = serde_json::to_vec(self).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        durable::replace(&path, CreationMode::Private, &text)?;
+        self.replace_in(&opened(prefix)?)
+    }
+
+    fn replace_in(&self, own: &OwnedDirectory) -> Result<u64, StateError> {
+        let text = serde_json::to_vec(self)
+            .map_err(|error| StateError::file("write", &own.path().join(STATE_FILE))(error.into()))?;
+        own.replace(STATE_FILE, &text, self.group_access.access(), Durability::Machine)?;
+        if self.stage != Stage::Running {
+            own.remove_file(SECRET_FILE, Durability::Machine)?;
+        }
         Ok(text.len() as u64)
+    }
+
+    /// Records that the job has ended. A failure is logged: the job has ended anyway.
+    pub(super) fn end(&mut self, prefix: &Path, exit_code: u8, message: String) {
+        self.stage = Stage::Finished { exit_code, message };
+        if let Err(error) = self.write(prefix) {
+            tracing::warn!(%error, "the end of the job could not be recorded");
+        }
+    }
+
+    /// The settings of agents with certificate, key and token: those of the job if it runs, otherwise new ones, because
+    /// its agents have ended.
+    ///
+    /// # Errors
+    /// [`TrustError`].
+    pub fn template(&self) -> Result<AgentTemplate, TrustError> {
+        let trust = self.trust.clone().map_or_else(trust::generate, Ok)?;
+        Ok(AgentTemplate { settings: self.agents.clone(), trust })
+    }
+
+    /// True if both are of the same job: the certificate is unique to a job.
+    pub fn is_same_job(&self, other: &Self) -> bool {
+        let certificate = |state: &Self| state.trust.as_ref().map(|trust| trust.certificate.0.clone());
+        self.agents.job_id == other.agents.job_id
+            && certificate(self).is_some_and(|ours| certificate(other) == Some(ours))
     }
 
     /// Applies changes.
@@ -307,6 +434,20 @@ impl JobState {
     }
 }
 
+/// `job.secret`.
+#[derive(Deserialize)]
+struct JobSecret {
+    job_id: String,
+    trust: TrustMaterial,
+}
+
+/// As [`JobSecret`], to be written.
+#[derive(Serialize)]
+struct JobSecretRef<'a> {
+    job_id: &'a str,
+    trust: &'a TrustMaterial,
+}
+
 /// The fields that every version of the file has.
 #[derive(Deserialize)]
 struct Version {
@@ -322,16 +463,21 @@ pub struct JobLock {
 }
 
 impl JobLock {
-    /// Takes the lock.
+    /// Takes the lock, and gives `.holdfast` and the lock the modes for this access of the group. Makes `.holdfast` if it
+    /// does not exist.
     ///
     /// # Errors
-    /// [`StateError::Running`] if another orchestrator holds it.
-    pub fn take(prefix: &Path) -> Result<Self, StateError> {
-        let own = directory(prefix);
-        durable::create_directory(&own, CreationMode::Private)?;
-        let path = own.join("lock");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(StateError::file("open", &path))?;
+    /// [`StateError::Running`] if another orchestrator holds it; [`StateError::Owned`] if `.holdfast` is not ours.
+    pub fn take(prefix: &Path, group_access: GroupAccess) -> Result<Self, StateError> {
+        let own = match open_directory(prefix)? {
+            Some(own) => own,
+            None => Base::shared(prefix)?.create_directory(OWN, Access::Private)?,
+        };
+        let path = own.path().join(LOCK_FILE);
+        let file = own.open_or_create(LOCK_FILE, Access::GroupRead)?;
+        let access = group_access.access();
+        own_files::permit_directory(&own, access).map_err(StateError::file("change the mode of", own.path()))?;
+        own_files::permit_file(&file, access).map_err(StateError::file("change the mode of", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // Some parallel file systems are mounted without locks: refusing to run there would be worse.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(JobLock { _file: file }),
@@ -343,9 +489,19 @@ impl JobLock {
         }
     }
 
+    /// Takes the lock with the access of the group that the last job has.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), and those of [`JobState::read`].
+    pub fn take_of_last_job(prefix: &Path) -> Result<Self, StateError> {
+        let group_access = JobState::read(prefix)?.map(|state| state.group_access).unwrap_or_default();
+        JobLock::take(prefix, group_access)
+    }
+
     /// True if an orchestrator runs a job of this prefix directory.
     pub fn is_held(prefix: &Path) -> bool {
-        let Ok(file) = File::open(directory(prefix).join("lock")) else { return false };
+        let Ok(Some(own)) = open_directory_to_show(prefix) else { return false };
+        let Ok(Some(file)) = own.open_file(LOCK_FILE, Access::GroupRead) else { return false };
         matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
     }
 }
@@ -362,7 +518,7 @@ mod tests {
         let roots = base.path();
         let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.into(), roots.into());
         let allocation = local.unwrap().record();
-        let agents = AgentTemplate {
+        let settings = AgentSettings {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),
             user: "user1".to_owned(),
@@ -370,32 +526,85 @@ mod tests {
             control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),
-            trust: holdfast_wire::trust::generate().unwrap(),
         };
+        let agents = AgentTemplate { settings, trust: trust::generate().unwrap() };
         JobState::new("heat".to_owned(), allocation, agents)
+    }
+
+    fn write(prefix: &Path, text: &str) {
+        let own = open_directory(prefix).unwrap().unwrap();
+        own.replace(STATE_FILE, text.as_bytes(), Access::Private, Durability::Process).unwrap();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
     }
 
     #[test]
     fn a_state_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
         let base = tempfile::tempdir().unwrap();
         assert!(JobState::read(base.path()).unwrap().is_none());
-        let _lock = JobLock::take(base.path()).unwrap();
+        let _lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
         state().write(base.path()).unwrap();
         let read = JobState::read(base.path()).unwrap().unwrap();
         assert_eq!(read.stage, Stage::Running);
         assert_eq!(read.agents.job_id, "17");
         assert!(!read.has_nodes());
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path(base.path())), 0o600);
         assert_eq!(mode(&directory(base.path())), 0o700);
     }
 
     #[test]
+    fn key_and_token_are_in_a_file_of_their_own_until_the_job_ends() {
+        let base = tempfile::tempdir().unwrap();
+        let _lock = JobLock::take(base.path(), GroupAccess::Status).unwrap();
+        let mut state = JobState { group_access: GroupAccess::Status, ..state() };
+        state.write(base.path()).unwrap();
+        let secret = directory(base.path()).join(SECRET_FILE);
+        assert_eq!(mode(&secret), 0o600);
+        let token = serde_json::to_value(state.trust.as_ref().unwrap()).unwrap()["token"].as_str().unwrap().to_owned();
+        assert!(std::fs::read_to_string(&secret).unwrap().contains(&token));
+        assert!(!std::fs::read_to_string(path(base.path())).unwrap().contains(&token));
+        assert!(JobState::read(base.path()).unwrap().unwrap().is_same_job(&state));
+        let ended =
+            [Stage::Finished { exit_code: 0, message: String::new() }, Stage::Undrained { reason: String::new() }];
+        for stage in ended {
+            state.stage = Stage::Running;
+            state.write(base.path()).unwrap();
+            state.stage = stage;
+            state.replace(base.path()).unwrap();
+            assert!(!secret.exists());
+            let read = JobState::read(base.path()).unwrap().unwrap();
+            assert!(read.trust.is_none() && !read.is_same_job(&state));
+            assert_ne!(read.template().unwrap().trust.token.0, state.trust.clone().unwrap().token.0);
+        }
+    }
+
+    #[test]
+    fn a_state_that_others_may_write_to_is_refused_with_the_file_and_a_remedy() {
+        let base = tempfile::tempdir().unwrap();
+        let lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
+        state().write(base.path()).unwrap();
+        drop(lock);
+        for (place, mode, good) in [(path(base.path()), 0o666, 0o600), (directory(base.path()), 0o777, 0o700)] {
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = JobState::read(base.path()).unwrap_err();
+            assert_eq!(error.exit_code(), exit::CONFIGURATION);
+            let text = error.to_string();
+            assert!(text.contains(&place.display().to_string()) && text.contains("written by other users"), "{text}");
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(good)).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", base.path().join("link")).unwrap();
+        std::fs::rename(base.path().join("link"), path(base.path())).unwrap();
+        assert!(JobState::read(base.path()).unwrap_err().to_string().contains("symbolic link"));
+    }
+
+    #[test]
     fn refuses_a_job_that_another_build_began_with_both_versions() {
         let base = tempfile::tempdir().unwrap();
-        durable::create_directory(&directory(base.path()), CreationMode::Private).unwrap();
+        let _lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
         for (begun, found) in [(r#"{"version":1,"stage":{"stage":"running"}}"#, 1), (r#"{"version":99}"#, 99)] {
-            std::fs::write(path(base.path()), begun).unwrap();
+            write(base.path(), begun);
             let error = JobState::read(base.path()).unwrap_err();
             assert!(matches!(error, StateError::Version { found: version, .. } if version == found), "{error}");
             let text = error.to_string();
@@ -407,20 +616,20 @@ mod tests {
     #[test]
     fn a_finished_job_of_another_build_is_ignored() {
         let base = tempfile::tempdir().unwrap();
-        durable::create_directory(&directory(base.path()), CreationMode::Private).unwrap();
+        let _lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
         let old = r#"{"version":1,"stage":{"stage":"finished","exit_code":0,"message":"done"}}"#;
-        std::fs::write(path(base.path()), old).unwrap();
+        write(base.path(), old);
         assert!(JobState::read(base.path()).unwrap().is_none());
     }
 
     #[test]
     fn a_second_orchestrator_is_refused_while_the_first_runs() {
         let base = tempfile::tempdir().unwrap();
-        let lock = JobLock::take(base.path()).unwrap();
+        let lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
         assert!(JobLock::is_held(base.path()));
-        assert!(matches!(JobLock::take(base.path()), Err(StateError::Running { .. })));
+        assert!(matches!(JobLock::take(base.path(), GroupAccess::None), Err(StateError::Running { .. })));
         drop(lock);
         assert!(!JobLock::is_held(base.path()));
-        JobLock::take(base.path()).unwrap();
+        JobLock::take(base.path(), GroupAccess::None).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use holdfast_core::durable::DurableError;
+use holdfast_core::owned::OwnedError;
 use holdfast_model::NodeName;
 
 use super::mpirun::FindError;
@@ -55,9 +55,9 @@ pub enum LaunchError {
         path: PathBuf,
         source: io::Error,
     },
-    /// The plan could not be written.
+    /// A file of the generation cannot be used, or is not used because another user may have made it.
     #[error(transparent)]
-    Durable(#[from] DurableError),
+    Owned(#[from] OwnedError),
     /// The plan cannot be used.
     #[error("{} is not a launch plan of this version of Holdfast: {problem}", path.display())]
     Plan { path: PathBuf, problem: String },

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::plan::{StepEvent, StepPlan};
 use super::step;
+use crate::host::own_files;
 
 /// Maximum size of a read.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -81,10 +82,9 @@ impl Follower {
     fn read(&mut self) -> io::Result<Vec<StepEvent>> {
         let file = match &mut self.file {
             Some(file) => file,
-            None => match File::open(StepPlan::events_in(&self.directory)) {
-                Ok(file) => self.file.insert(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-                Err(error) => return Err(error),
+            None => match own_files::open(&StepPlan::events_in(&self.directory))? {
+                Some(file) => self.file.insert(file),
+                None => return Ok(Vec::new()),
             },
         };
         file.seek(SeekFrom::Start(self.offset))?;

@@ -9,6 +9,7 @@ use holdfast_model::Rank;
 
 use super::LineLabels;
 use super::plan::StepPlan;
+use crate::host::own_files;
 
 /// Maximum size of a read of one file, so that a rank with much output does not delay the others.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -134,10 +135,9 @@ impl Tailed {
     fn read(&mut self) -> io::Result<u64> {
         let file = match &mut self.file {
             Some(file) => file,
-            None => match File::open(&self.path) {
-                Ok(file) => self.file.insert(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-                Err(error) => return Err(error),
+            None => match own_files::open(&self.path)? {
+                Some(file) => self.file.insert(file),
+                None => return Ok(0),
             },
         };
         file.seek(SeekFrom::Start(self.offset))?;

@@ -1,17 +1,15 @@
 //! The two files between orchestrator and step supervisor: the plan of a step, and its events.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{Generation, NodeName, Rank, RankEnd};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::LaunchError;
+use crate::host::own_files;
 
 /// The version of both files.
 const VERSION: u32 = 2;
@@ -156,22 +154,21 @@ impl StepPlan {
     /// Writes the plan into the generation's directory.
     ///
     /// # Errors
-    /// [`LaunchError::Durable`].
+    /// [`LaunchError::Owned`].
     pub fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = StepPlan::path_in(directory);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
-        durable::replace(&path, CreationMode::Private, &bytes)?;
+        own_files::replace(&path, &bytes)?;
         Ok(path)
     }
 
-    /// Reads a plan.
+    /// Reads a plan, which must be ours: its program is executed.
     ///
     /// # Errors
-    /// [`LaunchError::File`], [`LaunchError::Plan`].
+    /// [`LaunchError::Owned`], [`LaunchError::File`], [`LaunchError::Plan`].
     pub fn read(path: &Path) -> Result<Self, LaunchError> {
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(LaunchError::file("open", path))?;
-        file.take(LARGEST_PLAN).read_to_end(&mut bytes).map_err(LaunchError::file("read", path))?;
+        let missing = || LaunchError::file("open", path)(std::io::ErrorKind::NotFound.into());
+        let bytes = own_files::read(path, LARGEST_PLAN)?.ok_or_else(missing)?;
         let bad = |problem: String| LaunchError::Plan { path: path.to_owned(), problem };
         let Versioned { version } = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
         if version != VERSION {

@@ -5,9 +5,9 @@
 //! appended to `steps.jsonl`. On SIGTERM it kills everything. It keeps a lock file locked while it runs: unlike a
 //! process id, a lock cannot be reused by another process.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ use super::children::Children;
 use super::command::descendants;
 use super::plan::{StepEvent, StepPlan};
 use super::{LaunchError, registry};
-use crate::host::descriptors;
+use crate::host::{descriptors, own_files};
 
 /// A supervised step: its plan, its processes and its events.
 #[derive(Debug)]
@@ -37,8 +37,7 @@ impl Step {
     /// A step without processes, whose events are appended to the file in its directory.
     pub(super) fn new(plan: StepPlan, directory: &Path) -> Result<Self, LaunchError> {
         let path = StepPlan::events_in(directory);
-        let events = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        let events = events.map_err(LaunchError::file("open", &path))?;
+        let events = own_files::append(&path)?;
         Ok(Step { plan, directory: directory.to_owned(), children: Arc::new(Children::default()), events })
     }
 
@@ -109,8 +108,7 @@ fn watch_signals(children: &Arc<Children>) -> Result<(), LaunchError> {
 
 fn take_lock(directory: &Path) -> Result<File, LaunchError> {
     let path = StepPlan::lock_in(directory);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = file.map_err(LaunchError::file("open", &path))?;
+    let file = own_files::open_or_create(&path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(LaunchError::Running { path: directory.to_owned() }),
@@ -120,7 +118,7 @@ fn take_lock(directory: &Path) -> Result<File, LaunchError> {
 
 /// True while a generation's directory has a supervisor.
 pub fn is_supervised(directory: &Path) -> bool {
-    let Ok(file) = File::open(StepPlan::lock_in(directory)) else { return false };
+    let Ok(Some(file)) = own_files::open(&StepPlan::lock_in(directory)) else { return false };
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 
@@ -141,14 +139,13 @@ fn standard_input() -> Stdio {
 /// # Errors
 /// [`LaunchError::Supervisor`].
 pub fn spawn(program: &Path, directory: &Path) -> Result<std::process::Child, LaunchError> {
-    let log_path = directory.join("step.log");
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
+    let log = own_files::append(&directory.join("step.log"))?;
     let child = Command::new(program)
         .arg("step")
         .arg(StepPlan::path_in(directory))
         .stdin(standard_input())
         .stdout(Stdio::null())
-        .stderr(log.map_err(LaunchError::file("open", log_path))?)
+        .stderr(log)
         .process_group(0)
         .spawn()
         .map_err(LaunchError::Supervisor)?;

@@ -51,8 +51,10 @@ pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Rela
 pub use environment::{Environment, EnvironmentError, SYSTEM_FILE};
 
 use document::YamlNode;
+use holdfast_core::owned::Access;
 use keys::{keys, later, list, section};
 use reading::Reader;
+use serde::{Deserialize, Serialize};
 use value_kinds::{Choice, choice, path, text};
 
 /// A job: the series of runs and allocations that completes one simulation.
@@ -62,6 +64,7 @@ pub struct JobSpec {
     pub job: String,
     /// The job's directory on the parallel file system.
     pub prefix: PathBuf,
+    pub group_access: GroupAccess,
     pub allocation: Allocation,
     /// Commands that run once in an allocation, before the first launch.
     pub before: Vec<SiteCommand>,
@@ -97,6 +100,31 @@ enum JobKind {
 impl Choice for JobKind {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("job", JobKind::Job)];
     const LATER: &'static [&'static str] = &["replicated"];
+}
+
+/// What the group of the prefix directory's state may do with a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupAccess {
+    #[default]
+    None,
+    /// Read what `holdfast status` shows, as far as the umask permits it.
+    Status,
+}
+
+impl Choice for GroupAccess {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("none", GroupAccess::None), ("status", GroupAccess::Status)];
+    const LATER: &'static [&'static str] = &[];
+}
+
+impl GroupAccess {
+    /// The access of other users to the files that `status` reads.
+    pub fn access(self) -> Access {
+        match self {
+            GroupAccess::None => Access::Private,
+            GroupAccess::Status => Access::GroupRead,
+        }
+    }
 }
 
 impl JobSpec {
@@ -155,6 +183,7 @@ impl JobSpec {
 struct WrittenJob {
     job: String,
     prefix: PathBuf,
+    group_access: GroupAccess,
     allocation: allocation::WrittenAllocation,
     before: Vec<SiteCommand>,
     after: Vec<SiteCommand>,
@@ -180,6 +209,9 @@ keys! {
     /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints,
     /// .holdfast/events.jsonl. Relative to the working directory.
     prefix = path().or(".".into()).scr("SCR_PREFIX"),
+    /// What members of the group of `<prefix>/.holdfast` may do. `status`: run `holdfast status`, if the umask permits
+    /// the group to read (027 or 022, for example); they never get the job's key.
+    group_access = choice().or(GroupAccess::None),
     /// The nodes of the job.
     allocation = section::<Allocation>(),
     /// Commands that run once in an allocation, before the first launch: `{command: [./stage-in, input.nc]}`.
@@ -211,7 +243,7 @@ keys! {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        WrittenJob { job, prefix, allocation, before, after, steps, relaunch, health, halt }
+        WrittenJob { job, prefix, group_access, allocation, before, after, steps, relaunch, health, halt }
     }
 }
 
@@ -238,7 +270,7 @@ keys! {
 impl WrittenJob {
     /// The complete spec. `allocated_nodes` is the size of the allocation, if the environment defines it.
     fn completed(self, allocated_nodes: Option<u32>, reader: &Reader) -> JobSpec {
-        let WrittenJob { job, prefix, allocation, before, after, steps, relaunch, health, halt } = self;
+        let WrittenJob { job, prefix, group_access, allocation, before, after, steps, relaunch, health, halt } = self;
         let allocation = allocation.within(allocated_nodes);
         let complete = |step: WrittenStep| {
             let WrittenStep { name, prefix, run, checkpoint } = step;
@@ -247,7 +279,19 @@ impl WrittenJob {
         let steps: Vec<Step> = steps.into_iter().map(complete).collect();
         let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
         let allocation = allocation.with_nodes(needed);
-        JobSpec { job, prefix, allocation, before, after, steps, relaunch, health, halt, settings: Settings::default() }
+        JobSpec {
+            job,
+            prefix,
+            group_access,
+            allocation,
+            before,
+            after,
+            steps,
+            relaunch,
+            health,
+            halt,
+            settings: Settings::default(),
+        }
     }
 }
 

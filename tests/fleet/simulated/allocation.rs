@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdfast::allocation::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationIdentity, AllocationRecord,
+    AgentControl, AgentSettings, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationIdentity, AllocationRecord,
     NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use holdfast_model::NodeName;
@@ -144,13 +144,15 @@ impl NodeAccess for Simulated {
 /// The start message of the agents of these nodes.
 pub fn template(trust: TrustMaterial) -> AgentTemplate {
     AgentTemplate {
-        job: "simulated".to_owned(),
-        job_id: JOB.to_owned(),
-        user: USER.to_owned(),
-        prefixes: Vec::new(),
-        control_base: "/tmp".to_owned(),
-        control_bytes: None,
-        cache_bases: BTreeMap::new(),
+        settings: AgentSettings {
+            job: "simulated".to_owned(),
+            job_id: JOB.to_owned(),
+            user: USER.to_owned(),
+            prefixes: Vec::new(),
+                control_base: "/tmp".to_owned(),
+            control_bytes: None,
+            cache_bases: BTreeMap::new(),
+        },
         trust,
     }
 }

@@ -6,18 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{getegid, geteuid, getgroups};
 
+use super::Access;
 use super::error::{Found, OwnedError};
 use super::marker::Marker;
 use super::remove;
 use super::walk::{self, DIRECTORY, Missing};
-use super::{Access, error};
 use crate::durable::Durability;
 
 /// Bytes of randomness in a random name.
-const RANDOM_BYTES: usize = 12;
+const RANDOM_BYTES: usize = 8;
 
 /// An open directory in which ours are: see the rules of the module.
 #[derive(Debug)]
@@ -30,13 +31,17 @@ pub struct Base {
 ///
 /// It is a [`Base`] for directories in it.
 #[derive(Debug)]
-pub struct OwnedDirectory(Base);
+pub struct OwnedDirectory {
+    base: Base,
+    /// This user, except in a directory of [`Base::open_of_group_member`].
+    pub(super) owner: u32,
+}
 
 impl Deref for OwnedDirectory {
     type Target = Base;
 
     fn deref(&self) -> &Base {
-        &self.0
+        &self.base
     }
 }
 
@@ -48,7 +53,7 @@ impl AsFd for Base {
 
 impl AsFd for OwnedDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.at.as_fd()
+        self.base.at.as_fd()
     }
 }
 
@@ -110,14 +115,38 @@ impl Base {
     ) -> Result<Option<OwnedDirectory>, OwnedError> {
         let name = component(&self.path, &name)?;
         let path = self.path.join(name);
+        let Some((at, stat)) = self.open_any(name, &path)? else { return Ok(None) };
+        let owner = geteuid().as_raw();
+        walk::check_directory(&stat, &path, access.forbidden(), owner)?;
+        Ok(Some(OwnedDirectory { base: Base { at, path }, owner }))
+    }
+
+    /// Opens a directory of another user for reading, if that user permitted it to a group of this user and to no other
+    /// user; `None` if nothing has this name. Files in it are opened by the same rule as those of ours, with that owner.
+    ///
+    /// # Errors
+    /// [`Found::NotPermitted`], or as [`open_directory`](Self::open_directory).
+    pub fn open_of_group_member(&self, name: impl AsRef<OsStr>) -> Result<Option<OwnedDirectory>, OwnedError> {
+        let name = component(&self.path, &name)?;
+        let path = self.path.join(name);
+        let Some((at, stat)) = self.open_any(name, &path)? else { return Ok(None) };
+        let (owner, group, mode) = (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777);
+        let groups = getgroups().map_err(OwnedError::io("find the groups of this process for", &path))?;
+        let is_member = getegid().as_raw() == group || groups.iter().any(|ours| ours.as_raw() == group);
+        if !is_member || mode & 0o777 != 0o750 {
+            return Err(OwnedError::refused(&path, Found::NotPermitted { owner, group, mode }));
+        }
+        Ok(Some(OwnedDirectory { base: Base { at, path }, owner }))
+    }
+
+    fn open_any(&self, name: &OsStr, path: &Path) -> Result<Option<(OwnedFd, Stat)>, OwnedError> {
         let at = match retry_on_intr(|| openat(&self.at, name, DIRECTORY, Mode::empty())) {
             Ok(at) => at,
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(self.explained(name, &path, "open the directory", errno)),
+            Err(errno) => return Err(self.explained(name, path, "open the directory", errno)),
         };
-        let stat = fstat(&at).map_err(OwnedError::io("examine", &path))?;
-        walk::check_directory(&stat, &path, access.forbidden())?;
-        Ok(Some(OwnedDirectory(Base { at, path })))
+        let stat = fstat(&at).map_err(OwnedError::io("examine", path))?;
+        Ok(Some((at, stat)))
     }
 
     /// As [`open_directory`](Self::open_directory), for several components of a relative path.
@@ -193,8 +222,16 @@ impl Base {
     /// # Errors
     /// [`OwnedError::Io`].
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<(), OwnedError> {
-        let (from, to) = (component(&self.path, &from)?, component(&self.path, &to)?);
-        renameat(&self.at, from, &self.at, to).map_err(OwnedError::io("rename", &self.path.join(from)))
+        self.move_to(from, self, to)
+    }
+
+    /// Moves an entry of this directory to another directory, and replaces what had the new name.
+    ///
+    /// # Errors
+    /// [`OwnedError::Io`].
+    pub fn move_to(&self, from: impl AsRef<OsStr>, target: &Base, to: impl AsRef<OsStr>) -> Result<(), OwnedError> {
+        let (from, to) = (component(&self.path, &from)?, component(&target.path, &to)?);
+        renameat(&self.at, from, &target.at, to).map_err(OwnedError::io("rename", &self.path.join(from)))
     }
 
     /// Removes a directory of ours if it is empty; returns whether it was removed.
@@ -227,7 +264,11 @@ impl Base {
         let name = component(&self.path, &name)?;
         let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
         directory.check_marker(marker)?;
-        remove::contents(&directory)?;
+        self.remove_opened(name, &directory)
+    }
+
+    fn remove_opened(&self, name: &OsStr, directory: &OwnedDirectory) -> Result<bool, OwnedError> {
+        remove::contents(directory)?;
         match unlinkat(&self.at, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
             Err(errno) => Err(OwnedError::io("remove", &self.path.join(name))(errno)),
@@ -275,7 +316,7 @@ impl Base {
     }
 
     fn vanished(&self, name: &OsStr) -> OwnedError {
-        error::OwnedError::io("open", &self.path.join(name))(Errno::NOENT)
+        OwnedError::io("open", &self.path.join(name))(Errno::NOENT)
     }
 
     /// The error of an `openat`, with what is there in its place.
@@ -286,8 +327,8 @@ impl Base {
             (Errno::NOTDIR, _) => Some(Found::NotADirectory),
             // A socket, or a pipe without a reader.
             (Errno::NXIO, _) => Some(Found::NotARegularFile),
-            (Errno::ACCESS, _) if stat.st_uid != rustix::process::geteuid().as_raw() => {
-                Some(Found::OtherOwner { owner: stat.st_uid, ours: rustix::process::geteuid().as_raw() })
+            (Errno::ACCESS, _) if stat.st_uid != geteuid().as_raw() => {
+                Some(Found::OtherOwner { owner: stat.st_uid, ours: geteuid().as_raw() })
             }
             _ => None,
         });
@@ -299,6 +340,33 @@ impl Base {
 }
 
 impl OwnedDirectory {
+    /// The user id of its owner.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// True if it belongs to this user, and not to another one who permitted a group of this user to read it.
+    pub fn is_ours(&self) -> bool {
+        self.owner == geteuid().as_raw()
+    }
+
+    /// Removes a directory of ours in this one with everything in it; returns whether it existed. It needs no marker of
+    /// its own, because this directory must have one.
+    ///
+    /// # Errors
+    /// As [`Base::remove_tree`].
+    pub fn remove_part(
+        &self,
+        name: impl AsRef<OsStr>,
+        access: Access,
+        marker: &Marker<'_>,
+    ) -> Result<bool, OwnedError> {
+        let name = component(self.path(), &name)?;
+        self.check_marker(marker)?;
+        let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
+        self.remove_opened(name, &directory)
+    }
+
     /// Opens a directory of ours below trusted components; `None` if it does not exist.
     ///
     /// # Errors

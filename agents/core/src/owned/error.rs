@@ -49,7 +49,13 @@ pub enum Found {
         mode: u32,
         forbidden: u32,
     },
-    /// A symbolic link of this user, which is not followed.
+    /// It belongs to another user, who did not permit exactly a group of this user to read it.
+    NotPermitted {
+        owner: u32,
+        group: u32,
+        mode: u32,
+    },
+    /// A symbolic link, which is not followed.
     Link {
         owner: u32,
     },
@@ -78,6 +84,7 @@ pub enum Found {
 impl Found {
     fn remedy(&self) -> &'static str {
         match self {
+            Found::NotPermitted { .. } => "run the command as that user, or have that user permit the group to read it",
             Found::OtherOwner { .. } | Found::Link { .. } => {
                 "another user may have put it there: have it removed, or choose another directory"
             }
@@ -104,6 +111,13 @@ impl fmt::Display for Found {
         match self {
             Found::OtherOwner { owner, ours } => {
                 write!(f, "belongs to user id {owner}, this process is user id {ours}")
+            }
+            Found::NotPermitted { owner, group, mode } => {
+                write!(
+                    f,
+                    "belongs to user id {owner} and group id {group} with mode {mode:04o}, not readable by a group \
+                           of this user alone"
+                )
             }
             Found::WritableAncestor { mode } => write!(f, "may be written by other users (mode {mode:04o})"),
             Found::Mode { mode, forbidden } if mode & forbidden & 0o022 != 0 => {
@@ -156,8 +170,24 @@ impl OwnedError {
         }
     }
 
+    /// True if it was refused because of what is there.
+    pub fn is_refusal(&self) -> bool {
+        self.found().is_some()
+    }
+
     /// True if it does not exist.
     pub fn is_missing(&self) -> bool {
         self.system().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl From<OwnedError> for io::Error {
+    fn from(error: OwnedError) -> Self {
+        let kind = match &error {
+            OwnedError::Io { source, .. } => source.kind(),
+            OwnedError::Refused { .. } => io::ErrorKind::PermissionDenied,
+            OwnedError::Name { .. } => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, error)
     }
 }

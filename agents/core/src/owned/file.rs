@@ -168,7 +168,7 @@ impl OwnedDirectory {
             Err(errno) => return Err(self.explained(name, &path, "open", errno)),
         };
         let stat = fstat(&file).map_err(OwnedError::io("examine", &path))?;
-        walk::check_file(&stat, &path, access.forbidden())?;
+        walk::check_file(&stat, &path, access.forbidden(), self.owner)?;
         Ok(Some(File::from(file)))
     }
 

@@ -21,6 +21,9 @@
 //! **Directory of ours** ([`OwnedDirectory`]): reached from a base component by component. Each component below the
 //! base is a directory, not a link, belongs to this user, and has a mode that [`Access`] permits.
 //!
+//! A directory of another user is read only where that user permitted it to a group of ours and to no other user
+//! ([`Base::open_of_group_member`]); what is in it is shown, never obeyed.
+//!
 //! **Files in it**: regular files of this user, not links, with a mode that [`Access`] permits.
 //!
 //! **Removal** ([`Base::remove_tree`]): only trees with a [`Marker`] file in them, which names the kind of directory
@@ -62,12 +65,12 @@ impl Access {
     }
 
     /// The mode of new directories, less the umask.
-    fn directory_mode(self) -> u32 {
+    pub fn directory_mode(self) -> u32 {
         0o777 & !self.forbidden()
     }
 
     /// The mode of new files, less the umask.
-    fn file_mode(self) -> u32 {
+    pub fn file_mode(self) -> u32 {
         0o666 & !self.forbidden()
     }
 }

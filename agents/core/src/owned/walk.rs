@@ -148,27 +148,27 @@ impl Walk {
     }
 }
 
-/// Refuses what is not a directory of this user with a permitted mode.
-pub(super) fn check_directory(stat: &Stat, path: &Path, forbidden: u32) -> Result<(), OwnedError> {
+/// Refuses what is not a directory of this owner with a permitted mode.
+pub(super) fn check_directory(stat: &Stat, path: &Path, forbidden: u32, owner: u32) -> Result<(), OwnedError> {
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => check_owner_and_mode(stat, path, forbidden),
+        FileType::Directory => check_owner_and_mode(stat, path, forbidden, owner),
         FileType::Symlink => Err(OwnedError::refused(path, Found::Link { owner: stat.st_uid })),
         _ => Err(OwnedError::refused(path, Found::NotADirectory)),
     }
 }
 
-/// Refuses what is not a regular file of this user with a permitted mode.
-pub(super) fn check_file(stat: &Stat, path: &Path, forbidden: u32) -> Result<(), OwnedError> {
+/// Refuses what is not a regular file of this owner with a permitted mode.
+pub(super) fn check_file(stat: &Stat, path: &Path, forbidden: u32, owner: u32) -> Result<(), OwnedError> {
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => check_owner_and_mode(stat, path, forbidden),
+        FileType::RegularFile => check_owner_and_mode(stat, path, forbidden, owner),
         FileType::Symlink => Err(OwnedError::refused(path, Found::Link { owner: stat.st_uid })),
         _ => Err(OwnedError::refused(path, Found::NotARegularFile)),
     }
 }
 
-fn check_owner_and_mode(stat: &Stat, path: &Path, forbidden: u32) -> Result<(), OwnedError> {
+fn check_owner_and_mode(stat: &Stat, path: &Path, forbidden: u32, owner: u32) -> Result<(), OwnedError> {
     let (ours, mode) = (geteuid().as_raw(), stat.st_mode & 0o7777);
-    if stat.st_uid != ours {
+    if stat.st_uid != owner {
         return Err(OwnedError::refused(path, Found::OtherOwner { owner: stat.st_uid, ours }));
     }
     if mode & forbidden != 0 {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::names::NameError;
 use crate::durable::{self, DurableError};
 use crate::kvtree::file::HashFileError;
+use crate::owned::OwnedError;
 use holdfast_model::CheckpointId;
 
 /// Why work on the prefix directory failed. Every message names the file, the place in it and what to do.
@@ -31,6 +32,9 @@ pub enum PrefixError {
     HashFile(#[from] HashFileError),
     #[error(transparent)]
     Durable(#[from] DurableError),
+    /// Holdfast's own directory or a file in it is not used because another user may have made it, or cannot be used.
+    #[error(transparent)]
+    Owned(#[from] OwnedError),
     /// A hash file decodes, but its content is invalid.
     #[error("{}, at {place}: {problem}; {remedy}", path.display())]
     Content {

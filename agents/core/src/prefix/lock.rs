@@ -1,14 +1,13 @@
 //! The lock that lets one Holdfast process at a time change a prefix directory's index.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::directory::Prefix;
 use super::error::PrefixError;
+use crate::owned::{Access, Base};
 
 /// Where Holdfast keeps what is its own below the prefix.
 const OWN_DIRECTORY: &str = ".holdfast";
@@ -28,25 +27,16 @@ impl IndexLock {
     /// itself does: refusing to index a drained checkpoint would lose more than the lock protects.
     ///
     /// # Errors
-    /// [`PrefixError::Io`] if the lock file cannot be made or locked.
+    /// [`PrefixError::Io`] and [`PrefixError::Owned`] if the lock file cannot be made or locked, or is not ours.
     pub(super) fn acquire(prefix: &Prefix) -> Result<Self, PrefixError> {
         let remedy = "check that the prefix directory is writable and has space left";
-        let own = prefix.path().join(OWN_DIRECTORY);
-        if let Err(error) = DirBuilder::new().mode(0o700).create(&own) {
-            let exists = error.kind() == io::ErrorKind::AlreadyExists && fs::metadata(&own).is_ok_and(|it| it.is_dir());
-            if !exists {
-                return Err(PrefixError::io("make the directory", own, remedy)(error));
-            }
-        }
-        let path = own.join(LOCK_FILE);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(PrefixError::io("open the lock file", &path, remedy))?;
+        let base = Base::shared(prefix.path())?;
+        let own = match base.open_directory(OWN_DIRECTORY, Access::Readable)? {
+            Some(own) => own,
+            None => base.create_directory(OWN_DIRECTORY, Access::Private)?,
+        };
+        let path = own.path().join(LOCK_FILE);
+        let file = own.open_or_create(LOCK_FILE, Access::Readable)?;
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(IndexLock { _file: file }),

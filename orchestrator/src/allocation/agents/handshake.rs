@@ -5,9 +5,8 @@
 //! something. The agent must have the same version and be ready within a time limit; otherwise the end of its log
 //! explains why.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _,
 use tokio::process::Command;
 
 use crate::host::log::last_line;
+use crate::host::own_files;
 
 /// Reports are short: longer lines are ignored.
 const LONGEST_LINE: usize = 64 << 10;
@@ -62,8 +62,8 @@ impl StartLog {
     /// Opens the file for the agent's standard error. It is in the prefix directory, so a separate thread opens it.
     pub(crate) async fn open(&self) -> io::Result<File> {
         let path = self.path.clone();
-        let open = move || OpenOptions::new().create(true).append(true).mode(0o600).open(path);
-        tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
+        let open = move || own_files::append(&path);
+        Ok(tokio::task::spawn_blocking(open).await.map_err(io::Error::other)??)
     }
 
     /// The last line that was written by this agent.
@@ -159,18 +159,20 @@ pub(crate) async fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::AgentTemplate;
+    use crate::allocation::{AgentSettings, AgentTemplate};
     use std::collections::BTreeMap;
 
     fn message() -> AgentStart {
         let template = AgentTemplate {
-            job: "heat".to_owned(),
-            job_id: "17".to_owned(),
-            user: "user1".to_owned(),
-            prefixes: Vec::new(),
-            control_base: "/tmp".to_owned(),
-            control_bytes: None,
-            cache_bases: BTreeMap::new(),
+            settings: AgentSettings {
+                job: "heat".to_owned(),
+                job_id: "17".to_owned(),
+                user: "user1".to_owned(),
+                prefixes: Vec::new(),
+                control_base: "/tmp".to_owned(),
+                control_bytes: None,
+                cache_bases: BTreeMap::new(),
+            },
             trust: holdfast_wire::trust::generate().unwrap(),
         };
         template.for_node(&"n1".into())

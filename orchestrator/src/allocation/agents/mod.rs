@@ -3,4 +3,4 @@
 pub mod handshake;
 pub mod template;
 
-pub use template::AgentTemplate;
+pub use template::{AgentSettings, AgentTemplate};

@@ -16,10 +16,10 @@ use crate::spec::{Cache, ControlDirectory};
 /// An agent without orchestrator and ranks ends after this time; until then an orchestrator can take over.
 const ABANDON_AFTER: Duration = Duration::from_secs(300);
 
-/// The common part of the start messages of a job. It is saved in the job's state, so that agents which are started by
-/// a successor or for a drain use the directories of the earlier ones.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct AgentTemplate {
+/// The common part of the start messages of a job without key and token. It is saved in the job's state, so that agents
+/// which are started by a successor or for a drain use the directories of the earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSettings {
     pub job: String,
     pub job_id: String,
     pub user: String,
@@ -32,6 +32,12 @@ pub struct AgentTemplate {
     pub control_bytes: Option<u64>,
     /// Bases of the caches with their required capacities.
     pub cache_bases: BTreeMap<String, Option<u64>>,
+}
+
+/// The common part of the start messages of a job.
+#[derive(Clone, Debug)]
+pub struct AgentTemplate {
+    pub settings: AgentSettings,
     pub trust: TrustMaterial,
 }
 
@@ -51,7 +57,7 @@ impl AgentTemplate {
             let expected: &mut Option<u64> = cache_bases.entry(text(&cache.base)).or_default();
             *expected = cache.bytes.max(*expected);
         }
-        AgentTemplate {
+        let settings = AgentSettings {
             job: job.to_owned(),
             job_id: allocation.job_id().to_owned(),
             user: allocation.user().to_owned(),
@@ -59,13 +65,8 @@ impl AgentTemplate {
             control_base: text(&control.base),
             control_bytes: control.bytes,
             cache_bases,
-            trust,
-        }
-    }
-
-    /// True if both are of the same job: the certificate is unique to a job.
-    pub fn is_same_job(&self, other: &Self) -> bool {
-        self.job_id == other.job_id && self.trust.certificate.0 == other.trust.certificate.0
+        };
+        AgentTemplate { settings, trust }
     }
 
     /// The start message for `node`. The allocation adds its own part: root directory, fault injections.
@@ -80,18 +81,19 @@ impl AgentTemplate {
     }
 
     fn message(&self, node: NodeName, identity: NodeIdentitySource, named: impl Fn(&str) -> String) -> AgentStart {
+        let settings = &self.settings;
         AgentStart {
             version: holdfast_wire::VERSION,
-            job: self.job.clone(),
-            job_id: self.job_id.clone(),
-            user: self.user.clone(),
+            job: settings.job.clone(),
+            job_id: settings.job_id.clone(),
+            user: settings.user.clone(),
             node,
             identity,
             root: None,
-            prefixes: self.prefixes.clone(),
-            control_base: named(&self.control_base),
-            cache_bases: self.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),
-            control_bytes: self.control_bytes,
+            prefixes: settings.prefixes.clone(),
+            control_base: named(&settings.control_base),
+            cache_bases: settings.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),
+            control_bytes: settings.control_bytes,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             trust: self.trust.clone(),
             abandon_after: ABANDON_AFTER,

@@ -2,18 +2,24 @@
 //!
 //! A virtual node is a root directory, which is put before all its paths, and an agent process. The roots are in a
 //! workspace of the job below the temporary directory, or in a directory of the user, in which nothing is ever deleted.
-//! A node without its root is lost. Faults are injected on these nodes only ([`fault_schedule`]).
+//! A node without its root is lost.
+//!
+//! Other users may write to the temporary directory. The workspace therefore has a random name, is refused if a
+//! component of its path can be exchanged by another user, and has a marker with the job's id, without which nothing in
+//! it is removed: see [`holdfast_core::owned`].
+//!
+//! Faults are injected on these nodes only ([`fault_schedule`]).
 
 pub mod fault_schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::owned::{Access, Base, Found, Marker, OwnedDirectory, OwnedError};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentStart;
 use parking_lot::{Mutex, MutexGuard};
@@ -26,7 +32,7 @@ use super::{
     AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry, NodeAccess, Observation, Pending,
     RemoteShell, RunningAgent,
 };
-use crate::host::{process, program};
+use crate::host::{own_files, process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 
@@ -36,6 +42,9 @@ const STARTS_AT_ONCE: usize = 32;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Time that a dying process gets before it counts as alive.
 const ENDING: Duration = Duration::from_millis(50);
+/// How often the removal of a directory is tried, and the time in between.
+const REMOVALS: u32 = 20;
+const BETWEEN_REMOVALS: Duration = Duration::from_millis(10);
 /// Time limit for the end of a killed process.
 const KILLED: Duration = Duration::from_secs(5);
 
@@ -87,6 +96,52 @@ impl LocalDirectories {
     fn exist(&self) -> bool {
         self.workspace.as_ref().unwrap_or(&self.roots).is_dir()
     }
+
+    /// Opens the workspace, if there is one: refused if it was not made for this job.
+    fn check(&self, job_id: &str) -> Result<Option<Workspace>, OwnedError> {
+        let Some(path) = &self.workspace else { return Ok(None) };
+        let Some(directory) = OwnedDirectory::open(path, Access::Private)? else { return Ok(None) };
+        directory.check_marker(&marker(job_id))?;
+        // What is removed with a node is below the workspace and nowhere else.
+        if self.roots != path.join(ROOTS) {
+            return Err(OwnedError::Refused { path: self.roots.clone(), found: Found::NoMarker });
+        }
+        Ok(Some(Workspace { directory }))
+    }
+}
+
+/// The name of the directory with the roots in a workspace.
+const ROOTS: &str = "nodes";
+
+/// The marker of the workspace of a job.
+fn marker(job_id: &str) -> Marker<'_> {
+    Marker { kind: "workspace", job: job_id }
+}
+
+/// The workspace of a job, open and checked.
+#[derive(Debug)]
+struct Workspace {
+    directory: OwnedDirectory,
+}
+
+impl Workspace {
+    /// Makes a workspace with a random name below the temporary directory.
+    fn create(user: &str, job_id: &str) -> Result<Self, OwnedError> {
+        let stem = format!("holdfast-{user}-");
+        let directory = temporary_directory()?.new_random_directory(&stem, Access::Private, &marker(job_id))?;
+        directory.create_directory(ROOTS, Access::Private)?;
+        Ok(Workspace { directory })
+    }
+
+    fn roots(&self) -> Result<OwnedDirectory, OwnedError> {
+        self.directory.create_directory(ROOTS, Access::Private)
+    }
+}
+
+/// The temporary directory, in which no other user can exchange a directory of ours.
+fn temporary_directory() -> Result<Base, OwnedError> {
+    let path = std::env::temp_dir();
+    Base::trusted(&path)
 }
 
 /// Virtual nodes on this machine.
@@ -94,6 +149,8 @@ impl LocalDirectories {
 pub struct Local {
     identity: AllocationIdentity,
     directories: LocalDirectories,
+    /// `None` if the roots belong to the user.
+    workspace: Option<Workspace>,
     logs: PathBuf,
     program: PathBuf,
     state: Arc<Mutex<LocalState>>,
@@ -122,17 +179,18 @@ impl Local {
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
         check_name("the job id", &job_id)?;
         check_name("the user", &user)?;
-        let workspace = std::env::temp_dir().join(format!("holdfast-{user}-{job_id}"));
-        make_directory(&workspace)?;
-        let roots = workspace.join("nodes");
-        make_directory(&roots)?;
         for node in &nodes {
             check_name("the node", node.as_str())?;
-            make_directory(&roots.join(node.as_str()))?;
+        }
+        let workspace = Workspace::create(&user, &job_id).map_err(AllocationError::Workspace)?;
+        let roots = workspace.roots()?;
+        for node in &nodes {
+            roots.create_directory(node.as_str(), Access::Private)?;
         }
         let end = spec.time_limit.map(|limit| SystemTime::now() + limit);
         let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
-        let directories = LocalDirectories { workspace: Some(workspace), roots, end };
+        let path = workspace.directory.path().to_owned();
+        let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end };
         Local::with(AllocationIdentity { job_id, user, nodes }, directories, faults, logs)
     }
 
@@ -164,11 +222,12 @@ impl Local {
         logs: PathBuf,
     ) -> Result<Self, AllocationError> {
         let program = program::ourselves()?;
-        make_directory(&logs)?;
-        let injected = directories.workspace.as_deref().map(injected_in).unwrap_or_default();
+        let workspace = directories.check(&identity.job_id)?;
+        own_files::create_directory(&logs)?;
+        let injected = workspace.as_ref().map(injected_in).unwrap_or_default();
         let faults = FaultSchedule::new(faults, injected);
         let state = LocalState { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
-        Ok(Local { identity, directories, logs, program, state: Arc::new(Mutex::new(state)) })
+        Ok(Local { identity, directories, workspace, logs, program, state: Arc::new(Mutex::new(state)) })
     }
 
     /// The names of the nodes whose roots are in this directory, sorted, numbers by value.
@@ -206,8 +265,8 @@ impl Local {
 
     /// Records on disk that a fault was injected: a successor must not repeat it.
     fn record_injected(&self, number: usize) {
-        if let Some(workspace) = &self.directories.workspace
-            && let Err(error) = fs::write(workspace.join(format!("injected-{number}")), b"")
+        if let Some(Workspace { directory }) = &self.workspace
+            && let Err(error) = directory.append(format!("injected-{number}"), Access::Private)
         {
             tracing::warn!(%error, number, "cannot record that a fault was injected");
         }
@@ -215,16 +274,23 @@ impl Local {
 
     /// Deletes a node's directories. They are renamed first, so that no reader sees a part of them.
     fn delete_root(&self, node: &NodeName) {
-        let Some(workspace) = &self.directories.workspace else { return };
+        let Some(workspace) = &self.workspace else { return };
         let number = {
             let mut state = self.lock();
             state.discarded += 1;
             state.discarded
         };
-        let trash_dir = workspace.join(format!("deleted-{node}-{number}"));
-        match fs::rename(self.root(node), &trash_dir) {
-            Ok(()) => remove_tree(&trash_dir),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        let trash = format!("deleted-{node}-{number}");
+        let moved = workspace.roots().and_then(|roots| roots.move_to(node.as_str(), &workspace.directory, &trash));
+        let marker = marker(&self.identity.job_id);
+        match moved {
+            Ok(()) => {
+                // Its mode may have been changed by what ran on the node.
+                if let Err(error) = remove(|| workspace.directory.remove_part(&trash, Access::Readable, &marker)) {
+                    tracing::warn!(%error, %node, "cannot delete the directories of a virtual node");
+                }
+            }
+            Err(error) if error.is_missing() => {}
             Err(error) => tracing::warn!(%error, %node, "cannot delete the directories of a virtual node"),
         }
     }
@@ -318,16 +384,13 @@ impl AllocatedNodes for Local {
     }
 
     fn release(&self) -> Result<(), AllocationError> {
-        let Some(workspace) = &self.directories.workspace else { return Ok(()) };
-        remove_tree(workspace);
-        match workspace.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            _ => {
-                let source = io::Error::other("a process still writes to it");
-                let (path, remedy) = (workspace.clone(), "remove it by hand");
-                Err(AllocationError::Directory { action: "remove", path, source, remedy })
-            }
-        }
+        let Some(Workspace { directory }) = &self.workspace else { return Ok(()) };
+        let (Some(parent), Some(name)) = (directory.path().parent(), directory.path().file_name()) else {
+            return Ok(());
+        };
+        let base = Base::trusted(parent)?;
+        remove(|| base.remove_tree(name, Access::Private, &marker(&self.identity.job_id)))?;
+        Ok(())
     }
 }
 
@@ -407,27 +470,20 @@ impl FaultInjection for Local {
 }
 
 /// The numbers of the faults that [`Local::record_injected`] recorded.
-fn injected_in(workspace: &Path) -> BTreeSet<usize> {
-    let Ok(entries) = fs::read_dir(workspace) else { return BTreeSet::new() };
-    let number =
-        |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_prefix("injected-")?.parse().ok();
-    entries.filter_map(number).collect()
+fn injected_in(workspace: &Workspace) -> BTreeSet<usize> {
+    let names = workspace.directory.names().unwrap_or_default();
+    names.iter().filter_map(|name| name.to_str()?.strip_prefix("injected-")?.parse().ok()).collect()
 }
 
 /// Removes a tree. A process that was just killed may still have written to it, so this is retried.
-fn remove_tree(path: &Path) {
-    for _ in 0..20 {
-        match fs::remove_dir_all(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(Duration::from_millis(10)),
-            _ => return,
+fn remove(attempt: impl Fn() -> Result<bool, OwnedError>) -> Result<bool, OwnedError> {
+    for _ in 1..REMOVALS {
+        match attempt() {
+            Err(OwnedError::Io { .. }) => std::thread::sleep(BETWEEN_REMOVALS),
+            removed => return removed,
         }
     }
-    tracing::warn!(path = %path.display(), "cannot remove a directory");
-}
-
-fn make_directory(path: &Path) -> Result<(), AllocationError> {
-    let remedy = "check the directory above it, or set another TMPDIR";
-    fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(directory_error("make", path, remedy))
+    attempt()
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, AllocationError> {

@@ -8,9 +8,7 @@
 //! is not read once all agents are ready.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -29,6 +27,7 @@ use super::environment;
 use crate::allocation::agents::handshake::{self, HandshakeError, Reports, StartLog};
 use crate::allocation::{AgentStartError, AgentTemplate};
 use crate::host::log::{last_line, tail};
+use crate::host::own_files;
 
 /// Requests that follow each other within this time become one step.
 const GATHER_FOR: Duration = Duration::from_millis(5);
@@ -250,7 +249,7 @@ fn arguments(nodes: &[NodeName]) -> Vec<String> {
 }
 
 fn spawn(context: &StepContext, nodes: &[NodeName], log: &Path) -> io::Result<(Child, ChildStdin, ChildStdout)> {
-    let errors = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
+    let errors = own_files::append(log)?;
     let mut command = Command::new("srun");
     command.args(arguments(nodes)).arg(&context.program).arg("agent");
     // Not with srun's `--error`: if one node lacks the directory, no agent would start.

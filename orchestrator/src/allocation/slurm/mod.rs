@@ -30,7 +30,7 @@ use super::{
     AllocationRecord, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use crate::allocation::reachable::{self, ProbeResult};
-use crate::host::program;
+use crate::host::{own_files, program};
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, NodeCount};
 use agents::{AgentSteps, Patience};
 use environment::Environment;
@@ -128,7 +128,7 @@ impl Slurm {
 
     async fn with(environment: Environment, logs: PathBuf) -> Result<Self, AllocationError> {
         let Environment { job_id, user, nodes, own_node } = environment;
-        durable::create_directory(&logs, CreationMode::Private)?;
+        own_files::create_directory(&logs)?;
         let program = program::ourselves()?;
         let watch = Watch::start(&job_id, &nodes).await?;
         // The variable names the user that submitted the job; the directories belong to the user that runs it.

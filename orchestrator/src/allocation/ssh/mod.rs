@@ -35,7 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
@@ -49,7 +48,7 @@ use super::{
     AllocationRecord, AllocationRequest, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
-use crate::host::{self, host_name};
+use crate::host::{self, host_name, own_files};
 use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, NodeCount, SshAccess, SshHost};
 
 pub use agents::{follow, run_command};
@@ -196,16 +195,16 @@ impl Ssh {
     /// the prefix, are on a shared file system.
     async fn open(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
         let AllocationRequest { spec, job_id, user, needed, state, .. } = &request;
-        make_directory(&request.logs)?;
+        own_files::create_directory(&request.logs)?;
         let mark = state.join(format!("mark-{job_id}"));
         let mut asked = survey_request(&request);
         asked.directories.insert(0, request.prefix.to_owned());
         asked.mark = Some((mark.clone(), job_id.clone()));
-        durable::replace(&mark, CreationMode::Private, job_id.as_bytes())?;
+        own_files::replace(&mark, job_id.as_bytes())?;
         let (targets, at_once) = (targets(spec, user)?, spec.ssh.at_once as usize);
         let surveying = tokio::task::spawn_blocking(move || survey(&targets, &asked, at_once));
         let found = surveying.await.map_err(AllocationError::Survey);
-        let _ = std::fs::remove_file(&mark);
+        let _ = own_files::remove(&mark);
         let found = found?;
         let refused: BTreeMap<NodeName, String> =
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
@@ -232,7 +231,7 @@ impl Ssh {
     /// Takes the hosts over from an orchestrator that ended. They are not surveyed: an answer of the agent is enough.
     fn reopen(identity: AllocationIdentity, mut hosts: Hosts, logs: PathBuf) -> Result<Self, AllocationError> {
         (ENTRY.check)()?;
-        make_directory(&logs)?;
+        own_files::create_directory(&logs)?;
         let here = host_name();
         hosts.own = hosts.own.filter(|(_, name)| *name == here);
         Ok(Ssh { identity, hosts, logs, refused: BTreeMap::new(), agents: Mutex::default() })
@@ -314,10 +313,6 @@ impl Ssh {
             tracing::info!(%node, pid, %error, "cannot end an agent");
         }
     }
-}
-
-fn make_directory(path: &std::path::Path) -> Result<(), AllocationError> {
-    Ok(durable::create_directory(path, CreationMode::Private)?)
 }
 
 /// Waits up to `patience` until no process listens at the address; true if none does.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::allocation::{
-    AgentControl, AgentStartError, AllocatedNodes, AllocationIdentity, AllocationRecord, NodeAccess, Pending,
+    AgentControl, AgentSettings, AgentStartError, AllocatedNodes, AllocationIdentity, AllocationRecord, NodeAccess, Pending,
     RemoteShell, RunningAgent,
 };
 use crate::fleet::roster::RosterChange;
@@ -94,13 +94,15 @@ fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
     let trust = trust::generate().unwrap();
     let client = AgentClient::new(&trust, 8).unwrap();
     let template = AgentTemplate {
-        job: "heat".to_owned(),
-        job_id: "17".to_owned(),
-        user: "user1".to_owned(),
-        prefixes: Vec::new(),
-        control_base: "/tmp".to_owned(),
-        control_bytes: None,
-        cache_bases: BTreeMap::new(),
+        settings: AgentSettings {
+            job: "heat".to_owned(),
+            job_id: "17".to_owned(),
+            user: "user1".to_owned(),
+            prefixes: Vec::new(),
+                control_base: "/tmp".to_owned(),
+            control_bytes: None,
+            cache_bases: BTreeMap::new(),
+        },
         trust,
     };
     let settings = FleetSettings {

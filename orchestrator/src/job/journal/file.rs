@@ -1,16 +1,16 @@
 //! The journal as a file: begun beside a state, appended to, read back.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, CreationMode};
+use holdfast_core::durable::Durability;
 use holdfast_core::io_count;
+use holdfast_core::owned::{Access, OwnedDirectory};
 use serde::{Deserialize, Serialize};
 
 use super::frame;
-use crate::job::state::{JobState, StateChanges, StateError, directory};
+use crate::job::state::{JobState, StateChanges, StateError, directory, open_directory};
 
 /// Larger journals are not read; a new journal is begun long before.
 const LARGEST: u64 = 1 << 30;
@@ -33,9 +33,12 @@ struct JournalEntry {
     changes: StateChanges,
 }
 
+/// The name of the journal in `.holdfast`.
+pub const FILE: &str = "job.journal";
+
 /// The path of the journal of a prefix directory.
 pub fn path(prefix: &Path) -> PathBuf {
-    directory(prefix).join("job.journal")
+    directory(prefix).join(FILE)
 }
 
 /// A journal that is open for appending.
@@ -50,14 +53,15 @@ impl JournalFile {
     /// Begins the journal of a state that was just written.
     ///
     /// # Errors
-    /// [`StateError::Durable`], [`StateError::File`].
+    /// [`StateError::Owned`], [`StateError::File`].
     pub fn begin(prefix: &Path, state: &JobState) -> Result<Self, StateError> {
         let path = path(prefix);
         let heading = Heading { version: state.version, job_id: state.agents.job_id.clone(), after: state.entries };
         let line = frame::encode(&heading).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        durable::replace(&path, CreationMode::Private, &line)?;
-        let file = OpenOptions::new().append(true).mode(0o600).open(&path);
-        let file = file.map_err(StateError::file("open", &path))?;
+        let missing = || StateError::file("open", &path)(io::ErrorKind::NotFound.into());
+        let own = open_directory(prefix)?.ok_or_else(missing)?;
+        own.replace(FILE, &line, state.group_access.access(), Durability::Machine)?;
+        let file = own.append(FILE, Access::GroupRead)?;
         Ok(JournalFile { path, file, bytes: line.len() as u64 })
     }
 
@@ -103,16 +107,10 @@ pub enum Replayed {
 /// Applies the journal to the state beside it. A journal of another job, and an incomplete last entry, are ignored.
 ///
 /// # Errors
-/// [`StateError::File`], [`StateError::Content`].
-pub fn replay(prefix: &Path, state: &mut JobState) -> Result<Replayed, StateError> {
-    let path = path(prefix);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replayed::UpToDate),
-        Err(error) => return Err(StateError::file("open", &path)(error)),
-    };
-    let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(StateError::file("read", &path))?;
+/// [`StateError::Owned`], [`StateError::Content`].
+pub fn replay(own: &OwnedDirectory, state: &mut JobState) -> Result<Replayed, StateError> {
+    let path = own.path().join(FILE);
+    let Some(bytes) = own.read(FILE, Access::GroupRead, LARGEST)? else { return Ok(Replayed::UpToDate) };
     let mut rest = bytes.as_slice();
     let Some(heading) = frame::decode::<Heading>(&mut rest) else { return Ok(Replayed::UpToDate) };
     if (heading.version, &heading.job_id) != (state.version, &state.agents.job_id) {

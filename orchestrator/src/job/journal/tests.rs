@@ -6,17 +6,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::io_count;
 use holdfast_model::{CheckpointId, NodeName};
 
 use super::file::{JournalFile, path};
 use super::writer::{JournalWriter, Written};
 use crate::allocation::local::Local;
-use crate::allocation::{AgentTemplate, AllocatedNodes as _};
+use crate::allocation::{AgentSettings, AgentTemplate, AllocatedNodes as _};
 use crate::fleet::AgentRecord;
 use crate::job::state::{self, JobState, Stage, StateChanges};
 use crate::relaunch::{AllocatedNode, Config, Event, Machine};
+use crate::spec::GroupAccess;
 
 const NODES: u16 = 40;
 
@@ -31,10 +31,10 @@ fn machine() -> Machine {
 
 /// The state of a job that begins in a prefix directory, written.
 fn begun(prefix: &Path, machine: &Machine) -> JobState {
-    durable::create_directory(&state::directory(prefix), CreationMode::Private).unwrap();
+    drop(state::JobLock::take(prefix, GroupAccess::None).unwrap());
     let roots = prefix.to_owned();
     let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.clone(), roots).unwrap();
-    let agents = AgentTemplate {
+    let settings = AgentSettings {
         job: "heat".to_owned(),
         job_id: "17".to_owned(),
         user: "user1".to_owned(),
@@ -42,8 +42,8 @@ fn begun(prefix: &Path, machine: &Machine) -> JobState {
         control_base: "/tmp".to_owned(),
         control_bytes: None,
         cache_bases: BTreeMap::new(),
-        trust: holdfast_wire::trust::generate().unwrap(),
     };
+    let agents = AgentTemplate { settings, trust: holdfast_wire::trust::generate().unwrap() };
     let mut state = JobState::new("heat".to_owned(), local.record(), agents);
     state.snapshot = Some(machine.snapshot());
     state.write(prefix).unwrap();

@@ -9,9 +9,8 @@ pub(super) mod descendants;
 pub(super) mod rank_ends;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::children::Started;
 use super::{LaunchError, LineLabels, Step, StepEvent, StepPlan};
+use crate::host::own_files;
 use rank_ends::RankEnds;
 
 /// Interval at which the messages and the end of the command are polled.
@@ -126,7 +126,6 @@ fn wait_for_end(step: &mut Step, watch: &mut LauncherWatch<'_, impl LauncherMess
 
 /// Starts the command, registered under the first rank; `None` if the step is ending.
 fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Option<Started>> {
-    let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     let mut command = Command::new(&launcher.program);
     for name in &launcher.without {
         command.env_remove(name);
@@ -139,8 +138,8 @@ fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Opt
         .envs(&step.plan.environment)
         // That of the orchestrator; the launcher passes it on.
         .stdin(Stdio::inherit())
-        .stdout(open(StepPlan::all_output_in(&step.directory))?)
-        .stderr(open(StepPlan::all_errors_in(&step.directory))?);
+        .stdout(own_files::append(&StepPlan::all_output_in(&step.directory))?)
+        .stderr(own_files::append(&StepPlan::all_errors_in(&step.directory))?);
     let cannot =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot run {}: {error}", launcher.program.display()));
     step.children.start(first, &mut command).map_err(cannot)
@@ -210,7 +209,10 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
     fn read(&mut self, directory: &Path) -> io::Result<u64> {
         let file = match &mut self.errors {
             Some(file) => file,
-            None => self.errors.insert(File::open(StepPlan::all_errors_in(directory))?),
+            None => {
+                let path = StepPlan::all_errors_in(directory);
+                self.errors.insert(own_files::open(&path)?.ok_or(io::ErrorKind::NotFound)?)
+            }
         };
         file.seek(SeekFrom::Start(self.offset))?;
         let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;

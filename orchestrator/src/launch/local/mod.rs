@@ -1,9 +1,7 @@
 //! The local launcher: every rank is a child of the step supervisor.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -13,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::children::{Started, wait_for_any};
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
+use crate::host::own_files;
 use crate::spec::{KeyFacts, LauncherFacts};
 
 pub static ENTRY: LauncherEntry = LauncherEntry {
@@ -79,7 +78,6 @@ impl Supervision for LocalSupervision {
 
 fn start(step: &Step, process: &StepProcess) -> io::Result<Option<Started>> {
     let (plan, directory): (&StepPlan, &Path) = (&step.plan, &step.directory);
-    let open = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     let mut command = Command::new(&plan.program);
     command
         .args(&plan.arguments)
@@ -87,8 +85,8 @@ fn start(step: &Step, process: &StepProcess) -> io::Result<Option<Started>> {
         .envs(&plan.environment)
         .envs(&process.environment)
         .stdin(Stdio::null())
-        .stdout(open(StepPlan::output_in(directory, process.rank))?)
-        .stderr(open(StepPlan::errors_in(directory, process.rank))?);
+        .stdout(own_files::append(&StepPlan::output_in(directory, process.rank))?)
+        .stderr(own_files::append(&StepPlan::errors_in(directory, process.rank))?);
     step.children.start(process.rank, &mut command).map_err(|error| {
         let message = format!("cannot start {} for rank {}: {error}", plan.program.display(), process.rank);
         io::Error::new(error.kind(), message)

@@ -25,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::PathBuf;
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{NodeName, Rank};
 use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
@@ -42,7 +41,7 @@ use super::{
     LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, Step, StepPlan, Supervision,
 };
 use crate::allocation::slurm;
-use crate::host::program;
+use crate::host::{own_files, program};
 use crate::spec::{KeyFacts, LauncherFacts};
 use messages::MpirunMessages;
 use remote_shell::{REACH_FILE, RemoteShells};
@@ -169,7 +168,7 @@ impl Launcher for MpirunLauncher {
             Dialect::Hydra => hydra::host_file(&homes),
             _ => openmpi::host_file(&homes),
         };
-        durable::replace(&host_file, CreationMode::Private, hosts.as_bytes())?;
+        own_files::replace(&host_file, hosts.as_bytes())?;
 
         // The built-in examples are in the `holdfast` executable on the nodes.
         let program = if request.program == self.holdfast { &self.on_nodes } else { request.program };

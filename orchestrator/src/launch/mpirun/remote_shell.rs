@@ -7,14 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::environment;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::allocation::RemoteShell;
-use crate::host::program;
+use crate::host::{own_files, program};
 use crate::launch::LaunchError;
 
 /// The variable with the path of the file, for the remote shells that mpirun starts.
@@ -103,7 +100,7 @@ impl RemoteShells {
     pub(super) fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = directory.join(FILE);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
-        durable::replace(&path, CreationMode::Private, &bytes)?;
+        own_files::replace(&path, &bytes)?;
         Ok(path)
     }
 
@@ -147,9 +144,10 @@ fn quoted(text: &str) -> String {
 pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShellError> {
     let path = PathBuf::from(file.ok_or(RemoteShellError::ByHand)?);
     let (host, line) = parts(arguments).ok_or_else(|| RemoteShellError::Arguments(arguments.to_vec()))?;
-    let mut bytes = Vec::new();
-    let read = File::open(&path).and_then(|file| file.take(LARGEST_FILE).read_to_end(&mut bytes));
-    let reach = read.and_then(|_| serde_json::from_slice::<RemoteShells>(&bytes).map_err(io::Error::from));
+    // Its commands are executed: it must be ours.
+    let read = own_files::read(&path, LARGEST_FILE).map_err(io::Error::from);
+    let read = read.and_then(|read| read.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let reach = read.and_then(|bytes| serde_json::from_slice::<RemoteShells>(&bytes).map_err(io::Error::from));
     let reach = reach.map_err(|source| RemoteShellError::File { path: path.clone(), source })?;
     let (node, words) =
         reach.words(host, &line).ok_or_else(|| RemoteShellError::UnknownHost { host: host.to_owned() })?;
@@ -193,16 +191,16 @@ fn execute(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError>
 /// Appends a failure, in one write.
 fn record_failure(file: &Path, node: &NodeName, problem: &str) {
     let line = format!("{node} {}\n", problem.replace('\n', " "));
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file.with_file_name(FAILURES));
     // If this fails, mpirun's own messages remain.
-    let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    if let Ok(mut file) = own_files::append(&file.with_file_name(FAILURES)) {
+        let _ = file.write_all(line.as_bytes());
+    }
 }
 
 /// The failures so far: nodes and problems.
 pub(super) fn failures(directory: &Path) -> Vec<(NodeName, String)> {
-    let Ok(file) = File::open(directory.join(FAILURES)) else { return Vec::new() };
-    let mut text = String::new();
-    let _ = file.take(LARGEST_FILE).read_to_string(&mut text);
+    let Ok(Some(bytes)) = own_files::read(&directory.join(FAILURES), LARGEST_FILE) else { return Vec::new() };
+    let text = String::from_utf8_lossy(&bytes);
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = complete.lines().filter_map(|line| line.split_once(' '));
     lines.map(|(node, problem)| (node.into(), problem.to_owned())).collect()

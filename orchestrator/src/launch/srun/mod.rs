@@ -8,12 +8,12 @@ pub(super) mod messages;
 
 use std::path::PathBuf;
 
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_wire::environment;
 
 use super::command::{self, LauncherCommand};
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, Step, StepPlan, Supervision};
 use crate::allocation::slurm;
+use crate::host::own_files;
 use crate::spec::{KeyFacts, LauncherFacts};
 use messages::SrunMessages;
 
@@ -54,7 +54,7 @@ impl Launcher for SrunLauncher {
         let homes = request.homes();
         let host_file = request.directory.join(HOST_FILE);
         let hosts: String = homes.values().map(|node| format!("{node}\n")).collect();
-        durable::replace(&host_file, CreationMode::Private, hosts.as_bytes())?;
+        own_files::replace(&host_file, hosts.as_bytes())?;
 
         let mut plan = request.plan();
         plan.environment.extend([

@@ -7,9 +7,7 @@
 pub mod on_node;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -22,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
 use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, SshError, Target};
-use crate::host::user_name;
+use crate::host::{own_files, user_name};
 use crate::spec::{KeyFacts, LauncherFacts};
 use on_node::{NodeRanks, NodeRanksMessage};
 
@@ -311,9 +309,7 @@ fn passed_on(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<Stri
 
 fn append_output(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
     let path = if errors { StepPlan::errors_in(directory, rank) } else { StepPlan::output_in(directory, rank) };
-    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    let written: io::Result<()> = open().and_then(|mut file| file.write_all(bytes));
-    written.map_err(LaunchError::file("write to", &path))
+    own_files::append(&path)?.write_all(bytes).map_err(LaunchError::file("write to", &path))
 }
 
 #[cfg(test)]
