@@ -86,6 +86,11 @@ impl EventLog {
                 file.write_all(b"\n")?;
             }
         }
+        EventLog::writing_to(file, path, job)
+    }
+
+    /// The log in an open file, with the thread that writes it.
+    fn writing_to(file: File, path: PathBuf, job: &str) -> io::Result<Self> {
         let (lines, received) = mpsc::sync_channel::<Vec<u8>>(WAITING_LINES);
         let (close, closed) = mpsc::channel();
         let mut writer = Lines { path: path.clone(), file, failed: false };
@@ -179,6 +184,22 @@ mod rfc3339 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logging_does_not_wait_for_a_file_that_accepts_nothing_and_the_end_waits_for_a_limited_time() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let fill = writer.try_clone().unwrap();
+        rustix::fs::fcntl_setfl(&fill, rustix::fs::OFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&fill, &[b' '; 4096]).is_ok() {}
+        rustix::fs::fcntl_setfl(&fill, rustix::fs::OFlags::empty()).unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(writer));
+        let mut event_log = EventLog::writing_to(file, PathBuf::from("events.jsonl"), "heat").unwrap();
+        for _ in 0..2 * WAITING_LINES {
+            event_log.write(&LogEvent::HaltSet { reason: String::new() });
+        }
+        assert!(event_log.lost > 0);
+        drop(event_log);
+    }
 
     #[test]
     fn each_event_is_one_line_with_version_time_job_and_name_also_after_an_incomplete_line() {

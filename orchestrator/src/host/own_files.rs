@@ -128,6 +128,12 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), OwnedError> {
     directory.replace(name, bytes, Access::Private, Durability::Machine)
 }
 
+/// True for an error of this module because another user may have made what was found.
+pub fn is_refusal(error: &io::Error) -> bool {
+    let owned = error.get_ref().and_then(|error| error.downcast_ref::<OwnedError>());
+    owned.is_some_and(OwnedError::is_refusal)
+}
+
 /// Removes a file of ours, or a link; returns whether it existed.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use crate::allocation::AllocationError;
 use crate::exit;
 use crate::fleet::FleetError;
 use crate::host::external_command::ExternalCommandError;
+use crate::host::own_files;
 use crate::host::program::ProgramError;
 use crate::launch::LaunchError;
 use crate::relaunch::snapshot::RestoreError;
@@ -82,6 +83,7 @@ impl RunError {
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
             RunError::State(error) => error.exit_code(),
+            RunError::Io { source, .. } if own_files::is_refusal(source) => exit::CONFIGURATION,
             _ => exit::UNAVAILABLE,
         }
     }

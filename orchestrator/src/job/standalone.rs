@@ -23,6 +23,7 @@ use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
+use crate::host::own_files;
 use crate::spec::{Checkpoint, GroupAccess};
 
 /// An agent of a running job that does not answer within this is left out of a preview.
@@ -80,6 +81,7 @@ impl StandaloneError {
             StandaloneError::Drain(error) if error.is_unwritable() => exit::CANNOT_WRITE,
             StandaloneError::Drain(DrainError::Prefix { .. }) => exit::DAMAGED_DATA,
             StandaloneError::State(error) if error.is_refusal() => exit::CONFIGURATION,
+            StandaloneError::EventLog(error) if own_files::is_refusal(error) => exit::CONFIGURATION,
             StandaloneError::Allocation(error) if error.is_refusal() => exit::CONFIGURATION,
             StandaloneError::State(error) if error.prevents_writing() => exit::CANNOT_WRITE,
             StandaloneError::EventLog(error) if durable::prevents_writing(error) => exit::CANNOT_WRITE,

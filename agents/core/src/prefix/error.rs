@@ -86,7 +86,7 @@ impl PrefixError {
     /// True if something could not be written, or the file system not be used, whatever the files contain.
     pub fn prevents_writing(&self) -> bool {
         match self {
-            PrefixError::Durable(_) => true,
+            PrefixError::Durable(_) | PrefixError::Owned(_) => true,
             PrefixError::HashFile(error) => error.prevents_writing(),
             PrefixError::Io { source, .. } => durable::prevents_writing(source),
             _ => false,
