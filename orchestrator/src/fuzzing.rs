@@ -170,9 +170,12 @@ const JOB_STATE: &str = r#"{"version":0,"job":"heat","orchestrator":7,"stage":{"
     "allocation":{"manager":"local","job_id":"17","user":"user1","nodes":["node0","node1"],
         "details":{"workspace":"/w","roots":"/w/nodes","end":null}},
     "agents":{"job":"heat","job_id":"17","user":"user1","control_base":"/tmp","control_bytes":null,
-        "cache_bases":{"/tmp":null},"trust":{"certificate":"AAAA","key":"AAAA","token":"AAAA"}},
+        "cache_bases":{"/tmp":null}},
     "running":{},"halt_set":false,"crc":true,"copy_bytes":1048576,"requests_at_once":64,"snapshot":null,
     "keeps_data":false,"first_launch_ms":null}"#;
+
+/// The key of the job, without which the state of a running job is not read.
+const JOB_SECRET: &str = r#"{"job_id":"17","trust":{"certificate":"AAAA","key":"AAAA","token":"AAAA"}}"#;
 
 const STATE_FILES: [fn(&Path) -> PathBuf; 2] = [state::path, journal::file::path];
 
@@ -190,6 +193,9 @@ fn read_state(bytes: &[u8]) -> Result<Option<JobState>, StateError> {
         fs::write(&path, parts.next().unwrap_or_default()).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     }
+    let secret = state::directory(base.path()).join(state::SECRET_FILE);
+    fs::write(&secret, JOB_SECRET).unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
     JobState::read(base.path())
 }
 

@@ -78,7 +78,7 @@ impl From<PrefixStepError> for RequestFailure {
     fn from(error: PrefixStepError) -> RequestFailure {
         let unwritable = match &error {
             PrefixStepError::Prefix(error) => error.prevents_writing(),
-            PrefixStepError::Durable(_) => true,
+            PrefixStepError::Owned(_) => true,
         };
         RequestFailure { reason: error.to_string(), unwritable }
     }

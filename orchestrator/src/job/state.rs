@@ -45,7 +45,7 @@ const LARGEST: u64 = 256 << 20;
 const LARGEST_SECRET: u64 = 64 << 10;
 
 const STATE_FILE: &str = "job.json";
-const SECRET_FILE: &str = "job.secret";
+pub(crate) const SECRET_FILE: &str = "job.secret";
 const LOCK_FILE: &str = "lock";
 
 /// The state of a job.

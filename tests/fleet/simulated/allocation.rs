@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdfast::allocation::{
-    AgentControl, AgentSettings, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationIdentity, AllocationRecord,
-    NodeAccess, Pending, RemoteShell, RunningAgent,
+    AgentControl, AgentSettings, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationIdentity,
+    AllocationRecord, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use holdfast_model::NodeName;
 use holdfast_wire::VERSION;

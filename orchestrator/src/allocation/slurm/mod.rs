@@ -34,7 +34,6 @@ use crate::host::{own_files, program};
 use crate::spec::{Chosen, KeyFacts, ManagerFacts, NodeCount};
 use agents::{AgentSteps, Patience};
 use environment::Environment;
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use parking_lot::{Mutex, MutexGuard};

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::allocation::{
-    AgentControl, AgentSettings, AgentStartError, AllocatedNodes, AllocationIdentity, AllocationRecord, NodeAccess, Pending,
-    RemoteShell, RunningAgent,
+    AgentControl, AgentSettings, AgentStartError, AllocatedNodes, AllocationIdentity, AllocationRecord, NodeAccess,
+    Pending, RemoteShell, RunningAgent,
 };
 use crate::fleet::roster::RosterChange;
 
