@@ -149,7 +149,7 @@ pub fn template(trust: TrustMaterial) -> AgentTemplate {
             job_id: JOB.to_owned(),
             user: USER.to_owned(),
             prefixes: Vec::new(),
-                control_base: "/tmp".to_owned(),
+            control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),
         },

@@ -99,7 +99,7 @@ fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
             job_id: "17".to_owned(),
             user: "user1".to_owned(),
             prefixes: Vec::new(),
-                control_base: "/tmp".to_owned(),
+            control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),
         },
