@@ -269,3 +269,79 @@ impl Verifier {
         Ok(self.verified)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use holdfast_model::CheckpointId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::control::meta::{FileKind, Meta};
+
+    /// Files of these sizes, of which none has a recorded checksum.
+    fn written(directory: &Path, sizes: &[usize]) -> (MemberFiles, Vec<u32>) {
+        let (mut files, mut checksums) = (Vec::new(), Vec::new());
+        for (number, size) in (0u32..).zip(sizes) {
+            let bytes = holdfast_testkit::application_bytes(1, 0, number, *size);
+            let file = format!("f{number}");
+            fs::write(directory.join(&file), &bytes).unwrap();
+            checksums.push(crc32fast::hash(&bytes));
+            let (kind, size) = (FileKind::Full, *size as u64);
+            let (checkpoint, rank, ranks) = (CheckpointId(1), Rank(0), 1);
+            files.push(Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc: None });
+        }
+        (MemberFiles { rank: Rank(0), files }, checksums)
+    }
+
+    /// Reads a logical file in `count` chunks, piece by piece of each in turn.
+    fn checksums_of(logical: &mut LogicalFile, count: u32, piece: usize) -> Result<Vec<u32>, RedundancyError> {
+        let chunk = logical.total_bytes().div_ceil(u64::from(count)).max(1);
+        let mut checksums = ChunkedChecksums::new(logical, count, chunk);
+        let mut offset = 0;
+        while offset < chunk {
+            let length = piece.min((chunk - offset) as usize);
+            for number in (0..count).rev() {
+                let mut buffer = vec![0xff; length];
+                let real = logical.read_real(u64::from(number) * chunk + offset, &mut buffer).unwrap();
+                checksums.feed(logical, number as usize, &buffer[..real]);
+            }
+            offset += length as u64;
+        }
+        checksums.finish(logical)
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_that_are_read_side_by_side_give_the_checksum_of_each_file(
+            sizes in prop::collection::vec(0usize..700, 0..6),
+            count in 1u32..7,
+            piece in 1usize..200,
+            changed in any::<prop::sample::Index>(),
+        ) {
+            let work = tempfile::tempdir().unwrap();
+            let (mut files, expected) = written(work.path(), &sizes);
+            let mut logical = LogicalFile::open(work.path(), 3, &files).unwrap();
+            prop_assert_eq!(checksums_of(&mut logical, count, piece).unwrap(), &expected[..]);
+
+            // The same with recorded checksums, of which one is that of another content.
+            for (meta, crc) in files.files.iter_mut().zip(&expected) {
+                meta.crc = Some(*crc);
+            }
+            let mut logical = LogicalFile::open(work.path(), 3, &files).unwrap();
+            prop_assert!(checksums_of(&mut logical, count, piece).is_ok());
+            if !sizes.is_empty() {
+                let changed = changed.index(sizes.len());
+                files.files[changed].crc = Some(!expected[changed]);
+                let mut logical = LogicalFile::open(work.path(), 3, &files).unwrap();
+                let refused = checksums_of(&mut logical, count, piece);
+                let path = work.path().join(format!("f{changed}"));
+                prop_assert!(
+                    matches!(&refused, Err(RedundancyError::MemberDamaged { path: of, .. }) if *of == path),
+                    "{:?}", refused
+                );
+            }
+        }
+    }
+}
