@@ -7,8 +7,8 @@ use crate::program::command;
 
 const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
-/// What is run in a directory with a faulty spec `bad.yaml`, a good one `good.yaml`, a damaged index in `damaged/`, and a
-/// file `text` of no known format; and the code.
+/// Commands in a directory with a faulty spec `bad.yaml`, a valid one `good.yaml`, a damaged index in `damaged/`, and a
+/// file `text` of unknown format, with their exit codes.
 const CASES: [(&[&str], i32); 30] = [
     (&["run"], 64),
     (&["run", "--dry-run", "good.yaml"], 0),
