@@ -142,7 +142,7 @@ fn a_state_directory_that_others_may_write_to_or_that_is_a_link_is_refused() {
 }
 
 #[test]
-fn a_state_of_ours_that_names_a_directory_without_the_marker_is_refused_and_nothing_is_removed() {
+fn a_state_of_ours_that_names_a_directory_without_marker_is_refused_and_nothing_is_removed() {
     let world = World::new();
     let job = abandoned_job(&world);
     let victim = victim(&world);
