@@ -27,7 +27,7 @@ Examples:
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
 reason}…], halt}
 
-With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator
+With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
 
 Exit codes: 0 shown; 69 no job of this prefix is running; 78 its state belongs to another user")]
