@@ -60,8 +60,8 @@ pub(super) async fn hand_over<'job>(
     Ok(OpenedStep { step, prepared, prefix, lock: Some(lock), event_log: reporter.event_log, state })
 }
 
-/// Writes the state of a step that begins. If a signal comes first, the state is written nevertheless, and then that the
-/// job has ended, so that its key does not stay in the prefix directory.
+/// Writes the state of a step that begins. If a signal comes first, the state is written nevertheless, and then that
+/// the job has ended, so that its key does not stay in the prefix directory.
 async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path) -> Result<(), RunError> {
     let (written, to) = (state.clone(), prefix.to_owned());
     let mut begin = std::pin::pin!(on_thread(move || {

@@ -463,8 +463,8 @@ pub struct JobLock {
 }
 
 impl JobLock {
-    /// Takes the lock, and gives `.holdfast` and the lock the modes for this access of the group. Makes `.holdfast` if it
-    /// does not exist.
+    /// Takes the lock, and gives `.holdfast` and the lock the modes for this access of the group. Makes `.holdfast` if
+    /// it does not exist.
     ///
     /// # Errors
     /// [`StateError::Running`] if another orchestrator holds it; [`StateError::Owned`] if `.holdfast` is not ours.

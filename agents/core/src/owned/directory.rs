@@ -122,7 +122,8 @@ impl Base {
     }
 
     /// Opens a directory of another user for reading, if that user permitted it to a group of this user and to no other
-    /// user; `None` if nothing has this name. Files in it are opened by the same rule as those of ours, with that owner.
+    /// user; `None` if nothing has this name. Files in it are opened by the same rule as those of ours, with that
+    /// owner.
     ///
     /// # Errors
     /// [`Found::NotPermitted`], or as [`open_directory`](Self::open_directory).
