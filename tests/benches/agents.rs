@@ -172,13 +172,13 @@ impl Cluster {
             node: node.clone(),
             identity: Default::default(),
             root: Some(root),
-            prefixes: vec![self.directory.path().join("prefix")],
             control_base: "/tmp".to_owned(),
             cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),
             control_bytes: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             trust: self.trust.clone(),
             abandon_after: Duration::from_secs(600),
+            prefixes: vec![self.directory.path().join("prefix"), drain_prefix()],
             umask: None,
             fault_injections: Vec::new(),
         };
@@ -414,6 +414,11 @@ fn memory(pid: u32, figure: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(figure)).ok_or("no such figure of memory")?;
     let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes << 10)
+}
+
+/// The prefix directory of drains, on disk; made and removed by the benchmark.
+pub fn drain_prefix() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("drain-prefix")
 }
 
 /// The usual settings of a job: one set over all nodes, all else by default.

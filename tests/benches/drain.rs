@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use holdfast_model::CheckpointId;
 use holdfast_wire::agent::CopyRequest;
 
-use crate::agents::Cluster;
+use crate::agents::{Cluster, drain_prefix};
 use crate::figures::{Samples, at_least, below, title};
 use crate::{Extent, Result};
 
@@ -42,9 +42,13 @@ pub fn run(extent: Extent) -> Result<()> {
         synced.add(cp(&files, directory.path(), true)?);
         drop(directory);
 
-        let prefix = tempfile::tempdir_in(&target)?;
+        let prefix = drain_prefix();
+        if prefix.exists() {
+            fs::remove_dir_all(&prefix)?;
+        }
+        fs::create_dir(&prefix)?;
         let name = format!("scr.2026-01-01_00:00:00.77.{checkpoint}");
-        let directory = prefix.path().join(&name);
+        let directory = prefix.join(&name);
         settle()?;
         let before = cluster.processor_seconds()?;
         let begun = Instant::now();
@@ -64,7 +68,7 @@ pub fn run(extent: Extent) -> Result<()> {
         let begun = Instant::now();
         let status = Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .args(["index", "add", "--current", "--prefix"])
-            .arg(prefix.path())
+            .arg(&prefix)
             .arg(&name)
             .stdout(Stdio::null())
             .status()?;
@@ -72,6 +76,7 @@ pub fn run(extent: Extent) -> Result<()> {
         if !status.success() {
             return Err(format!("holdfast index ended with {status}").into());
         }
+        fs::remove_dir_all(&prefix)?;
     }
     plain.show_seconds("cp", Some(bytes));
     synced.show_seconds("cp, and sync: the bytes are on disk", Some(bytes));

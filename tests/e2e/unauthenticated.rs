@@ -25,7 +25,13 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// A request over TLS; the answer's status and body.
-fn ask(address: SocketAddr, trust: &TrustMaterial, token: Option<&str>, path: &str, body: &str) -> (String, String) {
+pub fn ask(
+    address: SocketAddr,
+    trust: &TrustMaterial,
+    token: Option<&str>,
+    path: &str,
+    body: &str,
+) -> (String, String) {
     let config = Arc::new(trust::client_config(trust, &[b"http/1.1"]).unwrap());
     let connection = ClientConnection::new(config, trust::server_name()).unwrap();
     let mut stream = StreamOwned::new(connection, connect(address));

@@ -146,7 +146,8 @@ impl CreationMode {
         }
     }
 
-    fn of_directory(self) -> u32 {
+    /// The mode of a new directory, before the umask.
+    pub fn of_directory(self) -> u32 {
         match self {
             CreationMode::Private => 0o700,
             CreationMode::Umask => 0o777,

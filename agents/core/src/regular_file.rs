@@ -26,6 +26,26 @@ pub fn open_writable(path: &Path) -> io::Result<File> {
     open_with(path, File::options().read(true).write(true))
 }
 
+/// Opens a regular file for reading. No link is followed.
+///
+/// # Errors
+/// When it cannot be opened, or is not a regular file.
+pub fn open_no_link(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    regular(File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?)
+}
+
+/// Opens a regular file for appending, made with mode 0600 if it is missing. No link is followed.
+///
+/// # Errors
+/// When it cannot be opened, or is not a regular file.
+pub fn append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let mut options = File::options();
+    let options = options.append(true).create(true).mode(0o600);
+    regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
+}
+
 /// Opens a regular file for writing, empty, made with mode 0600 if it is missing. No link is followed.
 ///
 /// # Errors

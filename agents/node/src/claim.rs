@@ -1,24 +1,32 @@
 //! The job's directories on the node: made, checked, claimed by one agent at a time, and removed at the end.
 //!
-//! They are below directories that all users may write to. A directory that belongs to another user, or that other
-//! users may write to, is refused: they could replace our files.
+//! They are below directories that all users may write to, and obey the rules of [`holdfast_core::owned`]: no other user
+//! can exchange a component of their paths. A base or a directory of another user is refused.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdfast_core::durable::{self, DurableError};
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use holdfast_core::durable::Durability;
+use holdfast_core::owned::{Access, Base, Marker, OwnedDirectory, OwnedError};
+use rustix::fs::{AtFlags, FlockOperation, flock, fstat, statat};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::paths::{PathError, Paths, base_name};
 
 /// How long an earlier agent may take to end after SIGTERM, and then after SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+/// The lock file of a control directory.
+const LOCK: &str = "agent.lock";
+/// The mode of missing directories in a base path. Other users are refused a base of this user in any case.
+const BASE_MODE: u32 = 0o700;
+/// What other users may do with directories that exist: SCR and earlier releases made them readable.
+pub(crate) const EXISTING: Access = Access::Readable;
 
 /// Why the job's directories cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -28,19 +36,27 @@ pub enum ClaimError {
     Name { what: &'static str, name: String },
     #[error(transparent)]
     Path(#[from] PathError),
+    /// Another user may have a hand in it, or it cannot be made or opened.
     #[error(transparent)]
-    Durable(#[from] DurableError),
-    /// It belongs to another user, or other users may write to it.
-    #[error("{} {fault}; remove it, or choose another base directory", path.display())]
-    Foreign { path: PathBuf, fault: String },
+    Owned(#[from] OwnedError),
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("another agent (process {pid}) uses {} and did not end", path.display())]
     Taken { path: PathBuf, pid: String },
+    #[error("the lock {} is replaced by another process again and again; end that process", path.display())]
+    Replaced { path: PathBuf },
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ClaimError + 'a {
-    move |source| ClaimError::Io { action, path: path.to_owned(), source }
+impl ClaimError {
+    /// True if another user may have a hand in the directory: nothing below it may be used.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self, ClaimError::Owned(OwnedError::Io { .. }) | ClaimError::Io { .. })
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ClaimError {
+    let path = path.to_owned();
+    move |source| ClaimError::Io { action, path, source }
 }
 
 /// Refuses names that are not exactly one component of a path.
@@ -56,32 +72,53 @@ pub(crate) fn check_names(user: &str, job_id: &str) -> Result<(), ClaimError> {
     Ok(())
 }
 
-/// Makes one of the job's directories, `<base>/<user>/scr.<job id>`, and checks its owner.
-///
-/// # Errors
-/// When it cannot be made, or other users may write to it.
-pub(crate) fn directory(paths: &Paths, node_path: &str) -> Result<PathBuf, ClaimError> {
-    let real = paths.real(node_path)?;
-    durable::create_directory_unsynced(&real)?;
-    check_owner(&real)?;
-    if let Some(of_user) = real.parent() {
-        check_owner(of_user)?;
-    }
-    Ok(real)
+/// The base, the name of the user's directory and that of the job's directory in a path `<base>/<user>/scr.<job id>`.
+fn parts(real: &Path) -> Option<(&Path, &OsStr, &OsStr)> {
+    let of_user = real.parent()?;
+    Some((of_user.parent()?, of_user.file_name()?, real.file_name()?))
 }
 
-fn check_owner(path: &Path) -> Result<(), ClaimError> {
-    let metadata = fs::symlink_metadata(path).map_err(failed("stat", path))?;
-    let foreign = |fault: String| Err(ClaimError::Foreign { path: path.to_owned(), fault });
-    let own = geteuid().as_raw();
-    if !metadata.is_dir() {
-        return foreign("is not a directory".to_owned());
+/// The marker of all directories of a job on a node. Control and cache directory may be one.
+fn marker(paths: &Paths) -> Marker<'_> {
+    Marker { kind: "node", job: paths.job_id() }
+}
+
+/// Opens one of the job's directories, `<base>/<user>/scr.<job id>`, and makes it if it is missing. It gets the marker
+/// without which it would not be removed.
+///
+/// # Errors
+/// When it cannot be made, or another user may have a hand in it.
+pub(crate) fn directory(paths: &Paths, node_path: &str) -> Result<OwnedDirectory, ClaimError> {
+    let real = paths.real(node_path)?;
+    let not_made = || PathError { path: node_path.to_owned(), fault: "is not the directory of a job" };
+    let (base, user, job) = parts(&real).ok_or_else(not_made)?;
+    let of_user = Base::create_trusted(base, BASE_MODE)?.create_private_directory(user)?;
+    let directory = of_user.create_private_directory(job)?;
+    directory.mark(&marker(paths), Durability::Process)?;
+    Ok(directory)
+}
+
+/// Makes a directory below one of the job's directories, which is made too if it is missing.
+///
+/// # Errors
+/// When it cannot be made, or another user may have a hand in it.
+pub(crate) fn directory_below(paths: &Paths, job_directory: &str, below: &Path) -> Result<(), ClaimError> {
+    let mut at = directory(paths, job_directory)?;
+    for name in below.components() {
+        at = at.create_private_directory(name)?;
     }
-    if metadata.uid() != own {
-        return foreign(format!("belongs to user id {}, this agent is {own}", metadata.uid()));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return foreign(format!("may be written by others (mode {:o})", metadata.mode() & 0o7777));
+    Ok(())
+}
+
+/// Checks that no other user can have exchanged these directories of the job since they were made, for instance after
+/// an automatic cleanup of `/tmp` removed them. What is below them may then be used by path. A missing one is no error.
+///
+/// # Errors
+/// When another user may have a hand in one of them.
+pub(crate) fn check(paths: &Paths, bases: &[String]) -> Result<(), ClaimError> {
+    let caches = bases.iter().map(|base| paths.cache_node_path(base));
+    for node_path in caches.chain([paths.control_node_path().to_owned()]) {
+        OwnedDirectory::open(&paths.real(&node_path)?, EXISTING)?;
     }
     Ok(())
 }
@@ -89,14 +126,14 @@ fn check_owner(path: &Path) -> Result<(), ClaimError> {
 /// The exclusive use of the control directory, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    path: PathBuf,
+    control: OwnedDirectory,
     _lock: File,
 }
 
 impl Drop for Claim {
     /// Removes the lock file from a control directory that is kept; the lock is held until then.
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.control.remove_file(LOCK, Durability::Process);
     }
 }
 
@@ -105,31 +142,28 @@ impl Drop for Claim {
 ///
 /// # Errors
 /// When it cannot be locked, or the other agent does not end.
-pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
-    let path = control.join("agent.lock");
-    let open = || {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.open(&path).map_err(failed("open", &path))
-    };
-    let mut file = open()?;
+pub(crate) fn claim(control: OwnedDirectory) -> Result<Claim, ClaimError> {
+    let path = control.path().join(LOCK);
+    let mut file = control.open_or_create(LOCK, Access::Private)?;
     let begun = Instant::now();
     let mut signalled = [false; 2];
     loop {
+        let late = begun.elapsed() >= PATIENCE;
+        let too_late = begun.elapsed() >= PATIENCE * 2;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if is_at(&file, &path) => break,
+            Ok(()) if is_at(&file, &control) => break,
+            Ok(()) if too_late => return Err(ClaimError::Replaced { path }),
             // The agent that ended has removed the file that is now locked.
             Ok(()) => {
-                file = open()?;
+                file = control.open_or_create(LOCK, Access::Private)?;
                 continue;
             }
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(failed("lock", &path)(error.into())),
         }
         let holder = holder(&mut file).unwrap_or_default();
-        let late = begun.elapsed() >= PATIENCE;
-        if begun.elapsed() >= PATIENCE * 2 {
-            return Err(ClaimError::Taken { path: control.to_owned(), pid: holder });
+        if too_late {
+            return Err(ClaimError::Taken { path: control.path().to_owned(), pid: holder });
         }
         let pid = holder.parse().ok().and_then(Pid::from_raw).filter(|pid| *pid != rustix::process::getpid());
         if let Some(pid) = pid.filter(|pid| !signalled[usize::from(late)] && has_open(*pid, &file)) {
@@ -143,14 +177,14 @@ pub(crate) fn claim(control: &Path) -> Result<Claim, ClaimError> {
     let pid = std::process::id().to_string();
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(pid.as_bytes()));
     written.map_err(failed("write", &path))?;
-    Ok(Claim { path, _lock: file })
+    Ok(Claim { control, _lock: file })
 }
 
-/// True if this open file is the one at `path`.
-fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let there = fs::symlink_metadata(path).map(identity);
-    file.metadata().map(identity).is_ok_and(|ours| there.is_ok_and(|theirs| theirs == ours))
+/// True if this open file is the control directory's lock.
+fn is_at(file: &File, control: &OwnedDirectory) -> bool {
+    let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let there = statat(control, LOCK, AtFlags::SYMLINK_NOFOLLOW).map(identity);
+    fstat(file).map(identity).is_ok_and(|ours| there.is_ok_and(|theirs| theirs == ours))
 }
 
 /// True if the process has this file open. Until the holder of the lock has written its process id, the file contains
@@ -181,42 +215,56 @@ pub(crate) fn remove(paths: &Paths, bases: impl Iterator<Item = String>) -> Resu
     let caches = bases.map(|base| paths.cache_node_path(&base));
     let mut result = Ok(());
     for node_path in caches.chain([paths.control_node_path().to_owned()]) {
-        let real = paths.real(&node_path)?;
-        match fs::remove_dir_all(&real) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                result = result.and(Err(failed("remove", &real)(error)));
-            }
-            _ => {}
-        }
-        if let Some(of_user) = real.parent() {
-            // Another job's directory may be in it.
-            let _ = fs::remove_dir(of_user);
-        }
+        result = result.and(remove_directory(paths, &node_path));
     }
     result
+}
+
+fn remove_directory(paths: &Paths, node_path: &str) -> Result<(), ClaimError> {
+    let real = paths.real(node_path)?;
+    let Some((base, user, job)) = parts(&real) else { return Ok(()) };
+    let base = match Base::trusted(base) {
+        Err(error) if error.is_missing() => return Ok(()),
+        base => base?,
+    };
+    let Some(of_user) = base.open_directory(user, EXISTING)? else { return Ok(()) };
+    of_user.remove_tree(job, EXISTING, &marker(paths))?;
+    // Another job's directory may be in it.
+    base.remove_empty_directory(user, EXISTING)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::fixture_node::fixture_start;
+    use holdfast_core::owned::Found;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_directory_is_made_once_and_refused_when_others_may_write_to_it() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::new(&fixture_start(root.path(), "node0"));
-        let control = directory(&paths, paths.control_node_path()).unwrap();
+        let open = || directory(&paths, paths.control_node_path());
+        let control = open().unwrap().path().to_owned();
         assert_eq!(fs::metadata(&control).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(directory(&paths, paths.control_node_path()).unwrap(), control);
+        assert_eq!(open().unwrap().path(), control);
         let of_user = control.parent().unwrap().to_owned();
         fs::set_permissions(&of_user, fs::Permissions::from_mode(0o777)).unwrap();
-        let error = directory(&paths, paths.control_node_path()).unwrap_err();
-        assert!(error.to_string().contains("may be written by others"), "{error}");
+        let error = open().unwrap_err();
+        assert!(error.is_refusal() && error.to_string().contains("may be written by other users"), "{error}");
         fs::set_permissions(&of_user, fs::Permissions::from_mode(0o700)).unwrap();
-        fs::remove_dir(&control).unwrap();
-        std::os::unix::fs::symlink("/etc", &control).unwrap();
-        assert!(matches!(directory(&paths, paths.control_node_path()), Err(ClaimError::Foreign { .. })));
+        fs::remove_dir_all(&control).unwrap();
+        let elsewhere = root.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &control).unwrap();
+        let found = [open().map(drop), check(&paths, &[]), remove(&paths, std::iter::empty())];
+        for refused in found {
+            let ClaimError::Owned(error) = refused.unwrap_err() else { panic!("another error") };
+            assert!(matches!(error.found(), Some(Found::Link { .. })), "{error}");
+        }
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 
     #[test]
@@ -230,9 +278,9 @@ mod tests {
     #[test]
     fn an_earlier_agent_is_ended() {
         let control = tempfile::tempdir().unwrap();
-        let lock = control.path().join("agent.lock");
+        let lock = control.path().join(LOCK);
         // A process that holds the lock and has written its process id, as an agent does.
-        let script = "exec 9>>\"$0\"; flock 9; echo -n $$ >\"$0\"; echo held; exec sleep 60";
+        let script = "umask 077; exec 9>>\"$0\"; flock 9; echo -n $$ >\"$0\"; echo held; exec sleep 60";
         let mut other = std::process::Command::new("sh")
             .args(["-c", script])
             .arg(&lock)
@@ -241,22 +289,52 @@ mod tests {
             .unwrap();
         let mut held = [0; 4];
         other.stdout.as_mut().unwrap().read_exact(&mut held).unwrap();
-        let claim = claim(control.path()).unwrap();
+        let claim = claim(open(control.path())).unwrap();
         assert!(!other.wait().unwrap().success());
         assert_eq!(fs::read_to_string(&lock).unwrap(), std::process::id().to_string());
         drop(claim);
+        assert!(!lock.exists());
+    }
+
+    fn open(control: &Path) -> OwnedDirectory {
+        OwnedDirectory::open(control, EXISTING).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_lock_that_is_not_a_file_of_this_user_is_an_error_that_names_it() {
+        let control = tempfile::tempdir().unwrap();
+        let lock = control.path().join(LOCK);
+        let target = control.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        for target in [target.as_path(), Path::new("nowhere"), Path::new(LOCK)] {
+            symlink(target, &lock).unwrap();
+            let error = claim(open(control.path())).unwrap_err();
+            assert!(error.is_refusal() && error.to_string().contains("agent.lock is a symbolic link"), "{error}");
+            fs::remove_file(&lock).unwrap();
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, &lock, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        let error = claim(open(control.path())).unwrap_err();
+        assert!(error.to_string().contains("agent.lock is not a regular file"), "{error}");
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        assert!(claim(open(control.path())).unwrap_err().to_string().contains("agent.lock"));
+        assert_eq!(fs::read(&target).unwrap(), b"kept");
     }
 
     #[test]
     fn the_job_s_directories_are_removed_and_no_others() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths::new(&fixture_start(root.path(), "node0"));
-        let control = directory(&paths, paths.control_node_path()).unwrap();
-        let cache = directory(&paths, &paths.cache_node_path("/ssd")).unwrap();
+        let made = |node_path: &str| directory(&paths, node_path).unwrap().path().to_owned();
+        let (control, cache) = (made(paths.control_node_path()), made(&paths.cache_node_path("/ssd")));
         let other_job = cache.with_file_name("scr.8");
         fs::create_dir(&other_job).unwrap();
         remove(&paths, ["/ssd".to_owned(), "/not/there".to_owned()].into_iter()).unwrap();
         assert!(!control.exists() && !control.parent().unwrap().exists());
         assert!(!cache.exists() && other_job.exists());
+        // A directory that no agent has used has no marker.
+        fs::create_dir(&cache).unwrap();
+        assert!(remove(&paths, ["/ssd".to_owned()].into_iter()).unwrap_err().to_string().contains("no marker"));
+        assert!(cache.exists());
     }
 }

@@ -131,14 +131,10 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     claim::check_names(&start.user, &start.job_id)?;
     let paths = Paths::new(&start);
     let control = claim::directory(&paths, paths.control_node_path())?;
-    let _claim = claim::claim(&control)?;
-    for base in start.cache_bases.keys() {
-        // Also in the health report: the orchestrator decides whether the node can be used without it.
-        if let Err(error) = claim::directory(&paths, &paths.cache_node_path(base)) {
-            tracing::error!(base, %error, "cache_directory_unusable");
-        }
-    }
-    let agent = Arc::new(set_up(start, paths)?);
+    let control_path = control.path().display().to_string();
+    let _claim = claim::claim(control)?;
+    let bases = usable_bases(&start, &paths);
+    let agent = Arc::new(set_up_with(start, paths, bases)?);
     let collectives = Arc::new(Collectives::new(agent.clone()));
     let address = agent.start.listen;
     let failed = |source| DaemonError::Listen { address, source };
@@ -149,7 +145,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     let mut socket = tokio::spawn(rank_socket::serve(collectives.clone()));
     announce(&agent, &mut ready, address, adopted)?;
 
-    let socket_failed = |source| DaemonError::Socket { directory: control.display().to_string(), source };
+    let socket_failed = |source| DaemonError::Socket { directory: control_path.clone(), source };
     tokio::select! {
         // The request to stop first: the server ends because of it, and if that were taken for a failure of the server,
         // the job's directories would not be removed.
@@ -167,9 +163,28 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     end(&collectives, server).await
 }
 
+/// Makes the job's cache directories. A base in which another user may have a hand is left out: no path below it is
+/// used. The health report has the reason, and the orchestrator decides whether the node can be used without it.
+fn usable_bases(start: &AgentStart, paths: &Paths) -> Vec<String> {
+    let is_usable = |base: &&String| match claim::directory(paths, &paths.cache_node_path(base)) {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::error!(%base, %error, "cache_directory_unusable");
+            !error.is_refusal()
+        }
+    };
+    start.cache_bases.keys().filter(is_usable).cloned().collect()
+}
+
 /// The agent's shared state; nothing is served yet.
+#[cfg(test)]
 pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonError> {
     let bases = start.cache_bases.keys().cloned().collect();
+    set_up_with(start, paths, bases)
+}
+
+/// The agent's shared state, with these cache bases; nothing is served yet.
+fn set_up_with(start: AgentStart, paths: Paths, bases: Vec<String>) -> Result<Agent, DaemonError> {
     let store = Store::open(paths.clone(), bases)?;
     for fault in store.faults() {
         tracing::warn!(fault, "control_file_damaged");

@@ -10,13 +10,13 @@
 //! has it does not get the report again. Memory, load and free space always vary: they count as changed when they
 //! differ by a sixteenth from the published values.
 
-use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_core::durable::Durability;
+use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{DirectoryHealth, Health, QuietRank};
 use holdfast_wire::run::AgentStart;
@@ -25,6 +25,7 @@ use procfs::process::Process;
 use sysinfo::{MemoryRefreshKind, System};
 use tokio::sync::Notify;
 
+use crate::claim::EXISTING;
 use crate::paths::Paths;
 
 /// How long memory and load are cached.
@@ -259,35 +260,39 @@ impl AgentStatus {
     }
 }
 
-/// Checks one directory: that it exists, that a file can be created and removed in it, and the size of its file system.
+/// Checks one directory: that it exists, that no other user has a hand in it, that a file can be created and removed in
+/// it, and the size of its file system.
 fn check(expected: &ExpectedDirectory) -> DirectoryHealth {
-    let (total, available) = match rustix::fs::statvfs(&expected.real) {
+    let faulty = |fault: String| DirectoryHealth {
+        path: expected.node_path.clone(),
+        fault: Some(fault),
+        total: 0,
+        available: 0,
+    };
+    let directory = match OwnedDirectory::open(&expected.real, EXISTING) {
+        Ok(Some(directory)) => directory,
+        Ok(None) => return faulty("cannot be reached: it does not exist".to_owned()),
+        Err(refused @ OwnedError::Refused { .. }) => return faulty(format!("is not used: {refused}")),
+        Err(error) => return faulty(format!("cannot be reached: {error}")),
+    };
+    let (total, available) = match rustix::fs::fstatvfs(&directory) {
         Ok(sizes) => (sizes.f_blocks.saturating_mul(sizes.f_frsize), sizes.f_bavail.saturating_mul(sizes.f_frsize)),
-        Err(error) => {
-            let fault = format!("cannot be reached: {}", std::io::Error::from(error));
-            return DirectoryHealth { path: expected.node_path.clone(), fault: Some(fault), total: 0, available: 0 };
-        }
+        Err(error) => return faulty(format!("cannot be reached: {}", std::io::Error::from(error))),
     };
     let too_small = || {
         let bytes = expected.bytes.filter(|bytes| total < *bytes)?;
         Some(format!("is on a file system of {total} bytes, expected are {bytes}"))
     };
-    let fault = probe(&expected.real).err().map(|error| format!("cannot be written: {error}")).or_else(too_small);
+    let fault = probe(&directory).err().map(|error| format!("cannot be written: {error}")).or_else(too_small);
     DirectoryHealth { path: expected.node_path.clone(), fault, total, available }
 }
 
 /// Writes one byte: an empty file can be created on a full file system.
-fn probe(directory: &Path) -> std::io::Result<()> {
-    let path = directory.join(PROBE);
-    let made = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .and_then(|mut file| file.write_all(b"x"));
-    let removed = fs::remove_file(&path);
-    made.and(removed)
+fn probe(directory: &OwnedDirectory) -> std::io::Result<()> {
+    let written = directory.truncate(PROBE, Access::Private).map(|mut file| file.write_all(b"x"));
+    let removed = directory.remove_file(PROBE, Durability::Process);
+    written.map_err(std::io::Error::other)??;
+    removed.map(drop).map_err(std::io::Error::other)
 }
 
 /// The agent's resident memory in bytes; 0 if `/proc` cannot be read.
@@ -298,6 +303,9 @@ fn resident() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn expected(real: &Path, bytes: Option<u64>) -> ExpectedDirectory {
@@ -319,7 +327,7 @@ mod tests {
         assert!(check(&expected(&directory.path().join("missing"), None)).fault.unwrap().contains("cannot be reached"));
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(check(&expected(&file, None)).fault.unwrap().contains("cannot be written"));
+        assert!(check(&expected(&file, None)).fault.unwrap().contains("is not a directory"));
         assert!(check(&expected(directory.path(), Some(u64::MAX))).fault.unwrap().contains("expected are"));
     }
 

@@ -34,6 +34,10 @@ impl Paths {
         }
     }
 
+    pub fn job_id(&self) -> &str {
+        &self.job_id
+    }
+
     /// The control directory as the node sees it.
     pub fn control_node_path(&self) -> &str {
         &self.control
@@ -86,6 +90,16 @@ impl Paths {
         } else {
             Err(PathError { path: node_path.to_owned(), fault: "is outside the job's cache and control directories" })
         }
+    }
+
+    /// That one of the job's directories which a node path is below, and the rest of the path.
+    pub fn job_directory_of<'a>(&self, node_path: &'a str, bases: &[String]) -> Option<(String, &'a Path)> {
+        let caches = bases.iter().map(|base| self.cache_node_path(base));
+        let mut directories = caches.chain([self.control.clone()]);
+        directories.find_map(|directory| {
+            let rest = node_path.strip_prefix(&directory)?.strip_prefix('/')?;
+            Some((directory, Path::new(rest)))
+        })
     }
 
     /// The node path of a real path; `None` if it is not below the node's root.

@@ -51,6 +51,13 @@ impl JobPrefixes {
         self.0.iter().any(|known| known == prefix)
     }
 
+    /// The prefix directory that a directory is below, and the rest of its path; nothing in Holdfast's own directory.
+    pub(crate) fn split<'a>(&'a self, directory: &'a Path) -> Option<(&'a Path, &'a Path)> {
+        let below = self.0.iter().filter_map(|prefix| Some((prefix.as_path(), directory.strip_prefix(prefix).ok()?)));
+        let below = below.max_by_key(|(prefix, _)| prefix.components().count());
+        below.filter(|(_, rest)| !rest.as_os_str().is_empty() && rest.components().all(|part| part.as_os_str() != OWN))
+    }
+
     /// Checks that a checkpoint directory is below a prefix directory, and that no link of another user leads out of
     /// it. Blocks.
     ///
@@ -61,12 +68,8 @@ impl JobPrefixes {
         if !directory.is_absolute() || !directory.components().all(plain) {
             return Err(OutsidePrefix::NotPlain(directory.to_owned()));
         }
-        let below = self.0.iter().filter_map(|prefix| Some((prefix, directory.strip_prefix(prefix).ok()?)));
-        let below = below.max_by_key(|(prefix, _)| prefix.components().count());
-        let (prefix, rest) = below
-            .filter(|(_, rest)| !rest.as_os_str().is_empty())
-            .ok_or_else(|| OutsidePrefix::Elsewhere(directory.to_owned()))?;
-        let mut path = prefix.clone();
+        let (prefix, rest) = self.split(directory).ok_or_else(|| OutsidePrefix::Elsewhere(directory.to_owned()))?;
+        let mut path = prefix.to_owned();
         for part in rest.components() {
             path.push(part);
             match fs::symlink_metadata(&path) {
@@ -131,7 +134,7 @@ mod tests {
         for good in ["one/scr.3", "one/two/scr.3", "one/a/b"] {
             prefixes.check(&base.path().join(good)).unwrap();
         }
-        for bad in ["", "one", "one/two", "onetwo/scr.3", "one/../scr.3", "elsewhere/scr.3"] {
+        for bad in ["", "one", "one/two", "onetwo/scr.3", "one/.holdfast", "one/../scr.3", "elsewhere/scr.3"] {
             assert!(prefixes.check(&base.path().join(bad)).is_err(), "{bad}");
         }
         assert!(matches!(prefixes.check(Path::new("one/scr.3")), Err(OutsidePrefix::NotPlain(_))));

@@ -3,11 +3,11 @@
 //! They must survive the process, not the machine: the control directory of a lost node is lost, too. So they are
 //! renamed into place and not synced: a collective must not wait for a disk.
 
-use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use holdfast_core::durable::{self, DurableError};
+use holdfast_core::regular_file;
 use holdfast_wire::payload;
 use holdfast_wire::peer::LINK;
 use serde::Serialize;
@@ -18,13 +18,19 @@ const LARGEST: u64 = LINK.bytes as u64;
 
 /// Reads a state file; a file that is damaged or not a state file counts as absent.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > LARGEST {
-        tracing::warn!(path = %path.display(), "state_file_ignored");
+    let read = || -> io::Result<T> {
+        let mut bytes = Vec::new();
+        regular_file::open_no_link(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(payload::from_file(bytes)?)
+    };
+    let found = read();
+    if matches!(&found, Err(error) if error.kind() == io::ErrorKind::NotFound) {
         return None;
     }
-    let parsed = fs::read(path).and_then(|bytes| payload::from_file(bytes).map_err(io::Error::from));
-    parsed
+    found
         .inspect_err(|error| {
             tracing::warn!(path = %path.display(), %error, "state_file_unreadable");
         })
@@ -42,6 +48,8 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::fs;
 
     use holdfast_model::{CheckpointId, Generation, Rank};
     use holdfast_testkit::mutation::mutate_bytes;

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -13,9 +14,14 @@ use rustix::fs::{Mode, OFlags};
 /// Listens at `path`; a socket file left behind by an earlier process is replaced.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let (directory, short) = short_path(path)?;
-    match std::fs::remove_file(&short) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    match std::fs::symlink_metadata(&short) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(&short)?,
+        Ok(_) => {
+            let what = format!("{} is not a socket; move it away", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
     let listener = UnixListener::bind(short)?;
     rustix::fs::chmodat(
@@ -60,6 +66,18 @@ mod tests {
         let mut byte = [0];
         agent.read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn a_file_or_link_in_place_of_the_socket_is_kept_and_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let (path, kept) = (base.path().join("agent.sock"), base.path().join("kept"));
+        std::fs::write(&kept, "kept").unwrap();
+        std::os::unix::fs::symlink(&kept, &path).unwrap();
+        assert!(listen(&path).unwrap_err().to_string().contains("agent.sock is not a socket"));
+        std::fs::rename(&kept, &path).unwrap();
+        assert!(listen(&path).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"kept");
     }
 
     #[test]

@@ -172,6 +172,20 @@ impl Base {
         self.open_directory(name, access)?.ok_or_else(|| self.vanished(name))
     }
 
+    /// Opens a directory of ours that others may at most read, and makes it, private, if nothing has this name. Earlier
+    /// releases and SCR made such directories readable.
+    ///
+    /// # Errors
+    /// [`OwnedError`].
+    pub fn create_private_directory(&self, name: impl AsRef<OsStr>) -> Result<OwnedDirectory, OwnedError> {
+        let name = component(&self.path, &name)?;
+        if let Some(opened) = self.open_directory(name, Access::Readable)? {
+            return Ok(opened);
+        }
+        self.make(name, Access::Private)?;
+        self.open_directory(name, Access::Readable)?.ok_or_else(|| self.vanished(name))
+    }
+
     /// As [`create_directory`](Self::create_directory), for several components of a relative path.
     ///
     /// # Errors

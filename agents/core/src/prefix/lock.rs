@@ -30,13 +30,10 @@ impl IndexLock {
     /// [`PrefixError::Io`] and [`PrefixError::Owned`] if the lock file cannot be made or locked, or is not ours.
     pub(super) fn acquire(prefix: &Prefix) -> Result<Self, PrefixError> {
         let remedy = "check that the prefix directory is writable and has space left";
-        let base = Base::shared(prefix.path())?;
-        let own = match base.open_directory(OWN_DIRECTORY, Access::Readable)? {
-            Some(own) => own,
-            None => base.create_directory(OWN_DIRECTORY, Access::Private)?,
-        };
+        let own = Base::shared(prefix.path())?.create_private_directory(OWN_DIRECTORY)?;
         let path = own.path().join(LOCK_FILE);
-        let file = own.open_or_create(LOCK_FILE, Access::Readable)?;
+        // Private: another user who can open the lock can hold it for ever.
+        let file = own.open_or_create(LOCK_FILE, Access::Private)?;
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(IndexLock { _file: file }),

@@ -19,6 +19,7 @@ use super::link;
 use super::member;
 use super::participation::Participation;
 use crate::agent::Agent;
+use crate::claim::{self, ClaimError};
 use crate::memory::{self, Remembered};
 use crate::ranks;
 use crate::run::Run;
@@ -132,6 +133,9 @@ pub enum RunError {
     Record { directory: String, source: std::io::Error },
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Another user may have a hand in a cache directory.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
 }
 
 /// Checks that a run uses only directories that the agent's start message names: the sender of a plan must not be able
@@ -199,6 +203,14 @@ fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> 
     // Before anything is changed.
     let source = sources::open(&member.settings)?;
     let bases: Vec<String> = member.settings.caches.iter().map(|cache| cache.base.clone()).collect();
+    for base in &bases {
+        match claim::directory(&agent.paths, &agent.paths.cache_node_path(base)) {
+            Err(error) if error.is_refusal() => return Err(error.into()),
+            // The health report has it; a checkpoint in this cache fails.
+            Err(error) => tracing::error!(%base, %error, "cache_directory_unusable"),
+            Ok(_) => {}
+        }
+    }
     agent.store.begin_run(&member.local, &bases)?;
     agent.store.write_nodes(member.used_nodes)?;
     let control = agent.paths.control();

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Once};
 
 use holdfast_core::control::meta::Meta;
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_model::{NodeName, Rank, Task};
@@ -19,7 +18,9 @@ use super::cached::CachedFile;
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
 use crate::agent::Agent;
+use crate::dataset_directory::DatasetDirectory;
 use crate::events::{ProgressBoard, ProgressGuard, total_bytes};
+use crate::prefix::JobPrefixes;
 use crate::store::Store;
 use crate::store::examine::{Examined, ExaminedFile, examine};
 
@@ -28,9 +29,8 @@ use crate::store::examine::{Examined, ExaminedFile, examine};
 /// # Errors
 /// When the directory cannot be used. Failures of single ranks are in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
-    agent.prefixes.check(&request.directory)?;
     let midway = || crate::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
-    copy_from(&agent.store, &agent.progress, request, cancelled, &midway)
+    copy_from(&agent.store, &agent.progress, &agent.prefixes, request, cancelled, &midway)
 }
 
 /// The copy of one rank's files.
@@ -56,16 +56,19 @@ struct RankProgress {
 pub(super) fn copy_from(
     store: &Store,
     board: &Arc<ProgressBoard>,
+    prefixes: &JobPrefixes,
     request: &CopyRequest,
     cancelled: CancellationToken,
     midway: &(dyn Fn() + Sync),
 ) -> Result<CopyReply, CopyError> {
+    prefixes.check(&request.directory)?;
     let mut reply = CopyReply::default();
     let copies = ranks_to_copy(store, request, &mut reply.partners);
     if copies.is_empty() {
         return Ok(reply);
     }
-    durable::create_directory(&request.directory, CreationMode::Umask)?;
+    let directory = DatasetDirectory::create(prefixes, &request.directory)?;
+    let request = &CopyRequest { directory: directory.path().to_owned(), ..request.clone() };
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset::write(dataset, &request.directory)?;
     }
@@ -91,7 +94,7 @@ pub(super) fn copy_from(
         }
         match progress.fault {
             None => reply.copied.insert(copy.rank, progress.bytes).map(|_| ()),
-            Some(fault) => reply.failed.insert(copy.rank, fault).map(|_| ()),
+            Some(fault) => reply.failed.insert(copy.rank, directory.explain(&fault)).map(|_| ()),
         };
     }
     Ok(reply)

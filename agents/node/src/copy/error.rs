@@ -11,8 +11,8 @@ use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_core::prefix::inspect::SetRebuild;
-use holdfast_core::redundancy::RedundancyError;
 
+use crate::dataset_directory::DatasetDirectoryError;
 use crate::prefix::OutsidePrefix;
 
 #[derive(Debug, thiserror::Error)]
@@ -64,13 +64,16 @@ impl CopyFault {
 #[non_exhaustive]
 pub enum CopyError {
     #[error(transparent)]
-    Directory(#[from] OutsidePrefix),
+    Outside(#[from] OutsidePrefix),
+    /// The directory cannot be used, or another user may have a hand in it.
+    #[error(transparent)]
+    Directory(#[from] DatasetDirectoryError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    #[error("{set} in {} was not rebuilt: {source}", directory.display())]
-    Rebuild { directory: PathBuf, set: SetRebuild, source: Box<RedundancyError> },
+    #[error("{set} in {} was not rebuilt: {problem}", directory.display())]
+    Rebuild { directory: PathBuf, set: SetRebuild, problem: String, unwritable: bool },
 }
 
 impl CopyError {
@@ -79,8 +82,9 @@ impl CopyError {
         match self {
             CopyError::Durable(_) => true,
             CopyError::Prefix(error) => error.prevents_writing(),
-            CopyError::Rebuild { source, .. } => source.prevents_writing(),
-            CopyError::Directory(_) => false,
+            CopyError::Rebuild { unwritable, .. } => *unwritable,
+            CopyError::Directory(_) => true,
+            CopyError::Outside(_) => false,
         }
     }
 }

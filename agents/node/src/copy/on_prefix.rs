@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
+use crate::dataset_directory::DatasetDirectory;
 use crate::events::{ProgressBoard, total_bytes};
 use crate::prefix::JobPrefixes;
 
@@ -35,6 +36,7 @@ pub fn rebuild(
     request: &RebuildRequest,
 ) -> Result<RebuildReply, CopyError> {
     prefixes.check(&request.directory)?;
+    let opened = DatasetDirectory::to_write(prefixes, &request.directory)?;
     let RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks } = request;
     let set = SetRebuild {
         set: SetId { scheme: *scheme, group_id: *group_id, members: *members },
@@ -48,10 +50,11 @@ pub fn rebuild(
         *before = done;
         ControlFlow::Continue(())
     };
-    let rebuilt = rebuild::run(directory, &set, &mut progress).map_err(|source| CopyError::Rebuild {
+    let rebuilt = rebuild::run(opened.path(), &set, &mut progress).map_err(|source| CopyError::Rebuild {
         directory: directory.clone(),
         set: set.clone(),
-        source: Box::new(source),
+        problem: opened.explain(&source.to_string()),
+        unwritable: source.prevents_writing(),
     })?;
     let files = rebuilt.iter().flat_map(|member| member.files.iter().chain(&member.redundancy));
     Ok(RebuildReply {
@@ -71,8 +74,10 @@ pub fn verify(
     cancelled: CancellationToken,
 ) -> Result<VerifyReply, CopyError> {
     prefixes.check(&request.directory)?;
+    let opened = DatasetDirectory::to_read(prefixes, &request.directory)?;
     let results = Pipeline::new(BUFFER_BYTES, cancelled).each(&request.files, |lane, name| {
-        verify_file(lane, &request.directory, name).err().map(|fault| (name.clone(), fault.to_string()))
+        let fault = verify_file(lane, opened.path(), name).err()?;
+        Some((name.clone(), opened.explain(&fault.to_string())))
     });
     Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
 }

@@ -27,7 +27,10 @@ fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
 }
 
 fn run(store: &Store, request: &CopyRequest) -> CopyReply {
-    copy_from(store, &Arc::default(), request, CancellationToken::new(), &|| {}).unwrap()
+    let prefix = request.directory.parent().unwrap();
+    fs::create_dir_all(prefix).unwrap();
+    let prefixes = JobPrefixes::new(vec![prefix.to_owned()]);
+    copy_from(store, &Arc::default(), &prefixes, request, CancellationToken::new(), &|| {}).unwrap()
 }
 
 fn same_files(ours: &Path, theirs: &Path) {
@@ -163,10 +166,10 @@ fn a_directory_that_is_not_below_a_prefix_directory_is_refused() {
     for bad in ["relative", "/tmp/../etc", "/nowhere/scr.3"] {
         let copy = CopyRequest { directory: bad.into(), ..request(Path::new("/"), 3) };
         let refused = super::drain::copy(&agent, &copy, CancellationToken::new());
-        assert!(matches!(refused, Err(CopyError::Directory(_))), "{refused:?}");
+        assert!(matches!(refused, Err(CopyError::Outside(_))), "{refused:?}");
         let verify = VerifyRequest { directory: bad.into(), files: Vec::new() };
         let refused = on_prefix::verify(&agent.prefixes, &verify, CancellationToken::new());
-        assert!(matches!(refused, Err(CopyError::Directory(_))), "{refused:?}");
+        assert!(matches!(refused, Err(CopyError::Outside(_))), "{refused:?}");
     }
 }
 

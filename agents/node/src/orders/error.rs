@@ -14,6 +14,7 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, Scheme};
 use holdfast_wire::frame::FrameError;
 
 use crate::copy::CopyFault;
+use crate::dataset_directory::DatasetDirectoryError;
 use crate::halt::HaltError;
 use crate::paths::PathError;
 use crate::prefix::OutsidePrefix;
@@ -45,6 +46,8 @@ pub(crate) enum OrderError {
     Path(#[from] PathError),
     #[error(transparent)]
     Directory(#[from] OutsidePrefix),
+    #[error(transparent)]
+    Dataset(#[from] DatasetDirectoryError),
     #[error(transparent)]
     Copy(#[from] CopyFault),
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -136,6 +139,7 @@ impl OrderError {
             | OrderError::Control(_)
             | OrderError::Durable(_)
             | OrderError::Halt(_)
+            | OrderError::Dataset(_)
             | OrderError::Copy(_)
             | OrderError::File { .. }
             | OrderError::NotReceived(_) => FailureKind::Io,

@@ -21,7 +21,7 @@ impl OrderContext<'_> {
         ranks: &[FetchRank],
         total_ranks: u32,
     ) -> Result<OrderResult> {
-        self.agent.prefixes.check(directory)?;
+        let directory = self.directory_to_read(directory)?;
         if !self.was_interrupted(checkpoint, ranks)? {
             self.agent.store.delete(checkpoint)?;
         }

@@ -21,7 +21,7 @@ impl OrderContext<'_> {
         bandwidth: u64,
         crc: bool,
     ) -> Result<OrderResult> {
-        self.agent.prefixes.check(directory)?;
+        let directory = self.directory_to_write(directory)?;
         let mut files = Vec::new();
         for rank in self.local() {
             if !self.agent.store.is_listed(checkpoint, *rank) {

@@ -22,8 +22,9 @@ mod verify;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, HaltState, Locations, Rank};
@@ -34,6 +35,7 @@ use error::OrderError;
 
 use crate::agent::Agent;
 use crate::copy::pipeline::Pipeline;
+use crate::dataset_directory::DatasetDirectory;
 use crate::run::Run;
 use crate::store::StoreError;
 
@@ -45,7 +47,7 @@ pub fn execute(
     what: Order,
     cancelled: &CancellationToken,
 ) -> Result<OrderResult, Failure> {
-    let context = OrderContext { agent, run, order, cancelled };
+    let context = OrderContext { agent, run, order, cancelled, opened: OnceLock::new() };
     let result = match what {
         Order::Inventory => Ok(OrderResult::Inventory(crate::inventory::inventory(agent))),
         Order::Delete { checkpoints, all_but } => context.delete(&checkpoints, all_but),
@@ -71,7 +73,7 @@ pub fn execute(
         Order::Halt { state } => context.take_over_halt(&state),
     };
     agent.streams.settled(order);
-    result.map_err(|error| Failure::from(error).on_node(&agent.start.node))
+    result.map_err(|error| context.explain(Failure::from(error)).on_node(&agent.start.node))
 }
 
 /// The directory of a rank's files of a checkpoint on this node.
@@ -87,9 +89,34 @@ struct OrderContext<'a> {
     order: u64,
     /// Cancelled when the order is, when the link to the leader breaks, and when the run is over.
     cancelled: &'a CancellationToken,
+    /// The directory of the dataset that is flushed or fetched.
+    opened: OnceLock<DatasetDirectory>,
 }
 
 impl OrderContext<'_> {
+    /// The directory on the prefix that this order reads. Orders name no directory elsewhere.
+    fn directory_to_read(&self, directory: &Path) -> Result<&Path> {
+        self.agent.prefixes.check(directory)?;
+        let opened = DatasetDirectory::to_read(&self.agent.prefixes, directory)?;
+        Ok(self.opened.get_or_init(|| opened).path())
+    }
+
+    fn directory_to_write(&self, directory: &Path) -> Result<&Path> {
+        self.agent.prefixes.check(directory)?;
+        let opened = DatasetDirectory::to_write(&self.agent.prefixes, directory)?;
+        Ok(self.opened.get_or_init(|| opened).path())
+    }
+
+    /// Names the dataset's directory as the user knows it.
+    fn explain(&self, mut failure: Failure) -> Failure {
+        if let Some(opened) = self.opened.get() {
+            failure.message = opened.explain(&failure.message);
+            let file = failure.subject.file.take();
+            failure.subject.file = file.map(|file| opened.explain(&file.to_string_lossy()).into());
+        }
+        failure
+    }
+
     fn local(&self) -> &[Rank] {
         &self.run.plan.local
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, RankTransfer};
+use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -17,10 +18,17 @@ use crate::daemon::set_up;
 use crate::sources::files::{FileError, RankFiles};
 use crate::store::fixture_node::{fixture_agent, fixture_request};
 
+/// A run whose prefix directory is the one in which this test's directories are.
+fn request() -> RunRequest {
+    let mut request = fixture_request(Generation(2), "node1", &[1]);
+    request.shared.settings.prefix = std::env::temp_dir();
+    request
+}
+
 async fn node() -> (TempDir, Collectives) {
     let (root, agent) = fixture_agent("node1", "1145655");
     let collectives = Collectives::new(agent);
-    begin_run(&collectives, fixture_request(Generation(2), "node1", &[1])).await.unwrap();
+    begin_run(&collectives, request()).await.unwrap();
     (root, collectives)
 }
 
@@ -141,7 +149,7 @@ async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_a
     }
     let agent = Arc::new(set_up(node.agent.start.clone(), node.agent.paths.clone()).unwrap());
     let restarted = Collectives::new(agent);
-    begin_run(&restarted, fixture_request(Generation(2), "node1", &[1])).await.unwrap();
+    begin_run(&restarted, request()).await.unwrap();
     // The leader repeats an order that was not answered.
     carry_out(&restarted, open()).unwrap();
     route(&restarted, Rank(1), "third").unwrap();

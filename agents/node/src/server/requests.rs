@@ -90,9 +90,11 @@ impl From<CopyError> for Rejection {
     fn from(error: CopyError) -> Self {
         let (status, kind) = match error {
             ref error if error.prevents_writing() => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Unwritable),
-            CopyError::Directory(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
+            CopyError::Outside(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
             CopyError::Rebuild { .. } => (StatusCode::UNPROCESSABLE_ENTITY, FailureKind::Damaged),
-            CopyError::Durable(_) | CopyError::Prefix(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),
+            CopyError::Directory(_) | CopyError::Durable(_) | CopyError::Prefix(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
+            }
         };
         Rejection::new(status, kind, error.to_string())
     }
@@ -128,7 +130,9 @@ impl From<RunError> for Rejection {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::InvalidRequest)
             }
             RunError::Crashed(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Internal),
-            RunError::Record { .. } | RunError::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),
+            RunError::Record { .. } | RunError::Store(_) | RunError::Claim(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
+            }
         };
         Rejection::new(status, kind, error.to_string())
     }

@@ -202,6 +202,13 @@ async fn a_silent_connection_is_closed() {
 async fn invalid_requests_are_answered_with_a_failure() {
     let served = served().await;
     let token = bearer(&served.trust);
+    // A dataset's directory without any file.
+    let empty = tempfile::tempdir().unwrap();
+    let rebuild = serde_json::json!({
+        "directory": empty.path(), "checkpoint": 3, "scheme": "XOR", "group_id": 0, "members": 4, "missing": [1],
+        "ranks": [1],
+    });
+    let rebuild = rebuild.to_string();
     let cases = [
         ("POST", "/v1/nothing", "{}", 404),
         ("GET", POLL, "", 405),
@@ -214,13 +221,7 @@ async fn invalid_requests_are_answered_with_a_failure() {
                 "buffer_bytes":1}"#,
             400,
         ),
-        (
-            "POST",
-            "/v1/rebuild",
-            r#"{"directory":"/p/scr.3","checkpoint":3,"scheme":"XOR","group_id":0,"members":4,"missing":[1],
-                "ranks":[1]}"#,
-            422,
-        ),
+        ("POST", "/v1/rebuild", &rebuild, 422),
     ];
     for (method, path, body, expected) in cases {
         let (status, answer) = send(served.address, &served.trust, Some(&token), (method, path, body)).await;

@@ -15,6 +15,7 @@ use holdfast_model::{CheckpointId, Rank};
 
 use super::filemaps::Filemaps;
 use super::{Store, StoreError};
+use crate::claim;
 use crate::paths::base_name;
 
 impl Store {
@@ -24,6 +25,7 @@ impl Store {
     /// When it cannot be deleted, or the filemap cannot be written.
     pub fn remove_file(&self, checkpoint: CheckpointId, rank: Rank, name: &str) -> Result<(), StoreError> {
         let name = base_name(name)?;
+        self.check_directories()?;
         let files = self.files_in(&self.filemaps.lock(), checkpoint, rank);
         for (node_path, real) in files {
             if base_name(&node_path)? == name {
@@ -41,6 +43,7 @@ impl Store {
     /// # Errors
     /// When something cannot be deleted; the entries then stay, and it can be done again.
     pub fn delete(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
+        self.check_directories()?;
         let (files, directories) = {
             let filemaps = self.filemaps.lock();
             let (mut files, mut directories) = (BTreeMap::new(), BTreeSet::new());
@@ -85,9 +88,16 @@ impl Store {
     /// # Errors
     /// When something cannot be deleted; the entries then stay, and it can be done again.
     pub fn delete_rank(&self, checkpoint: CheckpointId, rank: Rank) -> Result<(), StoreError> {
+        self.check_directories()?;
         let files = self.files_in(&self.filemaps.lock(), checkpoint, rank);
         files.values().try_for_each(|real| delete_file(real))?;
         self.filemaps.lock().change_all(&FilemapChange::of_rank(checkpoint, rank, RankChange::Remove))
+    }
+
+    /// Nothing is deleted by path below a directory that another user may have made.
+    fn check_directories(&self) -> Result<(), StoreError> {
+        let bases = self.filemaps.lock().bases.clone();
+        Ok(claim::check(&self.paths, &bases)?)
     }
 
     /// A rank's files in all slots, below the job's directories. An entry with another path is damaged, or of a cache

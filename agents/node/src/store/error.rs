@@ -7,6 +7,7 @@ use holdfast_core::control::ControlError;
 use holdfast_core::durable::DurableError;
 use holdfast_model::{CheckpointId, Failure, Rank};
 
+use crate::claim::ClaimError;
 use crate::paths::PathError;
 
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum StoreError {
     Control(#[from] ControlError),
     #[error(transparent)]
     Path(#[from] PathError),
+    /// Another user may have a hand in a directory of the job, or it cannot be made.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error("cannot delete {}: {source}; check owner and mode of its directory on this node", path.display())]
@@ -44,7 +48,7 @@ impl StoreError {
             StoreError::NoSlot(rank) => failure.of_rank(rank),
             StoreError::NoDescriptor { checkpoint, rank } => failure.of_rank(rank).of_checkpoint(checkpoint),
             StoreError::NoDirectory(checkpoint) => failure.of_checkpoint(checkpoint),
-            StoreError::Control(_) | StoreError::Path(_) | StoreError::Durable(_) => failure,
+            StoreError::Control(_) | StoreError::Path(_) | StoreError::Claim(_) | StoreError::Durable(_) => failure,
         }
     }
 }

@@ -35,13 +35,13 @@ use std::path::PathBuf;
 
 use holdfast_core::control::filemap::Filemap;
 use holdfast_core::control::nodes;
-use holdfast_core::durable;
 use holdfast_core::kvtree::Tree;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use parking_lot::Mutex;
 
 pub use error::StoreError;
 
+use crate::claim;
 use crate::paths::{Paths, base_name};
 use descriptions::Descriptions;
 use filemaps::Filemaps;
@@ -166,10 +166,13 @@ impl Store {
     /// Creates that directory, and the missing ones above it.
     ///
     /// # Errors
-    /// As [`Store::directory`], and when it cannot be created.
+    /// As [`Store::directory`], and when it cannot be created, or another user may have a hand in it.
     pub fn make_directory(&self, checkpoint: CheckpointId, descriptor: &Tree) -> Result<(String, PathBuf), StoreError> {
-        let (node_path, real) = self.directory(checkpoint, descriptor)?;
-        durable::create_directory_unsynced(&real)?;
+        let bases = self.filemaps.lock().bases.clone();
+        let (node_path, real) = self.directory_below(&bases, checkpoint, descriptor)?;
+        let found = self.paths.job_directory_of(&node_path, &bases);
+        let (job_directory, below) = found.ok_or(StoreError::NoDirectory(checkpoint))?;
+        claim::directory_below(&self.paths, &job_directory, below)?;
         Ok((node_path, real))
     }
 

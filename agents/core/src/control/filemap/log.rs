@@ -10,9 +10,8 @@
 //! the log is therefore harmless: the log belongs to another file and is ignored. A record that a kill or a full disk
 //! has truncated was not acknowledged and is ignored, too.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Filemap, FilemapChange};
@@ -205,7 +204,7 @@ impl FilemapLog {
         let writing = |source| failed("write", &self.path, source);
         let mut file = match self.file.take() {
             Some(file) => file,
-            None => OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path).map_err(writing)?,
+            None => regular_file::append(&self.path).map_err(writing)?,
         };
         if self.has_rest {
             file.set_len(self.position.length).map_err(writing)?;
