@@ -1,5 +1,7 @@
 //! The parsers of this crate as targets of mutation tests and fuzzing, with what must hold for any input.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The parsers of this crate as targets of mutation tests and fuzzing, with what must hold for any input.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use chrono::{FixedOffset, NaiveDateTime};
@@ -152,7 +154,7 @@ fn hash_file(bytes: &[u8]) {
             assert_eq!((&streamed, streamed_length), (&tree, length as u64));
             assert_eq!(decode(&encode(&tree)).unwrap().0, tree);
             // A key a line.
-            assert_eq!(print::text(&tree).lines().count() >= tree.len(), true);
+            assert!(print::text(&tree).lines().count() >= tree.len());
             let json = serde_json::to_string(&tree).unwrap();
             assert_eq!(serde_json::from_str::<Tree>(&json).unwrap(), tree);
         }

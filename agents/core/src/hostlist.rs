@@ -12,6 +12,9 @@ use holdfast_model::NodeName;
 /// Most names that one list may expand to: a hundred times the largest machine this is measured for.
 pub const MAX_HOSTS: usize = 1_000_000;
 
+/// Longest name, in bytes: DNS permits 253. Without a limit, a list of a few kilobytes could expand to gigabytes.
+const MAX_NAME: usize = 255;
+
 /// Digits of a number in a list; more would not fit, and no machine has such names.
 const MAX_DIGITS: usize = 18;
 
@@ -31,6 +34,8 @@ pub enum HostlistError {
     /// More names than any machine has nodes.
     #[error("the host list {list:?} expands to more than {MAX_HOSTS} hosts; check its ranges")]
     TooMany { list: String },
+    #[error("the host list {list:?} has a name of more than {MAX_NAME} bytes; separate names by commas")]
+    TooLong { list: String },
     /// There is no such name in the list.
     #[error("host index ({index}) is out of range for a list of {count} hosts; the first is 1, the last -1")]
     Index { index: i64, count: usize },
@@ -131,12 +136,19 @@ fn expand_item(item: &str, list: &str, names: &mut Vec<NodeName>) -> Result<(), 
     let room = MAX_HOSTS - names.len();
     let mut heads = vec![String::new()];
     let mut rest = item;
+    // Of the longest name so far.
+    let mut width = 0;
+    let too_long = || HostlistError::TooLong { list: list.to_owned() };
     while let Some((text, bracket)) = rest.split_once('[') {
         let Some((inside, behind)) = bracket.split_once(']') else {
             return Err(HostlistError::Brackets { list: list.to_owned() });
         };
         check_text(text, list)?;
         let numbers = numbers(inside, list, room)?;
+        width += text.len() + numbers.iter().map(String::len).max().unwrap_or(0);
+        if width > MAX_NAME {
+            return Err(too_long());
+        }
         if heads.len().saturating_mul(numbers.len()) > room {
             return Err(HostlistError::TooMany { list: list.to_owned() });
         }
@@ -145,6 +157,9 @@ fn expand_item(item: &str, list: &str, names: &mut Vec<NodeName>) -> Result<(), 
         rest = behind;
     }
     check_text(rest, list)?;
+    if width + rest.len() > MAX_NAME {
+        return Err(too_long());
+    }
     if heads.len() > room {
         return Err(HostlistError::TooMany { list: list.to_owned() });
     }

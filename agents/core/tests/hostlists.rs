@@ -207,3 +207,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_that_would_expand_to_gigabytes_is_refused() {
+    let long = "n".repeat(256);
+    for list in [format!("{long}[0-999999]"), format!("n[0-999999]{}", "[1]".repeat(300)), format!("n[1-2]{long}")] {
+        assert!(matches!(expand(&list), Err(HostlistError::TooLong { .. })), "{}", list.len());
+    }
+    assert_eq!(expand(&format!("{}[1-2]", "n".repeat(254))).unwrap().len(), 2);
+}

@@ -1,6 +1,8 @@
 //! The readers of all formats as targets of mutation tests and fuzzing. Their own mutation tests change fixtures with
 //! regard to the structure of the format; here, every reader gets any content.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 
 use holdfast_testkit::fast_directory;

@@ -1,5 +1,7 @@
 //! What launchers and step supervisors write, as targets of mutation tests and fuzzing.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 
 use holdfast_model::{Rank, RankEnd};

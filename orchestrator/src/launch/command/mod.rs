@@ -223,6 +223,7 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
 
 /// Fixtures for the tests of launchers.
 #[cfg(any(test, fuzzing))]
+#[allow(clippy::unwrap_used)]
 pub(super) mod fixtures {
     use super::*;
 
