@@ -131,14 +131,15 @@ fn items(list: &str) -> Result<Vec<&str>, HostlistError> {
     Ok(items.into_iter().map(str::trim).filter(|item| !item.is_empty()).collect())
 }
 
-/// Appends the names of one item: text and brackets in turn, every combination, the last bracket fastest.
+/// Appends the names of one item: text and brackets in turn, every combination, the last bracket fastest. Nothing is
+/// expanded before number and length of the names are known.
 fn expand_item(item: &str, list: &str, names: &mut Vec<NodeName>) -> Result<(), HostlistError> {
     let room = MAX_HOSTS - names.len();
-    let mut heads = vec![String::new()];
+    let mut parts = Vec::new();
     let mut rest = item;
-    // Of the longest name so far.
+    let mut count = 1_usize;
+    // Of the longest name.
     let mut width = 0;
-    let too_long = || HostlistError::TooLong { list: list.to_owned() };
     while let Some((text, bracket)) = rest.split_once('[') {
         let Some((inside, behind)) = bracket.split_once(']') else {
             return Err(HostlistError::Brackets { list: list.to_owned() });
@@ -146,24 +147,31 @@ fn expand_item(item: &str, list: &str, names: &mut Vec<NodeName>) -> Result<(), 
         check_text(text, list)?;
         let numbers = numbers(inside, list, room)?;
         width += text.len() + numbers.iter().map(String::len).max().unwrap_or(0);
+        count = count.saturating_mul(numbers.len());
+        parts.push((text, numbers));
         if width > MAX_NAME {
-            return Err(too_long());
+            break;
         }
-        if heads.len().saturating_mul(numbers.len()) > room {
-            return Err(HostlistError::TooMany { list: list.to_owned() });
-        }
-        heads =
-            heads.iter().flat_map(|head| numbers.iter().map(move |number| format!("{head}{text}{number}"))).collect();
         rest = behind;
     }
     check_text(rest, list)?;
     if width + rest.len() > MAX_NAME {
-        return Err(too_long());
+        return Err(HostlistError::TooLong { list: list.to_owned() });
     }
-    if heads.len() > room {
+    if count > room {
         return Err(HostlistError::TooMany { list: list.to_owned() });
     }
-    names.extend(heads.into_iter().map(|head| NodeName::new(head + rest)));
+    names.extend((0..count).map(|combination| {
+        let mut name = String::with_capacity(width + rest.len());
+        let mut block = count;
+        for (text, numbers) in &parts {
+            block /= numbers.len();
+            name.push_str(text);
+            name.push_str(&numbers[combination / block % numbers.len()]);
+        }
+        name.push_str(rest);
+        NodeName::new(name)
+    }));
     Ok(())
 }
 
