@@ -8,18 +8,18 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, HaltChange, HaltCondition, Placement, Rank, RunNode};
+use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCondition, Placement, Rank, RunNode};
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
     COPY, CopyReply, FLUSHED, FORGET, HALT, INVENTORY, KILL, PEERS, POLL, REBUILD, RUN, STACK, VERIFY,
 };
 use holdfast_wire::frame::{self, HELLO, Limit};
-use holdfast_wire::peer::{LINK, PeerHello, PeerWelcome, Purpose};
+use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
 use holdfast_wire::plan::{OwnPlan, PlanParts};
 use holdfast_wire::rank::{Call, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, payload, trust};
@@ -36,6 +36,8 @@ use crate::rank::RankProcess;
 const MEMORY: u64 = 256 << 20;
 /// Rounds of each role without a request for more.
 const ROUNDS: u64 = 60;
+/// So often, a well-behaved job runs between the rounds.
+const JOB_EVERY: u64 = 10;
 /// How long a hostile client waits for an answer before it goes on.
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -48,6 +50,8 @@ struct Attack {
     /// Strings that mutated messages contain: paths at which nothing may be created, and below the prefix directory.
     strings: Vec<String>,
     generation: u64,
+    /// A complete checkpoint in cache, as long as no message has deleted it.
+    checkpoint: CheckpointId,
 }
 
 impl Attack {
@@ -79,7 +83,7 @@ impl Attack {
             "/tmp/u/scr.17/../scr.18".to_owned(),
             "/elsewhere".to_owned(),
         ];
-        Attack { agent, strings, generation: 0 }
+        Attack { agent, strings, generation: 0, checkpoint: CheckpointId(0) }
     }
 
     /// Runs a campaign; then a well-behaved job runs with the same agent.
@@ -87,12 +91,16 @@ impl Attack {
         let seed = mutation_seed();
         println!("seed {seed}");
         // Once, so that what is allocated once is part of what was used before.
-        self.prepare(&solo(self.agent.address));
+        self.well_behaved_job();
         let foreign = self.agent.foreign_files();
         let (memory, descriptors) = (self.agent.memory(), self.agent.descriptors());
         let threads = self.agent.threads();
         for number in mutation_rounds(ROUNDS) {
             let named = format!("{role}, seed {seed}, round {number}");
+            // Messages may have deleted what others name.
+            if number % JOB_EVERY == JOB_EVERY - 1 {
+                self.well_behaved_job();
+            }
             round(&mut self, &mut Dice(seed.wrapping_add(number)));
             self.agent.assert_no_panic(&named);
             self.generation = self.agent.poll().health.generation.0;
@@ -123,14 +131,39 @@ impl Attack {
         client::request(&self.agent, Some(&self.agent.trust), method, path, body)
     }
 
+    /// Has a message concern the checkpoint in cache instead of that of the examples.
+    fn aim(&self, message: &mut Value) {
+        match message {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.aim(item)),
+            Value::Object(map) => map.iter_mut().for_each(|(key, value)| match key.as_str() {
+                "checkpoint" if value.is_u64() => *value = Value::from(self.checkpoint.0),
+                _ => self.aim(value),
+            }),
+            _ => {}
+        }
+    }
+
+    /// Changes a message, often only one of its paths: everything else in it is as the agent expects it.
+    fn change(&self, dice: &mut Dice, message: &mut Value) {
+        let mut paths = Vec::new();
+        collect_paths(message, &mut paths);
+        if !paths.is_empty() && dice.percent(60) {
+            let at = dice.below(paths.len());
+            *paths[at] = self.strings[dice.below(self.strings.len())].clone();
+        } else {
+            mutate_json(dice, message, &self.strings);
+        }
+    }
+
     /// The bytes of a message, most often changed.
     fn frames(&self, dice: &mut Dice, message: &impl Serialize) -> Vec<u8> {
         let mut json = Vec::new();
         let payloads = payload::encode(message, &mut json).unwrap();
         let raw: Vec<u8> = payloads.iter().flat_map(|payload| payload.as_slice().to_vec()).collect();
         let mut value: Value = serde_json::from_slice(&json).unwrap();
+        self.aim(&mut value);
         if dice.percent(50) {
-            mutate_json(dice, &mut value, &self.strings);
+            self.change(dice, &mut value);
         }
         let json = serde_json::to_vec(&value).unwrap();
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
@@ -164,7 +197,8 @@ impl Attack {
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         });
         assert_eq!(checkpoints[0], checkpoints[1]);
-        let mut copy = examples::copy(&self.agent.prefix().join("scr.last"));
+        self.checkpoint = checkpoints[0];
+        let mut copy = examples::copy(&self.agent.prefix().join(format!("scr.job.{}", self.generation)));
         copy.checkpoint = checkpoints[0];
         let (status, answer) = self.request("POST", COPY, &serde_json::to_vec(&copy).unwrap()).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
@@ -174,6 +208,16 @@ impl Attack {
             let file = copy.directory.join(format!("rank_{rank}.dat"));
             assert_eq!(std::fs::read(&file).unwrap(), content(rank), "{}", file.display());
         }
+    }
+}
+
+/// The strings of a message that are absolute paths.
+fn collect_paths<'a>(message: &'a mut Value, paths: &mut Vec<&'a mut String>) {
+    match message {
+        Value::String(text) if text.starts_with('/') => paths.push(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| collect_paths(item, paths)),
+        Value::Object(map) => map.values_mut().for_each(|value| collect_paths(value, paths)),
+        _ => {}
     }
 }
 
@@ -196,7 +240,7 @@ struct RankClient {
 }
 
 impl RankClient {
-    fn run(agent: &AgentProcess, generation: Generation, rank: u32) -> holdfast_model::CheckpointId {
+    fn run(agent: &AgentProcess, generation: Generation, rank: u32) -> CheckpointId {
         let mut process = RankProcess::connect(&agent.socket());
         frame::send(&mut process.stream, &examples::hello(generation, rank, 2), HELLO).unwrap();
         let welcome: ToRank = frame::receive(&mut process.stream, HELLO).unwrap();
@@ -362,8 +406,9 @@ fn mutated_sequences_of_an_orchestrator_leave_the_agent_serving_and_change_no_fo
         for _ in 0..1 + dice.below(8) {
             let all = requests(attack);
             let (method, path, mut value) = all[dice.below(all.len())].clone();
+            attack.aim(&mut value);
             if dice.percent(80) {
-                mutate_json(dice, &mut value, &attack.strings);
+                attack.change(dice, &mut value);
             }
             // Held polls would only take time.
             if let Some(wait) = value.get_mut("wait_ms") {
@@ -471,14 +516,11 @@ fn accept(attack: &Attack, listener: &TcpListener) -> Option<Served> {
     None
 }
 
-/// The orders in which the directory decides: each with every path that must not be used.
-#[test]
-fn orders_to_write_outside_of_the_prefix_directory_are_refused() {
-    let mut attack = Attack::begin();
-    attack.prepare(&solo(attack.agent.address));
-    let foreign = attack.agent.foreign_files();
+/// Directories in which no message may make the agent read or write.
+fn forbidden(attack: &Attack) -> Vec<PathBuf> {
     let (prefix, outside) = (attack.agent.prefix(), attack.agent.outside());
-    let mut refused = vec![
+    let mut forbidden = vec![
+        outside.clone(),
         outside.join("new"),
         prefix.join("../outside/new"),
         prefix.join("scr.3/../../outside"),
@@ -487,16 +529,66 @@ fn orders_to_write_outside_of_the_prefix_directory_are_refused() {
         "/".into(),
     ];
     if rustix::process::geteuid().is_root() {
-        refused.push(prefix.join("link"));
-        refused.push(prefix.join("link/new"));
+        forbidden.push(prefix.join("link"));
+        forbidden.push(prefix.join("link/new"));
     }
-    for directory in &refused {
+    forbidden
+}
+
+#[test]
+fn orders_of_a_leader_outside_of_the_prefix_directory_are_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut attack = Attack::begin();
+    attack.well_behaved_job();
+    attack.prepare(&examples::placement(attack.agent.address, listener.local_addr().unwrap(), "node1"));
+    let foreign = attack.agent.foreign_files();
+    let mut link = accept(&attack, &listener).unwrap();
+    link.sock.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut order = 0;
+    for directory in forbidden(&attack) {
+        let orders = examples::orders(&directory).into_iter();
+        let orders = orders.filter(|what| names_directory(what, &directory)).collect::<Vec<_>>();
+        assert_eq!(orders.len(), 4, "{orders:?}");
+        for what in orders {
+            order += 1;
+            let mut message = serde_json::to_value(ToMember::Order { order, what: what.clone() }).unwrap();
+            attack.aim(&mut message);
+            frame::send(&mut link, &serde_json::json!({ "message": message }), LINK).unwrap();
+            let result = loop {
+                let answer: ToLeader = frame::receive(&mut link, LINK).unwrap();
+                match answer {
+                    ToLeader::Done { order: of, result } if of == order => break result,
+                    _ => {}
+                }
+            };
+            let failure = result.expect_err(&format!("{what:?}"));
+            assert_eq!(failure.kind, FailureKind::InvalidRequest, "{what:?}: {failure}");
+        }
+    }
+    assert!(foreign == attack.agent.foreign_files());
+    attack.well_behaved_job();
+}
+
+fn names_directory(what: &Order, directory: &Path) -> bool {
+    let message = serde_json::to_string(what).unwrap();
+    message.contains(&serde_json::to_string(directory).unwrap())
+}
+
+/// The requests in which the directory decides: each with every path that must not be used.
+#[test]
+fn requests_to_write_outside_of_the_prefix_directory_are_refused() {
+    let mut attack = Attack::begin();
+    attack.well_behaved_job();
+    let foreign = attack.agent.foreign_files();
+    let (prefix, outside) = (attack.agent.prefix(), attack.agent.outside());
+    for directory in &forbidden(&attack) {
         let requests = [
             (COPY, serde_json::to_value(examples::copy(directory)).unwrap()),
             (REBUILD, serde_json::to_value(examples::rebuild(directory)).unwrap()),
             (VERIFY, serde_json::to_value(examples::verify(directory)).unwrap()),
         ];
-        for (path, body) in requests {
+        for (path, mut body) in requests {
+            attack.aim(&mut body);
             let (status, answer) = attack.request("POST", path, body.to_string().as_bytes()).unwrap();
             assert_eq!(status, 400, "{path} {}: {}", directory.display(), String::from_utf8_lossy(&answer));
         }
