@@ -1,5 +1,5 @@
-//! Directories in which another user may have a hand: what they planted below a control base, a cache base or the prefix
-//! directory is refused by a real agent, and neither changed nor removed. The other user has uid 65534.
+//! Directories in which another user may have a hand: what they planted below a control base, a cache base or the
+//! prefix directory is refused by a real agent, and neither changed nor removed. The other user has uid 65534.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,7 +1,7 @@
 //! The job's directories on the node: made, checked, claimed by one agent at a time, and removed at the end.
 //!
-//! They are below directories that all users may write to, and obey the rules of [`holdfast_core::owned`]: no other user
-//! can exchange a component of their paths. A base or a directory of another user is refused.
+//! They are below directories that all users may write to, and obey the rules of [`holdfast_core::owned`]: no other
+//! user can exchange a component of their paths. A base or a directory of another user is refused.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
