@@ -31,6 +31,32 @@ fn replaces_killed_node_under_mpich() {
     a_killed_node_is_replaced(MPICH);
 }
 
+/// Other users may write to the job's directory, and could exchange there what a launcher opens by name.
+fn files_of_the_launcher_are_private(name: &str, spec: &str, files: &[&str]) {
+    let cluster = super::cluster();
+    let job = cluster.submit(name, spec, "--nodes=6 --time=10", "chmod 777 . && holdfast run job.yaml");
+    job.wait_for("checkpoint 1 complete");
+    let private = cluster.on("n1", "ls -ld /tmp/holdfast-launch-*; ls /tmp/holdfast-launch-*");
+    assert!(private.starts_with("drwx------") && private.contains(" user1 "), "{private}");
+    assert!(files.iter().all(|file| private.contains(file)), "{private}");
+    let output = job.finish_well();
+    assert!(!output.contains("generation 2"), "{output}");
+    let public = job.run("ls heat-run/.holdfast/generations/1");
+    assert!(public.contains("plan.json") && !files.iter().any(|file| public.contains(file)), "{public}");
+    assert!(!cluster.on("n1", "ls /tmp").contains("holdfast-launch-"), "it is removed");
+}
+
+#[test]
+fn files_for_mpirun_are_private_if_others_may_write_to_the_prefix() {
+    let spec = OPEN_MPI.launches(&heat(""));
+    files_of_the_launcher_are_private("shared-mpirun", &spec, &["hosts", "holdfast-remote-shell"]);
+}
+
+#[test]
+fn host_file_for_srun_is_private_if_others_may_write_to_the_prefix() {
+    files_of_the_launcher_are_private("shared-srun", &heat(""), &["hosts"]);
+}
+
 fn the_first_node_of_the_run_is_replaced(mpi: Mpi) {
     let cluster = super::cluster();
     let name = format!("mpi-first-{}", mpi.name);

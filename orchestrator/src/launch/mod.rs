@@ -27,6 +27,7 @@ pub mod follow;
 pub(crate) mod fuzzing;
 pub mod local;
 pub mod mpirun;
+mod named_files;
 pub mod output;
 pub mod plan;
 pub mod registry;

@@ -30,6 +30,9 @@ pub struct StepPlan {
     pub environment: BTreeMap<String, String>,
     /// The launcher that made the plan and supervises it.
     pub launcher: String,
+    /// A directory of files that the launcher opens by name, to remove after the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_directory: Option<PathBuf>,
     /// The launcher's own part.
     details: Box<RawValue>,
 }
@@ -93,6 +96,7 @@ impl StepPlan {
             working_directory,
             environment: BTreeMap::new(),
             launcher: String::new(),
+            private_directory: None,
             details: RawValue::NULL.to_owned(),
         }
     }

@@ -21,7 +21,7 @@ use signal_hook::iterator::Signals;
 use super::children::Children;
 use super::command::descendants;
 use super::plan::{StepEvent, StepPlan};
-use super::{LaunchError, registry};
+use super::{LaunchError, named_files, registry};
 use crate::host::{descriptors, own_files};
 
 /// A supervised step: its plan, its processes and its events.
@@ -79,7 +79,13 @@ pub fn supervise(plan_path: &Path) -> Result<(), LaunchError> {
     let mut step = Step::new(plan, &directory)?;
     watch_signals(&step.children)?;
     step.emit(&StepEvent::Supervisor { pid: std::process::id() })?;
-    supervision.run(&mut step)?;
+    let ended = supervision.run(&mut step);
+    if let Some(private) = &step.plan.private_directory
+        && let Err(error) = named_files::remove(private, &step.plan.job_id)
+    {
+        tracing::warn!(%error, "private_launch_directory_not_removed");
+    }
+    ended?;
     step.emit(&StepEvent::Done)
 }
 

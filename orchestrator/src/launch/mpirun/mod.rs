@@ -37,6 +37,7 @@ pub(super) use dialect::Dialect;
 pub(super) use messages::labels;
 
 use super::command::{self, LauncherCommand};
+use super::named_files;
 use super::{
     LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, Step, StepPlan, Supervision,
 };
@@ -163,7 +164,8 @@ impl Launcher for MpirunLauncher {
             shells.push((&node.name, shell.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?));
         }
         let reach_file = RemoteShells::new(job_id, generation, shells.into_iter()).write(directory)?;
-        let host_file = directory.join(HOST_FILE);
+        let files = named_files::directory_for(directory, job_id)?;
+        let host_file = files.path.join(HOST_FILE);
         let hosts = match self.dialect {
             Dialect::Hydra => hydra::host_file(&homes),
             _ => openmpi::host_file(&homes),
@@ -183,7 +185,7 @@ impl Launcher for MpirunLauncher {
         plan.environment.insert(REACH_FILE.to_owned(), reach_file.to_string_lossy().into_owned());
 
         let host_file = host_file.to_string_lossy();
-        let shell = remote_shell::link(directory, &self.holdfast)?;
+        let shell = remote_shell::link(&files.path, &self.holdfast)?;
         // mpirun splits it at blanks, without any quoting.
         if shell.to_string_lossy().contains([' ', '\t', ':']) {
             return Err(LaunchError::Blank { path: shell });
@@ -204,6 +206,7 @@ impl Launcher for MpirunLauncher {
             slurm::removed_variables().iter().chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
         let without = without.into_iter().map(str::to_owned).collect();
         let command = LauncherCommand { program: self.program.clone(), options, without, ranks: homes };
+        plan.private_directory = files.into_plan();
         plan.with_details(ENTRY.facts.name, &MpirunStep { dialect: self.dialect, command })
     }
 }

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use holdfast_wire::environment;
 
 use super::command::{self, LauncherCommand};
-use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, Step, StepPlan, Supervision};
+use super::{
+    LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, Step, StepPlan, Supervision, named_files,
+};
 use crate::allocation::slurm;
 use crate::host::own_files;
 use crate::spec::{KeyFacts, LauncherFacts};
@@ -52,7 +54,8 @@ impl SrunLauncher {
 impl Launcher for SrunLauncher {
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let homes = request.homes();
-        let host_file = request.directory.join(HOST_FILE);
+        let files = named_files::directory_for(request.directory, request.job_id)?;
+        let host_file = files.path.join(HOST_FILE);
         let hosts: String = homes.values().map(|node| format!("{node}\n")).collect();
         own_files::replace(&host_file, hosts.as_bytes())?;
 
@@ -67,6 +70,7 @@ impl Launcher for SrunLauncher {
             without: slurm::removed_variables().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
         };
+        plan.private_directory = files.into_plan();
         plan.with_details(ENTRY.facts.name, &command)
     }
 }
