@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
+use holdfast_wire::frame::FrameError;
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
@@ -37,8 +38,9 @@ use tokio_rustls::server::TlsStream;
 use crate::agent::Agent;
 use crate::collective::Collectives;
 use guarded::GuardedStream;
+use peers::Unauthenticated;
 use pending::{PendingConnection, PendingConnections, PendingLimits};
-use unauthenticated::UnauthenticatedConnections;
+use unauthenticated::{UnauthenticatedConnections, is_closed_by_peer};
 
 /// The time in which a connection must present the token.
 const TOKEN_LIMIT: Duration = Duration::from_secs(10);
@@ -127,6 +129,7 @@ async fn serve_connection(
     let stream = tokio::select! {
         handshake = acceptor.accept(GuardedStream::new(socket, pending.clone())) => match handshake {
             Ok(stream) => stream,
+            Err(error) if is_closed_by_peer(&error) => return port.unauthenticated.add_closed(&port.agent, peer),
             Err(error) => return unauthenticated(&format!("the TLS handshake failed: {error}")),
         },
         () = pending.evicted() => return unauthenticated(EVICTED),
@@ -149,6 +152,9 @@ async fn serve_peer(
     let hello = tokio::select! {
         hello = peers::authenticate(&port.agent, &mut stream) => match hello {
             Ok(hello) => hello,
+            Err(Unauthenticated::NoHello(FrameError::Io(error))) if is_closed_by_peer(&error) => {
+                return port.unauthenticated.add_closed(&port.agent, peer);
+            }
             Err(reason) => return unauthenticated(&reason.to_string()),
         },
         () = pending.evicted() => return unauthenticated(EVICTED),

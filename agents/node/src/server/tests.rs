@@ -163,6 +163,17 @@ async fn unauthenticated_connections_are_refused_and_counted_and_disturb_no_othe
 }
 
 #[tokio::test]
+async fn a_connection_that_its_other_end_closes_is_counted_and_not_reported() {
+    let served = served().await;
+    drop(TcpStream::connect(served.address).await.unwrap());
+    drop(connect(served.address, &served.trust, ALPN_PEER).await);
+    while served.unauthenticated() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(served.agent.events.since(0).is_empty());
+}
+
+#[tokio::test]
 async fn a_peer_without_the_token_may_send_a_few_kilobytes_and_no_more_in_one_frame_or_in_many() {
     let served = served().await;
     let mut one = connect(served.address, &served.trust, ALPN_PEER).await;

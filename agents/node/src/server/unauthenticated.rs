@@ -1,5 +1,9 @@
 //! Unauthenticated connections: all are counted, a few are reported, so that a port scan does not fill the log.
+//!
+//! One that its other end closed before it presented anything is counted only: when a node is lost, connections of the
+//! job's own agents end in this way.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,7 +33,19 @@ struct ReportLimit {
     suppressed: u64,
 }
 
+/// True if the other end closed the connection, in order or not.
+pub(super) fn is_closed_by_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
 impl UnauthenticatedConnections {
+    /// Counts a connection that its other end closed.
+    pub(super) fn add_closed(&self, agent: &Agent, peer: SocketAddr) {
+        agent.unauthenticated.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(%peer, "connection_closed_before_token");
+    }
+
     /// Counts a connection, and reports it if the limit allows.
     pub(super) fn add(&self, agent: &Agent, peer: SocketAddr, reason: &str) {
         agent.unauthenticated.fetch_add(1, Ordering::Relaxed);
