@@ -48,8 +48,9 @@ fn files_of_the_launcher_are_private(name: &str, spec: &str, files: &[&str]) {
 
 #[test]
 fn files_for_mpirun_are_private_if_others_may_write_to_the_prefix() {
-    let spec = OPEN_MPI.launches(&heat(""));
-    files_of_the_launcher_are_private("shared-mpirun", &spec, &["hosts", "holdfast-remote-shell"]);
+    files_of_the_launcher_are_private("shared-open-mpi", &OPEN_MPI.launches(&heat("")), &["hosts"]);
+    let of_mpich = ["hosts", "holdfast-remote-shell"];
+    files_of_the_launcher_are_private("shared-mpich", &MPICH.launches(&heat("")), &of_mpich);
 }
 
 #[test]

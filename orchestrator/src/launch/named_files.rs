@@ -20,7 +20,7 @@ fn marker(job_id: &str) -> Marker<'_> {
 pub(super) struct NamedFiles<'a> {
     pub path: PathBuf,
     job_id: &'a str,
-    is_private: bool,
+    pub is_private: bool,
 }
 
 impl NamedFiles<'_> {

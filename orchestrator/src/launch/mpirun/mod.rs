@@ -185,12 +185,16 @@ impl Launcher for MpirunLauncher {
         plan.environment.insert(REACH_FILE.to_owned(), reach_file.to_string_lossy().into_owned());
 
         let host_file = host_file.to_string_lossy();
-        let shell = remote_shell::link(&files.path, &self.holdfast)?;
+        // The daemons of Open MPI check that the remote shell exists on their nodes too, where a private link does not.
+        let (shell, words) = match files.is_private && self.dialect != Dialect::Hydra {
+            true => (self.holdfast.clone(), " remote-shell"),
+            false => (remote_shell::link(&files.path, &self.holdfast)?, ""),
+        };
         // mpirun splits it at blanks, without any quoting.
         if shell.to_string_lossy().contains([' ', '\t', ':']) {
             return Err(LaunchError::Blank { path: shell });
         }
-        let shell = shell.to_string_lossy();
+        let shell = format!("{}{words}", shell.display());
         let variables: Vec<String> = passed_on.into_iter().collect();
         let start = Start { homes: &homes, host_file: &host_file, shell: &shell, variables: &variables };
         let mut options = match self.dialect {
