@@ -1,4 +1,4 @@
-//! The modes of what a job makes: private on the nodes and in `.holdfast`; on the prefix directory as the umask says,
+//! The modes of what a job makes: private on the nodes and in `.holdfast`; on the prefix directory by the umask,
 //! because the members of a project share restarts.
 
 use std::fs;

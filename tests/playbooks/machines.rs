@@ -147,14 +147,14 @@ impl Machines {
         checked(Command::new("docker").arg("cp").arg(from).arg(destination));
     }
 
-    /// All files, except those that the system writes by itself.
+    /// All files, except those that the system and Ansible maintain.
     pub fn files(&self, machine: usize) -> String {
         let places = "/etc /usr /opt /var/lib /root /home";
         self.on(
             machine,
             &format!(
                 "find {places} -not -name '*.pyc' -not -name __pycache__ -printf '%p %y %s\\n' | \
-        grep -v -e ld.so.cache -e ldconfig/aux-cache -e /root/.ansible -e '^/root d' -e '^/etc d' | sort"
+        grep -v -e ld.so.cache -e ldconfig/aux-cache -e /.ansible -e '^/root d' -e '^/etc d' | sort"
             ),
         )
     }

@@ -76,8 +76,8 @@ impl DurableError {
     }
 }
 
-/// True if an error of the file system can be corrected where it occurred, and says nothing about data: no permission,
-/// no space, a quota, a size limit, a file system that is read-only, faulty or not available.
+/// True if an error of the file system can be corrected where it occurred, and does not mean that data are damaged: no
+/// permission, no space, a quota, a size limit, a file system that is read-only, faulty or not available.
 pub fn prevents_writing(error: &io::Error) -> bool {
     use io::ErrorKind::{
         FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle, StorageFull,
