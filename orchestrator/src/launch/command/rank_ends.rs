@@ -72,9 +72,10 @@ impl RankEnds {
         self.refused
     }
 
-    /// Reports that the launch was refused. Only the first reason is reported, as the cause of any others.
+    /// Reports that the launch was refused. Only the first reason is reported, as the cause of any others. A rank that
+    /// the command does not have is output of the application that resembles a report.
     pub(in crate::launch) fn refuse(&mut self, rank: Rank, reason: String) {
-        if !std::mem::replace(&mut self.refused, true) {
+        if self.ranks.contains_key(&rank) && !std::mem::replace(&mut self.refused, true) {
             self.events.push(StepEvent::Refused { rank, reason });
         }
     }
