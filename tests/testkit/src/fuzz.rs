@@ -26,6 +26,8 @@ pub struct FuzzTarget {
 
 /// Address space of the process of a mutation test, in KiB.
 const MOST_MEMORY_KIB: u64 = 3 << 20;
+/// Processor time of that process, in seconds: an input whose parsing does not end fails the test.
+const MOST_PROCESSOR_SECONDS: u64 = 1200;
 /// Set in the process that runs the mutations.
 const BOUNDED: &str = "HOLDFAST_MUTATION_PROCESS";
 /// Larger files of the fixtures are no part of a corpus: they would take most of the time.
@@ -109,15 +111,15 @@ pub fn run_in_bounded_process(test_path: &str, targets: &[FuzzTarget], rounds: u
     // Test names do not contain the name of the crate.
     let (_, test) = test_path.split_once("::").unwrap();
     let program = std::env::current_exe().unwrap();
-    let limited = format!("ulimit -v {MOST_MEMORY_KIB} && exec \"$0\" \"$@\"");
+    let limited = format!("ulimit -v {MOST_MEMORY_KIB} && ulimit -t {MOST_PROCESSOR_SECONDS} && exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &limited]).arg(program).args(["--exact", test, "--nocapture"]);
     let output = command.env(BOUNDED, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{} (signal {:?}; an abort is a stack overflow or an allocation over {MOST_MEMORY_KIB} KiB; \
-         `fuzz/run` finds the input)\n{text}",
+        "{} (signal {:?}; an abort is a stack overflow or an allocation over {MOST_MEMORY_KIB} KiB, SIGXCPU or SIGKILL \
+         over {MOST_PROCESSOR_SECONDS} s of processor time; `fuzz/run` finds the input)\n{text}",
         output.status,
         output.status.signal()
     );

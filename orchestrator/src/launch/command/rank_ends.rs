@@ -1,6 +1,6 @@
 //! The ends of ranks, ordered so that the first reported one is the root cause: others may be its consequence.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use holdfast_model::{NodeName, Rank, RankEnd};
@@ -31,7 +31,8 @@ pub(in crate::launch) struct RankEnds {
     ranks: BTreeMap<Rank, NodeName>,
     abort: Abort,
     reported: BTreeSet<Rank>,
-    held: Vec<Held>,
+    /// Each rank once.
+    held: BTreeMap<Rank, Held>,
     refused: bool,
     events: Vec<StepEvent>,
 }
@@ -42,7 +43,7 @@ impl RankEnds {
             ranks,
             abort: Abort::default(),
             reported: BTreeSet::new(),
-            held: Vec::new(),
+            held: BTreeMap::new(),
             refused: false,
             events: Vec::new(),
         }
@@ -93,7 +94,9 @@ impl RankEnds {
 
     /// Holds the end of a rank back: it may be a consequence of another one.
     pub(in crate::launch) fn hold(&mut self, rank: Rank, end: RankEnd) {
-        self.held.push(Held { since: Instant::now(), rank, end });
+        if self.ranks.contains_key(&rank) {
+            self.held.entry(rank).or_insert_with(|| Held { since: Instant::now(), rank, end });
+        }
     }
 
     pub(super) fn read_abort(&mut self, rank: Option<Rank>, text: &str) {
@@ -106,7 +109,7 @@ impl RankEnds {
             let unexplained = messages.waits_for_launcher(held.end) && self.abort.rank().is_none();
             held.since.elapsed() >= if unexplained { HOLD_BACK_FOR_LAUNCHER } else { HOLD_BACK }
         };
-        if self.held.iter().any(due) {
+        if self.held.values().any(due) {
             self.release(messages, None);
         }
     }
@@ -115,7 +118,7 @@ impl RankEnds {
     /// was not killed by the launcher; or the one with the rarest end, since its consequences are alike; or the
     /// earliest. `launcher` is the end of the launcher, if it has ended.
     pub(super) fn release(&mut self, messages: &impl LauncherMessages, launcher: Option<RankEnd>) {
-        let mut held = std::mem::take(&mut self.held);
+        let mut held: Vec<Held> = std::mem::take(&mut self.held).into_values().collect();
         // If the launcher succeeded, the message came from a program that was started inside the application.
         if let Some(rank) = self.abort.rank().filter(|_| launcher != Some(RankEnd::SUCCESS)) {
             let is_own = |held: &Held| held.rank == rank && matches!(held.end, RankEnd::Code(_));
@@ -124,9 +127,12 @@ impl RankEnds {
                 held.push(Held { since: Instant::now(), rank, end: self.abort.end(launcher) });
             }
         }
-        let alike: Vec<RankEnd> = held.iter().map(|held| held.end).collect();
+        let mut alike: HashMap<RankEnd, usize> = HashMap::new();
+        for held in &held {
+            *alike.entry(held.end).or_default() += 1;
+        }
         held.sort_by_key(|held| {
-            let same = alike.iter().filter(|other| **other == held.end).count();
+            let same = alike.get(&held.end).copied();
             (!self.abort.was_called_by(held.rank), messages.is_own_signal(held.end), same, held.since)
         });
         for Held { rank, end, .. } in held {
