@@ -9,7 +9,7 @@ const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
 /// Commands in a directory with a faulty spec `bad.yaml`, a valid one `good.yaml`, a damaged index in `damaged/`, and a
 /// file `text` of unknown format, with their exit codes.
-const CASES: [(&[&str], i32); 30] = [
+const CASES: [(&[&str], i32); 31] = [
     (&["run"], 64),
     (&["run", "--dry-run", "good.yaml"], 0),
     (&["run", "bad.yaml"], 78),
@@ -25,6 +25,7 @@ const CASES: [(&[&str], i32); 30] = [
     (&["halt", "list", "bad.yaml"], 78),
     (&["index", "list", "--prefix", "missing"], 69),
     (&["index", "list", "--prefix", "damaged"], 65),
+    (&["index", "current"], 69),
     (&["index", "current", "../x", "--prefix", "damaged"], 64),
     (&["inspect", "text"], 65),
     (&["inspect", "missing"], 69),

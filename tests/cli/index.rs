@@ -141,3 +141,21 @@ fn index_add_records_unrecoverable_checkpoint_as_incomplete_with_65() {
     let list = holdfast_in(prefix.path(), ["index", "list"]).out;
     assert!(list.lines().any(|line| line.starts_with("x-") && line.ends_with(&name)), "{list}");
 }
+
+#[test]
+fn current_reports_that_there_is_none_and_unset_what_it_removed() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let current = |words: &[&str]| holdfast_in(prefix.path(), [&["index", "current"], words].concat());
+    let name = current(&[]).out.trim().to_owned();
+    assert!(!name.is_empty());
+    let expected = format!("scr.current would be removed; it named {name}\n");
+    assert_eq!(current(&["--unset", "--dry-run"]).out, expected);
+    let unset = current(&["--unset"]);
+    assert_eq!((unset.code, unset.out), (0, format!("scr.current removed; it named {name}\n")));
+    assert_eq!(current(&["--unset"]).out, "there is no scr.current; nothing to remove\n");
+    let none = current(&[]);
+    assert_eq!((none.code, none.out.as_str()), (69, ""));
+    assert!(none.err.contains("no checkpoint is current; the next run restarts from"), "{}", none.err);
+    let document = current(&["--json"]);
+    assert_eq!((document.code, &document.json()["current"]), (69, &json!(null)));
+}

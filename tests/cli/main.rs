@@ -5,6 +5,7 @@
 
 mod check;
 mod documents;
+mod dry_run;
 mod exit_codes;
 mod hosts;
 mod index;

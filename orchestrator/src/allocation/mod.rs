@@ -58,8 +58,8 @@ pub struct ManagerEntry {
     pub facts: ManagerFacts,
     /// Checks the requirements on this machine before anything is started.
     pub check: fn() -> Result<(), AllocationError>,
-    /// The lines that a dry run shows for the nodes.
-    pub preview: fn(&AllocationRequest<'_>) -> Result<Vec<String>, AllocationError>,
+    /// What a dry run shows for the nodes.
+    pub preview: fn(&AllocationRequest<'_>) -> Result<AllocationPreview, AllocationError>,
     /// Opens the nodes of a new job.
     pub open: for<'a> fn(AllocationRequest<'a>) -> PendingAllocation<'a>,
     /// Opens the nodes of a job whose orchestrator ended. Logs of agents go to the path.
@@ -68,6 +68,14 @@ pub struct ManagerEntry {
     pub is_available: fn(&AllocationRecord) -> bool,
     /// A description of the nodes for messages.
     pub place: fn(&AllocationRecord) -> String,
+}
+
+/// What a dry run shows for the nodes of a job.
+#[derive(Debug, Default)]
+pub struct AllocationPreview {
+    pub lines: Vec<String>,
+    /// Why the nodes could not be opened.
+    pub refusal: Option<AllocationError>,
 }
 
 /// An allocation that is being opened.

@@ -120,6 +120,12 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
         };
         drained.map(Drained).map_err(failed)
     })?;
+    if style == Style::Quiet && report.exit_code() != exit::FINISHED {
+        // Nothing else shows why: the report is not printed.
+        let mut text = Vec::new();
+        report.human(&mut text)?;
+        return Err(Failure::new(report.exit_code(), String::from_utf8_lossy(&text).trim_end()));
+    }
     Ok(report.exit_code())
 }
 

@@ -52,7 +52,9 @@ Examples:
   holdfast index current scr.2026-11-20_10:26:07.1145655.2
   holdfast index current --unset            the newest complete one is used then
 
-JSON: {version, current, dry_run}")]
+JSON: {version, current, dry_run}
+
+Exit codes: 0 shown, set or removed; 69 no checkpoint is current")]
     Current(CurrentArgs),
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
@@ -255,20 +257,30 @@ impl Report for Added {
 
 fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {
     let prefix = args.prefix.open()?;
-    let (current, code) = if let Some(name) = &args.directory {
-        (Some(set_current(&prefix, name, args.dry_run, output)?), exit::FINISHED)
+    let dry_run = args.dry_run;
+    let report = if let Some(name) = &args.directory {
+        Current { current: Some(set_current(&prefix, name, dry_run, output)?), unset: None, dry_run }
     } else if args.unset {
-        if !args.dry_run {
+        // A link that is invalid is removed too.
+        let link = prefix.current();
+        let unset = Unset { had: !matches!(link, Ok(None)), named: link.ok().flatten() };
+        if !dry_run {
             prefix.remove_current()?;
         }
-        (None, exit::FINISHED)
+        Current { current: None, unset: Some(unset), dry_run }
     } else {
-        let current = prefix.current()?;
-        let code = if current.is_some() { exit::FINISHED } else { exit::UNAVAILABLE };
-        (current, code)
+        Current { current: prefix.current()?, unset: None, dry_run }
     };
-    output.result(&Current { current, dry_run: args.dry_run })?;
-    Ok(code)
+    output.result(&report)?;
+    if report.current.is_some() || report.unset.is_some() {
+        return Ok(exit::FINISHED);
+    }
+    // On standard error, because standard output is the name of the directory, for scripts.
+    output.warn(&format!(
+        "{}: no checkpoint is current; the next run restarts from the newest complete one in the index",
+        prefix.path().display()
+    ));
+    Ok(exit::UNAVAILABLE)
 }
 
 fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) -> Result<DirectoryName, Failure> {
@@ -296,11 +308,27 @@ fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) 
 
 struct Current {
     current: Option<DirectoryName>,
+    /// With `--unset`.
+    unset: Option<Unset>,
     dry_run: bool,
+}
+
+/// The link that `--unset` found.
+struct Unset {
+    had: bool,
+    named: Option<DirectoryName>,
 }
 
 impl Report for Current {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        if let Some(Unset { had, named }) = &self.unset {
+            let verb = if self.dry_run { "would be removed" } else { "removed" };
+            return match named {
+                Some(named) => writeln!(to, "scr.current {verb}; it named {}", printable(named.as_str())),
+                None if *had => writeln!(to, "scr.current {verb}"),
+                None => writeln!(to, "there is no scr.current; nothing to remove"),
+            };
+        }
         self.current.iter().try_for_each(|current| writeln!(to, "{}", printable(current.as_str())))
     }
 

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job;
-use super::output::{Output, Report, Style, document};
+use super::output::{Output, Report, Style, document, printable};
 use crate::events::DrainResult;
 use crate::events::RunReport;
 use crate::exit;
-use crate::job::{RunError, RunOptions};
+use crate::job::{Plan, RunError, RunOptions};
 use crate::spec::{Environment, JobSpec};
 
 /// Run a job to its end
@@ -59,13 +59,29 @@ impl RunArgs {
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let spec = args.spec(&job::environment(&style)?)?;
     if args.dry_run {
-        style.result(&Planned(crate::job::plan_text(&spec).map_err(failed)?))?;
-        return Ok(exit::FINISHED);
+        return dry_run(&spec, style);
     }
     let report = super::runtime::with_screen(style, async |screen| {
         crate::job::run(&RunOptions { spec, screen }).await.map_err(failed)
     })?;
+    if style == Style::Quiet && report.exit_code != exit::FINISHED {
+        // Nothing else shows why: the report is not printed.
+        let message = format!("job {}: {}", report.job, printable(&report.outcome));
+        return Err(Failure::new(report.exit_code, message));
+    }
     Ok(report.exit_code)
+}
+
+fn dry_run(spec: &JobSpec, style: Style) -> Result<u8, Failure> {
+    let Plan { text, refusal } = crate::job::plan(spec).map_err(failed)?;
+    let refusal = refusal.map(failed);
+    style.result(&Planned { text, refusal: refusal.as_ref() })?;
+    match refusal {
+        // The document has the refusal.
+        Some(refusal) if matches!(style, Style::Json { .. }) => Ok(refusal.code()),
+        Some(refusal) => Err(refusal),
+        None => Ok(exit::FINISHED),
+    }
 }
 
 fn failed(error: RunError) -> Failure {
@@ -74,15 +90,23 @@ fn failed(error: RunError) -> Failure {
 }
 
 /// The result of a dry run.
-struct Planned(String);
+struct Planned<'a> {
+    text: String,
+    /// Why a run would begin nothing.
+    refusal: Option<&'a Failure>,
+}
 
-impl Report for Planned {
+impl Report for Planned<'_> {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(self.0.as_bytes())
+        to.write_all(self.text.as_bytes())
     }
 
     fn json(&self) -> Value {
-        document(json!({"plan": self.0.lines().collect::<Vec<_>>()}))
+        let mut fields = json!({"plan": self.text.lines().collect::<Vec<_>>()});
+        if let Some(refusal) = self.refusal {
+            fields["error"] = refusal.json()["error"].take();
+        }
+        document(fields)
     }
 }
 

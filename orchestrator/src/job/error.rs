@@ -36,6 +36,9 @@ pub enum RunError {
     Trust(#[from] TrustError),
     #[error("the prefix directory cannot be used: {0}; make it, or give another `prefix`")]
     Prefix(#[from] DurableError),
+    /// In a dry run, which makes no directory.
+    #[error("the prefix directory cannot be used: {}: {source}; make it, or give another `prefix`", path.display())]
+    PrefixUnusable { path: PathBuf, source: std::io::Error },
     #[error("cannot {action}: {source}")]
     Io { action: &'static str, source: std::io::Error },
     #[error(transparent)]

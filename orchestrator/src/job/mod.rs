@@ -60,4 +60,4 @@ mod step;
 pub use driver::{run, run_on};
 pub use error::{PreflightError, RunError};
 pub use preflight::Prepared;
-pub use start::{RunOptions, plan_text};
+pub use start::{Plan, RunOptions, plan};

@@ -10,13 +10,15 @@ use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, CreationMode};
 use holdfast_model::NodeName;
 use holdfast_wire::trust;
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use super::error::RunError;
 use super::preflight::{Prepared, preflight};
 use super::reporter::Reporter;
 use super::signals::Signals;
 use super::standalone;
-use super::state::{JobLock, JobState, Stage};
+use super::state::{JobLock, JobState, Stage, StateError};
 use super::{settings, site, state};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRecord, AllocationRequest};
 use crate::events::{CommandKey, DrainResult, LogEvent, Screen};
@@ -31,20 +33,30 @@ pub struct RunOptions {
     pub screen: Screen,
 }
 
-/// The plan that `holdfast run --dry-run` prints. Changes nothing.
+/// What `holdfast run --dry-run` shows.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// What would be started where.
+    pub text: String,
+    /// Why a run would begin nothing.
+    pub refusal: Option<RunError>,
+}
+
+/// The plan of a run. Changes nothing.
 ///
 /// # Errors
 /// Those of the preflight checks.
-pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
-    let mut text = String::new();
+pub fn plan(spec: &JobSpec) -> Result<Plan, RunError> {
+    let mut plan = Plan::default();
+    let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
+    let job_prefix = canonical(&here.join(&spec.prefix));
+    plan.refuse(check_prefix(&job_prefix));
     for step in &spec.steps {
         let prepared = preflight(spec, step)?;
         let Prepared { program, working_directory, .. } = &prepared;
-        let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
-        let prefix = here.join(&step.prefix);
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}: {} {}", step.name, program.display(), step.run.command[1..].join(" "));
-        let _ = writeln!(text, "  in {}, prefix {}", working_directory.display(), prefix.display());
+        let prefix = canonical(&here.join(&step.prefix));
+        plan.line(format_args!("{}: {} {}", step.name, program.display(), step.run.command[1..].join(" ")));
+        plan.line(format_args!("  in {}, prefix {}", working_directory.display(), prefix.display()));
         let mut next = 0;
         for index in 0..spec.allocation.nodes {
             let count = if index < step.run.nodes { step.run.ranks_on(index) } else { 0 };
@@ -55,26 +67,58 @@ pub fn plan_text(spec: &JobSpec) -> Result<String, RunError> {
             };
             let node = spec.allocation.hosts.get(index as usize);
             let node = node.map_or_else(|| virtual_node(index), |host| NodeName::new(host.name.clone()));
-            let _ = writeln!(text, "  {node}: {ranks}");
+            plan.line(format_args!("  {node}: {ranks}"));
             next += count;
         }
-        let job_prefix = here.join(&spec.prefix);
         let request = allocation_request(spec, &[&prepared], Vec::new(), &job_prefix);
-        for line in (prepared.manager.preview)(&request)? {
-            let _ = writeln!(text, "  {line}");
-        }
-        match JobState::read(&prefix)? {
-            Some(old) if JobLock::is_held(&prefix) => {
-                let _ = writeln!(text, "  refused: process {} runs a job there", old.orchestrator);
-            }
-            Some(old) if old.stage == Stage::Running && old.has_nodes() => {
-                let _ =
-                    writeln!(text, "  would take over job {} in generation {}", old.agents.job_id, old.generation());
-            }
-            _ => {}
+        let preview = (prepared.manager.preview)(&request)?;
+        preview.lines.iter().for_each(|line| plan.line(format_args!("  {line}")));
+        plan.refuse(preview.refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
+        if let Some(old) = JobState::read(&prefix)? {
+            plan.earlier_job(&prefix, &old);
         }
     }
-    Ok(text)
+    Ok(plan)
+}
+
+impl Plan {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// Keeps the first refusal.
+    fn refuse(&mut self, checked: Result<(), RunError>) {
+        self.refusal = self.refusal.take().or(checked.err());
+    }
+
+    /// The job whose state is in the prefix directory of a step.
+    fn earlier_job(&mut self, prefix: &Path, old: &JobState) {
+        let job_id = &old.agents.job_id;
+        if JobLock::is_held(prefix) {
+            let running = StateError::Running { prefix: prefix.to_owned(), pid: Some(old.orchestrator) };
+            return self.refuse(Err(running.into()));
+        }
+        match &old.stage {
+            Stage::Running if old.has_nodes() => {
+                self.line(format_args!("  would take over job {job_id} in generation {}", old.generation()));
+            }
+            Stage::Undrained { reason } if old.has_nodes() => {
+                self.line(format_args!("  would first drain job {job_id}: {reason}"));
+            }
+            Stage::Running | Stage::Undrained { .. } | Stage::Finished { .. } => {}
+        }
+    }
+}
+
+/// Checks that the prefix directory, or the directory in which it would be made, can be written to.
+fn check_prefix(prefix: &Path) -> Result<(), RunError> {
+    let existing = prefix.ancestors().find(|above| above.exists()).unwrap_or(prefix);
+    let usable = match existing.is_dir() {
+        true => rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK),
+        false => Err(Errno::NOTDIR),
+    };
+    usable.map_err(|errno| RunError::PrefixUnusable { path: existing.to_owned(), source: errno.into() })
 }
 
 /// Creates the prefix directory if it does not exist.

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use holdfast::allocation::{Allocation, ManagerEntry};
+use holdfast::allocation::{Allocation, AllocationPreview, ManagerEntry};
 use holdfast::events::{RunReport, Screen, ScreenStyle};
 use holdfast::job::{self, Prepared, RunOptions};
 use holdfast::launch::LauncherContext;
@@ -41,7 +41,7 @@ static MANAGER: ManagerEntry = ManagerEntry {
         keys: KeyFacts { takes: &[], without: &[] },
     },
     check: || Ok(()),
-    preview: |_| Ok(Vec::new()),
+    preview: |_| Ok(AllocationPreview::default()),
     open: |_| {
         Box::pin(async {
             let opened = NEXT.lock().take().map(|allocation| allocation as Arc<dyn Allocation>);

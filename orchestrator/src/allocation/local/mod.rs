@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 use super::agents::handshake::{self, StartLog};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
-    AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry, NodeAccess, Observation, Pending,
-    RemoteShell, RunningAgent,
+    AllocationPreview, AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry, NodeAccess,
+    Observation, Pending, RemoteShell, RunningAgent,
 };
 use crate::host::{own_files, process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
@@ -66,7 +66,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         },
     },
     check: || Ok(()),
-    preview: |_| Ok(Vec::new()),
+    preview: |_| Ok(AllocationPreview::default()),
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
     reopen: |record, faults, logs| {
         let opened =

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
-    AllocationRecord, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
+    AllocationPreview, AllocationRecord, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
 };
 use crate::allocation::reachable::{self, ProbeResult};
 use crate::host::{own_files, program};
@@ -73,7 +73,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         },
     },
     check: || preflight::check(|name| std::env::var(name).ok(), std::env::var_os("PATH").as_deref()),
-    preview: |_| Ok(Vec::new()),
+    preview: |_| Ok(AllocationPreview::default()),
     open: |request| {
         Box::pin(async move { Ok(Arc::new(Slurm::of_environment(request.logs).await?) as Arc<dyn Allocation>) })
     },

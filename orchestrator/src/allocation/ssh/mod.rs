@@ -45,7 +45,8 @@ use tokio_util::sync::CancellationToken;
 use super::reachable::{self, ProbeResult};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
-    AllocationRecord, AllocationRequest, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
+    AllocationPreview, AllocationRecord, AllocationRequest, ManagerEntry, NodeAccess, Pending, RemoteShell,
+    RunningAgent,
 };
 use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
 use crate::host::{self, host_name, own_files};
@@ -172,13 +173,18 @@ fn survey_request(request: &AllocationRequest<'_>) -> SurveyRequest {
     SurveyRequest { directories: owned(&directories.collect()), programs: owned(&programs.collect()), mark: None }
 }
 
-/// The lines of a dry run about the hosts.
-fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationError> {
+/// The lines of a dry run about the hosts, and why a run would refuse them.
+fn preview(request: &AllocationRequest<'_>) -> Result<AllocationPreview, AllocationError> {
     let targets = targets(request.spec, &request.user)?;
-    let surveyed = survey(&targets, &survey_request(request), request.spec.ssh.at_once as usize);
-    let line = |(node, found): (NodeName, Result<UsableHost, SshError>)| match found {
+    let mut asked = survey_request(request);
+    // A prefix directory that does not exist yet is made before the hosts of a run are surveyed.
+    if request.prefix.is_dir() {
+        asked.directories.insert(0, request.prefix.to_owned());
+    }
+    let surveyed = survey(&targets, &asked, request.spec.ssh.at_once as usize);
+    let line = |(node, found): &(NodeName, Result<UsableHost, SshError>)| match found {
         Ok(UsableHost { address, version, clock: (apart, ahead), .. }) => {
-            let clock = match (apart.as_secs(), ahead) {
+            let clock = match (apart.as_secs(), *ahead) {
                 (0, _) => String::new(),
                 (seconds, true) => format!(", clock {seconds} s ahead"),
                 (seconds, false) => format!(", clock {seconds} s behind"),
@@ -187,7 +193,20 @@ fn preview(request: &AllocationRequest<'_>) -> Result<Vec<String>, AllocationErr
         }
         Err(error) => format!("cannot be used: {error}"),
     };
-    Ok(surveyed.into_iter().map(line).collect())
+    let refusal = too_few_hosts(&surveyed, request.needed);
+    Ok(AllocationPreview { lines: surveyed.iter().map(line).collect(), refusal })
+}
+
+/// The error if fewer hosts can be used than the run needs.
+fn too_few_hosts(found: &[(NodeName, Result<UsableHost, SshError>)], needed: u32) -> Option<AllocationError> {
+    let refused = || found.iter().filter_map(|(_, found)| Some(found.as_ref().err()?.to_string()));
+    let (of, have) = (found.len(), found.len() - refused().count());
+    if have >= needed as usize {
+        return None;
+    }
+    let mut problems: Vec<String> = refused().collect();
+    problems.dedup();
+    Some(AllocationError::TooFewHosts { have, of, needed, problems })
 }
 
 impl Ssh {
@@ -206,14 +225,11 @@ impl Ssh {
         let found = surveying.await.map_err(AllocationError::Survey);
         let _ = own_files::remove(&mark);
         let found = found?;
+        if let Some(error) = too_few_hosts(&found, *needed) {
+            return Err(error);
+        }
         let refused: BTreeMap<NodeName, String> =
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
-        let have = found.len() - refused.len();
-        if have < *needed as usize {
-            let mut problems: Vec<String> = found.iter().filter_map(|(node, _)| refused.get(node).cloned()).collect();
-            problems.dedup();
-            return Err(AllocationError::TooFewHosts { have, of: found.len(), needed: *needed, problems });
-        }
         let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
         let end = spec.time_limit.and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok());
         let hosts = Hosts {
