@@ -61,7 +61,7 @@ fn prefix_that_cannot_be_made_ends_dry_run_as_it_ends_run() {
     for words in [&["run", "--dry-run", "job.yaml"][..], &["run", "job.yaml"]] {
         let ran = holdfast_in(directory.path(), words);
         assert_eq!(ran.code, 69, "{words:?}: {}{}", ran.out, ran.err);
-        assert!(ran.err.contains("file/out"), "{}", ran.err);
+        assert!(ran.err.contains("move away what is in the file's place"), "{}", ran.err);
     }
 }
 

@@ -36,6 +36,7 @@ mod outputs;
 mod schemes;
 mod scr_files;
 mod signals;
+mod site_commands;
 mod snapshots;
 mod stalled_prefix;
 mod stalled_screen;

@@ -58,16 +58,3 @@ fn signal_before_launch_ends_job() {
     running.ends_with(75);
     world.assert_nothing_is_left();
 }
-
-#[test]
-fn signal_during_before_command_ends_command_and_job() {
-    let world = World::new();
-    let mut job = Job::new(&world, 0);
-    job.top.push("before: [{command: [sleep, \"600\"]}]".to_owned());
-    let mut running = job.start();
-    running.sees_event("job_started");
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["ended by SIGTERM before anything was launched"]);
-    world.assert_nothing_is_left();
-}

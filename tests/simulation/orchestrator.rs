@@ -311,6 +311,9 @@ impl World {
                 let met = alive.find_map(|node| node.disk.halt_condition());
                 self.notify(Event::HaltAnswered { met });
             }
+            // The scenarios have no commands of their own; they run in the relaunch machine's own tests.
+            Action::RunBefore { .. } => self.notify(Event::BeforeEnded { failure: None }),
+            Action::CancelBefore => {}
             Action::Prepare { generation, placement, to } => {
                 let plan = Arc::new(self.plan(generation, &placement));
                 let issued = self.issue();

@@ -142,6 +142,11 @@ pub trait AllocatedNodes: Send + Sync {
         &self.identity().job_id
     }
 
+    /// Unique to the allocation: the job id, unless the manager uses it again for another one.
+    fn allocation_id(&self) -> String {
+        self.job_id().to_owned()
+    }
+
     /// The user of the job: part of directory names.
     fn user(&self) -> &str {
         &self.identity().user

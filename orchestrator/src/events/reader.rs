@@ -190,8 +190,13 @@ mod tests {
     #[test]
     fn a_command_s_key_is_absent_in_logs_of_version_1_0() {
         let rest = "\"event\":\"site_command\",\"program\":\"sh\",\"nodes\":[\"n1\"],\"failure\":null";
-        let expected =
-            LogEvent::SiteCommand { key: None, program: "sh".to_owned(), nodes: vec!["n1".into()], failure: None };
+        let expected = LogEvent::SiteCommand {
+            key: None,
+            program: "sh".to_owned(),
+            nodes: vec!["n1".into()],
+            failure: None,
+            output: None,
+        };
         assert_eq!(read(&line("1.0", rest)).unwrap(), [expected]);
     }
 

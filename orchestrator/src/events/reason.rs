@@ -159,6 +159,11 @@ pub enum StopReason {
         node: NodeName,
         reason: String,
     },
+    /// A command of `before:` failed.
+    BeforeFailed {
+        /// The command, the node and the error.
+        reason: String,
+    },
     /// No agent could be started.
     NoAgents {
         /// Why the first one failed.
@@ -202,6 +207,7 @@ impl fmt::Display for StopReason {
             StopReason::CannotBegin { node, reason } => {
                 write!(f, "no generation could start; {node} is down: {reason}")
             }
+            StopReason::BeforeFailed { reason } => write!(f, "{reason}; nothing was launched"),
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")
             }

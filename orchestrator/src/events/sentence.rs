@@ -106,11 +106,17 @@ impl LogEvent {
                 format!("fault injection: killing the agent of {node}")
             }
             LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: killing {node}"),
-            LogEvent::SiteCommand { key, program, nodes, failure } => {
+            LogEvent::SiteCommandStarted { key, program, nodes } => {
+                format!("running `{key}` command {program} on {}", names(nodes))
+            }
+            LogEvent::SiteCommand { key, program, nodes, failure, output } => {
                 let key = key.map(|key| format!("`{key}` ")).unwrap_or_default();
-                match failure {
-                    None => format!("{key}command {program} finished on {}", names(nodes)),
-                    Some(failure) => format!("{key}command {program} failed on {failure}"),
+                match (failure, output) {
+                    (None, _) => format!("{key}command {program} finished on {}", names(nodes)),
+                    (Some(failure), None) => format!("{key}command {program} failed on {failure}"),
+                    (Some(failure), Some(output)) => {
+                        format!("{key}command {program} failed on {failure}; its output is in {}", output.display())
+                    }
                 }
             }
             LogEvent::DrainSkipped { checkpoint, reason } => {

@@ -100,6 +100,15 @@ vocabulary! {
         /// The generation at the time.
         generation: Generation,
     },
+    /// A command of `before:` or `after:` is started.
+    SiteCommandStarted {
+        /// `before` or `after`.
+        key: CommandKey,
+        /// The program.
+        program: String,
+        /// On which nodes.
+        nodes: Vec<NodeName>,
+    },
     /// A command of `before:` or `after:` ended.
     SiteCommand {
         /// `before` or `after`; absent in logs of version 1.0.
@@ -111,6 +120,9 @@ vocabulary! {
         nodes: Vec<NodeName>,
         /// The node on which it failed, and how; absent if it succeeded.
         failure: Option<String>,
+        /// The directory with the output of the commands; absent in logs of versions before 1.2.
+        #[serde(default)]
+        output: Option<PathBuf>,
     },
     /// An agent is up.
     AgentReady {

@@ -14,10 +14,10 @@ use super::running_step::RunningStep;
 use super::step::StepDriver;
 use super::{settings, site, stacks};
 use crate::drain::DrainOrder;
-use crate::events::StopReason;
+use crate::events::{CommandKey, StopReason};
 use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
-use crate::relaunch::{Action, Event};
+use crate::relaunch::{Action, BeforeFailure, Event};
 
 /// The halt conditions of a node that does not report them within this are left out, so that a launch need not wait.
 const HALT_WITHIN: Duration = Duration::from_secs(2);
@@ -32,6 +32,12 @@ impl StepDriver<'_> {
                 self.agents.start(node);
             }
             Action::AskHalt => self.ask_halt(),
+            Action::RunBefore { on } => self.run_before(on),
+            Action::CancelBefore => {
+                if let Some(before) = self.before.take() {
+                    before.cancel();
+                }
+            }
             Action::Prepare { generation, placement, to } => self.prepare(generation, &placement, &to),
             Action::Launch { generation, placement } => self.launch(generation, &placement),
             Action::FollowStep { generation, placement } => {
@@ -49,6 +55,9 @@ impl StepDriver<'_> {
             }
             Action::FenceNode { node, address } => {
                 self.reporter.clear_progress(&node);
+                if let Some(before) = &self.before {
+                    before.cancel_on(&node);
+                }
                 self.agents.fence(&node, address);
                 self.record.agent_changed(&node);
             }
@@ -95,6 +104,24 @@ impl StepDriver<'_> {
             }
             let met = answers.into_iter().flatten().flatten().find_map(|state: HaltState| state.met);
             background.event(Event::HaltAnswered { met });
+        });
+    }
+
+    /// Runs the commands of `before:`. Ends as `BeforeEnded`.
+    fn run_before(&mut self, nodes: Vec<NodeName>) {
+        let background = self.background.clone();
+        let commands = match self.site_commands(CommandKey::Before, nodes) {
+            Ok(commands) => commands,
+            Err(error) => {
+                let failure = BeforeFailure { nodes: Vec::new(), reason: error.to_string() };
+                return background.event(Event::BeforeEnded { failure: Some(failure) });
+            }
+        };
+        self.before = Some(commands.cancellation.clone());
+        tokio::spawn(async move {
+            let ended = commands.run(|event| background.log(event)).await;
+            let failure = ended.err().map(|failed| BeforeFailure { reason: failed.to_string(), nodes: failed.nodes });
+            background.event(Event::BeforeEnded { failure });
         });
     }
 
@@ -206,8 +233,8 @@ impl StepDriver<'_> {
         };
         // `after:` is run once, at the end of the job.
         let goes_on = !self.is_last && matches!(stop, StopReason::Finished);
-        let after = if goes_on { Vec::new() } else { self.spec.after.clone() };
-        let nodes = self.nodes_up();
-        self.drain.start(order, after, nodes, self.commands.clone(), self.background.clone());
+        let after = self.site_commands(CommandKey::After, self.nodes_up());
+        let after = after.inspect_err(|error| tracing::warn!(%error, "the commands of `after` cannot be run")).ok();
+        self.drain.start(order, after.filter(|_| !goes_on), self.background.clone());
     }
 }

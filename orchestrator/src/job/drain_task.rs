@@ -1,13 +1,11 @@
 //! The drain at the end of a step, in the background.
 
-use holdfast_model::NodeName;
 use tokio::task::JoinHandle;
 
 use super::background::{Background, TaskResult};
-use super::site;
+use super::site::SiteCommands;
 use crate::drain::{self, DrainOrder, DrainReport};
-use crate::events::{CommandKey, DrainResult};
-use crate::spec::SiteCommand;
+use crate::events::DrainResult;
 
 /// The drain, while it runs and after.
 #[derive(Default)]
@@ -17,19 +15,13 @@ pub(super) struct DrainTask {
 }
 
 impl DrainTask {
-    /// Runs the commands of `after:` on these nodes, then drains. Ends as [`TaskResult::Drained`].
-    pub(super) fn start(
-        &mut self,
-        order: DrainOrder,
-        after: Vec<SiteCommand>,
-        nodes: Vec<NodeName>,
-        context: site::CommandContext,
-        background: Background,
-    ) {
+    /// Runs the commands of `after:`, then drains. Ends as [`TaskResult::Drained`].
+    pub(super) fn start(&mut self, order: DrainOrder, after: Option<SiteCommands>, background: Background) {
         self.task = Some(tokio::spawn(async move {
-            let emit = |event| background.log(event);
-            // A command that fails must not cost the checkpoint; its failure is an event.
-            let _ = site::run_all(CommandKey::After, &after, &nodes, &context, emit).await;
+            if let Some(after) = after {
+                // A command that fails must not cost the checkpoint; its failure is an event.
+                let _ = after.run(|event| background.log(event)).await;
+            }
             let report = drain::drain(&order).await.unwrap_or_else(|error| DrainReport::failed(&error));
             background.send(TaskResult::Drained(Box::new(report)));
         }));

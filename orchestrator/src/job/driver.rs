@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_model::Generation;
+use tokio::sync::mpsc;
 
 use super::background::Background;
 use super::drain_task::DrainTask;
@@ -170,10 +171,12 @@ impl<'job> JobDriver<'job> {
             launcher: prepared.launcher,
             run: step.run.clone(),
             program: prepared.program,
-            supervisor: prepared.supervisor,
+            supervisor: prepared.supervisor.clone(),
             working_directory: prepared.working_directory.clone(),
             prefix: prefix.clone(),
         };
+        let (running, commands_running) = mpsc::channel(1);
+        let job_prefix = start::make_prefix(&spec.prefix)?;
         let (background, inbox) = Background::channel();
         let record =
             JobRecord::new(state, prefix.clone(), &machine).map_err(RunError::io("start the thread of the journal"))?;
@@ -190,8 +193,13 @@ impl<'job> JobDriver<'job> {
                 job_id: allocation.job_id().to_owned(),
                 prefix: prefix.clone(),
                 directory: prepared.working_directory,
+                supervisor: prepared.supervisor.clone(),
                 allocation: Arc::clone(allocation),
+                running,
             },
+            job_prefix,
+            commands_running,
+            before: None,
             record,
             reporter: Reporter { event_log, screen: self.screen.clone() },
             signals: &mut self.signals,
@@ -243,7 +251,7 @@ async fn open_nodes(
             start::check_size(spec, &*allocation).inspect_err(|_| {
                 let _ = allocation.release();
             })?;
-            let state = start::begin(spec, step, prefix, &allocation, reporter, signals).await?;
+            let state = start::begin(spec, step, (prefix, &job_prefix), &allocation, reporter)?;
             Ok((allocation, state))
         }
     }

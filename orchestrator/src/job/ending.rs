@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+
 use super::prefix_wait::PrefixWaitStep;
+use super::site;
 use super::state::Stage;
 use super::step::{CHECK_EVERY, StepDriver};
 use crate::events::LogEvent;
@@ -18,7 +21,21 @@ impl StepDriver<'_> {
     /// Cancels the drain and ends the ranks, after the loop.
     pub(super) async fn end_ranks(&mut self) {
         self.drain.abort();
+        if let Some(before) = self.before.take() {
+            before.cancel();
+        }
         self.ranks.end(self.machine.generation()).await;
+        self.end_commands().await;
+    }
+
+    /// Waits, with a time limit, for the processes of commands that were cancelled.
+    async fn end_commands(&mut self) {
+        // Those of running commands are the other senders.
+        let (unused, _) = mpsc::channel(1);
+        self.commands.running = unused;
+        if tokio::time::timeout(site::ENDED_WITHIN, self.commands_running.recv()).await.is_err() {
+            tracing::warn!("commands of the user or the site do not end");
+        }
     }
 
     /// True if the next step of the job may begin.

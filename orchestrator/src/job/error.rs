@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use holdfast_core::durable::DurableError;
 use holdfast_wire::trust::TrustError;
 
-use super::site::FailedCommand;
 use super::standalone::StandaloneError;
 use super::state::StateError;
 use crate::allocation::AllocationError;
@@ -49,8 +48,6 @@ pub enum RunError {
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),
-    #[error("{0}; nothing was launched")]
-    Before(#[from] FailedCommand),
     /// A checkpoint of an earlier job could not be drained, and still cannot.
     #[error("an earlier job of this prefix directory left a checkpoint on its nodes that cannot be drained: {reason}")]
     Undrained {

@@ -22,7 +22,7 @@
 //! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
 //! | `manager_poll` | polls the resource manager for down nodes and the end of the allocation |
 //! | [`settings`] | the settings of the loop and of the agents, from the spec |
-//! | [`site`] | commands of the user and the site |
+//! | [`site`], `command_record` | commands of the user and the site; those that succeeded in this allocation |
 //! | `signals` | the signals that end a job |
 //! | [`standalone`], `drain_agents` | `holdfast drain`, and the agents that it starts |
 //!
@@ -31,6 +31,7 @@
 
 mod actions;
 mod background;
+mod command_record;
 mod drain_agents;
 mod drain_task;
 pub mod driver;

@@ -21,6 +21,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     let mut config = Config::new(nodes, step.run.nodes, step.run.ranks_per_node);
     config.ranks = step.run.ranks;
     config.min_nodes = spec.relaunch.min_nodes.unwrap_or(step.run.nodes);
+    config.before = !spec.before.is_empty();
     config.attempts = spec.relaunch.attempts;
     config.no_progress_limit = spec.relaunch.no_progress_limit;
     config.settle = spec.relaunch.settle;

@@ -16,12 +16,11 @@ use rustix::io::Errno;
 use super::error::RunError;
 use super::preflight::{Prepared, preflight};
 use super::reporter::Reporter;
-use super::signals::Signals;
 use super::standalone;
 use super::state::{JobLock, JobState, Stage, StateError};
-use super::{settings, site, state};
+use super::{command_record, settings, state};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRecord, AllocationRequest};
-use crate::events::{CommandKey, DrainResult, LogEvent, Screen};
+use crate::events::{DrainResult, LogEvent, Screen};
 use crate::host::user_name;
 use crate::spec::{JobSpec, Step, virtual_node};
 
@@ -182,46 +181,23 @@ pub(super) fn check_size(spec: &JobSpec, allocation: &dyn Allocation) -> Result<
     if have < needed as usize { Err(RunError::TooFewNodes { have, needed }) } else { Ok(()) }
 }
 
-/// Begins a job: creates its certificate and its state on disk, then runs the commands of `before:`.
-pub(super) async fn begin(
+/// Begins a job: creates its certificate and its state on disk.
+pub(super) fn begin(
     spec: &JobSpec,
     step: &Step,
-    prefix: &Path,
+    (prefix, job_prefix): (&Path, &Path),
     allocation: &Arc<dyn Allocation>,
     reporter: &mut Reporter,
-    signals: &mut Signals,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
+    let begun = command_record::begin(job_prefix, &allocation.allocation_id(), false).map_err(StateError::from);
     // From here on, the nodes are released if something fails.
-    let mut state = begin_state(spec, step, prefix, &**allocation).inspect_err(|_| {
+    let state = begun.map_err(RunError::from).and_then(|()| begin_state(spec, step, prefix, &**allocation));
+    let state = state.inspect_err(|_| {
         let _ = allocation.release();
     })?;
     announce(&state, prefix, reporter);
-    let prepared = run_before(spec, prefix, allocation, reporter, signals).await;
-    if let Err(error) = &prepared {
-        let _ = allocation.release();
-        state.end(prefix, error.exit_code(), error.to_string());
-    }
-    prepared.map(|()| state)
-}
-
-async fn run_before(
-    spec: &JobSpec,
-    prefix: &Path,
-    allocation: &Arc<dyn Allocation>,
-    reporter: &mut Reporter,
-    signals: &mut Signals,
-) -> Result<(), RunError> {
-    let directory = site::working_directory(None).map_err(RunError::io("find the working directory"))?;
-    let context = site::CommandContext {
-        job_id: allocation.job_id().to_owned(),
-        prefix: prefix.to_owned(),
-        directory,
-        allocation: Arc::clone(allocation),
-    };
-    let before =
-        site::run_all(CommandKey::Before, &spec.before, allocation.nodes(), &context, |event| reporter.emit(event));
-    signals.or(before).await
+    Ok(state)
 }
 
 fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allocation) -> Result<JobState, RunError> {

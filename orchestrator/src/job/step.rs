@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::Settings;
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use super::background::{Background, Inbox};
@@ -21,9 +22,10 @@ use super::ranks::Ranks;
 use super::record::JobRecord;
 use super::reporter::Reporter;
 use super::signals::Signals;
-use super::site::CommandContext;
+use super::site::{CommandCancellation, CommandContext, SiteCommands};
 use super::{manager_poll, site};
 use crate::allocation::Allocation;
+use crate::events::CommandKey;
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{Action, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
@@ -46,7 +48,14 @@ pub(super) struct StepDriver<'job> {
     pub(super) drain: DrainTask,
     pub(super) record: JobRecord,
     pub(super) reporter: Reporter,
+    /// Where the health test runs.
     pub(super) commands: CommandContext,
+    /// The prefix directory of the job, in which a step has its own.
+    pub(super) job_prefix: PathBuf,
+    /// Ends when no command of the user or the site runs.
+    pub(super) commands_running: mpsc::Receiver<()>,
+    /// The commands of `before:`, while they run.
+    pub(super) before: Option<CommandCancellation>,
     pub(super) outcome: Option<Outcome>,
     pub(super) signals: &'job mut Signals,
     /// The agents' sockets for the ranks of the generation.
@@ -146,9 +155,23 @@ impl StepDriver<'_> {
         self.agents.roster().agents().into_keys().collect()
     }
 
+    /// The commands of `before:` or `after:`, to be run on these nodes, which are healthy.
+    pub(super) fn site_commands(&self, key: CommandKey, nodes: Vec<NodeName>) -> std::io::Result<SiteCommands> {
+        let commands = match key {
+            CommandKey::Before => self.spec.before.clone(),
+            CommandKey::After => self.spec.after.clone(),
+        };
+        let directory = site::working_directory(None)?;
+        let context = CommandContext { prefix: self.job_prefix.clone(), directory, ..self.commands.clone() };
+        let cancellation = CommandCancellation::new(&nodes);
+        Ok(SiteCommands { key, commands, nodes, context, cancellation })
+    }
+
     /// The site's health test, if there is one, and where it runs.
     pub(super) fn health_test(&self) -> Option<(Vec<String>, site::CommandContext)> {
-        Some((self.spec.health.command.clone()?, self.commands.clone()))
+        // Not waited for at the end: its processes end with this one.
+        let (running, _) = mpsc::channel(1);
+        Some((self.spec.health.command.clone()?, CommandContext { running, ..self.commands.clone() }))
     }
 }
 

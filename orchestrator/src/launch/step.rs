@@ -19,10 +19,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::children::Children;
-use super::command::descendants;
 use super::plan::{StepEvent, StepPlan};
 use super::{LaunchError, named_files, registry};
-use crate::host::{descriptors, own_files};
+use crate::host::{descendants, descriptors, own_files};
 
 /// A supervised step: its plan, its processes and its events.
 #[derive(Debug)]

@@ -20,6 +20,11 @@ pub enum Action {
     StartAgent { node: NodeName },
     /// Read the halt conditions of all agents. Always ends as `HaltAnswered`: agents that do not answer are left out.
     AskHalt,
+    /// Run the commands of `before:` on these nodes, which are healthy; those that succeeded earlier in this allocation
+    /// are left out. Ends as `BeforeEnded`, unless it is cancelled. On a node that is fenced, its commands are ended.
+    RunBefore { on: Vec<NodeName> },
+    /// End the commands of `before:` that run. Has no event.
+    CancelBefore,
     /// Send the plan of a generation to agents. Each ends as `RunPrepared`, `RunRefused`, or with the loss of the
     /// agent.
     Prepare {
@@ -98,6 +103,7 @@ impl Action {
     /// * agents that were started are adopted, or replaced by new ones;
     /// * ranks that were killed end the generation that it follows, and the next one gets another number;
     /// * a node that was fenced has no agent, and is found to be down again;
+    /// * commands of `before:` that did not succeed are run again;
     /// * requests, lines of the event log and stacks are repeated.
     ///
     /// The others are decisions that must not be made again with another result: which ranks run on which node in which
@@ -111,6 +117,8 @@ impl Action {
             | Action::Finish(_) => false,
             Action::StartAgent { .. }
             | Action::AskHalt
+            | Action::RunBefore { .. }
+            | Action::CancelBefore
             | Action::FollowStep { .. }
             | Action::PollNow { .. }
             | Action::SaveStacks { .. }

@@ -117,6 +117,9 @@ impl Machine {
                 }
                 self.pending_updates.moved.insert(position);
             }
+            Phase::RunningBefore { .. } if self.state.unanswered.contains(&position) => {
+                out.push(Action::PollNow { to: vec![name.clone()] });
+            }
             Phase::Ending { .. } => {
                 if self.state.unkilled.contains(&position) {
                     let reason = "the generation is over".to_owned();
@@ -224,6 +227,12 @@ impl Machine {
         {
             self.advance(now, out);
         }
+        if let Phase::RunningBefore { failed: Some(since) } = self.state.head.phase
+            && sent >= since
+            && self.state.unanswered.contains(&position)
+        {
+            return self.before_has_failed(now, out);
+        }
         self.resolve_unknown_end(now, position, sent, out);
     }
 
@@ -252,6 +261,7 @@ impl Machine {
         match self.state.head.phase {
             // Agents that have accepted the plan would wait for the node, whether it has ranks or not.
             Phase::Preparing => self.set_phase(Phase::Gathering),
+            Phase::RunningBefore { .. } => drop(self.state.unanswered.remove(position)),
             Phase::Ending { .. } => {
                 self.state.unkilled.remove(position);
                 self.state.unanswered.remove(position);

@@ -31,6 +31,8 @@ pub struct Config {
     pub ranks: u32,
     /// Ranks of a node; the last one may have fewer.
     pub ranks_per_node: u32,
+    /// There are commands to be run before the first launch.
+    pub before: bool,
     /// Launches after the first one, at most.
     pub attempts: u32,
     /// Stop when this many generations in a row ended without a newer complete checkpoint.
@@ -73,6 +75,7 @@ impl Config {
             min_nodes: nodes_needed,
             ranks: nodes_needed.saturating_mul(ranks_per_node),
             ranks_per_node,
+            before: false,
             attempts: 5,
             no_progress_limit: 3,
             settle: Duration::ZERO,

@@ -251,14 +251,22 @@ impl Machine {
             out.push(Action::KillRanks { generation, to, reason: format!("{name}, the second signal") });
             out.push(Action::CancelStep { generation });
         }
+        self.cancel_before(out);
         if self.state.head.stop.is_none() {
             self.state.head.stop = Some(TimedReason { reason: StopReason::Signal { name }, at: now });
         }
         self.finish(None, out);
     }
 
+    fn cancel_before(&self, out: &mut Vec<Action>) {
+        if let Phase::RunningBefore { failed: None } = self.state.head.phase {
+            out.push(Action::CancelBefore);
+        }
+    }
+
     /// The loop is over; the drain follows.
     pub(super) fn stop(&mut self, now: Duration, reason: StopReason, out: &mut Vec<Action>) {
+        self.cancel_before(out);
         self.record(LogEvent::Stopping { reason: reason.clone() }, out);
         self.state.head.stop = Some(TimedReason { reason, at: now });
         self.set_phase(Phase::Stopping);

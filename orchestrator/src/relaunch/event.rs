@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
+use serde::{Deserialize, Serialize};
 
 use crate::events::DownReason;
 use crate::events::DrainResult;
@@ -48,6 +49,11 @@ pub enum Event {
     HaltAnswered {
         /// The first condition that holds; `None` also if no agent answered.
         met: Option<String>,
+    },
+    /// [`Action::RunBefore`](super::Action::RunBefore) ended.
+    BeforeEnded {
+        /// `None` if all commands succeeded, now or earlier in this allocation.
+        failure: Option<BeforeFailure>,
     },
     /// A halt condition was set by hand and holds.
     HaltSet { reason: String },
@@ -114,4 +120,13 @@ pub enum Event {
     Signal { name: String },
     /// Time has passed: to be sent when [`Machine::deadline`](super::Machine::deadline) is reached.
     Tick,
+}
+
+/// Why the commands of `before:` did not all succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeforeFailure {
+    /// The nodes on which the command failed; none if it could not be run anywhere.
+    pub nodes: Vec<NodeName>,
+    /// The command, the first node and the error.
+    pub reason: String,
 }

@@ -88,6 +88,9 @@ pub enum Activity {
     /// Reads the halt conditions.
     #[serde(rename = "asking for halt conditions")]
     AskingHalt,
+    /// Runs the commands of `before:`.
+    #[serde(rename = "running before commands")]
+    RunningBefore,
     /// Waits between two generations.
     #[serde(rename = "settling")]
     Settling,
@@ -114,6 +117,7 @@ impl fmt::Display for Activity {
             Activity::Fresh => "fresh",
             Activity::Gathering => "gathering agents",
             Activity::AskingHalt => "asking for halt conditions",
+            Activity::RunningBefore => "running before commands",
             Activity::Settling => "settling",
             Activity::Preparing => "preparing",
             Activity::Running => "running",
@@ -131,6 +135,7 @@ impl From<Phase> for Activity {
             Phase::Fresh => Activity::Fresh,
             Phase::Gathering => Activity::Gathering,
             Phase::AskingHalt { .. } => Activity::AskingHalt,
+            Phase::RunningBefore { .. } => Activity::RunningBefore,
             Phase::Settling { .. } => Activity::Settling,
             Phase::Preparing => Activity::Preparing,
             Phase::Running => Activity::Running,

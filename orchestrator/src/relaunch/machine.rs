@@ -151,6 +151,7 @@ impl Machine {
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
             Event::HaltAnswered { met } => self.halt_answered(now, met, out),
+            Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
             Event::HaltSet { reason } => self.halt_set(now, reason, out),
             Event::HaltCleared => self.halt_cleared(out),
             Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
@@ -189,7 +190,9 @@ impl Machine {
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match &self.state.head.phase {
             Phase::Fresh | Phase::Finished => return None,
-            Phase::Gathering | Phase::AskingHalt { .. } | Phase::Preparing => self.config.launch_until(),
+            Phase::Gathering | Phase::AskingHalt { .. } | Phase::RunningBefore { .. } | Phase::Preparing => {
+                self.config.launch_until()
+            }
             Phase::Settling { until } => Some(self.config.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => self.config.run_until(),
             Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
@@ -324,6 +327,7 @@ impl Machine {
     pub(super) fn advance(&mut self, now: Duration, out: &mut Vec<Action>) {
         match &self.state.head.phase {
             Phase::Gathering => self.gather(now, out),
+            Phase::RunningBefore { failed } => self.check_before(now, failed.is_some(), out),
             Phase::Preparing if self.state.waiting.is_empty() => self.launch(now, out),
             Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {
                 self.conclude(now, out);

@@ -72,7 +72,7 @@ mod watchdog;
 pub use action::Action;
 pub use changes::Changes;
 pub use config::{AllocatedNode, Config};
-pub use event::Event;
+pub use event::{BeforeFailure, Event};
 pub use explain::Explanation;
 pub use held::HeldActions;
 pub use machine::Machine;

@@ -34,7 +34,8 @@ pub struct Snapshot {
     pub(super) waiting: TrackedSet,
     /// While a generation ends: its nodes that have not acknowledged that their ranks are killed.
     pub(super) unkilled: TrackedSet,
-    /// While a generation ends: its nodes that have not answered a poll sent after the end was observed.
+    /// While a generation ends: its nodes that have not answered a poll sent after the end was observed. Also the nodes
+    /// on which a command of `before:` failed.
     #[serde(rename = "unheard")]
     pub(super) unanswered: TrackedSet,
 }
@@ -59,6 +60,12 @@ pub(super) struct Head {
     /// The first signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
+    /// The commands of `before:` succeeded in this allocation.
+    #[serde(default)]
+    pub before_done: bool,
+    /// How a command of `before:` failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_failure: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<TimedReason<StopReason>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +85,8 @@ impl Head {
             without_progress: 0,
             halt: None,
             signal,
+            before_done: false,
+            before_failure: None,
             stop: None,
             drain: None,
             outcome: None,
@@ -102,6 +111,11 @@ pub(super) enum Phase {
     },
     /// Waiting for [`Snapshot::waiting`] to accept the generation.
     Preparing,
+    /// The commands of `before:` run.
+    RunningBefore {
+        /// When one failed. The nodes on which it failed are in [`Snapshot::unanswered`]: one that is down explains it.
+        failed: Option<Duration>,
+    },
     Running,
     /// The ranks are being killed: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
     Ending {
@@ -166,7 +180,10 @@ impl Snapshot {
             started: self.started,
             finished_steps: self.head.generation,
             names: self.names.clone(),
-            head: Head::fresh(self.head.generation, self.head.signal.clone()),
+            head: Head {
+                before_done: self.head.before_done,
+                ..Head::fresh(self.head.generation, self.head.signal.clone())
+            },
             nodes: self.nodes.iter().map(NodeState::in_next_step).collect::<Vec<_>>().into(),
             homes: TrackedVec::default(),
             active: None,

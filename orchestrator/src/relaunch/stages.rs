@@ -6,6 +6,7 @@ use holdfast_model::{Generation, NodeName, Rank};
 
 use super::action::Action;
 use super::classify::ActiveGeneration;
+use super::event::BeforeFailure;
 use super::machine::Machine;
 use super::node_state::{NodeStatus, Starting};
 use super::peer_updates::PendingUpdates;
@@ -104,6 +105,7 @@ impl Machine {
             HaltCheckBefore::Launching => match self.obstacle(now) {
                 Some(reason) => self.stop(now, reason, out),
                 None if self.count.starting > 0 => self.state.head.phase = Phase::Gathering,
+                None if self.config.before && !self.state.head.before_done => self.run_before(out),
                 None => self.prepare(now, out),
             },
         }
@@ -128,8 +130,58 @@ impl Machine {
 
     /// True while no ranks run and the loop has not stopped.
     pub(super) fn before_launch(&self) -> bool {
-        use Phase::{AskingHalt, Gathering, Preparing, Settling};
-        matches!(self.state.head.phase, Gathering | AskingHalt { .. } | Settling { .. } | Preparing)
+        use Phase::{AskingHalt, Gathering, Preparing, RunningBefore, Settling};
+        let phase = self.state.head.phase;
+        matches!(phase, Gathering | AskingHalt { .. } | RunningBefore { .. } | Settling { .. } | Preparing)
+    }
+
+    /// Runs the commands of `before:`, once in an allocation, on the nodes that are healthy.
+    fn run_before(&mut self, out: &mut Vec<Action>) {
+        self.set_phase(Phase::RunningBefore { failed: None });
+        out.push(Action::RunBefore { on: self.names_of(self.healthy_nodes()) });
+    }
+
+    /// After a failure, the nodes on which the command failed are polled: if they are down, that is the cause, and the
+    /// command is run again on other nodes. Otherwise nothing is launched.
+    pub(super) fn before_ended(&mut self, now: Duration, failure: Option<BeforeFailure>, out: &mut Vec<Action>) {
+        if self.state.head.phase != (Phase::RunningBefore { failed: None }) {
+            return;
+        }
+        let Some(BeforeFailure { nodes, reason }) = failure else {
+            self.state.head.before_done = true;
+            self.set_phase(Phase::Gathering);
+            return self.advance(now, out);
+        };
+        if nodes.is_empty() {
+            return self.stop(now, StopReason::BeforeFailed { reason }, out);
+        }
+        let left = nodes.iter().filter_map(|node| self.position(node));
+        let left: Vec<u32> = left.filter(|position| !self.state.nodes[*position as usize].is_down()).collect();
+        self.set_phase(Phase::RunningBefore { failed: Some(now) });
+        self.state.head.before_failure = Some(reason);
+        let up = left.iter().copied().filter(|position| self.state.nodes[*position as usize].is_healthy());
+        let to = self.names_of(up);
+        self.state.unanswered.replace(left);
+        if !to.is_empty() {
+            out.push(Action::PollNow { to });
+        }
+        self.advance(now, out);
+    }
+
+    /// A node on which a command of `before:` failed is up: the command itself failed.
+    pub(super) fn before_has_failed(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let reason = self.state.head.before_failure.take().unwrap_or_default();
+        self.stop(now, StopReason::BeforeFailed { reason }, out);
+    }
+
+    /// While the commands of `before:` run, or after one `failed`.
+    pub(super) fn check_before(&mut self, now: Duration, failed: bool, out: &mut Vec<Action>) {
+        if let Some(reason) = self.obstacle(now) {
+            self.stop(now, reason, out);
+        } else if failed && self.state.unanswered.is_empty() {
+            self.set_phase(Phase::Gathering);
+            self.advance(now, out);
+        }
     }
 
     fn prepare(&mut self, now: Duration, out: &mut Vec<Action>) {
@@ -259,6 +311,11 @@ impl Machine {
         match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => self.advance(now, out),
             Phase::AskingHalt { .. } => out.push(Action::AskHalt),
+            // Commands that did not succeed are run again on the nodes that are healthy then.
+            Phase::RunningBefore { .. } => {
+                self.set_phase(Phase::Gathering);
+                self.advance(now, out);
+            }
             Phase::Preparing => {
                 let nodes = (0u32..).zip(&self.state.nodes).filter(|(_, node)| !node.is_down());
                 let waiting: Vec<u32> = nodes.map(|(position, _)| position).collect();

@@ -214,7 +214,9 @@ keys! {
     group_access = choice().or(GroupAccess::None),
     /// The nodes of the job.
     allocation = section::<Allocation>(),
-    /// Commands that run once in an allocation, before the first launch: `{command: [./stage-in, input.nc]}`.
+    /// Commands that run once in an allocation, before the first launch, one after the other, on healthy nodes:
+    /// `{command: [./stage-in, input.nc]}`. If one fails, nothing is launched. A command that succeeded is not run again
+    /// in the same allocation; one that failed, or that was interrupted, is. Output: `<prefix>/.holdfast/commands`.
     before = list::<SiteCommand>(),
     /// The application.
     run = section::<RunSpec>().unless("steps"),
@@ -223,7 +225,8 @@ keys! {
     /// Instead of `run` and `checkpoint`: several steps. They run one after the other in this order, each with its own
     /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory.
     steps = list::<Step>(),
-    /// As `before`, but after the last launch and before the drain.
+    /// As `before`, but after the last launch and before the drain, and each time the job ends in an allocation. If one
+    /// fails, the others are not run; the exit code of the job does not change.
     after = list::<SiteCommand>(),
     /// When the application is relaunched after it ended without finishing.
     relaunch = section::<Relaunch>(),

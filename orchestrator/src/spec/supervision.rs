@@ -178,7 +178,12 @@ pub struct SiteCommand {
     /// The program and its arguments.
     pub command: Vec<String>,
     pub on: CommandNodes,
+    /// After this time its processes are ended, and it has failed.
+    pub time_limit: Option<Duration>,
 }
+
+/// The default time limit of a command.
+const COMMAND_WITHIN: Duration = Duration::from_secs(3600);
 
 keys! {
     SiteCommand => SiteCommand;
@@ -186,12 +191,14 @@ keys! {
     command = words(),
     /// On the `first` healthy node or on `all`.
     on = choice().or(CommandNodes::First),
+    /// After this time its processes are ended (SIGTERM, after 5s SIGKILL), and it has failed. `none` = no limit.
+    time_limit = duration_or_none().or(Some(COMMAND_WITHIN)),
     |section| {
         if !section.has("command") || command.as_ref().is_some_and(|command| names_no_program(command)) {
             let help = "write the program and its arguments: `command: [./prepare, --fast]`";
             section.mistake("command", "the command is missing or empty", help);
         }
-        SiteCommand { command: command.unwrap_or_default(), on }
+        SiteCommand { command: command.unwrap_or_default(), on, time_limit }
     }
 }
 

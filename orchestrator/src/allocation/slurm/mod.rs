@@ -229,6 +229,14 @@ impl AllocatedNodes for Slurm {
         &self.identity
     }
 
+    /// A requeued job keeps its id.
+    fn allocation_id(&self) -> String {
+        match std::env::var("SLURM_RESTART_COUNT") {
+            Ok(restarts) if restarts != "0" => format!("{}.{restarts}", self.job_id()),
+            _ => self.job_id().to_owned(),
+        }
+    }
+
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
         self.watch.down_nodes()
     }

@@ -5,7 +5,6 @@
 //! determines; those of all other ranks follow from the exit status of the command.
 
 pub(super) mod abort;
-pub(super) mod descendants;
 pub(super) mod rank_ends;
 
 use std::collections::BTreeMap;
@@ -20,11 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use super::children::Started;
 use super::{LaunchError, LineLabels, Step, StepEvent, StepPlan};
-use crate::host::own_files;
+use crate::host::{descendants, own_files};
 use rank_ends::RankEnds;
 
 /// Interval at which the messages and the end of the command are polled.
 const POLL_EVERY: Duration = Duration::from_millis(10);
+/// The helpers of a launcher that has ended end within this time.
+const HELPERS_END_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum size of a read of the messages.
 const PIECE_BYTES: u64 = 64 << 10;
 /// Longer lines are not messages of the launcher.
@@ -92,10 +93,10 @@ pub(super) fn supervise(
         let again = if step.children.is_ending() { None } else { watch.retry(&step.directory, launcher) };
         let Some((reason, pause)) = again else {
             let ended = step.emit_all(watch.finish(&step.directory, launcher));
-            descendants::terminate();
+            descendants::terminate(HELPERS_END_WITHIN);
             return ended;
         };
-        descendants::terminate();
+        descendants::terminate(HELPERS_END_WITHIN);
         if waiting_for.as_ref() != Some(&reason) {
             step.emit(&StepEvent::Waiting { reason: reason.clone() })?;
             waiting_for = Some(reason);

@@ -25,7 +25,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
     let reason = String::from("because");
     let end = [RankEnd::SUCCESS, RankEnd::SUCCESS, RankEnd::Code(3), RankEnd::Signal(9), RankEnd::Unknown];
     let end = end[dice.below(5) as usize];
-    match dice.below(60) {
+    match dice.below(64) {
         0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
         12 => Event::AgentStartFailed { node, reason, node_lost: dice.percent(30) },
         13 => Event::AgentLost { node, reason },
@@ -53,6 +53,10 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         57 if dice.percent(20) => Event::Halting { generation, reason },
         58 if dice.percent(10) => Event::Signal { name: reason },
         59 => Event::Drained { result: DrainResult::Nothing },
+        60..=62 => {
+            let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
+            Event::BeforeEnded { failure: dice.percent(30).then_some(failure) }
+        }
         _ => Event::Tick,
     }
 }

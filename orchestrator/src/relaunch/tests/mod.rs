@@ -2,6 +2,7 @@
 //! `tests/simulation`.
 
 mod arbitrary;
+mod before;
 mod changes;
 mod end_causes;
 mod scenarios;

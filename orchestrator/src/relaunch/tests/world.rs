@@ -42,6 +42,8 @@ pub struct World {
     /// The halt condition that holds.
     pub halt: Option<String>,
     pub drain: DrainResult,
+    /// How the commands of `before:` end; `None`: they run until the test ends them.
+    pub before: Option<Option<BeforeFailure>>,
     starts: BTreeMap<NodeName, u16>,
 }
 
@@ -55,6 +57,7 @@ impl World {
             silent: BTreeSet::new(),
             halt: None,
             drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
+            before: Some(None),
             starts: BTreeMap::new(),
         }
     }
@@ -137,6 +140,9 @@ impl World {
                 vec![Event::AgentReady { address: address(&node, *start), node, adopted }]
             }
             Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone() }],
+            Action::RunBefore { .. } => {
+                self.before.clone().map(|failure| Event::BeforeEnded { failure }).into_iter().collect()
+            }
             Action::Prepare { generation, to, .. } => {
                 alive(to).into_iter().map(|node| Event::RunPrepared { node, generation }).collect()
             }

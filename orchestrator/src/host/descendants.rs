@@ -1,26 +1,24 @@
-//! The descendants of a launcher: its helpers (srun, ssh) have their own process groups, and survive an mpirun that is
-//! killed.
+//! The descendants of this process: helpers of a launcher (srun, ssh) have their own process groups, and survive an
+//! mpirun that is killed; a command of the user may leave processes behind.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
-/// The descendants of an mpirun that succeeded end within this time.
-const PATIENCE: Duration = Duration::from_secs(1);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 /// Descendants may start others while they are being killed.
 const ROUNDS: usize = 5;
 
 /// From now on, orphaned descendants become our children.
-pub(super) fn adopt() {
+pub(crate) fn adopt() {
     if let Err(error) = set_child_subreaper(Some(getpid())) {
-        tracing::warn!(%error, "cannot adopt processes that mpirun leaves behind");
+        tracing::warn!(%error, "cannot adopt processes that a child leaves behind");
     }
 }
 
 /// Kills all descendants.
-pub(in crate::launch) fn kill() {
+pub(crate) fn kill() {
     for _ in 0..ROUNDS {
         let found = all();
         if found.is_empty() {
@@ -32,10 +30,10 @@ pub(in crate::launch) fn kill() {
     }
 }
 
-/// Waits a limited time for descendants to end, and kills the others. The launcher itself has been waited for.
-pub(super) fn terminate() {
+/// Waits up to `patience` for descendants to end, and kills the others. Reaps every child.
+pub(crate) fn terminate(patience: Duration) {
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < patience {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         if all().is_empty() {
             return;
