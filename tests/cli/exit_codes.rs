@@ -9,7 +9,7 @@ const PAGE: &str = include_str!("../../docs/exit-codes.md");
 
 /// Commands in a directory with a faulty spec `bad.yaml`, a valid one `good.yaml`, a damaged index in `damaged/`, and a
 /// file `text` of unknown format, with their exit codes.
-const CASES: [(&[&str], i32); 31] = [
+const CASES: [(&[&str], i32); 33] = [
     (&["run"], 64),
     (&["run", "--dry-run", "good.yaml"], 0),
     (&["run", "bad.yaml"], 78),
@@ -39,6 +39,8 @@ const CASES: [(&[&str], i32); 31] = [
     (&["fti", "verify", "missing"], 69),
     (&["hosts", "expand", "node[1-3]"], 0),
     (&["hosts", "expand", "node["], 64),
+    (&["compat", "list"], 0),
+    (&["compat", "install", "text"], 69),
     (&["example", "heat", "--steps", "x"], 64),
     (&["example", "heat", "--steps", "5"], 1),
 ];

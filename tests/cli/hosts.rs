@@ -7,7 +7,7 @@ use holdfast_testkit::fixtures;
 use crate::program::holdfast;
 
 /// Lists of which scr_glob_hosts loses a part or prints a wrong result, with the expected output.
-const BETTER: [(&str, &str); 14] = [
+pub const BETTER: [(&str, &str); 14] = [
     // It loses the padding except at the ends of a range.
     ("-n 2 -h node[08-11]", "node09"),
     ("-h node[001-003,010]", "node[001-003,010]"),

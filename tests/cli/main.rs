@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
+mod compat;
 mod documents;
 mod dry_run;
 mod exit_codes;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 28] = [
     &["run"],
     &["check"],
     &["drain"],
@@ -28,6 +28,9 @@ const COMMANDS: [&[&str]; 25] = [
     &["fti", "verify"],
     &["fti", "restore"],
     &["hosts"],
+    &["compat"],
+    &["compat", "install"],
+    &["compat", "list"],
     &["agent"],
     &["step"],
     &["example", "heat"],

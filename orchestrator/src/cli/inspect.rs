@@ -192,7 +192,7 @@ impl Inspected {
     }
 }
 
-fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
     let text = print::text(tree);
     // A key that contains a line end must not look like two keys.
     if text.lines().count() == text.matches('\n').count() && !text.contains(|c: char| c.is_control() && c != '\n') {

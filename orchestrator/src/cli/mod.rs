@@ -6,6 +6,7 @@
 
 mod agent;
 mod check;
+mod compat;
 mod drain;
 mod example;
 mod extract;
@@ -127,6 +128,7 @@ enum Command {
     Sion(sion::SionArgs),
     Fti(fti::FtiArgs),
     Hosts(hosts::HostsArgs),
+    Compat(compat::CompatArgs),
     Agent(AgentArgs),
     #[command(hide = true)]
     Step(StepArgs),
@@ -153,6 +155,9 @@ fn program() -> ExitCode {
             report(&failure, Style::Quiet);
             failure.code()
         }));
+    }
+    if let Some((command, arguments)) = compat::called(std::env::args_os()) {
+        return exit::code(compat::go(command, &arguments));
     }
     let matches = match Cli::command().try_get_matches() {
         Ok(matches) => matches,
@@ -189,6 +194,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Sion(args) => sion::run(args, style),
         Command::Fti(args) => fti::run(args, &style),
         Command::Hosts(args) => hosts::run(args, &style),
+        Command::Compat(args) => compat::run(args, &style),
         Command::Agent(args) => agent::run(args, style),
         Command::Step(args) => step::run(args, style),
         Command::Rank(args) => rank::run(args),

@@ -49,6 +49,10 @@ impl LogEvent {
             LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
+            LogEvent::ScriptEvent { kind, note, .. } => match note {
+                Some(note) => format!("script: {kind}: {note}"),
+                None => format!("script: {kind}"),
+            },
             LogEvent::Finished { exit_code, message } => format!("end (exit code {exit_code}): {message}"),
             LogEvent::RankConnected { .. }
             | LogEvent::RankGone { .. }

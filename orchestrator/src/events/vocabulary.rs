@@ -519,6 +519,19 @@ vocabulary! {
         /// What remains.
         reason: String,
     },
+    /// A script called `scr_log_event`.
+    ScriptEvent {
+        /// The kind of event (`-T`).
+        kind: String,
+        /// The note (`-N`); absent if the script gave none.
+        note: Option<String>,
+        /// The checkpoint (`-C`); absent if the script gave none.
+        checkpoint: Option<CheckpointId>,
+        /// When it began (`-S`), in seconds since 1970; absent if the script gave none.
+        begun: Option<u64>,
+        /// How long it took (`-D`), in seconds; absent if the script gave none.
+        seconds: Option<u64>,
+    },
     /// The last event of a job in an allocation.
     Finished {
         /// The exit code.

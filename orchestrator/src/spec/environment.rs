@@ -55,9 +55,15 @@ impl Environment {
     /// # Errors
     /// A file that cannot be read or parsed, an invalid parameter.
     pub fn of_process(registered: Registered) -> Result<Self, EnvironmentError> {
-        let variables =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Environment::new(registered, variables, Path::new(SYSTEM_FILE))
+        Environment::new(registered, process_variables(), Path::new(SYSTEM_FILE))
+    }
+
+    /// SCR's parameters of this process, for the commands that follow SCR.
+    ///
+    /// # Errors
+    /// As [`Environment::of_process`].
+    pub fn parameters_of_process() -> Result<Parameters, EnvironmentError> {
+        resolve(&process_variables().collect(), Path::new(SYSTEM_FILE))
     }
 
     /// These variables, the file of their `SCR_CONF_FILE`, and this system file, if it exists.
@@ -70,14 +76,7 @@ impl Environment {
         system_file: &Path,
     ) -> Result<Self, EnvironmentError> {
         let variables: BTreeMap<String, String> = variables.into_iter().collect();
-        let mut sources = Sources::new(variables.clone());
-        if let Some(path) = sources.user_file().map(str::to_owned) {
-            sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
-        }
-        if system_file.exists() {
-            sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
-        }
-        let parameters = Parameters::resolve(&sources)?;
+        let parameters = resolve(&variables, system_file)?;
         let warnings = parameters.warnings().iter().map(ToString::to_string).collect();
         let mut environment = Environment { warnings, variables, ..Environment::empty(registered) };
         environment.take_single_values(&parameters);
@@ -177,6 +176,21 @@ impl Environment {
         };
         overrides.lengths.insert(key.to_owned(), length);
     }
+}
+
+fn process_variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+fn resolve(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<Parameters, EnvironmentError> {
+    let mut sources = Sources::new(variables.clone());
+    if let Some(path) = sources.user_file().map(str::to_owned) {
+        sources = sources.with_user_file(conf::read(Path::new(&path), FileOwner::User)?);
+    }
+    if system_file.exists() {
+        sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
+    }
+    Ok(Parameters::resolve(&sources)?)
 }
 
 /// The key path that a parameter sets, and the conversion of its value.

@@ -42,7 +42,7 @@ use watch::Watch;
 
 use environment::job_of_environment;
 pub use environment::removed_variables;
-pub use query::QueryError;
+pub use query::{QueryError, down as reported_down};
 
 /// Time limit for first starts: agents of all nodes at once, on a busy machine.
 const FIRST_START: Duration = Duration::from_secs(60);

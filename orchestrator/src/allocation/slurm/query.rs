@@ -43,7 +43,10 @@ pub(crate) fn read_job(text: &str) -> Option<SlurmJob> {
 }
 
 /// The nodes among these that are down, each with Slurm's state and reason. Draining nodes are not down.
-pub(super) async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, QueryError> {
+///
+/// # Errors
+/// No answer that can be read.
+pub async fn down(nodes: &[NodeName]) -> Result<Vec<(NodeName, String)>, QueryError> {
     let list = hostlist::compress(nodes);
     let text = query("sinfo", &["--noheader", "--states=down,fail", "--format=%N|%T|%E", "--nodes", &list]).await?;
     Ok(read_down(&text, nodes))

@@ -1,0 +1,139 @@
+//! `scr_cntl_dir` and `scr_env`: the directories of the job and its environment.
+
+use clap::Parser;
+use holdfast_core::hostlist;
+use holdfast_core::params::Parameters;
+use holdfast_model::NodeName;
+use holdfast_wire::run::job_directory;
+
+use super::arguments::{parse, usage};
+use super::control::nodes_of;
+use super::hosts::expand;
+use super::{CompatError, NO, Ran, YES, failed, print};
+use crate::allocation::slurm;
+use crate::spec::Environment;
+
+/// SCR's parameters of this process.
+pub(super) fn parameters() -> Result<Parameters, CompatError> {
+    Environment::parameters_of_process().map_err(|error| failed(&error))
+}
+
+/// Print the control directory of a job, or its cache directories
+#[derive(Parser)]
+#[command(name = "scr_cntl_dir", no_binary_name = true, infer_long_args = true)]
+struct CntlDirArgs {
+    /// Print only the part that all jobs have
+    #[arg(short, long)]
+    base: bool,
+    /// Print the cache directories
+    #[arg(short, long)]
+    cache: bool,
+    /// The user of the job
+    #[arg(short, long)]
+    user: Option<String>,
+    /// The job id
+    #[arg(short, long, value_name = "ID")]
+    jobid: Option<u64>,
+}
+
+pub(super) fn cntl_dir(words: &[String]) -> Ran {
+    let args: CntlDirArgs = parse(words)?;
+    let parameters = parameters()?;
+    let bases = if args.cache { cache_bases(&parameters) } else { vec![parameters.control_base.value.clone()] };
+    if args.base {
+        print(bases.join(" "))?;
+        return Ok(YES);
+    }
+    let user = args.user.or(parameters.user.value);
+    let job = args.jobid.map(|id| id.to_string()).or(parameters.job_id.value);
+    let (Some(user), Some(job)) = (user, job) else {
+        print("INVALID")?;
+        return Ok(NO);
+    };
+    let directories: Vec<String> = bases.iter().map(|base| job_directory(base, &user, &job)).collect();
+    print(directories.join(" "))?;
+    Ok(YES)
+}
+
+/// The bases of the caches, each once, in the order of their descriptors.
+pub(super) fn cache_bases(parameters: &Parameters) -> Vec<String> {
+    let mut bases: Vec<String> = Vec::new();
+    for cache in &parameters.descriptors().cache {
+        if !bases.contains(&cache.base) {
+            bases.push(cache.base.clone());
+        }
+    }
+    bases
+}
+
+/// Print what is known of the job of this process
+#[derive(Parser)]
+#[command(name = "scr_env", no_binary_name = true, infer_long_args = true)]
+struct EnvArgs {
+    /// The user
+    #[arg(short, long)]
+    user: bool,
+    /// The job id
+    #[arg(short, long)]
+    jobid: bool,
+    /// The nodes of the allocation
+    #[arg(short, long)]
+    nodes: bool,
+    /// The nodes of the allocation that the resource manager reports as down
+    #[arg(short, long)]
+    down: bool,
+    /// The control directory
+    #[arg(short, long, value_name = "DIR")]
+    cntldir: Option<std::path::PathBuf>,
+    /// The number of nodes of the last run, from the control directory
+    #[arg(short, long)]
+    runnodes: bool,
+}
+
+pub(super) fn env(words: &[String]) -> Ran {
+    let args: EnvArgs = parse(words)?;
+    let known = |value: Option<String>| match value {
+        Some(value) => {
+            print(&value)?;
+            Ok(YES)
+        }
+        None => Ok(NO),
+    };
+    if args.user {
+        known(variable(&["USER"]))
+    } else if args.jobid {
+        known(variable(JOB))
+    } else if args.nodes {
+        known(variable(NODES))
+    } else if args.down {
+        let Some(list) = variable(NODES) else { return Ok(NO) };
+        let down: Vec<NodeName> = reported_down(&expand(&list)?).into_iter().map(|(node, _)| node).collect();
+        if !down.is_empty() {
+            print(hostlist::compress(&down))?;
+        }
+        Ok(YES)
+    } else if let (true, Some(control)) = (args.runnodes, &args.cntldir) {
+        let number = nodes_of(control).ok().flatten().unwrap_or(0);
+        print(&number)?;
+        Ok(if number == 0 { NO } else { YES })
+    } else {
+        Err(usage::<EnvArgs>("one of the options is required, `--runnodes` with `--cntldir`").into())
+    }
+}
+
+/// The variables of a Slurm job, the older name first.
+pub(super) const JOB: &[&str] = &["SLURM_JOBID", "SLURM_JOB_ID"];
+pub(super) const NODES: &[&str] = &["SLURM_NODELIST", "SLURM_JOB_NODELIST"];
+
+pub(super) fn variable(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+/// The nodes that Slurm reports as down. Without an answer there are none, as in SCR.
+pub(super) fn reported_down(nodes: &[NodeName]) -> Vec<(NodeName, String)> {
+    if variable(JOB).is_none() {
+        return Vec::new();
+    }
+    let query = super::super::runtime::block_on(slurm::reported_down(nodes));
+    query.ok().and_then(Result::ok).unwrap_or_default()
+}

@@ -1,0 +1,62 @@
+//! `scr_log_event`: an event of a script, in the event log of the job.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use holdfast_model::CheckpointId;
+
+use super::arguments::parse;
+use super::{Ran, YES, directories, failed};
+use crate::events::{EventLog, LogEvent};
+use crate::job::state::{self, JobState};
+
+/// Add an event to the event log of the job
+#[derive(Parser)]
+#[command(name = "scr_log_event", no_binary_name = true)]
+struct LogEventArgs {
+    /// The user; the log knows it
+    #[arg(short)]
+    user: Option<String>,
+    /// The job's name; the log knows it
+    #[arg(short)]
+    jobname: Option<String>,
+    /// When the job was started; the log knows it
+    #[arg(short, value_name = "SECONDS")]
+    started: Option<u64>,
+    /// The kind of event
+    #[arg(short = 'T', value_name = "TYPE")]
+    kind: Option<String>,
+    #[arg(short = 'N')]
+    note: Option<String>,
+    /// The checkpoint
+    #[arg(short = 'C', value_name = "ID")]
+    checkpoint: Option<u64>,
+    /// When the event began, in seconds since 1970
+    #[arg(short = 'S', value_name = "SECONDS")]
+    begun: Option<u64>,
+    /// How long it took, in seconds
+    #[arg(short = 'D', value_name = "SECONDS")]
+    took: Option<u64>,
+}
+
+pub(super) fn log_event(words: &[String]) -> Ran {
+    let LogEventArgs { user: _, jobname: _, started: _, kind, note, checkpoint, begun, took } = parse(words)?;
+    let parameters = directories::parameters()?;
+    let prefix = parameters.prefix.value.unwrap_or_else(|| PathBuf::from("."));
+    if !parameters.log_enable.value {
+        return Ok(YES);
+    }
+    // Without a job of Holdfast there is no event log, as in SCR without its database.
+    let Some(job) = JobState::read(&prefix)? else { return Ok(YES) };
+    let directory = state::directory(&prefix);
+    let mut log =
+        EventLog::open(&directory, &job.agents.job, job.group_access.access()).map_err(|error| failed(&error))?;
+    log.write(&LogEvent::ScriptEvent {
+        kind: kind.unwrap_or_default(),
+        note,
+        checkpoint: checkpoint.map(CheckpointId),
+        begun,
+        seconds: took,
+    });
+    Ok(YES)
+}

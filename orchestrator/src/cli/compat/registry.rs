@@ -1,0 +1,137 @@
+//! The commands of SCR that this program has.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::super::failure::Failure;
+use super::super::output::{Output, Report, document};
+use super::{NO, Ran, YES, check_node, control, directories, hosts, index, log_event, scripts};
+use crate::exit;
+
+/// A command of SCR.
+pub(in super::super) struct ScrCommand {
+    pub(super) name: &'static str,
+    /// What it does.
+    pub(super) about: &'static str,
+    /// What differs from SCR; empty if nothing does.
+    pub(super) difference: &'static str,
+    pub(super) run: fn(&[String]) -> Ran,
+    /// The exit code for wrong arguments, and if the command failed.
+    pub(super) refusal: u8,
+}
+
+/// A command that fails with 1.
+const fn command(
+    name: &'static str,
+    about: &'static str,
+    difference: &'static str,
+    run: fn(&[String]) -> Ran,
+) -> ScrCommand {
+    ScrCommand { name, about, difference, run, refusal: NO }
+}
+
+pub(super) static COMMANDS: &[ScrCommand] = &[
+    command(
+        "scr_check_node",
+        "checks the control and cache directories of this node",
+        "the size of the file system is determined without `df`",
+        check_node::check_node,
+    ),
+    command(
+        "scr_cntl_dir",
+        "prints the control directory of a job, or its cache directories",
+        "SCR_USER_NAME, SCR_JOB_ID and CACHEDESC of the system file count too, as they do for the job",
+        directories::cntl_dir,
+    ),
+    command(
+        "scr_env",
+        "prints user, job id, nodes and down nodes of the job",
+        "nodes in the state `fail` count as down too",
+        directories::env,
+    ),
+    command("scr_flush_file", "reports which checkpoints of a node must be flushed", "", control::flush_file),
+    command(
+        "scr_glob_hosts",
+        "counts, selects, subtracts and intersects host lists",
+        "zero padding, several lists in one and names without number are kept; an invalid list ends with 1",
+        hosts::glob_hosts,
+    ),
+    command(
+        "scr_hostlist",
+        "expands and compresses host lists",
+        "in SCR a perl module: its functions expand, compress, diff and intersect are subcommands here",
+        hosts::hostlist,
+    ),
+    command(
+        "scr_index",
+        "lists, adds and removes checkpoints of the index",
+        "`--add` verifies checksums before a rebuild, and examines an incomplete directory again",
+        index::index,
+    ),
+    command(
+        "scr_log_event",
+        "adds an event to the event log",
+        "the event goes to the event log of the prefix directory, if it has one, and not to MySQL",
+        log_event::log_event,
+    ),
+    command("scr_nodes_file", "prints the number of nodes of the last run", "", control::nodes_file),
+    command(
+        "scr_prerun",
+        "prepares a job",
+        "checks nothing: pdsh, dshbak and Date::Manip are not needed",
+        scripts::prerun,
+    ),
+    command(
+        "scr_print_hash_file",
+        "prints a file of SCR's",
+        "control characters are escaped",
+        control::print_hash_file,
+    ),
+    command(
+        "scr_rebuild_xor",
+        "rebuilds the files of a lost member of an XOR set",
+        "checksums of the other members are verified first; nothing is changed if one is wrong",
+        index::rebuild_xor,
+    ),
+    ScrCommand {
+        name: "scr_retries_halt",
+        about: "decides by the halt file whether the job ends",
+        difference: "a halt file that cannot be read ends the job (0); SCR continues",
+        run: control::retries_halt,
+        // If it is unknown whether to halt, the job halts.
+        refusal: YES,
+    },
+    command("scr_transfer", "does nothing: the agents copy files", "ends at once", scripts::transfer),
+];
+
+pub(super) fn find(name: &str) -> Option<&'static ScrCommand> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+pub(super) fn list(output: &dyn Output) -> Result<u8, Failure> {
+    output.result(&CommandList)?;
+    Ok(exit::FINISHED)
+}
+
+struct CommandList;
+
+impl Report for CommandList {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        for ScrCommand { name, about, difference, .. } in COMMANDS {
+            writeln!(to, "{name:<20}  {about}")?;
+            if !difference.is_empty() {
+                writeln!(to, "{:<20}  difference: {difference}", "")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let command = |command: &ScrCommand| {
+            let difference = Some(command.difference).filter(|text| !text.is_empty());
+            json!({"name": command.name, "about": command.about, "difference": difference})
+        };
+        document(json!({"commands": COMMANDS.iter().map(command).collect::<Vec<_>>()}))
+    }
+}

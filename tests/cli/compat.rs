@@ -1,0 +1,472 @@
+//! The commands of SCR, under their own names, compared with what SCR's commands printed and returned.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use holdfast_testkit::{files_below, fixtures, scratch_copy};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::hosts::BETTER;
+use crate::program::{Ran, command, holdfast, run};
+
+/// A directory with a link for each command.
+struct Links(TempDir);
+
+impl Links {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let ran = run(command(["compat", "install"]).arg(directory.path()));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+        Links(directory)
+    }
+
+    /// A command with these arguments, without variables of SCR and Slurm.
+    fn command<'a>(&self, name: &str, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = Command::new(self.0.path().join(name));
+        command.args(arguments).env_remove("USER").env("TZ", "UTC").env("LC_ALL", "C");
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("SCR_") || text.starts_with("SLURM") {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    fn run<'a>(&self, name: &str, arguments: impl IntoIterator<Item = &'a str>) -> Ran {
+        run(&mut self.command(name, arguments))
+    }
+}
+
+fn recorded(file: &str) -> String {
+    fs::read_to_string(fixtures("scr").join(file)).unwrap()
+}
+
+/// The cases of a record: command line, output, exit code. Lines that perl printed to standard error are left out.
+fn cases<'a>(record: &'a str, name: &str) -> Vec<(&'a str, String, i32)> {
+    let prompt = format!("{name} ");
+    let mut cases = Vec::new();
+    for case in record.split("$ ").skip(1) {
+        let (line, rest) = case.split_once('\n').unwrap();
+        let arguments = line.split_once(&prompt).unwrap_or_else(|| panic!("{line}")).1;
+        let (printed, code) = rest.split_once("rc=").unwrap();
+        let printed = printed.lines().filter(|line| !line.contains(" at <install>"));
+        let code = code.lines().next().unwrap().parse().unwrap();
+        cases.push((arguments, printed.map(|line| format!("{line}\n")).collect(), code));
+    }
+    cases
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(' ').filter(move |_| !line.is_empty())
+}
+
+#[test]
+fn install_links_every_command_and_replaces_nothing_of_others() {
+    let links = Links::new();
+    let names: Vec<String> = holdfast(["compat", "list", "--json"]).json()["commands"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|command| command["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(names.len() >= 14, "{names:?}");
+    for name in &names {
+        assert!(fs::read_link(links.0.path().join(name)).unwrap().is_absolute(), "{name}");
+    }
+    let install = |options: &[&str]| run(command(["compat", "install"]).args(options).arg(links.0.path()));
+    assert_eq!(install(&[]).code, 0, "links are made again");
+    let foreign = links.0.path().join("scr_index");
+    fs::remove_file(&foreign).unwrap();
+    fs::write(&foreign, "of another SCR").unwrap();
+    let refused = install(&[]);
+    assert_eq!(refused.code, 69, "{}", refused.out);
+    assert!(refused.err.contains("scr_index") && refused.err.contains("--force"), "{}", refused.err);
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "of another SCR");
+
+    let removed = run(command(["compat", "install", "--remove", "--json"]).arg(links.0.path())).json();
+    assert_eq!(removed["removed"].as_array().unwrap().len(), names.len() - 1);
+    assert_eq!(fs::read_dir(links.0.path()).unwrap().count(), 1, "the file of others is kept");
+    assert_eq!(install(&["--force"]).code, 0);
+    assert_eq!(links.run("scr_glob_hosts", ["-c", "-h", "a[1-3]"]).out, "3\n");
+}
+
+#[test]
+fn commands_run_without_a_link_and_unknown_ones_are_refused() {
+    let ran = holdfast(["compat", "scr_glob_hosts", "--count", "--hosts", "a[1-3]"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "3\n"));
+    assert_eq!(holdfast(["compat", "scr_nothing"]).code, 64);
+    let help = holdfast(["compat", "scr_index", "--help"]);
+    assert_eq!(help.code, 1, "as SCR's usage");
+    assert!(help.out.contains("--prefix"), "{}", help.out);
+}
+
+#[test]
+fn glob_hosts_prints_what_scr_prints_or_a_better_result() {
+    let links = Links::new();
+    let record = recorded("t-command-output/scr_glob_hosts.txt");
+    let cases = cases(&record, "scr_glob_hosts");
+    assert!(cases.len() > 40);
+    for (line, printed, code) in cases {
+        let ran = links.run("scr_glob_hosts", words(line));
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+        let better = BETTER.iter().find(|(case, _)| *case == line).map(|(_, better)| format!("{better}\n"));
+        match better {
+            Some(better) => assert_eq!(ran.out, better, "{line}"),
+            // The usage has words of its own, and goes to standard error.
+            None if printed.contains("Usage:") => assert!(ran.err.contains("Usage:"), "{line}"),
+            // A name whose number is not at its end is kept as it is.
+            None if line == "-h node1-ib" => assert_eq!(ran.out, "node1-ib\n"),
+            None => assert_eq!(ran.out, printed, "{line}"),
+        }
+    }
+    let shortened = links.run("scr_glob_hosts", ["--MIN", "a[1-4]:a2", "--co"]);
+    assert_eq!((shortened.code, shortened.out.as_str()), (0, "3\n"), "options may be shortened, in any case");
+}
+
+#[test]
+fn hostlist_has_the_functions_of_the_module() {
+    let links = Links::new();
+    let mut seen = 0;
+    for line in recorded("t-command-output/scr_hostlist.txt").lines() {
+        let (call, result) = line.split_once(" = ").unwrap();
+        let (function, arguments) = call.trim_end_matches(')').split_once('(').unwrap();
+        let (first, second) = arguments.split_once("; ").unwrap_or((arguments, ""));
+        let list = |names: &str| names.replace(' ', ",");
+        let ran = match function {
+            "compress" => links.run("scr_hostlist", ["compress"].into_iter().chain(words(first))),
+            "expand" => links.run("scr_hostlist", ["expand", first.trim_matches('"')]),
+            _ => links.run("scr_hostlist", [function, &list(first), &list(second)]),
+        };
+        let expected = match call {
+            // SCR loses the padding, and has no list of two prefixes.
+            "expand(\"node[08-11]\")" => "node08 node09 node10 node11",
+            "compress(atlas1 zeus2)" => "atlas[1],zeus[2]",
+            _ => result.trim_matches('"'),
+        };
+        assert_eq!((ran.code, ran.out), (0, format!("{expected}\n")), "{line}: {}", ran.err);
+        seen += 1;
+    }
+    assert!(seen >= 14, "{seen} cases");
+}
+
+#[test]
+fn cntl_dir_prints_the_directories_of_the_job() {
+    let links = Links::new();
+    let record = recorded("t-command-output/scr_cntl_dir.txt");
+    // The other sections have a file of the system, which a test cannot have.
+    let sections: Vec<&str> = record.split("# ").collect();
+    for (section, job) in [(sections[1], Some("1145655")), (sections[2], None)] {
+        for (line, printed, code) in cases(section, "scr_cntl_dir") {
+            let mut command = links.command("scr_cntl_dir", words(line));
+            command.env("USER", "user1").envs(job.map(|id| ("SLURM_JOBID", id)));
+            let ran = run(&mut command);
+            assert_eq!((ran.code, ran.out), (code, printed), "{line}: {}", ran.err);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let conf = directory.path().join("scr.conf");
+    fs::write(&conf, "SCR_CNTL_BASE=/z\nCACHEDESC=0 BASE=/u0 SIZE=3\nCACHEDESC=1 BASE=/u1 SIZE=1\n").unwrap();
+    for (arguments, printed) in [
+        // Only the system file may set the control base.
+        (&[][..], "/tmp/user1/scr.77\n"),
+        (&["--cache"], "/u0/user1/scr.77 /u1/user1/scr.77\n"),
+        (&["--cache", "--base"], "/u0 /u1\n"),
+    ] {
+        let mut command = links.command("scr_cntl_dir", arguments.iter().copied());
+        command.env("USER", "user1").env("SLURM_JOB_ID", "77").env("SCR_CONF_FILE", &conf).env("SCR_CNTL_BASE", "/x");
+        let ran = run(&mut command);
+        assert_eq!((ran.code, ran.out.as_str()), (0, printed), "{arguments:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn env_prints_what_is_known_of_the_job() {
+    let links = Links::new();
+    let record = recorded("t-command-output/scr_env.txt");
+    let mut seen = 0;
+    for case in record.split("$ ").skip(1) {
+        let (line, rest) = case.split_once('\n').unwrap();
+        let (variables, arguments) = line.split_once("scr_env ").unwrap();
+        let (printed, code) = rest.split_once("rc=").unwrap();
+        let control = fixtures("scr");
+        let arguments: Vec<String> = words(arguments)
+            .map(|word| if word.starts_with("a-xor4") { control.join(word).display().to_string() } else { word.into() })
+            .collect();
+        let mut command = links.command("scr_env", arguments.iter().map(String::as_str));
+        if let Some((name, value)) = variables.trim().split_once('=') {
+            command.env(name, value);
+        }
+        let ran = run(&mut command);
+        assert_eq!(ran.code, code.trim().parse::<i32>().unwrap(), "{line}: {}", ran.err);
+        if !printed.contains("Usage:") {
+            assert_eq!(ran.out, printed, "{line}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 11, "{seen} cases");
+}
+
+#[test]
+fn check_node_checks_directories_as_scr_does() {
+    let links = Links::new();
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("cache")).unwrap();
+    let place = directory.path().display().to_string();
+    let record = recorded("t-command-output/scr_check_node.txt").replace("/tmp/scr-fixture", &place);
+    for (line, printed, code) in cases(&record, "scr_check_node") {
+        let ran = links.run("scr_check_node", words(line));
+        assert_eq!(ran.code, code, "{line}: {}{}", ran.out, ran.err);
+        match printed.split_once("<n>") {
+            None => assert_eq!(ran.out, printed, "{line}"),
+            Some((before, after)) => {
+                let size = ran.out.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+                assert!(size.unwrap_or_else(|| panic!("{line}: {}", ran.out)).parse::<u64>().is_ok());
+            }
+        }
+    }
+    assert_eq!(fs::read_dir(directory.path().join("cache")).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn check_node_does_not_follow_or_remove_a_file_of_the_name_of_its_test_file() {
+    let links = Links::new();
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("target");
+    symlink(&target, directory.path().join("testfile.txt")).unwrap();
+    let ran = links.run("scr_check_node", ["--cntl", directory.path().to_str().unwrap()]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "PASS\n"));
+    assert!(!target.exists() && directory.path().join("testfile.txt").is_symlink());
+}
+
+#[test]
+fn flush_and_nodes_files_are_read_as_scr_reads_them() {
+    let links = Links::new();
+    for (record, control) in [
+        ("a-finalized.node0", "a-xor4/finalized"),
+        ("a-killed-after-flush.node0", "a-xor4/killed-after-flush"),
+        ("a-killed-before-flush.node0", "a-xor4/killed-before-flush"),
+        ("no-control-directory", "nowhere"),
+    ] {
+        let text = recorded(&format!("h-control-files/flush_file/{record}.out"));
+        let control = fixtures("scr").join(control).join("tree/node0/user1/scr.1145655");
+        let mut seen = 0;
+        for case in text.split("$ ").skip(1) {
+            let (line, rest) = case.split_once('\n').unwrap();
+            let (printed, code) = rest.split_once("rc=").unwrap();
+            let line = line.replace("<cntl>", control.to_str().unwrap());
+            let (name, arguments) = line.split_once(' ').unwrap();
+            let ran = links.run(name, words(arguments));
+            assert_eq!((ran.code, ran.out.as_str()), (code.trim().parse().unwrap(), printed), "{line}: {}", ran.err);
+            seen += 1;
+        }
+        assert!(seen >= 7, "{record}: {seen} cases");
+    }
+    // Without the number of nodes.
+    let directory = tempfile::tempdir().unwrap();
+    fs::copy(
+        fixtures("scr").join("h-control-files/halt/checkpoints-5/halt.scrinfo"),
+        directory.path().join("nodes.scrinfo"),
+    )
+    .unwrap();
+    let ran = links.run("scr_nodes_file", ["--dir", directory.path().to_str().unwrap()]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "0\n"));
+}
+
+#[test]
+fn retries_halt_decides_as_scr_does_and_halts_if_the_file_cannot_be_read() {
+    let links = Links::new();
+    let halts = fixtures("scr").join("h-control-files/halt");
+    let mut seen = 0;
+    for case in fs::read_dir(&halts).unwrap().map(|entry| entry.unwrap().path()) {
+        let record = fs::read_to_string(case.join("scr_retries_halt.out")).unwrap();
+        let (printed, code) = record.split_once("rc=").unwrap();
+        let name = case.file_name().unwrap().to_str().unwrap();
+        let directory = case.to_str().unwrap();
+        let arguments: &[&str] = if name == "no-dir-argument" { &[] } else { &["--dir", directory] };
+        let ran = links.run("scr_retries_halt", arguments.iter().copied());
+        match name {
+            // SCR continues here, although the file may have contained a reason to halt.
+            "corrupt" | "zero-byte" => assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{name}"),
+            "no-dir-argument" => assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{name}: {}", ran.err),
+            _ => {
+                assert_eq!(ran.code, code.trim().parse::<i32>().unwrap(), "{name}: {}", ran.err);
+                assert_eq!(without_now(&ran.out), without_now(printed), "{name}");
+            }
+        }
+        seen += 1;
+    }
+    assert!(seen >= 18, "{seen} cases");
+}
+
+#[test]
+fn retries_halt_uses_the_seconds_of_the_parameters_if_the_file_has_none() {
+    let links = Links::new();
+    let case = fixtures("scr").join("h-control-files/halt/before-future");
+    let mut command = links.command("scr_retries_halt", ["--dir", case.to_str().unwrap()]);
+    assert_eq!(run(&mut command).code, 1);
+    let ran = run(command.env("SCR_HALT_SECONDS", "2000000000"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("is past ExitBefore-HaltSeconds time"), "{}", ran.out);
+}
+
+/// A text without the time of the call.
+fn without_now(text: &str) -> String {
+    text.split_once("Current time (")
+        .map_or(text.to_owned(), |(before, rest)| format!("{before}{}", rest.split_once(')').unwrap().1))
+}
+
+#[test]
+fn print_hash_file_prints_every_file_of_the_fixtures_as_scr_does() {
+    let links = Links::new();
+    let state = fixtures("scr").join("a-xor4/killed-before-flush");
+    let mut seen = 0;
+    for dump in files_below(&state.join("dumps")) {
+        let relative = dump.strip_prefix(state.join("dumps")).unwrap().to_str().unwrap().to_owned();
+        let file = state.join("tree").join(relative.strip_suffix(".txt").unwrap());
+        let ran = links.run("scr_print_hash_file", [file.to_str().unwrap()]);
+        assert_eq!((ran.code, ran.out), (0, fs::read_to_string(&dump).unwrap()), "{relative}");
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen} files");
+    assert_eq!(links.run("scr_print_hash_file", ["/nowhere"]).code, 1);
+    assert_eq!(links.run("scr_print_hash_file", []).code, 1);
+}
+
+#[test]
+fn index_lists_and_removes_as_scr_does() {
+    let links = Links::new();
+    for state in ["1-three-flushed", "4-incomplete-drain-indexed", "5-removed"] {
+        let state = fixtures("scr").join("h-index").join(state);
+        let expected = fs::read_to_string(state.join("scr_index_list.out")).unwrap();
+        let prefix = state.join("tree/pfs");
+        for options in [&["--list"][..], &[]] {
+            let ran = links.run("scr_index", ["-p", prefix.to_str().unwrap()].iter().chain(options).copied());
+            assert_eq!((ran.code, ran.out.as_str()), (0, expected.as_str()), "{}", ran.err);
+        }
+    }
+    let prefix = scratch_copy(&fixtures("scr").join("h-index/1-three-flushed/tree/pfs"));
+    let name = "scr.2026-11-20_10:26:07.1145655.1";
+    let remove = || links.run("scr_index", ["--prefix", prefix.path().to_str().unwrap(), "--remove", name]);
+    assert_eq!((remove().code, remove().code), (0, 1), "the second time there is no such entry");
+    let empty = tempfile::tempdir().unwrap();
+    assert_eq!(run(links.command("scr_index", []).current_dir(empty.path())).code, 1, "there is no index");
+}
+
+#[test]
+fn index_add_returns_what_scr_returned_for_every_drain_of_the_fixtures() {
+    let links = Links::new();
+    let mut seen = 0;
+    for group in ["f-drain-xor", "f2-drain-xor-8nodes", "f3-drain-xor-remainder", "g-drain-partner"] {
+        for drain in fs::read_dir(fixtures("scr").join(group)).unwrap().map(|entry| entry.unwrap().path()) {
+            let Ok(record) = fs::read_to_string(drain.join("logs/scr_index.out")) else { continue };
+            let input = drain.join("input/tree/pfs");
+            if !input.exists() {
+                continue;
+            }
+            let prefix = scratch_copy(&input);
+            let Some(name) = drained(prefix.path()) else { continue };
+            let ran = links.run("scr_index", ["--prefix", prefix.path().to_str().unwrap(), "--add", &name]);
+            let case = drain.file_name().unwrap().to_str().unwrap();
+            let (printed, code) = record.rsplit_once("rc=").unwrap();
+            match case {
+                // SCR rebuilds a wrong file from the damaged one, or keeps damage that it does not see.
+                "pfs-file-corrupt-same-size" | "pfs-scrfilemap-missing" => {}
+                _ => assert_eq!(ran.code, code.trim().parse::<i32>().unwrap(), "{case}: {}{}", ran.out, ran.err),
+            }
+            if code.trim() == "0" && case != "pfs-file-corrupt-same-size" {
+                assert_eq!(commands(&ran.out), commands(printed), "{case}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 25, "{seen} drains");
+}
+
+/// The rebuild commands without host and path, sorted: SCR's order is that of a hash.
+fn commands(text: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|line| line.split_once("scr_rebuild_xor "));
+    let mut commands: Vec<String> = lines.map(|(_, arguments)| arguments.to_owned()).collect();
+    commands.sort();
+    commands
+}
+
+/// The directory of the drain below a prefix.
+fn drained(prefix: &Path) -> Option<String> {
+    let names = fs::read_dir(prefix).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("scr.2011")).max()
+}
+
+#[test]
+fn rebuild_xor_makes_the_files_that_scr_made() {
+    let links = Links::new();
+    let drain = fixtures("scr").join("f-drain-xor/one-node-lost");
+    let prefix = scratch_copy(&drain.join("input/tree/pfs"));
+    let name = drained(prefix.path()).unwrap();
+    let directory = prefix.path().join(&name);
+    let arguments = "4 2 3_of_4_in_0.xor 1_of_4_in_0.xor 2_of_4_in_0.xor 4_of_4_in_0.xor";
+    let rebuild = |arguments: &str, directory: &Path| {
+        run(links.command("scr_rebuild_xor", words(arguments)).current_dir(directory))
+    };
+    let ran = rebuild(arguments, &directory);
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{}", ran.err);
+    let expected = drain.join("expected/tree/pfs").join(&name);
+    for file in ["rank_2.ckpt", "3_of_4_in_0.xor", "rank_2.ckpt.scr"] {
+        assert_eq!(fs::read(directory.join(file)).unwrap(), fs::read(expected.join(file)).unwrap(), "{file}");
+    }
+    assert!(directory.join("2.scrfilemap").exists());
+
+    // A survivor that differs from its checksum: nothing is rebuilt from it.
+    let damaged = scratch_copy(&fixtures("scr").join("f-drain-xor/pfs-file-corrupt-same-size/input/tree/pfs"));
+    let directory: PathBuf = damaged.path().join(drained(damaged.path()).unwrap());
+    let ran = rebuild(arguments, &directory);
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.err.contains("CRC32") && !directory.join("rank_2.ckpt").exists(), "{}", ran.err);
+    for wrong in ["4 1 3_of_4_in_0.xor 1_of_4_in_0.xor 2_of_4_in_0.xor 4_of_4_in_0.xor", "4 2", ""] {
+        assert_eq!(rebuild(wrong, &directory).code, 1, "{wrong}");
+    }
+}
+
+#[test]
+fn prerun_prints_the_lines_of_the_script_and_nothing_if_scr_is_disabled() {
+    let links = Links::new();
+    let ran = links.run("scr_prerun", ["-p", "/tmp"]);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!((ran.code, lines.len()), (0, 4), "{}{}", ran.out, ran.err);
+    assert!(lines[0].starts_with("scr_prerun: Started: ") && lines[0].contains(" UTC "), "{}", ran.out);
+    assert!(lines[1].starts_with("scr_prerun: Ended: "), "{}", ran.out);
+    assert_eq!(&lines[2..], ["scr_prerun: secs: 0", "scr_prerun: exit code: 0"]);
+    let ran = run(links.command("scr_prerun", []).env("SCR_ENABLE", "0"));
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    assert_eq!(links.run("scr_prerun", ["-x"]).code, 1);
+}
+
+#[test]
+fn transfer_ends_at_once_and_events_without_a_job_are_accepted() {
+    let links = Links::new();
+    assert_eq!(links.run("scr_transfer", ["/tmp/user1/scr.1/transfer.scrinfo"]).code, 0);
+    assert_eq!(links.run("scr_transfer", []).code, 1);
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["-T", "RUN STARTED", "-N", "Job=1, Run=1", "-S", "1290000000", "-D5"];
+    let ran = run(links.command("scr_log_event", arguments).current_dir(directory.path()));
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert_eq!(links.run("scr_log_event", ["-Q", "x"]).code, 1);
+}
+
+#[test]
+fn every_command_is_documented_with_its_difference() {
+    let page = include_str!("../../docs/scr-commands.md");
+    for command in holdfast(["compat", "list", "--json"]).json()["commands"].as_array().unwrap() {
+        let name = command["name"].as_str().unwrap();
+        assert!(page.contains(&format!("\n| `{name}` | ")), "{name} is not in docs/scr-commands.md");
+        if command["difference"] != json!(null) {
+            assert!(page.contains(&format!("\n**`{name}`**")), "no differences of {name} in docs/scr-commands.md");
+        }
+    }
+    let list = holdfast(["compat", "list"]).out;
+    assert!(list.contains("scr_transfer          does nothing: the agents copy files"), "{list}");
+}
