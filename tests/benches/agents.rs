@@ -177,6 +177,7 @@ impl Cluster {
             control_bytes: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             trust: self.trust.clone(),
+            disk_timeout: Duration::from_secs(30),
             abandon_after: Duration::from_secs(600),
             prefixes: vec![self.directory.path().join("prefix"), drain_prefix()],
             umask: None,

@@ -294,6 +294,7 @@ fn rejects_contradicting_numbers() {
             "health.hang_after: expected a duration with a unit, such as `30s` or `5min`, or `none`",
         ),
         ("health: {hang_after: 20ms}", "health.hang_after: shorter than 1s"),
+        ("health: {disk_timeout: 50ms}", "health.disk_timeout: shorter than 100ms"),
         (
             "health: {busy_hang_after: 1h}",
             "health.busy_hang_after: `busy_hang_after` needs a `hang_after` that is not longer",

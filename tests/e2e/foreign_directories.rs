@@ -54,7 +54,8 @@ fn start(world: &World) -> Result<Agent, String> {
     let start = json!({
         "version": VERSION, "job": "heat", "job_id": "7", "user": USER, "node": "node0", "root": null,
         "control_base": world.path("control"), "cache_bases": {world.path("cache").to_str().unwrap(): null},
-        "control_bytes": null, "listen": "127.0.0.1:0", "trust": trust, "abandon_after": 600_000,
+        "control_bytes": null, "listen": "127.0.0.1:0", "trust": trust,
+        "disk_timeout": 30_000, "abandon_after": 600_000,
         "prefixes": [world.prefix()],
     });
     let mut command = world.holdfast(["agent"]);

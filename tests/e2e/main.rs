@@ -3,6 +3,7 @@
 //!
 //! * [`world`]: the directory of a test, in which all files and processes of a job are found and ended;
 //! * [`job`]: the job spec of a small heat equation, and its expected result;
+//! * [`disk`]: a file system that can be made to hang;
 //! * [`pfs`]: the content of the prefix directory;
 //! * all others: one file for each subject.
 
@@ -21,6 +22,7 @@ mod world;
 mod agents;
 mod bad_input;
 mod checksums;
+mod disk;
 mod drain;
 mod endings;
 mod fallback;
@@ -38,6 +40,7 @@ mod scr_files;
 mod signals;
 mod site_commands;
 mod snapshots;
+mod stalled_disk;
 mod stalled_prefix;
 mod stalled_screen;
 mod steps;

@@ -4,14 +4,12 @@
 //! The file system is on a loop device and is frozen with `fsfreeze`, which requires root.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::harness::ignore;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
 
+use crate::disk::Disk;
 use crate::job::Job;
 use crate::world::World;
 
@@ -20,60 +18,10 @@ const STALL: Duration = Duration::from_secs(10);
 /// The longest accepted silence.
 const DOWN_AFTER: &str = "4s";
 
-/// A prefix directory with its own file system.
-struct Disk {
-    mounted: PathBuf,
-    frozen: bool,
-}
-
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-}
-
-impl Disk {
-    /// Without the permission, the test is ignored.
-    fn mount(world: &World) -> Self {
-        let (image, mounted) = (world.path("disk"), world.prefix());
-        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        fs::create_dir(&mounted).unwrap();
-        let (file, place) = (image.to_string_lossy(), mounted.to_string_lossy());
-        let made = succeeds("mkfs.ext4", &["-q", "-F", &file]) && succeeds("mount", &["-o", "loop", &file, &place]);
-        if !made {
-            ignore("mounting a file system takes root and a loop device");
-        }
-        Disk { mounted, frozen: false }
-    }
-
-    fn freeze(&mut self) {
-        self.frozen = succeeds("fsfreeze", &["-f", &self.mounted.to_string_lossy()]);
-        assert!(self.frozen, "the file system cannot be frozen");
-    }
-
-    fn thaw(&mut self) {
-        if std::mem::take(&mut self.frozen) {
-            assert!(succeeds("fsfreeze", &["-u", &self.mounted.to_string_lossy()]));
-        }
-    }
-
-    fn unmount(mut self) {
-        self.thaw();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let place = self.mounted.to_string_lossy().into_owned();
-        if self.frozen {
-            succeeds("fsfreeze", &["-u", &place]);
-        }
-        succeeds("umount", &["-l", &place]);
-    }
-}
-
 #[test]
 fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     let world = World::new();
-    let mut disk = Disk::mount(&world);
+    let mut disk = Disk::mounted(&world, world.prefix());
     let mut job = Job::new(&world, 1).holding_after(4);
     job.down_after = DOWN_AFTER;
     let mut running = job.start();
@@ -88,7 +36,6 @@ fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     }
     assert_eq!(world.all("generation_launched").len(), 1);
     job.assert_result();
-    disk.unmount();
 }
 
 /// True if the process has ended, or will as soon as its file system lets it.
@@ -103,7 +50,7 @@ fn is_killed(pid: u32) -> bool {
 #[test]
 fn detects_node_loss_while_prefix_directory_hangs() {
     let world = World::new();
-    let mut disk = Disk::mount(&world);
+    let mut disk = Disk::mounted(&world, world.prefix());
     let mut job = Job::new(&world, 1).holding_after(4);
     job.down_after = DOWN_AFTER;
     let mut running = job.start();
@@ -133,7 +80,6 @@ fn detects_node_loss_while_prefix_directory_hangs() {
     assert_eq!(world.all("generation_launched").len(), 2);
     assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 4);
     job.assert_result();
-    disk.unmount();
 }
 
 #[test]

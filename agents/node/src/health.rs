@@ -4,7 +4,8 @@
 //! that is needed here is held during file access elsewhere.
 //!
 //! The orchestrator polls thousands of nodes several times a second. So values are cached for a moment, and directories
-//! are checked every few seconds, on a thread of their own: a file system that hangs is then reported.
+//! are checked every few seconds, on a thread of their own: a file system that hangs is reported after the time limit
+//! that the orchestrator gave.
 //!
 //! A report has a version. As long as nothing changes by more than noise, the version stays the same, and a poller that
 //! has it does not get the report again. Memory, load and free space always vary: they count as changed when they
@@ -34,10 +35,10 @@ const USAGE_CACHED: Duration = Duration::from_secs(1);
 const NOISE: u64 = 16;
 /// Load averages below this count as equal.
 const NO_LOAD: f64 = 0.5;
-/// How long the state of the directories is cached.
+/// How long the state of the directories is cached, unless the time limit of a check is shorter.
 const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
-/// A directory whose check takes longer is reported as faulty.
-const DIRECTORIES_LATE: Duration = Duration::from_secs(8);
+/// How long a poll waits for the first check.
+const FIRST_CHECK_AWAITED: Duration = Duration::from_secs(3);
 /// A file that is created and removed to check whether a directory can be written. Not hidden, so that `ls` shows it if
 /// it is left behind.
 const PROBE: &str = "holdfast.probe";
@@ -46,6 +47,8 @@ const PROBE: &str = "holdfast.probe";
 #[derive(Debug)]
 pub struct HealthMonitor {
     expected: Vec<ExpectedDirectory>,
+    /// A directory whose check takes longer is faulty.
+    disk_timeout: Duration,
     usage: Mutex<Option<(Instant, NodeUsage)>>,
     system: Mutex<Option<System>>,
     directories: Arc<Mutex<Directories>>,
@@ -80,10 +83,42 @@ struct NodeUsage {
 #[derive(Debug, Default)]
 struct Directories {
     found: Vec<DirectoryHealth>,
-    /// When the last check ended.
+    /// When the last round of checks ended.
     checked: Option<Instant>,
-    /// When the check under way began.
-    checking: Option<Instant>,
+    /// The round that is under way.
+    round: Option<CheckRound>,
+}
+
+/// A round of checks: one directory after the other.
+#[derive(Debug)]
+struct CheckRound {
+    began: Instant,
+    /// When the check of the present directory began.
+    since: Instant,
+    done: Vec<DirectoryHealth>,
+}
+
+impl CheckRound {
+    fn begin(now: Instant) -> Self {
+        CheckRound { began: now, since: now, done: Vec::new() }
+    }
+
+    /// The present directory of this round, if its check takes longer than the time limit, as a fault.
+    fn late(&self, expected: &[ExpectedDirectory], limit: Duration) -> Option<DirectoryHealth> {
+        let (present, taken) = (expected.get(self.done.len())?, self.since.elapsed());
+        (taken >= limit).then(|| DirectoryHealth {
+            path: present.node_path.clone(),
+            fault: Some(format!("its file system has not responded for {} (health.disk_timeout)", seconds(taken))),
+            total: 0,
+            available: 0,
+        })
+    }
+}
+
+/// Seconds with one decimal place below ten.
+fn seconds(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 10.0 { format!("{seconds:.1} s") } else { format!("{seconds:.0} s") }
 }
 
 impl HealthMonitor {
@@ -104,6 +139,7 @@ impl HealthMonitor {
         }
         HealthMonitor {
             expected,
+            disk_timeout: start.disk_timeout,
             usage: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
@@ -134,28 +170,29 @@ impl HealthMonitor {
         usage
     }
 
-    /// The state of the directories; begins another check when it is old, and waits only for the first check.
+    /// The state of the directories. Begins another round of checks when it is old, and waits only for the first one,
+    /// for a limited time.
     async fn directories(&self) -> Vec<DirectoryHealth> {
         // Registered before the state is read, so that no notification in between is missed.
         let checked = self.checked.notified();
         tokio::pin!(checked);
         checked.as_mut().enable();
+        let cached = DIRECTORIES_CACHED.min(self.disk_timeout);
         let (first, due) = {
             let mut now = self.directories.lock();
-            let due = now.checking.is_none() && now.checked.is_none_or(|when| when.elapsed() >= DIRECTORIES_CACHED);
+            let due = now.round.is_none() && now.checked.is_none_or(|when| when.elapsed() >= cached);
             if due {
-                now.checking = Some(Instant::now());
+                now.round = Some(CheckRound::begin(Instant::now()));
             }
-            // All polls before the end of the first check wait for it.
-            let first = now.checking.filter(|_| now.checked.is_none());
-            (first.map(|since| DIRECTORIES_CACHED.saturating_sub(since.elapsed())), due)
+            // All polls before the end of the first round wait for it.
+            let first = now.round.as_ref().filter(|_| now.checked.is_none());
+            (first.map(|round| FIRST_CHECK_AWAITED.min(self.disk_timeout).saturating_sub(round.began.elapsed())), due)
         };
         if due {
             let (expected, directories, checked) =
                 (self.expected.clone(), self.directories.clone(), self.checked.clone());
             tokio::task::spawn_blocking(move || {
-                let found = expected.iter().map(check).collect();
-                *directories.lock() = Directories { found, checked: Some(Instant::now()), checking: None };
+                check_all(&expected, &directories);
                 checked.notify_waiters();
             });
         }
@@ -163,20 +200,13 @@ impl HealthMonitor {
             let _ = tokio::time::timeout(left, checked).await;
         }
         let now = self.directories.lock();
-        match now.checking {
-            Some(since)
-                if since.elapsed() >= if now.checked.is_none() { DIRECTORIES_CACHED } else { DIRECTORIES_LATE } =>
-            {
-                let late = format!("has not answered for {} s: its file system hangs", since.elapsed().as_secs());
-                let hanging = |expected: &ExpectedDirectory| DirectoryHealth {
-                    path: expected.node_path.clone(),
-                    fault: Some(late.clone()),
-                    total: 0,
-                    available: 0,
-                };
-                self.expected.iter().map(hanging).collect()
+        let late = now.round.as_ref().and_then(|round| round.late(&self.expected, self.disk_timeout));
+        match late {
+            Some(late) => {
+                let others = now.found.iter().filter(|directory| directory.path != late.path).cloned();
+                std::iter::once(late.clone()).chain(others).collect()
             }
-            _ => now.found.clone(),
+            None => now.found.clone(),
         }
     }
 
@@ -258,6 +288,20 @@ impl AgentStatus {
             || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
             || (unauthenticated, newest) != (&published.unauthenticated, &published.newest)
     }
+}
+
+/// Checks the directories one after the other. The lock is not held during a check.
+fn check_all(expected: &[ExpectedDirectory], directories: &Mutex<Directories>) {
+    for directory in expected {
+        let found = check(directory);
+        if let Some(round) = &mut directories.lock().round {
+            round.done.push(found);
+            round.since = Instant::now();
+        }
+    }
+    let mut directories = directories.lock();
+    let found = directories.round.take().map(|round| round.done).unwrap_or_default();
+    *directories = Directories { found, checked: Some(Instant::now()), round: None };
 }
 
 /// Checks one directory: that it exists, that no other user has a hand in it, that a file can be created and removed in
@@ -357,12 +401,13 @@ mod tests {
         let path = "/ssd/user1/scr.7".to_owned();
         let found = vec![DirectoryHealth { path, fault: fault.map(str::to_owned), total: 1 << 40, available }];
         let checked = Some(Instant::now() + Duration::from_secs(600));
-        *monitor.directories.lock() = Directories { found, checked, checking: None };
+        *monitor.directories.lock() = Directories { found, checked, round: None };
     }
 
     fn monitor(expected: Vec<ExpectedDirectory>) -> HealthMonitor {
         HealthMonitor {
             expected,
+            disk_timeout: Duration::from_secs(8),
             usage: Mutex::default(),
             system: Mutex::default(),
             directories: Arc::default(),
@@ -412,6 +457,44 @@ mod tests {
         set(&monitor, usage(1000, 0.1), 10_000, None);
         assert_eq!(monitor.report(status()).await.version, 6);
         assert_eq!(monitor.report(status()).await.version, 6);
+    }
+
+    #[tokio::test]
+    async fn names_the_directory_whose_check_takes_longer_than_the_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = ExpectedDirectory { node_path: "/nvme".to_owned(), ..expected(directory.path(), None) };
+        let monitor = monitor(vec![expected(directory.path(), None), other]);
+        monitor.directories().await;
+        let hang = |ago: u64, done: usize| {
+            let mut directories = monitor.directories.lock();
+            let done = directories.found[..done].to_vec();
+            let since = Instant::now() - Duration::from_secs(ago);
+            directories.round = Some(CheckRound { began: since, since, done });
+        };
+        let faulty = async || {
+            let directories = monitor.directories().await.into_iter();
+            directories.filter_map(|directory| Some((directory.path, directory.fault?))).collect::<Vec<_>>()
+        };
+        hang(7, 1);
+        assert_eq!(faulty().await, []);
+        for (done, path) in [(0, "/ssd/user1/scr.7"), (1, "/nvme")] {
+            hang(12, done);
+            let fault = "its file system has not responded for 12 s (health.disk_timeout)".to_owned();
+            assert_eq!(faulty().await, [(path.to_owned(), fault)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_poll_is_answered_while_the_first_check_hangs() {
+        let mut monitor = monitor(vec![expected(Path::new("/"), None)]);
+        monitor.disk_timeout = Duration::from_millis(10);
+        let since = Instant::now();
+        monitor.directories.lock().round = Some(CheckRound::begin(since));
+        let found = monitor.directories().await;
+        assert!(found[0].fault.as_ref().is_some_and(|fault| fault.contains("has not responded")), "{found:?}");
+        monitor.disk_timeout = Duration::from_secs(600);
+        monitor.directories.lock().round = Some(CheckRound::begin(since - FIRST_CHECK_AWAITED));
+        assert_eq!(monitor.directories().await, []);
     }
 
     #[tokio::test]

@@ -68,7 +68,7 @@ mod tests {
         let text = r#"{"version": 1, "job": "heat", "job_id": "17", "user": "user1", "node": "", "root": null,
             "identity": "slurm", "control_base": "/tmp/{node}", "cache_bases": {"/scratch/{node}": 5, "/dev/shm": null},
             "control_bytes": null, "listen": "127.0.0.1:0",
-            "trust": {"certificate": "", "key": "", "token": ""}, "abandon_after": 60000}"#;
+            "trust": {"certificate": "", "key": "", "token": ""}, "disk_timeout": 30000, "abandon_after": 60000}"#;
         serde_json::from_str(text).unwrap()
     }
 

@@ -135,6 +135,9 @@ pub struct AgentStart {
     pub cache_bases: BTreeMap<String, Option<u64>>,
     /// The capacity that is expected of the control directory, bytes.
     pub control_bytes: Option<u64>,
+    /// A file system of these directories that does not respond for this long is faulty.
+    #[serde(with = "millis")]
+    pub disk_timeout: Duration,
     /// Where to listen; port 0 lets the system choose.
     pub listen: SocketAddr,
     /// The job's certificate, key and token.

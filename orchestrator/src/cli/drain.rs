@@ -83,7 +83,7 @@ impl DrainArgs {
             // Only the checkpoint settings are used; a spec needs a command.
             None => JobSpec::from_command(&["true".to_owned()], environment)?,
         };
-        let requests_at_once = spec.health.requests;
+        let (requests_at_once, disk_timeout) = (spec.health.requests, spec.health.disk_timeout);
         let checkpoint = spec.steps.into_iter().next().map(|step| step.checkpoint);
         Ok(checkpoint.map(|checkpoint| Roots {
             directory: directory.clone(),
@@ -91,6 +91,7 @@ impl DrainArgs {
             job_id: job_id.clone(),
             user: self.roots.user.clone().unwrap_or_else(host::user_name),
             checkpoint,
+            disk_timeout,
             requests_at_once,
         }))
     }

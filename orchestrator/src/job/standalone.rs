@@ -44,6 +44,8 @@ pub struct Roots {
     pub user: String,
     /// The settings with the paths of control and cache directories.
     pub checkpoint: Checkpoint,
+    /// A node whose file systems do not respond for this long is faulty.
+    pub disk_timeout: Duration,
     /// Requests to agents that are under way at a time, at most.
     pub requests_at_once: u32,
 }
@@ -294,7 +296,7 @@ fn agents_of(prefix: &Path, roots: Roots, reporter: Reporter) -> Result<DrainAge
     let nodes = if roots.nodes.is_empty() { Local::nodes_below(&roots.directory)? } else { roots.nodes };
     let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
     let Checkpoint { control, cache, .. } = roots.checkpoint;
-    let template =
-        AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], &control, cache.iter(), &local, trust::generate()?);
+    let (prefixes, trust) = (vec![prefix.to_owned()], trust::generate()?);
+    let template = AgentTemplate::new(OF_ROOTS, prefixes, &control, cache.iter(), roots.disk_timeout, &local, trust);
     Ok(DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)?)
 }

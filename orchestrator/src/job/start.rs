@@ -205,7 +205,15 @@ fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allo
     let control = &step.checkpoint.control;
     let caches = spec.steps.iter().flat_map(|step| &step.checkpoint.cache);
     let prefixes = spec.steps.iter().map(|step| canonical(&step.prefix)).collect();
-    let template = AgentTemplate::new(&spec.job, prefixes, control, caches, allocation, trust::generate()?);
+    let template = AgentTemplate::new(
+        &spec.job,
+        prefixes,
+        control,
+        caches,
+        spec.health.disk_timeout,
+        allocation,
+        trust::generate()?,
+    );
     let state = state_of_step(spec, step, allocation.record(), template);
     state.write(prefix)?;
     Ok(state)

@@ -37,7 +37,7 @@ use crate::relaunch::{Changes, Explanation, Snapshot};
 use crate::spec::GroupAccess;
 
 /// The version of the file.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 /// Attempts to read both files in a consistent state.
 const READS: u32 = 20;
 /// The state of a job with ten thousand nodes is smaller.
@@ -512,6 +512,7 @@ mod tests {
     use crate::allocation::AllocatedNodes as _;
     use crate::allocation::local::Local;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
 
     fn state() -> JobState {
         let base = tempfile::tempdir().unwrap();
@@ -526,6 +527,7 @@ mod tests {
             control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),
+            disk_timeout: Duration::from_secs(30),
         };
         let agents = AgentTemplate { settings, trust: trust::generate().unwrap() };
         JobState::new("heat".to_owned(), allocation, agents)

@@ -92,6 +92,8 @@ keys! {
         poll: Duration = duration().or(Duration::from_millis(250)),
         /// A node is down if its agent does not answer for this long and cannot be restarted.
         down_after: Duration = duration().or(Duration::from_millis(750)),
+        /// A node is down if the file system of its control directory or of a cache does not respond for this long.
+        disk_timeout: Duration = duration().or(Duration::from_secs(8)),
         /// Maximum number of concurrent requests of one kind to agents (prepare, kill, drain, …).
         requests: u32 = whole(1..=4096).or(64),
         /// A node with less available memory is down. Default: not checked.
@@ -112,6 +114,8 @@ keys! {
 
 /// Within less time, a hung rank cannot be distinguished from one that waits for a disk.
 const SHORTEST_HANG: Duration = Duration::from_secs(1);
+/// A healthy disk may need as long.
+const SHORTEST_DISK_TIMEOUT: Duration = Duration::from_millis(100);
 /// Polling more often would cost the nodes too much processor time.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 
@@ -130,6 +134,10 @@ impl Health {
         {
             let help = "set `hang_after` too, and make `busy_hang_after` longer than any time without a call or output";
             section.mistake("busy_hang_after", "`busy_hang_after` needs a `hang_after` that is not longer", help);
+        }
+        if self.disk_timeout < SHORTEST_DISK_TIMEOUT {
+            let help = "write a longer time: a busy disk takes seconds to respond";
+            section.mistake("disk_timeout", "shorter than 100ms", help);
         }
         if self.poll < SHORTEST_POLL {
             let message = "shorter than 10ms: polling would cost the nodes too much processor time";

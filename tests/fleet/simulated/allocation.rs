@@ -152,6 +152,7 @@ pub fn template(trust: TrustMaterial) -> AgentTemplate {
             control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),
+            disk_timeout: Duration::from_secs(30),
         },
         trust,
     }

@@ -22,7 +22,8 @@ pub(crate) fn fixture_start(root: &Path, node: &str) -> AgentStart {
         "version": holdfast_wire::VERSION, "job": "heat", "job_id": "1145655", "user": "user1", "node": node,
         "root": root, "prefixes": ["/p", std::env::temp_dir()], "control_base": base(node),
         "cache_bases": {base(node): null}, "control_bytes": null,
-        "listen": "127.0.0.1:0", "trust": {"certificate": "", "key": "", "token": ""}, "abandon_after": 60_000,
+        "listen": "127.0.0.1:0", "trust": {"certificate": "", "key": "", "token": ""},
+        "disk_timeout": 30_000, "abandon_after": 60_000,
     }))
     .unwrap()
 }

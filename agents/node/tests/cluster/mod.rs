@@ -77,6 +77,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, prefix: PathBuf, trust:
         control_bytes: None,
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         trust: trust.clone(),
+        disk_timeout: Duration::from_secs(30),
         abandon_after: Duration::from_secs(600),
         umask: None,
         fault_injections: Vec::new(),

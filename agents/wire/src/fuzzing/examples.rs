@@ -285,6 +285,7 @@ pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
         control_bytes: None,
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         trust,
+        disk_timeout: Duration::from_secs(30),
         abandon_after: Duration::from_secs(600),
         fault_injections: Vec::new(),
         umask: None,

@@ -172,6 +172,7 @@ mod tests {
                 control_base: "/tmp".to_owned(),
                 control_bytes: None,
                 cache_bases: BTreeMap::new(),
+                disk_timeout: Duration::from_secs(30),
             },
             trust: holdfast_wire::trust::generate().unwrap(),
         };

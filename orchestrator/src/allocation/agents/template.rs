@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::NodeName;
+use holdfast_model::time::millis;
 use holdfast_wire::run::{AgentStart, NODE_PLACEHOLDER, NodeIdentitySource, TrustMaterial};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ pub struct AgentSettings {
     pub control_bytes: Option<u64>,
     /// Bases of the caches with their required capacities.
     pub cache_bases: BTreeMap<String, Option<u64>>,
+    /// A node whose file systems do not respond for this long is faulty.
+    #[serde(with = "millis")]
+    pub disk_timeout: Duration,
 }
 
 /// The common part of the start messages of a job.
@@ -49,6 +53,7 @@ impl AgentTemplate {
         prefixes: Vec<PathBuf>,
         control: &ControlDirectory,
         caches: impl Iterator<Item = &'a Cache>,
+        disk_timeout: Duration,
         allocation: &dyn AllocatedNodes,
         trust: TrustMaterial,
     ) -> Self {
@@ -65,6 +70,7 @@ impl AgentTemplate {
             control_base: text(&control.base),
             control_bytes: control.bytes,
             cache_bases,
+            disk_timeout,
         };
         AgentTemplate { settings, trust }
     }
@@ -94,6 +100,7 @@ impl AgentTemplate {
             control_base: named(&settings.control_base),
             cache_bases: settings.cache_bases.iter().map(|(base, bytes)| (named(base), *bytes)).collect(),
             control_bytes: settings.control_bytes,
+            disk_timeout: settings.disk_timeout,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             trust: self.trust.clone(),
             abandon_after: ABANDON_AFTER,

@@ -102,6 +102,7 @@ fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
             control_base: "/tmp".to_owned(),
             control_bytes: None,
             cache_bases: BTreeMap::new(),
+            disk_timeout: Duration::from_secs(30),
         },
         trust,
     };

@@ -42,6 +42,7 @@ fn begun(prefix: &Path, machine: &Machine) -> JobState {
         control_base: "/tmp".to_owned(),
         control_bytes: None,
         cache_bases: BTreeMap::new(),
+        disk_timeout: Duration::from_secs(30),
     };
     let agents = AgentTemplate { settings, trust: holdfast_wire::trust::generate().unwrap() };
     let mut state = JobState::new("heat".to_owned(), local.record(), agents);

@@ -1,0 +1,71 @@
+//! A node-local file system hangs: its node is faulty when that has lasted for `health.disk_timeout`, and not before.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::disk::Disk;
+use crate::job::Job;
+use crate::world::{Running, World};
+
+/// A job of four ranks and a spare, held after checkpoint 4. The cache of node1 is on a file system of its own.
+struct DiskOfNode<'a> {
+    job: Job<'a>,
+    disk: Disk,
+    running: Running<'a>,
+}
+
+impl<'a> DiskOfNode<'a> {
+    fn start(world: &'a World, disk_timeout: &str) -> Self {
+        let mut disk = Disk::new(world);
+        // The directories of the virtual nodes exist when `before:` runs; the agents are started later.
+        let mounted = world.path("mounted");
+        let wait = format!("until [ -e {} ]; do sleep 0.01; done", mounted.display());
+        let job = Job::new(world, 1)
+            .holding_after(4)
+            .checkpoint("cache: [{base: /ssd}]")
+            .health(&format!("disk_timeout: {disk_timeout}"))
+            .top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
+        let mut running = job.start();
+        running.sees_event("job_started");
+        disk.mount(world.node_root("node1").join("ssd"));
+        fs::write(mounted, "").unwrap();
+        running.sees_checkpoint(4);
+        DiskOfNode { job, disk, running }
+    }
+}
+
+#[test]
+fn node_is_down_when_its_disk_has_hung_for_the_limit() {
+    let world = World::new();
+    let DiskOfNode { job, mut disk, mut running } = DiskOfNode::start(&world, "1s");
+    disk.freeze();
+    let down = running.sees_event("node_down");
+    assert_eq!((&down["node"], &down["why"]), (&"node1".into(), &"health".into()), "{down}");
+    let fault = down["fault"].as_str().unwrap();
+    assert!(fault.starts_with("/ssd/u/scr."), "{fault}");
+    assert!(fault.contains("its file system has not responded for 1."), "{fault}");
+    assert!(fault.ends_with("(health.disk_timeout)"), "{fault}");
+    running.sees("the relaunch", |event| event["event"] == "generation_launched" && event["generation"] == 2);
+    disk.thaw();
+    job.go_on();
+    running.ends_with(0);
+    assert_eq!(world.all("node_down").len(), 1);
+    job.assert_result();
+}
+
+#[test]
+fn disk_that_hangs_for_less_than_the_limit_loses_no_node() {
+    let world = World::new();
+    let DiskOfNode { job, mut disk, running } = DiskOfNode::start(&world, "60s");
+    disk.freeze();
+    // Longer than the default limit.
+    std::thread::sleep(Duration::from_secs(9));
+    disk.thaw();
+    job.go_on();
+    running.ends_with(0);
+    for name in ["agent_lost", "node_down"] {
+        assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
+    }
+    assert_eq!(world.all("generation_launched").len(), 1);
+    job.assert_result();
+}
