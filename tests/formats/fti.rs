@@ -148,6 +148,186 @@ fn file_named(root: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
+fn reports_lost_ranks_and_wrong_groups_instead_of_intact() {
+    let cases = [
+        ("v1.1/seven-l1/c7", "l1"),
+        ("v1.1/seven-l2/c6", "l2"),
+        ("v1.6/seven-l3/c6", "l3"),
+        ("v1.1/seven-l4/c6", "l4"),
+    ];
+    for (tree, level) in cases {
+        let copy = scratch_copy(&fixtures("fti").join(tree));
+        let ran = run("fti verify", &[copy.path()]);
+        assert!(ran.code == 0 && !ran.out.contains(" 0 bytes"), "{tree}: {}", ran.out);
+        let by_hash = ran.out.contains("checked by the files' hashes");
+        assert_eq!(by_hash, ["l1", "l4"].contains(&level), "{tree}: {}", ran.out);
+        let larger = run("fti verify --node-size 1 --group-size 8", &[copy.path()]);
+        assert_eq!(larger.code, 65, "{tree}: {}", larger.out);
+        assert!(larger.out.contains("rank 4: its file is missing"), "{tree}: {}", larger.out);
+        let own =
+            files_below(copy.path()).into_iter().find(|path| path.to_string_lossy().contains("-Rank2.fti")).unwrap();
+        let bytes = fs::read(&own).unwrap();
+        fs::remove_file(&own).unwrap();
+        let lost = run("fti verify --json", &[copy.path()]);
+        let group = &lost.json()["groups"][0];
+        assert_eq!(
+            (lost.code, &group["intact"], &group["damages"][0]["kind"]),
+            (65, &false.into(), &"missing".into()),
+            "{tree}"
+        );
+        assert_eq!(group["damages"][0]["place"], "rank 2", "{tree}");
+        if level == "l2" || level == "l3" {
+            fs::write(&own, bytes).unwrap();
+            let (name, what) =
+                if level == "l2" { ("-Pcof3", "copy of the file of rank 2") } else { ("-RSed3", "parity is missing") };
+            let path = files_below(copy.path()).into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap();
+            fs::remove_file(path).unwrap();
+            let lost = run("fti verify", &[copy.path()]);
+            assert!(lost.code == 65 && lost.out.contains("rank 3") && lost.out.contains(what), "{tree}: {}", lost.out);
+        } else {
+            fs::write(&own, [&bytes[..2000], &[bytes[2000] ^ 1], &bytes[2001..]].concat()).unwrap();
+            assert_eq!(run("fti verify", &[copy.path()]).code, 65, "{tree}: a changed byte");
+        }
+    }
+}
+
+#[test]
+fn takes_no_other_file_in_place_of_partner_copy() {
+    // Files of different size by rank, and of equal size.
+    for (tree, checkpoint) in [("v1.1/seven-l2/c6", 6), ("v1.6/seven-l2/c6", 6), ("v1.1/mixed-levels", 3)] {
+        let root = fixtures("fti").join(tree);
+        let root = if tree.ends_with("mixed-levels") {
+            files_below(&root)
+                .iter()
+                .find(|path| path.ends_with(format!("Ckpt{checkpoint}-Pcof3.fti")))
+                .unwrap()
+                .ancestors()
+                .nth(5)
+                .unwrap()
+                .to_owned()
+        } else {
+            root
+        };
+        let copy = scratch_copy(&root);
+        let named = |name: &str| file_named(copy.path(), &format!("Ckpt{checkpoint}-{name}.fti"));
+        let (own, partner) = (named("Rank2"), named("Pcof3"));
+        let bytes = fs::read(&own).unwrap();
+        fs::remove_file(&own).unwrap();
+        let directory = fast_directory();
+        let words = format!("fti restore --rank 2 --checkpoint {checkpoint} --to");
+        for other in ["Rank0", "Rank1", "Rank3", "Pcof1"] {
+            fs::copy(named(other), &partner).unwrap();
+            let ran = run(&words, &[directory.path(), copy.path()]);
+            assert_eq!((ran.code, files_below(directory.path()).len()), (65, 0), "{tree} {other}: {}", ran.out);
+            assert!(ran.out.contains("Pcof3.fti: it is Ckpt"), "{tree} {other}: {}", ran.out);
+        }
+        // Also if the file that was copied is lost: its size differs.
+        if bytes.len() as u64 != fs::metadata(named("Rank0")).unwrap().len() {
+            fs::copy(named("Rank0"), &partner).unwrap();
+            fs::remove_file(named("Rank0")).unwrap();
+            let ran = run(&words, &[directory.path(), copy.path()]);
+            assert_eq!(ran.code, 65, "{tree}: {}", ran.out);
+            assert!(ran.out.contains("it is another file"), "{tree}: {}", ran.out);
+        }
+        fs::write(&partner, &bytes).unwrap();
+        assert_eq!(run(&words, &[directory.path(), copy.path()]).code, 0, "{tree}");
+        assert!(fs::read(&files_below(directory.path())[0]).unwrap() == bytes, "{tree}");
+    }
+}
+
+#[test]
+fn repairs_files_that_fti_refuses() {
+    let trees = [
+        ("v1.6/seven-l1/c7", 4),
+        ("v1.6/seven-l2/c7", 8),
+        ("v1.6/seven-l3/c7", 8),
+        ("v1.6/seven-l4/c7", 4),
+        ("v1.6/dcp-md5/d5", 4),
+        ("other/v1.3/seven-l1/c7", 4),
+        ("other/v1.4/seven-l1/c7", 4),
+        ("other/master/seven-l1/c7", 4),
+    ];
+    for (tree, expected) in trees {
+        let root = fixtures("fti").join(tree);
+        let copy = scratch_copy(&root);
+        let noted = |path: &Path| {
+            let document = run("verify --json", &[path]).json();
+            let file = only_file(&document);
+            assert_eq!(file["intact"], true, "{tree}: {file}");
+            file["notes"].as_array().unwrap().iter().any(|note| note["kind"] == "refused-by-fti")
+        };
+        let is_checkpoint = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.ends_with(".fti") && (name.contains("-Rank") || name.contains("-Pcof"))
+        };
+        let checkpoints: Vec<PathBuf> = files_below(copy.path()).into_iter().filter(is_checkpoint).collect();
+        assert!(checkpoints.iter().all(|path| noted(path)), "{tree}");
+        let dry = run("fti repair --dry-run --json", &[copy.path()]);
+        assert_eq!((dry.code, dry.json()["corrected"].as_u64()), (0, Some(expected)), "{tree}: {}", dry.out);
+        assert!(checkpoints.iter().all(|path| noted(path)), "{tree}: a dry run writes nothing");
+        let ran = run("fti repair --json", &[copy.path()]);
+        assert_eq!(
+            (ran.code, ran.json()["corrected"].as_u64()),
+            (0, Some(expected)),
+            "{tree}: {} {}",
+            ran.out,
+            ran.err
+        );
+        assert!(!checkpoints.iter().any(|path| noted(path)), "{tree}");
+        for path in &checkpoints {
+            let (before, after) =
+                (fs::read(root.join(path.strip_prefix(copy.path()).unwrap())).unwrap(), fs::read(path).unwrap());
+            let changed: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).collect();
+            assert_eq!(before.len(), after.len(), "{tree}");
+            assert!(changed.last().unwrap() - changed[0] < 49, "{tree}: only the checksum and the hash: {changed:?}");
+        }
+        if !tree.contains("dcp") {
+            let verified = run("fti verify", &[copy.path()]);
+            assert_eq!(verified.code, 0, "{tree}: {}", verified.out);
+        }
+        assert_eq!(run("fti repair --json", &[copy.path()]).json()["corrected"], 0, "{tree}: a second run");
+    }
+}
+
+#[test]
+fn repair_of_level_3_continues_and_requires_complete_groups() {
+    let root = fixtures("fti").join("v1.6/seven-l3/c7");
+    // As after a kill: some files are corrected, no parity is.
+    let copy = scratch_copy(&root);
+    let complete = scratch_copy(&root);
+    assert_eq!(run("fti repair", &[complete.path()]).code, 0);
+    for name in ["Ckpt7-Rank0.fti", "Ckpt7-Rank2.fti"] {
+        fs::copy(file_named(complete.path(), name), file_named(copy.path(), name)).unwrap();
+    }
+    assert_eq!(run("fti repair --json", &[copy.path()]).json()["corrected"], 6);
+    let same = |name: &str| {
+        fs::read(file_named(copy.path(), name)).unwrap() == fs::read(file_named(complete.path(), name)).unwrap()
+    };
+    for rank in 0..4 {
+        assert!(same(&format!("Ckpt7-Rank{rank}.fti")) && same(&format!("Ckpt7-RSed{rank}.fti")), "{rank}");
+    }
+    // A lost rank is restored with the new parity.
+    fs::remove_file(file_named(copy.path(), "Ckpt7-Rank1.fti")).unwrap();
+    let directory = fast_directory();
+    assert_eq!(run("fti restore --rank 1 --to", &[directory.path(), copy.path()]).code, 0);
+    let restored = fs::read(directory.path().join("Ckpt7-Rank1.fti")).unwrap();
+    assert!(restored == fs::read(file_named(complete.path(), "Ckpt7-Rank1.fti")).unwrap());
+
+    // Without a file of the group, or with wrong groups, nothing is changed.
+    for words in ["fti repair", "fti repair --node-size 1 --group-size 2"] {
+        let copy = scratch_copy(&root);
+        if words == "fti repair" {
+            fs::remove_file(file_named(copy.path(), "Ckpt7-Rank1.fti")).unwrap();
+        }
+        let before: Vec<Vec<u8>> = files_below(copy.path()).iter().map(|path| fs::read(path).unwrap()).collect();
+        let ran = run(words, &[copy.path()]);
+        assert!(ran.code == 65 && ran.out.contains("fti restore"), "{words}: {}", ran.out);
+        let after: Vec<Vec<u8>> = files_below(copy.path()).iter().map(|path| fs::read(path).unwrap()).collect();
+        assert!(before == after, "{words}");
+    }
+}
+
+#[test]
 fn restores_lost_file_byte_for_byte() {
     for (tree, source) in
         [("v1.1/seven-l2/c6", "partner"), ("v1.1/seven-l3/c6", "reed-solomon"), ("v1.6/seven-l3/c6", "reed-solomon")]

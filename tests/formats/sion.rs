@@ -128,6 +128,137 @@ fn join_restores_split_streams() {
     }
 }
 
+/// Writes files of these names and joins them with these options.
+fn joined(directory: &Path, names: &[String], words: &str, output: &str) -> PathBuf {
+    let tasks = directory.join(format!("{output}.tasks"));
+    fs::create_dir(&tasks).unwrap();
+    for name in names {
+        fs::write(tasks.join(name), name).unwrap();
+    }
+    let output = directory.join(output);
+    let ran = run(&format!("sion join --block-size 512 {words}"), &[&tasks, &output]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    output
+}
+
+#[test]
+fn dump_breaks_lines_as_siondump_does() {
+    let directory = fast_directory();
+    for tasks in [16, 17, 35] {
+        let names: Vec<String> = (0..tasks).map(|task| format!("t_{task:05}")).collect();
+        let path = joined(directory.path(), &names, "--files 2", &format!("{tasks}.sion"));
+        let dump = run("sion dump", &[&path]).out;
+        let start = dump.find("  mapping: ").unwrap();
+        let mapping: Vec<&str> = dump[start..].lines().collect();
+        let (first_file, mut lines) = (tasks / 2, vec!["  mapping: ".to_owned()]);
+        for task in 0..tasks {
+            let (file, local) = if task < first_file { (0, task) } else { (1, task - first_file) };
+            lines.last_mut().unwrap().push_str(&format!("[{task:05} -> (f{file:03},t{local:03})] "));
+            if task % 16 == 15 {
+                lines.push(" ".repeat(8));
+            }
+        }
+        lines.push("-".repeat(60));
+        assert_eq!(mapping, lines, "{tasks} tasks");
+    }
+    let names: Vec<String> = (0..12).map(|key| format!("t_00000_{key:012}")).collect();
+    let path = joined(directory.path(), &names, "", "keys.sion");
+    let dump = run("sion dump --records", &[&path]).out;
+    let record = |number: u32| format!(" [{number:02}:k=<{number}>,size=20]");
+    let line =
+        |start: &str, numbers: std::ops::Range<u32>| format!("{start}{}\n", numbers.map(record).collect::<String>());
+    let expected = line("Task 00:", 0..5) + &line("       :", 5..10) + &line("       :", 10..12);
+    assert!(dump.contains(&expected), "{dump}");
+}
+
+#[test]
+fn keys_from_2_to_the_63_are_signed_as_in_siondump_and_sionsplit() {
+    let directory = fast_directory();
+    // As sionsplit writes them, and as positive numbers.
+    let names = [
+        "t_00000_000000000007",
+        "t_00000_-00000000001",
+        "t_00001_18446744073709551614",
+        "t_00001_-9223372036854775808",
+    ];
+    let path = joined(directory.path(), &names.map(str::to_owned), "", "keys.sion");
+    let dump = run("sion dump --keys --records", &[&path]).out;
+    for line in ["Task 00: key[01]=      -1: ", "Task 01: key[01]=      -2: ", "k=<-9223372036854775808>,size=28]"] {
+        assert!(dump.contains(line), "{line} in {dump}");
+    }
+    let to = directory.path().join("split");
+    assert_eq!(run("sion split --to", &[&to, &path]).code, 0);
+    for (name, source) in
+        [(names[0], names[0]), (names[1], names[1]), ("t_00001_-00000000002", names[2]), (names[3], names[3])]
+    {
+        assert_eq!(fs::read_to_string(to.join(name)).unwrap(), source);
+    }
+    assert_eq!(files_below(&to).len(), names.len());
+    let again = directory.path().join("again.sion");
+    assert_eq!(run("sion join --block-size 512", &[&to, &again]).code, 0);
+    assert_eq!(run("sion dump --keys", &[&again]).out.matches("key[").count(), names.len());
+}
+
+#[test]
+fn join_takes_every_file_or_names_it_in_an_error() {
+    let directory = fast_directory();
+    let tasks = directory.path().join("tasks");
+    let output = directory.path().join("out.sion");
+    for (extra, named) in [
+        (&["x_00001"][..], &["x_00001 is not named t_<task>"][..]),
+        (&["t_1", ".t_00002"], &[".t_00002 is not named", "nor are 1 other files"]),
+        (&["t_00001_-0000000001"], &["t_00001_-0000000001 is not named"]),
+        (&["t_00001_-99999999999999999999"], &["t_00001_-99999999999999999999 is not named"]),
+        (&["t_99999999999999999999"], &["t_99999999999999999999 is not named"]),
+        (&["t_00001", "t_000001"], &["t_000001 and t_00001 are names of one stream"]),
+        (&["t_00000_-00000000001", "t_00000_18446744073709551615"], &["are names of one stream"]),
+    ] {
+        fs::create_dir(&tasks).unwrap();
+        for name in ["t_00000"].iter().chain(extra) {
+            fs::write(tasks.join(name), name).unwrap();
+        }
+        let ran = run("sion join", &[&tasks, &output]);
+        assert_eq!((ran.code, output.exists()), (64, false), "{extra:?}: {}", ran.err);
+        assert!(named.iter().all(|text| ran.err.contains(text)), "{extra:?}: {}", ran.err);
+        fs::remove_dir_all(&tasks).unwrap();
+    }
+    fs::create_dir_all(tasks.join("t_00000.d")).unwrap();
+    let ran = run("sion join", &[&tasks, &output]);
+    assert!(ran.code == 64 && ran.err.contains("t_00000.d is not named"), "{}", ran.err);
+    let missing = run("sion join", &[&directory.path().join("missing"), &output]);
+    assert!(missing.code == 69 && missing.err.contains("cannot read the directory"), "{}", missing.err);
+}
+
+#[test]
+fn replacing_a_set_by_one_file_removes_its_further_files() {
+    let directory = fast_directory();
+    let at = |name: &str| directory.path().join(name);
+    let names: Vec<String> = (0..6).map(|task| format!("t_{task:05}")).collect();
+    for words in ["sion defrag", "sion join --block-size 512"] {
+        let set = joined(directory.path(), &names, "--files 3", "set.sion");
+        // A file of another set, whose first file has another name.
+        joined(directory.path(), &names, "--files 2", "other.sion");
+        fs::rename(at("other.sion.000001"), at("set.sion.000004")).unwrap();
+        let input = if words == "sion defrag" { set.clone() } else { at("set.sion.tasks") };
+        let dry = run(&format!("{words} --force --dry-run --json"), &[&input, &set]);
+        let removed = |ran: &crate::program::Ran| ran.json()["removed"].as_array().unwrap().len();
+        assert_eq!((removed(&dry), at("set.sion.000002").exists()), (2, true), "{words}: {}", dry.err);
+        let ran = run(&format!("{words} --force --json"), &[&input, &set]);
+        assert_eq!((ran.code, removed(&ran)), (0, 2), "{words}: {}", ran.err);
+        assert!(!at("set.sion.000001").exists() && !at("set.sion.000002").exists(), "{words}");
+        assert!(at("set.sion.000004").exists(), "{words}: not of the set");
+        assert_eq!(run("sion verify", &[&set]).code, 0);
+        assert_eq!(run("sion split --to", &[&at("again"), &set]).code, 0);
+        names.iter().for_each(|name| assert_eq!(fs::read_to_string(at("again").join(name)).unwrap(), *name));
+        for path in files_below(directory.path()) {
+            fs::remove_file(path).unwrap();
+        }
+        [at("again"), at("set.sion.tasks"), at("other.sion.tasks")]
+            .iter()
+            .for_each(|path| fs::remove_dir(path).unwrap());
+    }
+}
+
 #[test]
 fn defrag_writes_bytes_of_siondefrag() {
     let directory = fast_directory();

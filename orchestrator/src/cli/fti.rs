@@ -1,12 +1,14 @@
-//! `holdfast fti`: checks the files of a group of ranks against each other, and restores lost ones.
+//! `holdfast fti`: checks the files of a group of ranks against each other, restores lost ones, and corrects those that
+//! FTI refuses.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use holdfast_formats::fti_ff::repair::{self, ParityMatch, Repair};
 use holdfast_formats::fti_ff::restore::{RestoreSource, restore};
-use holdfast_formats::fti_ff::survivors::Survivors;
+use holdfast_formats::fti_ff::survivors::{Survivor, Survivors};
 use holdfast_formats::fti_ff::topology::Topology;
 use holdfast_formats::fti_ff::{group_check, name};
 use holdfast_formats::{Destination, FileCheck, FormatsError};
@@ -39,12 +41,14 @@ Examples:
   holdfast fti verify run                   local/, global/ and config.fti are in run
   holdfast fti verify --node-size 2 --group-size 4 /mnt/node*/fti
 
-Single files are checked by `holdfast verify`.
+A file that the level requires and that is missing is a damage. At levels 1 and 4, which have neither copies nor \
+parity, each file is checked by its hashes. Single files are checked by `holdfast verify`.
 
 JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
 notes: […], checked_bytes}…], damaged}
 
-Exit codes: 0 all files are intact; 65 a file is damaged; 69 there are no files, or a file cannot be read")]
+Exit codes: 0 all files are intact; 65 a file is damaged or missing; 69 there are no files, or a file cannot be \
+read")]
     Verify(GroupArgs),
     /// Restore a lost rank's checkpoint from a copy, its partner copy, or the parity of its group
     #[command(after_help = "\
@@ -61,6 +65,22 @@ JSON: {version, checkpoint, to, dry_run, files: [{rank, file, source: copy|partn
 Exit codes: 0 all files were restored; 65 not enough files are intact; 69 there are no files, or a file exists \
 already, or cannot be read or written")]
     Restore(RestoreArgs),
+    /// Correct checkpoints that FTI refuses although their data are intact
+    #[command(after_help = "\
+Examples:
+  holdfast fti repair --dry-run run         show what would be corrected
+  holdfast fti repair run
+
+From v1.3 on, FTI writes a wrong checksum once a variable has shrunk so far that one of its containers is empty, and \
+then refuses the file. `verify` has a note on such files. Their checksum is corrected, in place: each file is replaced \
+by a verified one. Partner copies stay equal to what they copy, and parity is computed again; groups are needed for \
+that only. Later checkpoints of the same run are refused again until the variable has grown.
+
+JSON: {version, dry_run, files: [{path, corrected} or {path, error}…], corrected}
+
+Exit codes: 0 FTI accepts all files; 65 a file is damaged, or its group is not complete; 69 there are no files, or a \
+file cannot be read or written")]
+    Repair(RepairArgs),
 }
 
 /// The files, and the parameters of groups.
@@ -69,7 +89,7 @@ struct GroupArgs {
     /// The directories of the remaining nodes, or a directory above them
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Only this checkpoint [default: verify all, restore the newest]
+    /// Only this checkpoint [default: restore the newest, else all]
     #[arg(long, value_name = "ID")]
     checkpoint: Option<u32>,
     /// The execution, if there are several
@@ -108,10 +128,20 @@ struct RestoreArgs {
     dry_run: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct RepairArgs {
+    #[command(flatten)]
+    group: GroupArgs,
+    /// Show what would be corrected; write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
 pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
     match args.command {
         FtiCommand::Verify(args) => verify(&args, output),
         FtiCommand::Restore(args) => restore_ranks(&args, output),
+        FtiCommand::Repair(args) => repair_files(&args, output),
     }
 }
 
@@ -124,20 +154,44 @@ struct GroupShape {
 }
 
 impl GroupArgs {
-    fn survivors(&self) -> Result<Survivors, Failure> {
+    /// The files that were found. A differential checkpoint has no id, no groups and no redundancy.
+    fn survivors(&self, with_differential: bool) -> Result<Survivors, Failure> {
         let roots: Vec<&Path> = self.directories.iter().map(PathBuf::as_path).collect();
         let survivors = Survivors::scan(&roots, self.execution.as_deref()).map_err(|error| match error {
             // Not damage: the user has to choose an execution.
             FormatsError::NotRestorable { .. } => Failure::of(exit::USAGE, &error).remedy("give --execution"),
             error => error.into(),
         })?;
-        if survivors.checkpoints().is_empty() {
+        let differential = with_differential && !survivors.files().is_empty();
+        if survivors.checkpoints().is_empty() && !differential {
             let place = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
             return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories")
                 .at(printable(&place))
                 .remedy("give the directories with local and global checkpoints; --execution must exist there"));
         }
         Ok(survivors)
+    }
+
+    /// The groups of the files that `wanted` accepts, with their checkpoints. Only of ranks with files: a file name may
+    /// contain any rank, so there must be no loop up to it.
+    fn groups(
+        &self,
+        survivors: &Survivors,
+        shape: GroupShape,
+        wanted: impl Fn(&Survivor) -> bool,
+    ) -> Result<BTreeSet<(u32, Vec<u32>)>, Failure> {
+        let mut groups = BTreeSet::new();
+        for file in survivors.files().iter().filter(|file| wanted(file)) {
+            if let Some(checkpoint) = file.name.checkpoint.filter(|id| self.includes(*id)) {
+                let group = shape.group_of(file.name.rank).ok_or_else(|| no_group(file.name.rank))?;
+                groups.insert((checkpoint, group));
+            }
+        }
+        Ok(groups)
+    }
+
+    fn includes(&self, checkpoint: u32) -> bool {
+        self.checkpoint.is_none_or(|wanted| wanted == checkpoint)
     }
 
     fn shape(&self) -> Result<GroupShape, Failure> {
@@ -194,17 +248,9 @@ pub(crate) fn check_config(text: &str) {
 }
 
 fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let (survivors, shape) = (args.survivors()?, args.shape()?);
-    // Only ranks with files: a file name may contain any rank, so there must be no loop up to it.
-    let mut groups = BTreeSet::new();
-    for file in survivors.files() {
-        if let Some(checkpoint) = file.name.checkpoint.filter(|id| args.checkpoint.is_none_or(|wanted| wanted == *id)) {
-            let group = shape.group_of(file.name.rank).ok_or_else(|| no_group(file.name.rank))?;
-            groups.insert((checkpoint, group));
-        }
-    }
+    let (survivors, shape) = (args.survivors(false)?, args.shape()?);
     let mut checked = Vec::new();
-    for (checkpoint, ranks) in groups {
+    for (checkpoint, ranks) in args.groups(&survivors, shape, |_| true)? {
         let check = group_check::check(&survivors, &ranks, checkpoint)?;
         checked.push(Group { checkpoint, ranks, check });
     }
@@ -234,6 +280,9 @@ impl Report for GroupReport {
             let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             let of = format!("checkpoint {checkpoint}, ranks {ranks}");
             match check.damages.first() {
+                None if check.notes.iter().any(|note| note.kind == group_check::NO_REDUNDANCY) => {
+                    writeln!(to, "{of}: intact, {} bytes checked by the files' hashes", check.checked_bytes)?;
+                }
                 None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", check.checked_bytes)?,
                 Some(first) => {
                     let others = others(check.damages.len(), check.unlisted);
@@ -260,8 +309,132 @@ impl Report for GroupReport {
     }
 }
 
+fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let survivors = args.group.survivors(true)?;
+    let mut bar = Bar::new(output.shows_progress());
+    let mut files = Vec::new();
+    // The groups are needed for parity only.
+    let has_parity = |file: &Survivor| file.name.role == name::FileRole::Parity;
+    let groups = match survivors.files().iter().any(has_parity) {
+        true => args.group.groups(&survivors, args.group.shape()?, has_parity)?,
+        false => BTreeSet::new(),
+    };
+    let mut kept = BTreeSet::new();
+    for (checkpoint, ranks) in &groups {
+        let label = format!("checkpoint {checkpoint}");
+        let matches = bar
+            .during(&label, |progress| repair::match_parity(&survivors, ranks, *checkpoint, progress))?
+            .map(|found| found.into_iter().all(|(_, found)| found != ParityMatch::Different));
+        if matches != Some(true) {
+            kept.extend(ranks.iter().map(|rank| (*checkpoint, *rank)));
+        }
+    }
+    let included = |file: &&Survivor| file.name.checkpoint.is_none_or(|id| args.group.includes(id));
+    for file in survivors.files().iter().filter(included).filter(|file| !has_parity(file)) {
+        let is_kept = file.name.checkpoint.is_some_and(|id| kept.contains(&(id, file.name.rank)));
+        let is_kept = is_kept && file.name.role == name::FileRole::Rank;
+        let label = file.path.display().to_string();
+        let repaired = bar.during(&label, |progress| repair::checkpoint(&file.path, args.dry_run || is_kept, progress));
+        let corrected = match repaired {
+            Ok(Repair::Corrected) if is_kept => Err(FileFailure {
+                message: format!(
+                    "{label}: not corrected: files of its group are missing or damaged, or do not fit their parity; \
+                     restore them first (`holdfast fti restore`), and check node_size, group_size and head"
+                ),
+                code: exit::DAMAGED_DATA,
+            }),
+            Ok(Repair::Corrected) => Ok(true),
+            Ok(Repair::NotNeeded) => Ok(false),
+            Ok(Repair::Damaged(damage)) => {
+                Err(FileFailure { message: format!("{label}: damaged: {damage}"), code: exit::DAMAGED_DATA })
+            }
+            Err(error) => Err(FileFailure::of(error)),
+        };
+        files.push(RepairedFile { path: file.path.clone(), corrected });
+    }
+    for (checkpoint, ranks) in
+        groups.iter().filter(|(id, ranks)| !ranks.iter().any(|rank| kept.contains(&(*id, *rank))))
+    {
+        if args.dry_run {
+            let of_group = |file: &&Survivor| {
+                file.name.checkpoint == Some(*checkpoint) && ranks.contains(&file.name.rank) && has_parity(file)
+            };
+            let is_corrected = files.iter().any(|file| file.is_corrected_of(*checkpoint, ranks));
+            let parity = survivors.files().iter().filter(of_group).filter(|_| is_corrected);
+            files.extend(parity.map(|file| RepairedFile { path: file.path.clone(), corrected: Ok(true) }));
+            continue;
+        }
+        let label = format!("parity of checkpoint {checkpoint}");
+        match bar.during(&label, |progress| repair::parity(&survivors, ranks, *checkpoint, progress)) {
+            Ok(replaced) => {
+                files.extend(replaced.into_iter().map(|path| RepairedFile { path, corrected: Ok(true) }));
+            }
+            Err(error) => {
+                files.push(RepairedFile { path: PathBuf::from(label), corrected: Err(FileFailure::of(error)) })
+            }
+        }
+    }
+    let code = worst(files.iter().map(|file| file.corrected.as_ref().err().map_or(exit::FINISHED, |it| it.code)));
+    output.result(&Repairs { files, dry_run: args.dry_run })?;
+    Ok(code)
+}
+
+struct RepairedFile {
+    path: PathBuf,
+    /// True if it was corrected, false if FTI accepts it.
+    corrected: Result<bool, FileFailure>,
+}
+
+impl RepairedFile {
+    /// True for the corrected file of a rank of this group.
+    fn is_corrected_of(&self, checkpoint: u32, ranks: &[u32]) -> bool {
+        let name = self.path.file_name().and_then(|name| name::FileName::parse(name.to_str()?));
+        matches!(self.corrected, Ok(true))
+            && name.is_some_and(|name| {
+                name.checkpoint == Some(checkpoint) && name.role == name::FileRole::Rank && ranks.contains(&name.rank)
+            })
+    }
+}
+
+struct Repairs {
+    files: Vec<RepairedFile>,
+    dry_run: bool,
+}
+
+impl Repairs {
+    fn corrected(&self) -> usize {
+        self.files.iter().filter(|file| matches!(file.corrected, Ok(true))).count()
+    }
+}
+
+impl Report for Repairs {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let verb = if self.dry_run { "would be corrected" } else { "corrected" };
+        for RepairedFile { path, corrected } in &self.files {
+            match corrected {
+                Ok(true) => writeln!(to, "{}: {verb}", printable(&path.display().to_string()))?,
+                Ok(false) => {}
+                Err(failure) => writeln!(to, "{}", printable(&failure.message))?,
+            }
+        }
+        writeln!(to, "{} of {} files {verb}", self.corrected(), self.files.len())
+    }
+
+    fn json(&self) -> Value {
+        let file = |file: &RepairedFile| {
+            let path = file.path.display().to_string();
+            match &file.corrected {
+                Ok(corrected) => json!({"path": path, "corrected": corrected}),
+                Err(failure) => json!({"path": path, "error": failure.message}),
+            }
+        };
+        let files: Vec<Value> = self.files.iter().map(file).collect();
+        document(json!({"dry_run": self.dry_run, "files": files, "corrected": self.corrected()}))
+    }
+}
+
 fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let (survivors, shape) = (args.group.survivors()?, args.group.shape()?);
+    let (survivors, shape) = (args.group.survivors(false)?, args.group.shape()?);
     let newest = survivors.checkpoints().first().copied();
     let Some(checkpoint) = args.group.checkpoint.or(newest) else {
         return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories"));

@@ -68,10 +68,13 @@ Examples:
   holdfast sion join --block-size 1 tasks run.sion
                                             packed without gaps
 
-JSON: {version, output, tasks, bytes, dry_run}
+Every entry of the directory must have such a name. A task or key has one file; keys from 2^63 on are negative numbers, \
+as sionsplit writes them.
 
-Exit codes: 0; 64 these files cannot be one container; 69 the output exists already, or a file cannot be read \
-or written")]
+JSON: {version, output, tasks, bytes, removed: [path…], dry_run}
+
+Exit codes: 0; 64 these files cannot be one container; 69 the output exists already, or the directory or a file cannot \
+be read or written")]
     Join(JoinArgs),
     /// Copy a container, with each task's data in one chunk
     #[command(after_help = "\
@@ -82,7 +85,9 @@ Examples:
   holdfast sion defrag --force run.sion run.sion
                                             in place: the name always refers to a complete container
 
-JSON: {version, output, tasks, bytes, warnings: [text…], dry_run}
+The further files of a set that is replaced are removed.
+
+JSON: {version, output, tasks, bytes, warnings: [text…], removed: [path…], dry_run}
 
 Exit codes: 0; 65 the input is damaged or was never closed, even if recovered; 69 the output exists already, or a file \
 cannot be read or written")]
@@ -340,8 +345,8 @@ fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
     };
     let joined = Bar::new(output.shows_progress())
         .during(&args.output.display().to_string(), |progress| sion::join(&input, &args.output, &options, progress))?;
-    let Joined { tasks, bytes } = joined;
-    output.result(&Made { output: &args.output, tasks, bytes, warnings: None, dry_run: args.dry_run })?;
+    let Joined { tasks, bytes, removed } = joined;
+    output.result(&Made { output: &args.output, tasks, bytes, warnings: None, removed, dry_run: args.dry_run })?;
     Ok(exit::FINISHED)
 }
 
@@ -354,10 +359,11 @@ fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
         ..DefragOptions::default()
     };
     let name = args.input.display().to_string();
-    let Defragmented { tasks, bytes, warnings } = Bar::new(output.shows_progress())
+    let Defragmented { tasks, bytes, warnings, removed } = Bar::new(output.shows_progress())
         .during(&name, |progress| sion::defrag(&args.input, &args.output, &options, progress))?;
     let code = warn_all(&warnings, output);
-    output.result(&Made { output: &args.output, tasks, bytes, warnings: Some(warnings), dry_run: args.dry_run })?;
+    let warnings = Some(warnings);
+    output.result(&Made { output: &args.output, tasks, bytes, warnings, removed, dry_run: args.dry_run })?;
     Ok(code)
 }
 
@@ -368,6 +374,8 @@ struct Made<'a> {
     bytes: u64,
     /// Warnings about the input container.
     warnings: Option<Vec<Warning>>,
+    /// The further files of a replaced set.
+    removed: Vec<PathBuf>,
     dry_run: bool,
 }
 
@@ -375,7 +383,11 @@ impl Report for Made<'_> {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let verb = if self.dry_run { "would be written" } else { "written" };
         let output = printable(&self.output.display().to_string());
-        writeln!(to, "{output}: {} tasks, {} bytes {verb}", self.tasks, self.bytes)
+        writeln!(to, "{output}: {} tasks, {} bytes {verb}", self.tasks, self.bytes)?;
+        let verb = if self.dry_run { "would be removed" } else { "removed" };
+        self.removed.iter().try_for_each(|path| {
+            writeln!(to, "{}: {verb}: it is of the replaced set", printable(&path.display().to_string()))
+        })
     }
 
     fn json(&self) -> Value {
@@ -387,6 +399,7 @@ impl Report for Made<'_> {
         if let Some(warnings) = &self.warnings {
             fields["warnings"] = texts(warnings).into();
         }
+        fields["removed"] = self.removed.iter().map(|path| path.display().to_string()).collect();
         fields["dry_run"] = self.dry_run.into();
         document(fields)
     }

@@ -1,5 +1,5 @@
-//! Verifies the files of a group against each other: each partner copy equals the file it copies, and the parity equals
-//! the combination of the data. [`super::verify`] checks each file by itself.
+//! Verifies the files of a group against each other: all of them are present, each partner copy equals the file it
+//! copies, and the parity equals the combination of the data. [`super::verify`] checks each file by itself.
 
 use std::path::Path;
 
@@ -7,33 +7,117 @@ use super::checkpoint::{FtiFile, inspect};
 use super::name::FileRole;
 use super::parity::{self, Combination, Row, RowFile};
 use super::survivors::Survivors;
+use super::verify;
 use crate::input::PIECE_BYTES;
 use crate::{Damage, FileCheck, FormatsError, Input};
 
-/// Checks the partner copies and parities of a group's checkpoint that are present.
+/// The kind of the note on a group without copies and parity: each file was checked by its own hashes.
+pub const NO_REDUNDANCY: &str = "no-redundancy";
+
+/// Checks the partner copies and parities of a group's checkpoint. A file that the checkpoint's level requires and that
+/// is missing is a damage. At levels 1 and 4, which have neither copies nor parity, each file is checked by its hashes.
 ///
 /// # Errors
 /// When a file cannot be read.
 pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<FileCheck, FormatsError> {
     let mut check = FileCheck::default();
     let path = |role, rank| survivors.of(checkpoint, role, rank).map(|file| file.path.as_path()).next();
-    for (index, rank) in group.iter().enumerate() {
-        let right = group.get(index + 1).or_else(|| group.first()).copied().unwrap_or(*rank);
-        if let (Some(own), Some(copy)) = (path(FileRole::Rank, *rank), path(FileRole::Partner, right)) {
+    let redundancy = Redundancy::of(survivors, group, checkpoint)?;
+    for (rank, left, _) in ring(group) {
+        let place = || format!("rank {rank}");
+        if path(FileRole::Rank, rank).is_none() {
+            let what = "its file is missing: it is lost, or the run has fewer ranks than these groups";
+            check.damage(Damage::new("missing", place(), what));
+        }
+        if redundancy.copies && path(FileRole::Partner, rank).is_none() {
+            check.damage(Damage::new("missing", place(), format!("its copy of the file of rank {left} is missing")));
+        }
+        if redundancy.parity && path(FileRole::Parity, rank).is_none() {
+            check.damage(Damage::new("missing", place(), "its parity is missing"));
+        }
+    }
+    for (rank, _, right) in ring(group) {
+        if let (Some(own), Some(copy)) = (path(FileRole::Rank, rank), path(FileRole::Partner, right)) {
             compare_copy(own, copy, &mut check)?;
         }
     }
-    let data: Option<Vec<&Path>> = group.iter().map(|rank| path(FileRole::Rank, *rank)).collect();
-    let Some(data) = data else {
-        check.note(Damage::new("incomplete", "group", "parity was not compared: the files of some ranks are missing"));
-        return Ok(check);
-    };
-    for (index, rank) in group.iter().enumerate() {
-        if let Some(parity) = path(FileRole::Parity, *rank) {
-            compare_parity(&data, index, parity, &mut check)?;
+    let own: Option<Vec<&Path>> = group.iter().map(|rank| path(FileRole::Rank, *rank)).collect();
+    match own {
+        Some(data) if redundancy.parity => {
+            for (index, rank) in group.iter().enumerate() {
+                if let Some(parity) = path(FileRole::Parity, *rank) {
+                    compare_parity(&data, index, parity, &mut check)?;
+                }
+            }
         }
+        None if redundancy.parity => {
+            let what = "parity was not compared: the files of some ranks are missing";
+            check.note(Damage::new("incomplete", "group", what));
+        }
+        _ if !redundancy.copies => {
+            check.note(Damage::new(
+                NO_REDUNDANCY,
+                "group",
+                "there are neither copies nor parity: levels 1 and 4 have none",
+            ));
+            group
+                .iter()
+                .filter_map(|rank| path(FileRole::Rank, *rank))
+                .try_for_each(|own| own_hashes(own, &mut check))?;
+        }
+        _ => {}
     }
     Ok(check)
+}
+
+/// Each rank of a group with its left and right neighbours.
+fn ring(group: &[u32]) -> impl Iterator<Item = (u32, u32, u32)> {
+    let neighbour = move |index: usize| group.get(index % group.len().max(1)).copied().unwrap_or_default();
+    let left = move |index: usize| index.checked_sub(1).unwrap_or(group.len() - 1);
+    group.iter().enumerate().map(move |(index, rank)| (*rank, neighbour(left(index)), neighbour(index + 1)))
+}
+
+/// The redundancy files that a group's checkpoint must have.
+#[derive(Clone, Copy, Default)]
+struct Redundancy {
+    copies: bool,
+    parity: bool,
+}
+
+impl Redundancy {
+    /// Derived from the files that are present, their directories (`l2`, `l3`) and their metadata. A file of level 4
+    /// may have the metadata of level 2 or 3: FTI writes the last checkpoint of a run there, unchanged.
+    fn of(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Redundancy, FormatsError> {
+        let mut found = Redundancy::default();
+        for rank in group {
+            for role in [FileRole::Rank, FileRole::Partner, FileRole::Parity] {
+                for file in survivors.of(checkpoint, role, *rank) {
+                    found.copies |= role == FileRole::Partner || file.level == "l2";
+                    found.parity |= role == FileRole::Parity || file.level == "l3";
+                    if role == FileRole::Rank
+                        && !matches!(file.level.as_str(), "l1" | "l4")
+                        && let FtiFile::Checkpoint(own) = inspect(Input::open(&file.path)?)?
+                        && own.hash_valid
+                    {
+                        found.copies |= own.meta.partner_size >= 0;
+                        found.parity |= own.meta.largest_size >= 0;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Checks a file by its hashes and adds the damages and notes.
+fn own_hashes(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+    let own = verify::verify(path, &mut |_, _| {})?;
+    let placed = |damage: Damage| Damage { place: format!("{}: {}", path.display(), damage.place), ..damage };
+    own.damages.into_iter().for_each(|damage| check.damage(placed(damage)));
+    own.notes.into_iter().for_each(|note| check.note(placed(note)));
+    check.unlisted = check.unlisted.saturating_add(own.unlisted);
+    check.checked_bytes = check.checked_bytes.saturating_add(own.checked_bytes);
+    Ok(())
 }
 
 fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {

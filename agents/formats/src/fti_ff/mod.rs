@@ -9,7 +9,8 @@
 //! * [`containers`], [`writer`]: writing layout A, and its rules for variables that grow and shrink;
 //! * [`hashing`]: MD5 over ranges of a file, distributed over threads;
 //! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and the restoration of a lost
-//!   one; `refusal`: why a file is not used;
+//!   one; `refusal`, `identity`: why a file is not used;
+//! * [`repair`]: corrects files that FTI refuses although their data are intact;
 //! * [`galois`], [`parity`]: the arithmetic of level 3, and its code rows over files;
 //! * [`name`]: the names of the files.
 
@@ -27,10 +28,12 @@ pub mod extract;
 pub mod galois;
 pub mod group_check;
 pub mod hashing;
+mod identity;
 pub mod layout;
 pub mod name;
 pub mod parity;
 mod refusal;
+pub mod repair;
 pub mod restore;
 pub mod survivors;
 pub mod topology;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::name::FileName;
 use crate::{Damage, FormatsError};
 
 /// Why one of the surviving files, or the result computed from them, is not used.
@@ -25,6 +26,12 @@ pub(super) enum Refusal {
     NoParity,
     #[error("it belongs to another group or version: maxFs {found}, not {expected}")]
     OtherGroup { found: u64, expected: u64 },
+    #[error("it is {other}")]
+    OtherFile { other: FileName },
+    #[error("it has {size} bytes, but ptFs of {neighbour} is {expected}: it is another file")]
+    OtherSize { size: i64, neighbour: FileName, expected: i64 },
+    #[error("its ptFs is {expected}, but {neighbour} has {size} bytes: it is another file")]
+    OtherNeighbour { expected: i64, neighbour: FileName, size: i64 },
     #[error("rank {rank} is not in the group {group:?}")]
     NotInGroup { rank: u32, group: Vec<u32> },
     #[error("no intact parity of its group is left")]

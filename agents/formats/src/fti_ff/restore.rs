@@ -1,9 +1,12 @@
 //! Restores a lost rank's file from the files of other nodes: a copy of it, the right neighbour's partner copy, or the
 //! Reed-Solomon rows of its group.
 //!
-//! Every input is verified before it is used, and every output before it gets its name. FTI itself gives up level 3
-//! when the own files of all ranks are damaged, although the parity alone is sufficient, and v1.1 rebuilds the longest
-//! file of the group with a wrong last byte if its length is odd. Both cases are restored correctly here.
+//! Every input is verified before it is used, and every output before it gets its name. The name of a copy is not
+//! sufficient: its size and its hash are compared with the other files of the group first.
+//!
+//! FTI itself gives up level 3 when the own files of all ranks are damaged, although the parity alone is sufficient, and
+//! v1.1 rebuilds the longest file of the group with a wrong last byte if its length is odd. Both cases are restored
+//! correctly here.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,6 +16,7 @@ use std::path::Path;
 use md5::{Digest, Md5};
 
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
+use super::identity::Identity;
 use super::layout::{FileMeta, Layout, checksum_field};
 use super::name::{FileName, FileRole};
 use super::parity::{self, Combination, Row, RowFile, SIZE_BYTES};
@@ -50,14 +54,14 @@ pub fn restore(
     let mut lost = LostFile { name, to, progress, refused: Vec::new() };
     let place = group.iter().position(|member| *member == rank);
     let right = place.and_then(|place| group.iter().cycle().nth(place + 1)).filter(|right| **right != rank);
-    for file in survivors.of(checkpoint, FileRole::Rank, rank) {
-        if lost.copy(&file.path)? {
-            return Ok(RestoreSource::Copy);
-        }
-    }
-    for file in right.into_iter().flat_map(|right| survivors.of(checkpoint, FileRole::Partner, *right)) {
-        if lost.copy(&file.path)? {
-            return Ok(RestoreSource::Partner);
+    let identity = Identity::of(survivors, group, checkpoint, rank);
+    let copies = survivors.of(checkpoint, FileRole::Rank, rank).map(|file| (file, RestoreSource::Copy));
+    let partners = right.into_iter().flat_map(|right| survivors.of(checkpoint, FileRole::Partner, *right));
+    for (file, source) in copies.chain(partners.map(|file| (file, RestoreSource::Partner))) {
+        match identity.check(&file.path) {
+            Ok(()) if lost.copy(&file.path)? => return Ok(source),
+            Ok(()) => {}
+            Err(refusal) => lost.refused.push(refusal.of(&file.path)),
         }
     }
     match place {

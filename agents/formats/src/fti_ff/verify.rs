@@ -2,7 +2,8 @@
 //!
 //! FTI itself hangs on a file that is shorter than declared and on a block of size 0, and crashes on a container
 //! outside of the file; here each is a damage with its place. Later versions of FTI also reject their own intact files
-//! if a container is empty, because writer and reader compute different checksums; both are accepted here.
+//! if a container is empty, because writer and reader compute different checksums; both are accepted here, the first
+//! with a note.
 
 use std::path::Path;
 
@@ -14,6 +15,9 @@ use super::hashing::{self, HashRequest, Range};
 use super::layout::{FileMeta, Layout, checksum_field, hex};
 use super::name::{FileName, FileRole};
 use crate::{Damage, FileCheck, FormatsError, Input, Progress};
+
+/// The kind of the note on an intact file that FTI refuses.
+pub const REFUSED_BY_FTI: &str = "refused-by-fti";
 
 /// Verifies a file of any role and layout.
 ///
@@ -145,6 +149,10 @@ fn verify_checkpoint(
     } else if !sums.iter().any(|sum| checksum_field(sum) == meta.checksum) {
         let what = format!("checksum is {}, stored is {}", hex(&sums[0]), meta.checksum_text());
         check.damage(Damage::new("checksum", "file", what));
+    } else if sums.last().is_some_and(|sum| checksum_field(sum) != meta.checksum) {
+        let what = "FTI refuses this file, although its data are intact: its checksum includes empty containers, a \
+                    fault of FTI from v1.3 on when a variable shrinks; `holdfast fti repair` corrects it";
+        check.note(Damage::new(REFUSED_BY_FTI, "file", what));
     }
     Ok(())
 }

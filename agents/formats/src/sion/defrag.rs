@@ -4,7 +4,7 @@
 //! the same declared byte order of the user's data. The byte order of the metadata is kept as well (siondefrag uses
 //! that of its machine), because the headers of key-value records, which are copied unchanged, have it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::anomaly::Warning;
 use super::container::Container;
@@ -13,6 +13,7 @@ use super::error::SionError;
 use super::join::prefix_of;
 use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::recover::recover;
+use super::replaced;
 use super::writer::Creation;
 use crate::Progress;
 
@@ -38,6 +39,8 @@ pub struct Defragmented {
     pub bytes: u64,
     /// Anomalies of the input, and assumptions of the recovery.
     pub warnings: Vec<Warning>,
+    /// The further files of a replaced set, which were removed.
+    pub removed: Vec<PathBuf>,
 }
 
 impl std::fmt::Display for Defragmented {
@@ -76,7 +79,8 @@ pub fn defrag(
     }
     let plan =
         Plan::new(&tasks, &plan_options).map_err(|source| SionError::Plan { path: output.to_owned(), source })?;
-    let result = Defragmented { tasks: tasks.len(), bytes: total, warnings: container.warnings().to_vec() };
+    let (warnings, removed) = (container.warnings().to_vec(), replaced::further_files(output)?);
+    let result = Defragmented { tasks: tasks.len(), bytes: total, warnings, removed };
     if options.dry_run {
         return Ok(result);
     }
@@ -90,5 +94,6 @@ pub fn defrag(
         Ok((writer.finish(), bytes))
     })?;
     creation.commit(&usages)?;
+    replaced::remove(&result.removed)?;
     Ok(result)
 }

@@ -19,6 +19,10 @@ const WIDE_RULE: usize = 155;
 const NARROW_RULE: usize = 60;
 /// Columns of byte counts in one table.
 const COLUMNS: u64 = 10;
+/// Records in one line of a task (`-K`).
+const RECORDS_PER_LINE: usize = 5;
+/// Ranks in one line of the mapping.
+const MAPPED_PER_LINE: usize = 16;
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// What is printed after the head; the options of siondump.
@@ -200,7 +204,7 @@ fn tables(container: &Container, blocks: u64, out: &mut impl Write) -> Result<()
 fn keys(container: &Container, out: &mut impl Write) -> Result<(), SionError> {
     for task in 0..container.tasks() {
         for (number, value) in container.keys(task)?.iter().enumerate() {
-            let (key, records, bytes) = (value.key, value.records, value.bytes);
+            let (key, records, bytes) = (value.key.cast_signed(), value.records, value.bytes);
             let line = format!("Task {task:02}: key[{number:02}]={key:>8}: #blocks={records:>6} totalsize={bytes:>10}");
             writeln!(out, "{line}").map_err(SionError::io("write the description of", container.path()))?;
         }
@@ -214,7 +218,11 @@ fn records(container: &Container, out: &mut impl Write) -> Result<(), SionError>
         write!(out, "Task {task:02}:").map_err(failed())?;
         for (number, record) in container.records(task)?.enumerate() {
             let record = record?;
-            write!(out, " [{number:02}:k=<{}>,size={}]", record.key, record.length).map_err(failed())?;
+            if number > 0 && number.is_multiple_of(RECORDS_PER_LINE) {
+                write!(out, "\n       :").map_err(failed())?;
+            }
+            let key = record.key.cast_signed();
+            write!(out, " [{number:02}:k=<{key}>,size={}]", record.length).map_err(failed())?;
         }
         writeln!(out).map_err(failed())?;
     }
@@ -235,12 +243,15 @@ fn files(container: &Container, mapping: bool, out: &mut impl Write) -> Result<(
     }
     rule(NARROW_RULE, out).map_err(failed())?;
     if mapping {
-        write!(out, "  mapping:").map_err(failed())?;
+        write!(out, "  mapping: ").map_err(failed())?;
         for task in 0..container.tasks() {
             let slot = container.slot(task)?;
-            write!(out, " [{task:05} -> (f{:03},t{:03})]", slot.part, slot.local).map_err(failed())?;
+            write!(out, "[{task:05} -> (f{:03},t{:03})] ", slot.part, slot.local).map_err(failed())?;
+            if (task + 1).is_multiple_of(MAPPED_PER_LINE) {
+                write!(out, "\n        ").map_err(failed())?;
+            }
         }
-        writeln!(out, " ").map_err(failed())?;
+        writeln!(out).map_err(failed())?;
         rule(NARROW_RULE, out).map_err(failed())?;
     }
     Ok(())

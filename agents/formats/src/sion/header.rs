@@ -216,6 +216,11 @@ impl Header {
         Ok((header, anomalies))
     }
 
+    /// True for the head of the file with this number in a set of this many files.
+    pub(super) fn belongs(&self, number: u32, files: u32) -> bool {
+        self.files == files && self.file_number.is_none_or(|its| i64::from(its) == i64::from(number))
+    }
+
     /// Number of tasks in this file.
     pub fn tasks(&self) -> usize {
         self.global_ranks.len()

@@ -9,6 +9,26 @@ pub enum InputMismatch {
     /// A directory without files of tasks.
     #[error("there are no files named t_<task> or t_<task>_<key>; give the directory of a split")]
     NoFiles,
+    /// Entries of the directory with other names.
+    #[error(
+        "{first} is not named t_<task> or t_<task>_<key>{}; it would not be in the container: rename it, or move it \
+         elsewhere",
+        match more { 0 => String::new(), more => format!(", nor are {more} other files") }
+    )]
+    OtherFiles {
+        /// The first of them.
+        first: String,
+        /// The number of others.
+        more: usize,
+    },
+    /// Two files with one task and key.
+    #[error("{first} and {second} are names of one stream; remove one of them")]
+    SameStream {
+        /// One of them.
+        first: String,
+        /// The other one.
+        second: String,
+    },
     /// A directory with files of both kinds.
     #[error("there are plain files and files of keys; join them separately")]
     MixedFiles,

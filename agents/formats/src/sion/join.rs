@@ -11,6 +11,7 @@ use super::input_mismatch::InputMismatch;
 use super::limits::{LARGEST_BLOCK, MOST_TASKS};
 use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::reading::open_regular;
+use super::replaced;
 use super::usage::Usage;
 use super::writer::Creation;
 use crate::Progress;
@@ -29,22 +30,37 @@ pub enum JoinInput {
 }
 
 impl JoinInput {
-    /// The files of a directory that have names of `split`; others are ignored.
+    /// The files of a directory of `split`. Every entry must have a name of `split`: a file that is omitted would be
+    /// missing in the container.
     ///
     /// # Errors
-    /// When the directory cannot be read, has no such file or files of both kinds, or a task's plain file is missing.
+    /// When the directory cannot be read, has no files or files of both kinds, has an entry with another name or two
+    /// files of one stream, or a task's plain file is missing.
     pub fn from_directory(directory: &Path) -> Result<JoinInput, SionError> {
         let reading = || SionError::io("read the directory", directory);
         let (mut plain, mut keyed) = (BTreeMap::new(), BTreeMap::<u64, BTreeMap<u64, PathBuf>>::new());
+        let wrong = |mismatch| Err(SionError::Input { path: directory.to_owned(), mismatch });
+        let mut others = Vec::new();
         for entry in fs::read_dir(directory).map_err(reading())? {
             let entry = entry.map_err(reading())?;
-            match entry.file_name().to_str().and_then(parse_name) {
-                Some((task, None)) => drop(plain.insert(task, entry.path())),
-                Some((task, Some(key))) => drop(keyed.entry(task).or_default().insert(key, entry.path())),
-                None => {}
+            let before = match entry.file_name().to_str().and_then(parse_name) {
+                Some((task, None)) => plain.insert(task, entry.path()),
+                Some((task, Some(key))) => keyed.entry(task).or_default().insert(key, entry.path()),
+                None => {
+                    others.push(name_of(&entry.path()));
+                    None
+                }
+            };
+            if let Some(before) = before {
+                let mut names = [name_of(&before), name_of(&entry.path())];
+                names.sort();
+                let [first, second] = names;
+                return wrong(InputMismatch::SameStream { first, second });
             }
         }
-        let wrong = |mismatch| Err(SionError::Input { path: directory.to_owned(), mismatch });
+        if let Some(first) = others.iter().min() {
+            return wrong(InputMismatch::OtherFiles { first: first.clone(), more: others.len() - 1 });
+        }
         match (plain.last_key_value(), keyed.last_key_value()) {
             (None, None) => wrong(InputMismatch::NoFiles),
             (Some(_), Some(_)) => wrong(InputMismatch::MixedFiles),
@@ -60,17 +76,26 @@ impl JoinInput {
     }
 }
 
-/// Parses the task and the key of a name of `split`.
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Parses the task and the key of a name of `split`. A key from 2^63 on is a negative number, as sionsplit writes it,
+/// or a positive one.
 fn parse_name(name: &str) -> Option<(u64, Option<u64>)> {
-    let number = |digits: &str, least: usize| {
-        let plain = digits.len() >= least && digits.bytes().all(|byte| byte.is_ascii_digit());
-        plain.then(|| digits.parse().ok()).flatten()
+    let is_number = |digits: &str, least: usize| {
+        digits.len() >= least && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     };
+    let task = |digits: &str| digits.parse().ok().filter(|_| is_number(digits, 5));
     let rest = name.strip_prefix("t_")?;
-    match rest.split_once('_') {
-        None => Some((number(rest, 5)?, None)),
-        Some((task, key)) => Some((number(task, 5)?, Some(number(key, 12)?))),
-    }
+    let Some((number, key)) = rest.split_once('_') else { return Some((task(rest)?, None)) };
+    let key = match key.strip_prefix('-') {
+        // The sign is one of the twelve characters.
+        Some(digits) if is_number(digits, 11) => key.parse().ok().filter(|key| *key < 0).map(i64::cast_unsigned)?,
+        Some(_) => return None,
+        None => key.parse().ok().filter(|_| is_number(key, 12))?,
+    };
+    Some((task(number)?, Some(key)))
 }
 
 /// Options of [`join`].
@@ -95,12 +120,14 @@ impl Default for JoinOptions {
 }
 
 /// The result of [`join`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
     /// Number of tasks.
     pub tasks: usize,
     /// Bytes of all streams.
     pub bytes: u64,
+    /// The further files of a replaced set, which were removed.
+    pub removed: Vec<PathBuf>,
 }
 
 impl std::fmt::Display for Joined {
@@ -149,7 +176,8 @@ pub fn join(
     let planned: Vec<TaskPlan> = planned.collect();
     let plan =
         Plan::new(&planned, &plan_options).map_err(|source| SionError::Plan { path: output.to_owned(), source })?;
-    let joined = Joined { tasks: tasks.len(), bytes: total };
+    let removed = replaced::further_files(output)?;
+    let joined = Joined { tasks: tasks.len(), bytes: total, removed };
     if options.dry_run {
         return Ok(joined);
     }
@@ -161,6 +189,7 @@ pub fn join(
         Ok((usage, bytes))
     })?;
     creation.commit(&usages)?;
+    replaced::remove(&joined.removed)?;
     Ok(joined)
 }
 

@@ -32,6 +32,7 @@ mod plan;
 mod plan_error;
 mod reading;
 mod recover;
+mod replaced;
 mod slot;
 mod split;
 mod statistics;

@@ -21,7 +21,7 @@ use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
 use super::physical_file::{OpenedHead, PhysicalFile};
-use super::slot::{Slot, part_path};
+use super::slot::{Slot, numbers_present, part_path};
 use super::tables::{ChunkTable, Mapping, table_bytes};
 
 /// Up to this many missing files are listed.
@@ -46,7 +46,7 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
     let present = if alone { BTreeSet::new() } else { numbers_present(path, files)? };
     for number in &present {
         match recover_part(&part_path(path, *number)) {
-            Ok(part) if belongs(&part, *number, files) => parts.push(part),
+            Ok(part) if part.header().belongs(*number, files) => parts.push(part),
             Ok(_) => lost.push((*number, "it belongs to another set".to_owned())),
             Err(error) => lost.push((*number, error.to_string())),
         }
@@ -65,34 +65,6 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
         container.warn(path, Anomaly::PartLost { number, files, reason });
     }
     Ok(container)
-}
-
-/// The numbers of the files of a set that exist. The directory is listed, instead of testing each number, because the
-/// number of files comes from a damaged file.
-fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut numbers = BTreeSet::new();
-    let reading = || SionError::io("read the directory", directory);
-    for entry in std::fs::read_dir(directory).map_err(reading())? {
-        let entry = entry.map_err(reading())?.file_name().to_string_lossy().into_owned();
-        let digits = entry.strip_prefix(&name).and_then(|rest| rest.strip_prefix('.'));
-        if let Some(number) = digits.filter(|digits| digits.len() >= 6).and_then(|digits| digits.parse().ok())
-            && (1..files).contains(&number)
-        {
-            numbers.insert(number);
-        }
-    }
-    Ok(numbers)
-}
-
-/// True if the head of a file has this number, and this number of files.
-fn belongs(part: &PhysicalFile, number: u32, files: u32) -> bool {
-    let its = part.header().file_number;
-    part.header().files == files && its.is_none_or(|its| i64::from(its) == i64::from(number))
 }
 
 /// Recovers one physical file; uses its own tail if that is intact.

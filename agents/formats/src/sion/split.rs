@@ -141,7 +141,8 @@ fn split_task(
     let mut files = Vec::with_capacity(values.len());
     for value in values {
         let KeyedValue { key, bytes, .. } = value;
-        let name = format!("{name}_{key:012}");
+        // sionsplit prints keys as signed numbers.
+        let name = format!("{name}_{:012}", key.cast_signed());
         if !options.dry_run {
             let mut reader = value.reader(container.stream(task)?);
             to.write(&name, |out| copy_exactly(&mut reader, out, bytes))?;

@@ -72,15 +72,20 @@ fn join_restores_split_streams() {
 }
 
 #[test]
-fn joins_only_files_with_names_of_split() {
+fn joins_only_directories_of_split() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str| fs::write(directory.path().join(name), name).unwrap();
     assert!(JoinInput::from_directory(directory.path()).unwrap_err().to_string().contains("no files named"));
-    for name in ["t_00000", "t_00001", "notes", "t_1", "t_00001x", "u_00002"] {
-        write(name);
-    }
+    write("t_00000");
+    write("t_00001");
     let expected = ["t_00000", "t_00001"].map(|name| directory.path().join(name));
     assert_eq!(JoinInput::from_directory(directory.path()).unwrap(), JoinInput::Plain(expected.to_vec()));
+    for name in ["notes", "t_1", "t_00001x", "u_00002", "t_00001_-1", "t_00001_--0000000001", "t_00001_+00000000001"] {
+        write(name);
+        let error = JoinInput::from_directory(directory.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name} is not named")), "{error}");
+        fs::remove_file(directory.path().join(name)).unwrap();
+    }
     write("t_00003");
     assert!(JoinInput::from_directory(directory.path()).unwrap_err().to_string().contains("gaps"));
     write("t_00000_000000000007");

@@ -1,0 +1,277 @@
+//! Corrects checkpoints that FTI refuses although their data are intact.
+//!
+//! From v1.3 on, FTI's writer includes the hashes of empty containers in `checksum`, and its reader does not. So FTI
+//! refuses its own file once a variable has shrunk by a container. The corrected file has the checksum that the reader
+//! computes, and the hash of the metadata; nothing else is changed. Partner copies are corrected in the same way and
+//! stay equal to what they copy. Parity is computed again, because it covers the metadata too.
+//!
+//! A file is written under a temporary name, verified, and renamed. A second run continues an interrupted one.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::durable::{self, CreationMode};
+use md5::{Digest, Md5};
+
+use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
+use super::layout::{CHECKSUM_BYTES, FileMeta, checksum_field};
+use super::name::FileRole;
+use super::parity::{self, Combination, Row, RowFile};
+use super::survivors::Survivors;
+use super::verify::{self, REFUSED_BY_FTI};
+use crate::input::PIECE_BYTES;
+use crate::{FormatsError, Input, Progress};
+
+/// Bytes of the checksum and the hash.
+const HASHES_BYTES: u64 = CHECKSUM_BYTES as u64 + 16;
+
+/// What a repair does with a checkpoint or a partner copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// FTI accepts the file.
+    NotNeeded,
+    /// The file was corrected, or would be in a dry run.
+    Corrected,
+    /// The file is damaged: there is nothing to correct.
+    Damaged(crate::Damage),
+}
+
+/// Corrects a checkpoint or a partner copy.
+///
+/// # Errors
+/// When the file cannot be read or written; it is then unchanged.
+pub fn checkpoint(path: &Path, dry_run: bool, progress: Progress<'_>) -> Result<Repair, FormatsError> {
+    let check = verify::verify(path, progress)?;
+    if let Some(damage) = check.damages.first() {
+        return Ok(Repair::Damaged(damage.clone()));
+    }
+    if !check.notes.iter().any(|note| note.kind == REFUSED_BY_FTI) {
+        return Ok(Repair::NotNeeded);
+    }
+    let FtiFile::Checkpoint(checkpoint) = inspect(Input::open(path)?)? else { return Ok(Repair::NotNeeded) };
+    if !dry_run {
+        let meta = with_checksum(&checkpoint.meta, reader_checksum(&checkpoint));
+        let trailer = checkpoint.input.size().saturating_sub(meta.layout.meta_bytes() as u64);
+        rewrite(path, |out, copy| {
+            let mut original = File::open(path)?;
+            io::copy(&mut original, out)?;
+            out.flush()?;
+            copy.write_all_at(&hashes(&meta), trailer)
+        })?;
+    }
+    Ok(Repair::Corrected)
+}
+
+/// The checksum that FTI's reader computes: of the hashes of the containers with content.
+fn reader_checksum(checkpoint: &Checkpoint) -> [u8; CHECKSUM_BYTES] {
+    let mut hasher = Md5::new();
+    let entries = checkpoint.blocks().iter().flat_map(|block| &block.entries);
+    entries.filter(|entry| entry.is_filled()).for_each(|entry| hasher.update(entry.hash));
+    checksum_field(&hasher.finalize().into())
+}
+
+fn with_checksum(meta: &FileMeta, checksum: [u8; CHECKSUM_BYTES]) -> FileMeta {
+    let mut meta = FileMeta { checksum, ..meta.clone() };
+    meta.own_hash = meta.computed_hash();
+    meta
+}
+
+/// The first two fields of the metadata: the checksum and the hash.
+fn hashes(meta: &FileMeta) -> Vec<u8> {
+    meta.checksum.iter().chain(&meta.own_hash).copied().collect()
+}
+
+/// How a parity file fits the files of its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParityMatch {
+    /// It is their parity.
+    Equal,
+    /// It is the parity of these files with other hashes in their metadata: they were corrected after it was written.
+    BeforeCorrection,
+    /// It is not their parity: it is damaged, or the group consists of other ranks.
+    Different,
+}
+
+/// Compares the parity files of a group with the group's files; `None` if one of these is missing or damaged. Layouts
+/// that need no correction are omitted.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn match_parity(
+    survivors: &Survivors,
+    group: &[u32],
+    id: u32,
+    progress: Progress<'_>,
+) -> Result<Option<Vec<(PathBuf, ParityMatch)>>, FormatsError> {
+    let Some(data) = intact_data(survivors, group, id, progress)? else { return Ok(None) };
+    let mut matches = Vec::new();
+    for (index, path) in parity_files(survivors, group, id) {
+        let found = match inspect(Input::open(path)?)? {
+            FtiFile::Parity(parity) if !parity.meta.layout.is_data_first() => continue,
+            FtiFile::Parity(parity) if parity.hash_valid => compare(&data, index, &parity)?,
+            _ => ParityMatch::Different,
+        };
+        matches.push((path.to_owned(), found));
+    }
+    Ok(Some(matches))
+}
+
+fn compare(data: &[&Path], index: usize, parity: &Parity) -> Result<ParityMatch, FormatsError> {
+    let mut sum = combination(data, index, parity)?;
+    let mut corrected = Vec::with_capacity(data.len());
+    for path in data {
+        let start = Input::open(path)?.size().saturating_sub(parity.meta.layout.meta_bytes() as u64);
+        // An element of the parity has two bytes.
+        corrected.push((start & !1)..start.saturating_add(HASHES_BYTES + 1));
+    }
+    let mut buffer = vec![0; PIECE_BYTES];
+    let (mut at, mut found) = (0_u64, ParityMatch::Equal);
+    parity.input.each_piece(0, parity.data_bytes(), |piece| {
+        let computed = buffer.get_mut(..piece.len()).unwrap_or_default();
+        sum.read(at, computed)?;
+        for (offset, (stored, computed)) in (at..).zip(piece.iter().zip(computed.iter())) {
+            if stored != computed && found != ParityMatch::Different {
+                let is_corrected = corrected.iter().any(|range| range.contains(&offset));
+                found = if is_corrected { ParityMatch::BeforeCorrection } else { ParityMatch::Different };
+            }
+        }
+        at = at.saturating_add(piece.len() as u64);
+        Ok::<_, FormatsError>(())
+    })?;
+    Ok(found)
+}
+
+/// Computes the parity of a group again if its files were corrected after the parity was written. Returns the replaced
+/// parity files.
+///
+/// # Errors
+/// When a file cannot be read or written; a file that was not written is unchanged.
+pub fn parity(
+    survivors: &Survivors,
+    group: &[u32],
+    id: u32,
+    progress: Progress<'_>,
+) -> Result<Vec<PathBuf>, FormatsError> {
+    let matches = match_parity(survivors, group, id, progress)?.unwrap_or_default();
+    let outdated =
+        |path: &Path| matches.iter().any(|(it, found)| it == path && *found == ParityMatch::BeforeCorrection);
+    let data: Option<Vec<&Path>> = group.iter().map(|rank| own_file(survivors, id, *rank)).collect();
+    let mut replaced = Vec::new();
+    let Some(data) = data else { return Ok(replaced) };
+    for (index, path) in parity_files(survivors, group, id).filter(|(_, path)| outdated(path)) {
+        let Some(old) = data_first_parity(path)? else { continue };
+        let mut sum = combination(&data, index, &old)?;
+        let length = old.data_bytes();
+        let mut failed = None;
+        let written = rewrite(path, |out, copy| {
+            let mut buffer = vec![0; PIECE_BYTES];
+            let (mut at, mut hasher) = (0_u64, Md5::new());
+            while at < length {
+                let want = usize::try_from(length - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                let piece = buffer.get_mut(..want).unwrap_or_default();
+                sum.read(at, piece).map_err(|error| {
+                    failed = Some(error);
+                    io::Error::other("reading failed")
+                })?;
+                hasher.update(&*piece);
+                out.write_all(piece)?;
+                at += want as u64;
+            }
+            // The other fields of the metadata follow from the sizes, which are unchanged.
+            let mut trailer = Vec::new();
+            let mut original = File::open(path)?;
+            original.seek(SeekFrom::Start(length))?;
+            original.read_to_end(&mut trailer)?;
+            out.write_all(&trailer)?;
+            out.flush()?;
+            let meta = with_checksum(&old.meta, checksum_field(&hasher.finalize().into()));
+            copy.write_all_at(&hashes(&meta), length)
+        });
+        match failed {
+            Some(error) => return Err(error),
+            None => written?,
+        }
+        replaced.push(path.to_owned());
+    }
+    Ok(replaced)
+}
+
+/// Writes a new version of a file, verifies it, and renames it.
+fn rewrite(path: &Path, fill: impl FnOnce(&mut BufWriter<File>, &File) -> io::Result<()>) -> Result<(), FormatsError> {
+    let mut failed = None;
+    let written = durable::replace_with(path, CreationMode::Umask, |out| {
+        let file = out.get_ref().try_clone()?;
+        fill(out, &file)?;
+        let size = file.metadata()?.len();
+        let verified = verify::verify_input(Input::over(path, file, size), path, &mut |_, _| {});
+        let error = match verified {
+            Ok(check) => {
+                match check.damages.iter().chain(check.notes.iter().filter(|it| it.kind == REFUSED_BY_FTI)).next() {
+                    None => return Ok(()),
+                    Some(damage) => FormatsError::damaged("correct", path, damage),
+                }
+            }
+            Err(error) => error,
+        };
+        failed = Some(error);
+        Err(io::Error::other("verification failed"))
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(written?),
+    }
+}
+
+fn parity_files<'a>(
+    survivors: &'a Survivors,
+    group: &'a [u32],
+    id: u32,
+) -> impl Iterator<Item = (usize, &'a Path)> + 'a {
+    let of = move |(index, rank): (usize, &u32)| {
+        survivors.of(id, FileRole::Parity, *rank).map(move |file| (index, file.path.as_path()))
+    };
+    group.iter().enumerate().flat_map(of)
+}
+
+fn data_first_parity(path: &Path) -> Result<Option<Parity>, FormatsError> {
+    Ok(match inspect(Input::open(path)?)? {
+        FtiFile::Parity(parity) if parity.hash_valid && parity.meta.layout.is_data_first() => Some(parity),
+        _ => None,
+    })
+}
+
+fn own_file(survivors: &Survivors, id: u32, rank: u32) -> Option<&Path> {
+    survivors.of(id, FileRole::Rank, rank).next().map(|file| file.path.as_path())
+}
+
+/// The files of all ranks of the group; `None` if one is missing or damaged.
+fn intact_data<'a>(
+    survivors: &'a Survivors,
+    group: &[u32],
+    id: u32,
+    progress: Progress<'_>,
+) -> Result<Option<Vec<&'a Path>>, FormatsError> {
+    let mut data = Vec::with_capacity(group.len());
+    for rank in group {
+        let Some(path) = own_file(survivors, id, *rank) else { return Ok(None) };
+        if !verify::verify(path, progress)?.is_intact() {
+            return Ok(None);
+        }
+        data.push(path);
+    }
+    Ok(Some(data))
+}
+
+/// The parity of the group's files.
+fn combination(data: &[&Path], index: usize, parity: &Parity) -> Result<Combination, FormatsError> {
+    let factors = parity::factors(Row::Parity(index), data.len());
+    let mut terms = Vec::with_capacity(data.len());
+    for (path, factor) in data.iter().zip(factors) {
+        let input = Input::open(path)?;
+        let bytes = input.size();
+        terms.push((RowFile::data(input, parity.meta.layout, bytes, parity.data_bytes()), factor));
+    }
+    Ok(Combination::new(terms))
+}
