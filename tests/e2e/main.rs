@@ -14,6 +14,7 @@
 extern crate holdfast_test_attribute;
 
 mod job;
+mod kept_cache;
 mod pfs;
 #[path = "../cli/redaction.rs"]
 mod redaction;

@@ -74,12 +74,26 @@ pub const STOP: &str = "/v1/stop";
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained.
-/// Repeated, also to an agent that was restarted meanwhile, it changes nothing.
+/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained, and the
+/// halt conditions of earlier runs in the allocation. Repeated, also to an agent that was restarted meanwhile, it
+/// changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetRequest {
     /// The last generation of those steps.
     pub finished: Generation,
+    /// The number of those runs.
+    #[serde(default)]
+    pub earlier_runs: u32,
+    /// Forget also the datasets of a job with another prefix directory and the same job id, if they are drained.
+    #[serde(default)]
+    pub other_jobs: bool,
+}
+
+impl ForgetRequest {
+    /// True if nothing is to be forgotten.
+    pub fn is_empty(&self) -> bool {
+        self.finished == Generation::NONE && self.earlier_runs == 0 && !self.other_jobs
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

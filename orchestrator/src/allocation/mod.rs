@@ -32,7 +32,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::run::AgentReady;
@@ -66,6 +66,9 @@ pub struct ManagerEntry {
     pub reopen: for<'a> fn(&'a AllocationRecord, Vec<InjectedFault>, PathBuf) -> PendingAllocation<'a>,
     /// True if the nodes still exist and can be used from here.
     pub is_available: fn(&AllocationRecord) -> bool,
+    /// True if another run continues in these nodes, after one that left the job unfinished. False where it would use
+    /// other nodes, or can get better ones.
+    pub continues: fn(&AllocationRecord, &Continuation<'_>) -> bool,
     /// A description of the nodes for messages.
     pub place: fn(&AllocationRecord) -> String,
 }
@@ -76,6 +79,23 @@ pub struct AllocationPreview {
     pub lines: Vec<String>,
     /// Why the nodes could not be opened.
     pub refusal: Option<AllocationError>,
+}
+
+/// Another run in nodes that a run left.
+#[derive(Clone, Copy, Debug)]
+pub struct Continuation<'a> {
+    /// The `allocation:` section of its spec.
+    pub spec: &'a spec::Allocation,
+    /// Nodes that it needs.
+    pub needed: usize,
+    /// Nodes that are not down.
+    pub left: usize,
+}
+
+/// True if an allocation with this end, seconds since the epoch, has ended.
+fn has_ended(end: Option<u64>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    end.is_some_and(|end| end <= now)
 }
 
 /// An allocation that is being opened.
@@ -145,6 +165,11 @@ pub trait AllocatedNodes: Send + Sync {
     /// Unique to the allocation: the job id, unless the manager uses it again for another one.
     fn allocation_id(&self) -> String {
         self.job_id().to_owned()
+    }
+
+    /// True if the manager provides the job id: several jobs in one allocation then have the same directories on nodes.
+    fn provides_job_id(&self) -> bool {
+        false
     }
 
     /// The user of the job: part of directory names.

@@ -171,6 +171,12 @@ impl LogEvent {
                 let prefix = prefix.display();
                 format!("undrained datasets are kept in {place}; to retry: `holdfast drain --prefix {prefix}`")
             }
+            LogEvent::CacheKept { place } => format!(
+                "the caches are kept in {place}: `holdfast run` continues from them, `holdfast drain` removes them"
+            ),
+            LogEvent::RunContinues { place, after } => {
+                format!("continues after generation {after} with the caches in {place}")
+            }
             LogEvent::ReleaseFailed { reason } => reason.clone(),
         })
     }

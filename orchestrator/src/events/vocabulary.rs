@@ -514,6 +514,18 @@ vocabulary! {
         /// The prefix directory, with which the drain can be repeated.
         prefix: PathBuf,
     },
+    /// The job is not finished; control directories and caches stay on the nodes for another run in the allocation.
+    CacheKept {
+        /// Where.
+        place: String,
+    },
+    /// A run begins in an allocation in which an earlier one left the job unfinished: it restarts from the caches.
+    RunContinues {
+        /// Where they are.
+        place: String,
+        /// The last generation of the earlier run.
+        after: Generation,
+    },
     /// The allocation could not be released completely.
     ReleaseFailed {
         /// What remains.

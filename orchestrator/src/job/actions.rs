@@ -164,18 +164,12 @@ impl StepDriver<'_> {
         self.ranks.launched(running);
     }
 
-    /// Has an agent that is up remove the state of the job's finished steps before it gets other requests; then `ready`
-    /// follows.
-    pub(super) fn forget_finished_steps(
-        &self,
-        finished: Generation,
-        node: NodeName,
-        address: SocketAddr,
-        ready: Event,
-    ) {
+    /// Has an agent that is up remove the state of the job's finished steps, and the halt conditions of earlier runs,
+    /// before it gets other requests; then `ready` follows.
+    pub(super) fn forget(&self, request: ForgetRequest, node: NodeName, address: SocketAddr, ready: Event) {
         let (client, background) = (self.agents.client().clone(), self.background.clone());
         tokio::spawn(async move {
-            let event = match client.forget(address, &ForgetRequest { finished }).await {
+            let event = match client.forget(address, &request).await {
                 Ok(_) => ready,
                 Err(error) if error.is_refusal() => Event::AgentUnfit { node, address, fault: error.to_string() },
                 // It counts as not started, and is started again.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast_core::redundancy::registry::is_unprotected;
 use holdfast_model::{Generation, NodeName};
-use holdfast_wire::agent::{AgentEvent, Health, PollReply};
+use holdfast_wire::agent::{AgentEvent, ForgetRequest, Health, PollReply};
 
 use super::background::TaskResult;
 use super::running_step::{StepReport, StepUpdate};
@@ -53,12 +53,14 @@ impl StepDriver<'_> {
                 if let Some(ahead_ms) = clock_skew_ms {
                     self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
-                let finished = self.machine.finished_steps();
+                let (finished, earlier_runs) = (self.machine.finished_steps(), self.machine.earlier_runs());
+                let other_jobs = self.allocation.provides_job_id();
+                let forget = ForgetRequest { finished, earlier_runs, other_jobs };
                 match health.and_then(|health| self.fault_of(&health)) {
                     Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }),
-                    None if finished > Generation::NONE => {
+                    None if !forget.is_empty() => {
                         let ready = Event::AgentReady { node: node.clone(), address, adopted };
-                        self.forget_finished_steps(finished, node, address, ready);
+                        self.forget(forget, node, address, ready);
                     }
                     None => self.feed(Event::AgentReady { node, address, adopted }),
                 }

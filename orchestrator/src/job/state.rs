@@ -82,6 +82,8 @@ pub struct JobState {
     pub keeps_data: bool,
     /// When the application was first launched, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
+    /// The last generation of an earlier allocation with the same job id: see [`Config`](crate::relaunch::Config).
+    pub finished: Generation,
     /// The number of the last journal entry that is in the state.
     #[serde(default)]
     pub entries: u64,
@@ -127,6 +129,13 @@ pub enum Stage {
     Running,
     /// It has ended, and its nodes still hold files that could not be drained.
     Undrained { reason: String },
+    /// A run has ended, and the job is not finished: the nodes keep control directories and caches for another run in
+    /// the same allocation.
+    Kept {
+        /// The exit code of `holdfast run`.
+        exit_code: u8,
+        message: String,
+    },
     /// It has ended, and only the prefix directory is left.
     Finished {
         /// The exit code of `holdfast run`.
@@ -251,6 +260,7 @@ impl JobState {
             snapshot: None,
             keeps_data: false,
             first_launch_ms: None,
+            finished: Generation::NONE,
             entries: 0,
         }
     }

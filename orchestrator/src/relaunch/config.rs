@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_model::NodeName;
+use holdfast_model::{Generation, NodeName};
 
 use crate::spec::ExitAction;
 
@@ -53,6 +53,9 @@ pub struct Config {
     pub agent_restarts: u32,
     /// The actions for exit codes; [`ExitAction::Relaunch`] for all others.
     pub exit_codes: BTreeMap<i32, ExitAction>,
+    /// The last generation of an earlier allocation with the same job id, as after `scontrol requeue`: generations
+    /// continue after it, and its remains on the nodes are removed. None for other jobs.
+    pub finished: Generation,
     /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over
     /// uses [`Snapshot::started`](super::Snapshot::started).
     pub started: i64,
@@ -86,6 +89,7 @@ impl Config {
             restart_within: Duration::from_millis(750),
             agent_restarts: 20,
             exit_codes: BTreeMap::new(),
+            finished: Generation::NONE,
             started: 0,
             allocation_end: None,
             before_end: Duration::ZERO,

@@ -205,6 +205,16 @@ impl Machine {
         self.state.finished_steps()
     }
 
+    /// Runs in this allocation that ended before this one, and left the job unfinished.
+    pub fn earlier_runs(&self) -> u32 {
+        self.state.earlier_runs
+    }
+
+    /// Nodes that are not down.
+    pub fn nodes_left(&self) -> usize {
+        self.state.nodes_left()
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         self.state.clone()
     }

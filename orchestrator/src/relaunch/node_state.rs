@@ -137,6 +137,15 @@ impl NodeState {
         }
     }
 
+    /// The node at the beginning of another run in the same allocation: as in the next step, and restarts of its agent
+    /// are counted from zero.
+    pub fn in_next_run(&self) -> Self {
+        match self.status {
+            NodeStatus::Down { .. } => self.clone(),
+            NodeStatus::Starting(_) | NodeStatus::Healthy => NodeState::new(),
+        }
+    }
+
     pub fn is_healthy(&self) -> bool {
         matches!(self.status, NodeStatus::Healthy)
     }

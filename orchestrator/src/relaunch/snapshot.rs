@@ -1,5 +1,6 @@
 //! The machine's state, for an orchestrator that takes over after another one was killed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName};
@@ -21,6 +22,9 @@ pub struct Snapshot {
     pub(super) started: i64,
     /// The last generation of the job's finished steps; none in the first.
     pub(super) finished_steps: Generation,
+    /// Runs in this allocation that ended before this one, and left the job unfinished.
+    #[serde(default)]
+    pub(super) earlier_runs: u32,
     /// The allocation's nodes, by the positions that are used everywhere else.
     pub(super) names: Vec<NodeName>,
     pub(super) head: Head,
@@ -159,9 +163,10 @@ impl Snapshot {
         Snapshot {
             version: Self::VERSION,
             started: config.started,
-            finished_steps: Generation::NONE,
+            finished_steps: config.finished,
+            earlier_runs: 0,
             names: config.nodes.iter().map(|node| node.name.clone()).collect(),
-            head: Head::fresh(Generation::NONE, None),
+            head: Head::fresh(config.finished, None),
             nodes: config.nodes.iter().map(|_| NodeState::new()).collect::<Vec<_>>().into(),
             homes: TrackedVec::default(),
             active: None,
@@ -179,6 +184,7 @@ impl Snapshot {
             version: self.version,
             started: self.started,
             finished_steps: self.head.generation,
+            earlier_runs: self.earlier_runs,
             names: self.names.clone(),
             head: Head {
                 before_done: self.head.before_done,
@@ -192,6 +198,32 @@ impl Snapshot {
             unkilled: TrackedSet::default(),
             unanswered: TrackedSet::default(),
         }
+    }
+
+    /// The state with which another run in the same allocation begins, after one that left the job unfinished:
+    /// generation numbers and time continue, nodes that are down stay down, and all limits are counted from zero. Ranks
+    /// keep their nodes if the run has as many `ranks` on as many `nodes` as before.
+    pub fn next_run(&self, ranks: u32, nodes: u32) -> Self {
+        let used: BTreeSet<u32> = self.homes.iter().copied().collect();
+        let is_same = (self.homes.len(), used.len()) == (ranks as usize, nodes as usize);
+        Snapshot {
+            homes: if is_same { self.homes.clone() } else { TrackedVec::default() },
+            finished_steps: self.finished_steps,
+            earlier_runs: self.earlier_runs.saturating_add(1),
+            head: Head::fresh(self.head.generation, None),
+            nodes: self.nodes.iter().map(NodeState::in_next_run).collect::<Vec<_>>().into(),
+            ..self.next_step()
+        }
+    }
+
+    /// Nodes that are not down.
+    pub fn nodes_left(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.is_down()).count()
+    }
+
+    /// Runs in this allocation that ended before this one, and left the job unfinished.
+    pub fn earlier_runs(&self) -> u32 {
+        self.earlier_runs
     }
 
     /// The generation that is prepared, under way, or was last.

@@ -287,7 +287,14 @@ async fn forget_finished(
     Message(request): Message<ForgetRequest>,
 ) -> Answer<Empty> {
     let agent = collectives.agent.clone();
-    blocking(move || forget::finished_steps(&agent, request.finished)).await??;
+    let forget = move || {
+        if request.other_jobs {
+            forget::other_jobs(&agent)?;
+        }
+        forget::finished_steps(&agent, request.finished)?;
+        forget::earlier_runs(&agent, request.earlier_runs)
+    };
+    blocking(forget).await??;
     Ok(Json(Empty {}))
 }
 

@@ -393,7 +393,7 @@ pub fn halt_change() -> HaltChange {
 }
 
 pub fn forget() -> ForgetRequest {
-    ForgetRequest { finished: Generation(1) }
+    ForgetRequest { finished: Generation(1), earlier_runs: 2, other_jobs: true }
 }
 
 pub fn copy(directory: &Path) -> CopyRequest {

@@ -30,7 +30,7 @@ use super::agents::handshake::{self, StartLog};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
     AllocationPreview, AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry, NodeAccess,
-    Observation, Pending, RemoteShell, RunningAgent,
+    Observation, Pending, RemoteShell, RunningAgent, has_ended,
 };
 use crate::host::{own_files, process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
@@ -74,6 +74,15 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
     is_available: |record| record.details::<LocalDirectories>().is_ok_and(|directories| directories.exist()),
+    continues: |record, next| {
+        let details = record.details::<LocalDirectories>();
+        next.left >= next.needed
+            && record.identity.nodes.len() == next.spec.nodes as usize
+            && details.is_ok_and(|directories| {
+                let roots = record.identity.nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
+                directories.workspace.is_some() && !has_ended(directories.end) && roots.count() >= next.needed
+            })
+    },
     place: |record| {
         record
             .details::<LocalDirectories>()
