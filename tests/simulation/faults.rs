@@ -3,6 +3,7 @@
 
 use holdfast::events::DownReason;
 use holdfast::relaunch::Event;
+use holdfast_core::control::halt::reason;
 use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 
@@ -49,8 +50,22 @@ impl World {
                 let reason = DownReason::ResourceManager { state: "drained".into() };
                 self.notify(Event::NodeDown { node: name(at), reason });
             }
-            90 => self.notify(Event::HaltSet { reason: "JOB_HALTED".into() }),
-            91 => self.notify(Event::HaltCleared),
+            90 => {
+                trace!(self, "a user halts the job");
+                self.halt_immediately = self.dice.percent(20);
+                for node in &mut self.nodes {
+                    node.disk.halt.reason.get_or_insert_with(|| reason::JOB_HALTED.to_owned());
+                }
+                // The user may change his mind.
+                if self.dice.percent(50) {
+                    let delay = self.between(0, 4000 * MS);
+                    self.after(delay, SimulatedEvent::UnsetHalt);
+                }
+            }
+            91 => {
+                let end = self.dice.percent(70).then(|| (self.now / 1_000_000) as i64 + self.dice.below(20_i64));
+                self.notify(Event::AllocationEnd { end });
+            }
             92 => self.notify(Event::Signal { name: "SIGTERM".into() }),
             93 => {
                 // A user asks for a halt at the next checkpoint.
@@ -65,6 +80,14 @@ impl World {
                 self.notify(event);
             }
             _ => {}
+        }
+    }
+
+    /// A user removes the reason to halt.
+    pub fn unset_halt(&mut self) {
+        trace!(self, "a user withdraws the halt");
+        for node in &mut self.nodes {
+            node.disk.halt.reason.take_if(|reason| reason == reason::JOB_HALTED);
         }
     }
 

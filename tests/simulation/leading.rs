@@ -182,7 +182,15 @@ impl World {
             }
             LeaderWork::Halt(work) => {
                 change_halt(&mut disk.halt, work);
-                WorkOutput::Halt(HaltState { met: condition(&disk.halt), ..disk.halt.clone() })
+                let agent = self.nodes[at as usize].agent.as_ref();
+                let request = agent.and_then(|agent| {
+                    let leads = agent.leading.as_ref().map(|leading| leading.generation);
+                    agent.halt_request.as_ref().filter(|request| Some(request.0) == leads)
+                });
+                let met = request.map(|(_, reason)| reason.clone());
+                let disk = &self.nodes[at as usize].disk;
+                let met = condition(&disk.halt).or(met);
+                WorkOutput::Halt(HaltState { met, ..disk.halt.clone() })
             }
             LeaderWork::DatasetsHere { base: None } => WorkOutput::Datasets(disk.checkpoints()),
             LeaderWork::DatasetsHere { base: Some(base) } => WorkOutput::Datasets(disk.checkpoints_in(&base)),

@@ -157,6 +157,11 @@ impl World {
             Action::PollNow { to } | Action::KillRanks { to, .. } | Action::UpdatePeers { to, .. } => {
                 to.iter().for_each(|node| up(oracle, node))
             }
+            Action::RequestHalt { to, .. } => up(oracle, to),
+            Action::TerminateRanks { generation, to, .. } => {
+                to.iter().for_each(|node| up(oracle, node));
+                assert_eq!(oracle.launched, Some(*generation), "SIGTERM to ranks of another generation");
+            }
             Action::SaveStacks { ranks, .. } => ranks.keys().for_each(|node| up(oracle, node)),
             Action::Prepare { generation, to, placement } => {
                 to.iter().for_each(|node| up(oracle, node));
@@ -176,7 +181,7 @@ impl World {
                 assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the end");
                 let no_agents = self.orchestrator.machine.agents().next().is_none();
                 assert!(
-                    oracle.drained || oracle.signals >= 2 || no_agents || oracle.take_overs > 0,
+                    oracle.drained || oracle.signals >= 3 || no_agents || oracle.take_overs > 0,
                     "drained before the end"
                 );
                 oracle.finished = Some(outcome.clone());
@@ -200,6 +205,7 @@ impl World {
             assert!(!oracle.down.contains(&node.name), "{} is down: {action:?}", node.name);
         }
         assert!(oracle.launched.is_none_or(|before| before < generation), "generation numbers increase");
+        assert!(oracle.signals == 0, "a launch after a signal");
         assert!(oracle.launches <= config.attempts, "more launches than attempts allow");
         assert!(
             oracle.without_progress < config.no_progress_limit,

@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast::events::LogEvent;
 use holdfast::relaunch::explain::{Activity, NodeCondition};
 use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, Snapshot};
+use holdfast_core::control::halt::reason;
 use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{Generation, NodeName, Placement};
+use holdfast_model::{Generation, NodeName, Placement, RestartSource};
 use holdfast_wire::agent::{AgentEvent, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
@@ -248,10 +250,23 @@ impl World {
                 let events: Vec<Event> = agent.events[from..].to_vec();
                 agent.fetched = (incarnation, agent.events.len());
                 let fault = node.disk.fault.map(|fault| format!("{fault:?}"));
+                // The health report of the leader's node has the halt condition, unless the application is finished.
+                let condition = node.disk.halt_condition().filter(|reason| reason != reason::FINALIZE_CALLED);
+                let serves = agent.part.as_ref().map(|part| part.plan.generation);
                 let sent = self.clock();
                 let delay = self.hop();
                 for event in events {
                     self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(event)));
+                }
+                let machine = &self.orchestrator.machine;
+                let leads =
+                    serves.is_some_and(|serves| machine.is_running(serves)) && machine.leader() == Some(name(at));
+                if leads {
+                    let halt = match condition {
+                        Some(reason) => Event::HaltSet { reason, immediate: self.halt_immediately, ends: None },
+                        None => Event::HaltCleared,
+                    };
+                    self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(halt)));
                 }
                 let answered = Event::PollAnswered { node: name(at), sent, fault };
                 self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(answered)));
@@ -273,9 +288,15 @@ impl World {
         self.watch_agent_event(at, &event);
         trace!(self, "n{at}: {}", format!("{event:?}").chars().take(160).collect::<String>());
         let event = match event {
-            AgentEvent::Restarted { generation, checkpoint, .. } => Event::Restarted { generation, from: checkpoint },
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
-                Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme) }
+            AgentEvent::Restarted { generation, checkpoint, source, millis, .. } => {
+                let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
+                Event::Restarted { generation, from: checkpoint, fetched_in }
+            }
+            AgentEvent::Flushed { generation, millis, .. } => {
+                Event::Flushed { generation, took: Duration::from_millis(millis) }
+            }
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
+                Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme), bytes }
             }
             AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },
             AgentEvent::Finalized { generation } => Event::Finalized { generation },
@@ -307,9 +328,19 @@ impl World {
                 self.after(delay, SimulatedEvent::StartAgent(position(&node).unwrap()));
             }
             Action::AskHalt => {
-                let mut alive = self.nodes.iter().filter(|node| node.life == Life::Alive && node.agent.is_some());
-                let met = alive.find_map(|node| node.disk.halt_condition());
-                self.notify(Event::HaltAnswered { met });
+                let (mut met, mut silent) = (None, Vec::new());
+                let agents: Vec<NodeName> = self.orchestrator.machine.agents().map(|(node, _)| node.clone()).collect();
+                for agent in agents {
+                    let node = &self.nodes[position(&agent).unwrap() as usize];
+                    if node.life == Life::Alive && node.agent.is_some() && !self.dice.percent(1) {
+                        met = met.or_else(|| node.disk.halt_condition());
+                    } else {
+                        silent.push(agent);
+                    }
+                }
+                let delay = if silent.is_empty() { 2 * MS } else { self.between(250 * MS, 2250 * MS) };
+                let answered = Event::HaltAnswered { met, silent };
+                self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, Box::new(answered)));
             }
             // The scenarios have no commands of their own; they run in the relaunch machine's own tests.
             Action::RunBefore { .. } => self.notify(Event::BeforeEnded { failure: None }),
@@ -321,6 +352,12 @@ impl World {
             }
             Action::KillRanks { generation, to, .. } => {
                 self.each(&to, |at, start| SimulatedEvent::Kill(at, start, generation))
+            }
+            Action::RequestHalt { generation, to, reason } => {
+                self.each(&[to], |at, start| SimulatedEvent::HaltRanks(at, start, generation, reason.clone()));
+            }
+            Action::TerminateRanks { generation, to, .. } => {
+                self.each(&to, |at, start| SimulatedEvent::Terminate(at, start, generation));
             }
             Action::FenceNode { node, .. } => self.each(&[node], |at, _| SimulatedEvent::Fence(at)),
             Action::SaveStacks { generation, .. } => self.notify(Event::StacksSaved { generation }),

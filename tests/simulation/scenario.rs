@@ -86,8 +86,9 @@ impl Scenario {
         if !large && dice.percent(10) {
             config.allocation_end = Some(5 + dice.below(30) as i64);
             config.before_end = ms(dice.below(5000));
-            config.drain_reserve = ms(dice.below(5000));
+            config.drain_reserve = dice.percent(80).then(|| ms(dice.below(5000)));
         }
+        config.halt_grace = ms(dice.below(3000));
         let every = if large { 1000 * MS } else { (30 + dice.below(1500)) * MS };
         let faults = FaultRates {
             every,

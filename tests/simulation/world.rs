@@ -71,6 +71,8 @@ pub enum SimulatedEvent {
     /// A request to the agent of this start; another process does not receive it.
     Prepare(NodeIndex, u16, Arc<RunPlan>, u64),
     Kill(NodeIndex, u16, Generation),
+    HaltRanks(NodeIndex, u16, Generation, Option<String>),
+    Terminate(NodeIndex, u16, Generation),
     Fence(NodeIndex),
     UpdatePeers(NodeIndex, u16, Arc<PeersUpdate>),
     StopAgent(NodeIndex),
@@ -153,6 +155,7 @@ pub enum SimulatedEvent {
     DrainAnswer(u32, Box<DrainEvent>),
     DrainTick(u32),
     InjectFault,
+    UnsetHalt,
     Thaw(NodeIndex),
     PrefixWorksAgain,
 }
@@ -171,6 +174,8 @@ pub struct World {
     pub joints: HashMap<JointKey, Joint>,
     pub orchestrator: Orchestrator,
     pub applications: BTreeMap<Generation, Application>,
+    /// The user's halt is to kill the ranks at once.
+    pub halt_immediately: bool,
     pub injected_faults: u32,
     pub oracle: Oracle,
     pub traced: bool,
@@ -236,6 +241,7 @@ impl World {
             orchestrator: Orchestrator::new(&scenario),
             applications: BTreeMap::new(),
             injected_faults: 0,
+            halt_immediately: false,
             oracle: Oracle::default(),
             traced,
             defect,
@@ -308,6 +314,8 @@ impl World {
         match event {
             SimulatedEvent::Prepare(at, ..)
             | SimulatedEvent::Kill(at, ..)
+            | SimulatedEvent::HaltRanks(at, ..)
+            | SimulatedEvent::Terminate(at, ..)
             | SimulatedEvent::UpdatePeers(at, ..)
             | SimulatedEvent::StopAgent(at)
             | SimulatedEvent::Connect(at, _)
@@ -348,6 +356,8 @@ impl World {
             SimulatedEvent::StartAgent(at) => self.start_agent(at),
             SimulatedEvent::Prepare(at, start, plan, issued) => self.prepare(at, start, &plan, issued),
             SimulatedEvent::Kill(at, start, generation) => self.kill(at, start, generation),
+            SimulatedEvent::HaltRanks(at, start, generation, reason) => self.halt_ranks(at, start, generation, reason),
+            SimulatedEvent::Terminate(at, start, generation) => self.terminate(at, start, generation),
             SimulatedEvent::Fence(at) => self.fence(at),
             SimulatedEvent::UpdatePeers(at, start, update) => self.update_peers(at, start, &update),
             SimulatedEvent::StopAgent(at) => self.agent_dies(at),
@@ -385,6 +395,7 @@ impl World {
             SimulatedEvent::DrainAnswer(number, event) => self.drain_event(number, *event),
             SimulatedEvent::DrainTick(number) => self.drain_event(number, DrainEvent::Tick),
             SimulatedEvent::InjectFault => self.inject_fault(),
+            SimulatedEvent::UnsetHalt => self.unset_halt(),
             SimulatedEvent::Thaw(at) => self.thaw(at),
             SimulatedEvent::PrefixWorksAgain => {
                 trace!(self, "the prefix directory works again");

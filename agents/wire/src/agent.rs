@@ -6,6 +6,8 @@
 //! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or 204 if nothing changed; held back up to `wait_ms` |
 //! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
+//! | POST | [`HALT_RANKS`] | [`HaltRequest`] → [`Empty`] |
+//! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
@@ -50,6 +52,10 @@ pub const POLL: &str = "/v1/poll";
 pub const RUN: &str = "/v1/run";
 /// Kill the node's ranks.
 pub const KILL: &str = "/v1/kill";
+/// Halt the ranks of the run at their next checkpoint; sent to the leader.
+pub const HALT_RANKS: &str = "/v1/halt_ranks";
+/// Send SIGTERM to the node's ranks.
+pub const TERMINATE: &str = "/v1/terminate";
 /// The stacks of ranks that make no progress.
 pub const STACK: &str = "/v1/stack";
 /// An agent of the run was restarted and listens elsewhere.
@@ -166,6 +172,20 @@ pub struct Health {
     /// without one.
     #[serde(default)]
     pub quiet: Vec<QuietRank>,
+    /// The halt condition that holds here, unless it is that the application is finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt: Option<HaltReport>,
+}
+
+/// A halt condition that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltReport {
+    pub reason: String,
+    /// The ranks are to be killed without a checkpoint.
+    pub immediate: bool,
+    /// The time that the condition is about: the end of the allocation, or the time before which to halt; seconds since
+    /// the epoch.
+    pub ends: Option<i64>,
 }
 
 /// A rank without progress for a long time.
@@ -286,6 +306,23 @@ pub struct KillRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KillReply {
     pub killed: Vec<u32>,
+}
+
+/// Has the leader halt the ranks of a generation at their next checkpoint. Not recorded: an agent that is restarted has
+/// to be asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltRequest {
+    pub generation: Generation,
+    /// `None`: the ranks need not halt any more.
+    pub reason: Option<String>,
+}
+
+/// Sends SIGTERM to the ranks of a generation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TerminateRequest {
+    pub generation: Generation,
+    /// Why, for the log.
+    pub reason: String,
 }
 
 /// Requests the stacks of ranks.

@@ -1,10 +1,13 @@
 //! The sentence of an event, made from its fields; it is not stored.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Local};
 use holdfast_model::{NodeName, RestartSource};
 
 use super::LogEvent;
 use super::reason::ranks_text;
+use crate::spec::quantity::format_duration;
 
 impl LogEvent {
     /// The sentence to show; `None` for events that are only logged.
@@ -42,10 +45,21 @@ impl LogEvent {
             },
             LogEvent::HaltSet { reason } => format!("halt: {reason}"),
             LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
-            LogEvent::Signal { name, at_once: false } => {
-                format!("{name}: stopping the ranks, then draining; a second signal ends without a drain")
+            LogEvent::HaltRequested { generation, reason, within_ms } => {
+                let within = within(*within_ms);
+                format!("halting generation {generation} at its next checkpoint, at the latest {within}: {reason}")
             }
-            LogEvent::Signal { name, at_once: true } => format!("{name} again: ending at once, without a drain"),
+            LogEvent::RanksTerminated { generation, within_ms, .. } => {
+                let within = within(*within_ms);
+                format!("SIGTERM to the ranks of generation {generation}; they are killed {within}")
+            }
+            LogEvent::Signal { name, number: 2, at_once: false } => {
+                format!("{name} again: killing the ranks, then draining; a third signal ends without a drain")
+            }
+            LogEvent::Signal { name, at_once: false, .. } => {
+                format!("{name}: stopping the ranks, then draining; a second signal kills the ranks at once")
+            }
+            LogEvent::Signal { name, at_once: true, .. } => format!("{name} again: ending at once, without a drain"),
             LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
@@ -192,6 +206,13 @@ fn source_text(source: RestartSource) -> &'static str {
 }
 
 /// The first few names, and the number of the others.
+fn within(millis: u64) -> String {
+    match millis {
+        0 => "now".to_owned(),
+        millis => format!("in {}", format_duration(Duration::from_millis(millis))),
+    }
+}
+
 fn names(nodes: &[NodeName]) -> String {
     const NAMED: usize = 8;
     let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeName::as_str).collect();

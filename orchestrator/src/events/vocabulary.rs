@@ -429,11 +429,32 @@ vocabulary! {
     },
     /// The halt condition is not met any more.
     HaltCleared,
+    /// The ranks are to end at their next checkpoint.
+    HaltRequested {
+        /// The generation.
+        generation: Generation,
+        /// The halt condition, the signal, or the end of the allocation.
+        reason: String,
+        /// After this time, milliseconds, they are sent SIGTERM.
+        within_ms: u64,
+    },
+    /// The ranks were sent SIGTERM.
+    RanksTerminated {
+        /// The generation.
+        generation: Generation,
+        /// The halt condition, the signal, or the end of the allocation.
+        reason: String,
+        /// After this time, milliseconds, they are killed.
+        within_ms: u64,
+    },
     /// The orchestrator received a signal.
     Signal {
         /// Its name.
         name: String,
-        /// True for the second signal: the job ends without a drain.
+        /// 1 halts the ranks, 2 kills the ranks, 3 ends the job without a drain; 0 in older logs.
+        #[serde(default)]
+        number: u32,
+        /// True if the job ends without a drain.
         at_once: bool,
     },
     /// The relaunch loop stops; the drain follows.

@@ -160,6 +160,30 @@ impl AgentClient {
         self.post(address, agent::KILL, request, SHORT).await
     }
 
+    /// Has the leader halt the ranks at their next checkpoint.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn request_halt(
+        &self,
+        address: SocketAddr,
+        request: &agent::HaltRequest,
+    ) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::HALT_RANKS, request, SHORT).await
+    }
+
+    /// Sends SIGTERM to the ranks of a node.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn terminate(
+        &self,
+        address: SocketAddr,
+        request: &agent::TerminateRequest,
+    ) -> Result<agent::KillReply, RequestError> {
+        self.post(address, agent::TERMINATE, request, SHORT).await
+    }
+
     /// The stacks of ranks.
     ///
     /// # Errors

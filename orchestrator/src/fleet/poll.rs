@@ -262,6 +262,7 @@ mod tests {
             newest: None,
             agent_memory: 0,
             quiet: vec![],
+            halt: None,
         };
         let event =
             |number: &u64| NumberedEvent { number: *number, event: AgentEvent::Notice { message: number.to_string() } };

@@ -37,6 +37,8 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.started = started;
     config.allocation_end = end;
     config.before_end = spec.halt.before_end;
+    config.halt_grace = spec.halt.grace;
+    config.drain_reserve = spec.halt.drain_reserve;
     config
 }
 
@@ -85,6 +87,7 @@ pub fn halt_conditions(spec: &JobSpec) -> Option<HaltChange> {
         before,
         // The agents get `before_end` with the settings; with `before`, it must be in the halt file too.
         seconds: before.and_then(|_| i64::try_from(halt.before_end.as_secs()).ok().filter(|seconds| *seconds > 0)),
+        immediate: false,
         unset: Vec::new(),
     };
     (change != HaltChange::default()).then_some(change)

@@ -116,6 +116,9 @@ impl Machine {
                     self.pending_updates.prepare.insert(position);
                 }
                 self.pending_updates.moved.insert(position);
+                if self.leader == Some(position) {
+                    self.repeat_request(out);
+                }
             }
             Phase::RunningBefore { .. } if self.state.unanswered.contains(&position) => {
                 out.push(Action::PollNow { to: vec![name.clone()] });

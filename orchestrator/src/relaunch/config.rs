@@ -61,11 +61,14 @@ pub struct Config {
     pub started: i64,
     /// When the allocation ends, seconds since the epoch, if that is known.
     pub allocation_end: Option<i64>,
-    /// Nothing is launched later than this before the end of the allocation. (The agents end the ranks then: they have
+    /// Nothing is launched later than this before the end of the allocation. (The agents halt the ranks then: they have
     /// the same limit as `HaltSeconds`.)
     pub before_end: Duration,
-    /// The ranks are killed this long before the end of the allocation, so that there is time for the drain.
-    pub drain_reserve: Duration,
+    /// The ranks have ended this long before the end of the allocation, so that there is time for the drain. `None`: as
+    /// long as the drain is expected to take, see [`drain_reserve`](super::drain_reserve).
+    pub drain_reserve: Option<Duration>,
+    /// How long ranks that are halted may take to their next checkpoint, and from SIGTERM to their end.
+    pub halt_grace: Duration,
 }
 
 impl Config {
@@ -93,21 +96,13 @@ impl Config {
             started: 0,
             allocation_end: None,
             before_end: Duration::ZERO,
-            drain_reserve: Duration::ZERO,
+            drain_reserve: None,
+            halt_grace: Duration::from_secs(60),
         }
     }
 
-    /// The moment after which nothing is launched, on the scale of `now`.
-    pub fn launch_until(&self) -> Option<Duration> {
-        Some(self.end()?.saturating_sub(self.before_end.max(self.drain_reserve)))
-    }
-
-    /// The moment when the ranks are killed to leave time for the drain, on the scale of `now`.
-    pub fn run_until(&self) -> Option<Duration> {
-        Some(self.end()?.saturating_sub(self.drain_reserve))
-    }
-
-    fn end(&self) -> Option<Duration> {
+    /// When the allocation ends, on the scale of `now`.
+    pub(super) fn end(&self) -> Option<Duration> {
         let seconds = self.allocation_end?.saturating_sub(self.started);
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }

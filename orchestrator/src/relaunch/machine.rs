@@ -150,9 +150,9 @@ impl Machine {
             Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
-            Event::HaltAnswered { met } => self.halt_answered(now, met, out),
+            Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
-            Event::HaltSet { reason } => self.halt_set(now, reason, out),
+            Event::HaltSet { reason, immediate, ends } => self.halt_set(now, reason, immediate, ends, out),
             Event::HaltCleared => self.halt_cleared(out),
             Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
             Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
@@ -165,9 +165,14 @@ impl Machine {
             Event::Printed { generation } => self.with_watchdog(generation, |watch| watch.printed(now)),
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
-            Event::Restarted { generation, from } => self.restarted(generation, from),
-            Event::CheckpointComplete { generation, checkpoint, protected } => {
-                self.checkpoint_complete(generation, checkpoint, protected);
+            Event::Restarted { generation, from, fetched_in } => self.restarted(generation, from, fetched_in),
+            Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
+                self.checkpoint_complete(generation, checkpoint, protected, bytes);
+            }
+            Event::Flushed { generation, took } => {
+                if self.generation() == generation {
+                    self.state.head.drain_estimate.transferred(took);
+                }
             }
             Event::Halting { generation, reason } => {
                 self.note_fact(generation, |active| active.facts.halting = Some(reason))
@@ -175,7 +180,7 @@ impl Machine {
             Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
-            Event::AllocationEnd { end } => self.config.allocation_end = end,
+            Event::AllocationEnd { end } => self.allocation_end(now, end, out),
             Event::Tick => {}
         }
     }
@@ -191,10 +196,10 @@ impl Machine {
         let phase = match &self.state.head.phase {
             Phase::Fresh | Phase::Finished => return None,
             Phase::Gathering | Phase::AskingHalt { .. } | Phase::RunningBefore { .. } | Phase::Preparing => {
-                self.config.launch_until()
+                self.launch_until()
             }
-            Phase::Settling { until } => Some(self.config.launch_until().map_or(*until, |limit| limit.min(*until))),
-            Phase::Running => self.config.run_until(),
+            Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
+            Phase::Running => self.halt_deadline(),
             Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
         };
         phase.into_iter().chain(self.timers.first()).min()
@@ -265,6 +270,11 @@ impl Machine {
     pub fn agents(&self) -> impl Iterator<Item = (&NodeName, std::net::SocketAddr)> {
         let nodes = self.state.names.iter().zip(&self.state.nodes);
         nodes.filter(|(_, node)| node.is_healthy()).filter_map(|(name, node)| Some((name, node.address?)))
+    }
+
+    /// The first node with ranks, whose agent leads the generation.
+    pub fn leader(&self) -> Option<NodeName> {
+        self.leader.map(|leader| self.name(leader))
     }
 
     /// The placement of the generation that is prepared or under way.

@@ -25,6 +25,8 @@
 //! | `node_state` | the state of one node, and what is due on it |
 //! | `agent_events` | the rules for agents that come up or are lost, and for nodes that go down |
 //! | `stages` | the rules from the first agent to the launch |
+//! | `halt` | the ranks are halted: last checkpoint, SIGTERM, SIGKILL |
+//! | `drain_reserve` | the time that is kept for the drain, and the limits that follow from it |
 //! | `ending` | the rules from the end of the ranks to the end of the loop |
 //! | `watchdog`, `hang` | whether the application hangs, and what follows |
 //! | [`explain`] | every decision, with its reason and time |
@@ -50,9 +52,11 @@ mod agent_events;
 pub mod changes;
 mod classify;
 pub mod config;
+mod drain_reserve;
 mod ending;
 pub mod event;
 pub mod explain;
+mod halt;
 mod hang;
 pub mod held;
 pub mod machine;

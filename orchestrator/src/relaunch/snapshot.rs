@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::classify::ActiveGeneration;
 use super::config::Config;
+use super::drain_reserve::DrainEstimate;
 use super::node_state::NodeState;
 use super::outcome::Outcome;
 use super::tracked::{TrackedSet, TrackedVec};
@@ -70,6 +71,11 @@ pub(super) struct Head {
     /// How a command of `before:` failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_failure: Option<String>,
+    /// The number of signals that this orchestrator received, at most one in former steps.
+    #[serde(default)]
+    pub signals: u32,
+    #[serde(default)]
+    pub drain_estimate: DrainEstimate,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<TimedReason<StopReason>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,9 +94,11 @@ impl Head {
             protected: false,
             without_progress: 0,
             halt: None,
+            signals: u32::from(signal.is_some()),
             signal,
             before_done: false,
             before_failure: None,
+            drain_estimate: DrainEstimate::default(),
             stop: None,
             drain: None,
             outcome: None,
@@ -188,6 +196,7 @@ impl Snapshot {
             names: self.names.clone(),
             head: Head {
                 before_done: self.head.before_done,
+                drain_estimate: self.head.drain_estimate.in_next_step(),
                 ..Head::fresh(self.head.generation, self.head.signal.clone())
             },
             nodes: self.nodes.iter().map(NodeState::in_next_step).collect::<Vec<_>>().into(),

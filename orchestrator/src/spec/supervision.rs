@@ -154,8 +154,7 @@ impl Health {
 }
 
 keys! {
-    /// When the job stops by itself (`SCR manual §9.5`), checked when a checkpoint completes. Conditions can be changed
-    /// while the job runs: `holdfast halt`.
+    /// When the job stops by itself (`SCR manual §9.5`). Conditions can be changed while the job runs: `holdfast halt`.
     pub struct Halt {
         /// This long before the allocation ends; 0 = not used.
         before_end: Duration = duration().or(Duration::ZERO).scr("SCR_HALT_SECONDS"),
@@ -165,6 +164,14 @@ keys! {
         before: Option<SystemTime> = time().optional(),
         /// After this many checkpoints.
         checkpoints_left: Option<u64> = whole::<u64>(1..=u64::MAX).optional(),
+        /// After a halt condition or a signal, ranks that use the checkpoint API have this long to reach their next
+        /// checkpoint. Then, and without the API at once, they get SIGTERM, and after as long again SIGKILL. Near the
+        /// end of the allocation both times are shorter.
+        grace: Duration = duration().or(Duration::from_secs(60)),
+        /// Time kept for the drain before the end of the allocation. Default: 30s, at most a tenth of the allocation;
+        /// plus twice the time in which the newest checkpoint can be copied to the prefix directory, as fast as the
+        /// last flush, fetch or drain (unmeasured: 200 MB/s for each node).
+        drain_reserve: Option<Duration> = duration().optional(),
     }
     checked by Halt::check;
 }

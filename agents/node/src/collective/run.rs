@@ -175,6 +175,7 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
     let reason = format!("generation {generation} begins");
     ranks::kill(&agent.ranks, holdfast_wire::agent::KillRequest { generation: before, reason }).await;
     agent.ranks.fence(generation);
+    agent.halt.run_begins(generation);
     agent.streams.fence(generation);
     if let Some(old) = collectives.participation() {
         old.end();

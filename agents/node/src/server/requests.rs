@@ -12,10 +12,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, Health, INVENTORY, KILL,
-    KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
-    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, VERIFY, VerifyReply,
-    VerifyRequest, largest_request,
+    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest,
+    Health, INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest,
+    REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest,
+    TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
@@ -43,6 +43,8 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(POLL, post(poll))
         .route(RUN, post(run))
         .route(KILL, post(kill))
+        .route(HALT_RANKS, post(halt_ranks))
+        .route(TERMINATE, post(terminate))
         .route(STACK, post(stack))
         .route(PEERS, post(peers))
         .route(INVENTORY, get(take_inventory))
@@ -209,6 +211,7 @@ async fn poll(
         unauthenticated: agent.unauthenticated.load(Ordering::Relaxed),
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
+        halt: agent.halt.report(&moment(&collectives)),
     };
     let instance = agent.instance;
     let Published { version, health } = agent.health.report(status).await;
@@ -246,6 +249,21 @@ async fn kill(
     let killed = ranks::kill(&agent.ranks, request).await;
     agent.events.release_polls();
     Ok(Json(KillReply { killed }))
+}
+
+async fn halt_ranks(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<HaltRequest>,
+) -> Answer<Empty> {
+    collectives.agent.halt.request(request);
+    Ok(Json(Empty {}))
+}
+
+async fn terminate(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<TerminateRequest>,
+) -> Answer<KillReply> {
+    Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request).await }))
 }
 
 async fn stack(

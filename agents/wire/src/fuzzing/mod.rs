@@ -15,8 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{
-    CopyReply, CopyRequest, FlushedNote, ForgetRequest, KillReply, KillRequest, PeersUpdate, PollReply, PollRequest,
-    RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, VerifyReply, VerifyRequest,
+    CopyReply, CopyRequest, FlushedNote, ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, PollReply,
+    PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest,
+    VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
@@ -87,6 +88,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("run_request", RunRequest, run_request()),
     json!("run_accepted", RunAccepted, RunAccepted { socket: "/tmp/agent.sock".into() }),
     json!("kill_request", KillRequest, examples::kill()),
+    json!("halt_request", HaltRequest, examples::halt_request()),
+    json!("terminate_request", TerminateRequest, examples::terminate()),
     json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),

@@ -32,8 +32,14 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         14..=21 => Event::PollAnswered { node, sent: now, fault: dice.percent(2).then_some(reason) },
         22 if dice.percent(20) => Event::NodeDown { node, reason: DownReason::ResourceManager { state: reason } },
         23 if dice.percent(20) => Event::HealthFault { node, fault: reason },
-        24..=27 => Event::HaltAnswered { met: dice.percent(3).then_some(reason) },
-        28 if dice.percent(10) => Event::HaltSet { reason },
+        24..=27 => {
+            let silent = if dice.percent(20) { vec![node] } else { Vec::new() };
+            Event::HaltAnswered { met: dice.percent(3).then_some(reason), silent }
+        }
+        28 if dice.percent(30) => {
+            let ends = dice.percent(50).then(|| dice.below(20_i64));
+            Event::HaltSet { reason, immediate: dice.percent(20), ends }
+        }
         29 => Event::HaltCleared,
         30..=38 => Event::RunPrepared { node, generation },
         39 if dice.percent(10) => Event::RunRefused { node, generation, reason },
@@ -43,15 +49,22 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         50 | 51 => Event::RankExited { generation, rank, end },
         52 => Event::StepEnded { generation, end },
         53 if dice.percent(30) => Event::StepLost { generation, reason },
-        54 => Event::Restarted { generation, from: dice.percent(50).then_some(CheckpointId(dice.below(9))) },
+        54 => Event::Restarted {
+            generation,
+            from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
+            fetched_in: dice.percent(30).then_some(now),
+        },
         55 => Event::CheckpointComplete {
             generation,
             checkpoint: CheckpointId(dice.below(9)),
             protected: dice.percent(50),
+            bytes: dice.below(1 << 40),
         },
         56 if dice.percent(20) => Event::Finalized { generation },
         57 if dice.percent(20) => Event::Halting { generation, reason },
         58 if dice.percent(10) => Event::Signal { name: reason },
+        58 if dice.percent(10) => Event::AllocationEnd { end: dice.percent(50).then(|| dice.below(30_i64)) },
+        58 => Event::Flushed { generation, took: ms(dice.below(5000)) },
         59 => Event::Drained { result: DrainResult::Nothing },
         60..=62 => {
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };

@@ -232,7 +232,7 @@ fn preparing() -> Machine {
     for node in 0..4 {
         machine.handle(ms(1), Event::AgentReady { node: name(node), address: address(&name(node), 1), adopted: None });
     }
-    machine.handle(ms(2), Event::HaltAnswered { met: None });
+    machine.handle(ms(2), Event::HaltAnswered { met: None, silent: Vec::new() });
     machine
 }
 
@@ -298,7 +298,7 @@ fn a_halt_set_before_the_first_launch_launches_nothing() {
 fn a_halt_set_during_a_generation_lets_the_ranks_end_by_themselves_and_prevents_a_relaunch() {
     let mut world = World::running();
     world.joined(None);
-    world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
+    world.happens(Event::HaltSet { reason: "JOB_HALTED".into(), immediate: false, ends: None });
     assert!(!world.actions.iter().any(|action| matches!(action, Action::KillRanks { .. })));
     world.happens(Event::Halting { generation: world.generation(), reason: "JOB_HALTED".into() });
     world.ranks_end_well();
@@ -309,7 +309,8 @@ fn a_halt_set_during_a_generation_lets_the_ranks_end_by_themselves_and_prevents_
 #[test]
 fn a_halt_condition_that_was_unset_does_not_prevent_a_relaunch() {
     let mut world = World::running();
-    world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
+    world.joined(None);
+    world.happens(Event::HaltSet { reason: "JOB_HALTED".into(), immediate: false, ends: None });
     world.happens(Event::HaltCleared);
     world.dies(1);
     assert_eq!(world.launches().len(), 2);
@@ -334,49 +335,12 @@ fn the_halt_conditions_are_read_before_and_after_the_settle_delay() {
 }
 
 #[test]
-fn the_first_signal_kills_the_ranks_drains_and_reports() {
-    let mut world = World::running();
-    world.happens(Event::Signal { name: "SIGTERM".into() });
-    assert!(world.actions.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if to.len() == 4)));
-    assert!(world.actions.contains(&Action::CancelStep { generation: Generation(1) }));
-    assert!(world.drained());
-    assert_eq!(*world.stop(), StopReason::Signal { name: "SIGTERM".into() });
-    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
-}
-
-#[test]
-fn the_second_signal_ends_everything_at_once() {
-    let mut world = World::running();
-    world.only(Event::Signal { name: "SIGINT".into() });
-    world.only(Event::Signal { name: "SIGINT".into() });
-    assert!(!world.drained());
-    assert_eq!(world.outcome().drain, None);
-    assert!(world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6)));
-    assert_eq!(world.only(Event::Tick), []);
-}
-
-#[test]
-fn a_second_signal_during_the_drain_cancels_it() {
-    let mut world = World::running();
-    world.only(Event::Signal { name: "SIGINT".into() });
-    for node in 0..4 {
-        let generation = world.generation();
-        world.only(Event::RanksKilled { node: name(node), generation });
-        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
-    }
-    assert_eq!(world.machine.explain().phase, Activity::Draining);
-    world.only(Event::Signal { name: "SIGINT".into() });
-    assert!(world.machine.is_finished());
-    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
-}
-
-#[test]
 fn near_the_end_of_the_allocation_the_ranks_are_killed_to_leave_time_for_the_drain() {
     let limits = |config| Config {
         started: 1_000_000,
         allocation_end: Some(1_000_100),
         before_end: ms(50_000),
-        drain_reserve: ms(20_000),
+        drain_reserve: Some(ms(20_000)),
         ..config
     };
     let mut world = World::running_with(limits(config(6, 4)));
@@ -395,7 +359,7 @@ fn near_the_end_of_the_allocation_the_ranks_are_killed_to_leave_time_for_the_dra
 
 #[test]
 fn a_silent_agent_is_not_restarted_during_the_drain() {
-    let mut world = World::running();
+    let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
         let generation = world.generation();

@@ -139,7 +139,7 @@ impl World {
                 let adopted = (*start > 1).then(|| self.machine.generation());
                 vec![Event::AgentReady { address: address(&node, *start), node, adopted }]
             }
-            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone() }],
+            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone(), silent: Vec::new() }],
             Action::RunBefore { .. } => {
                 self.before.clone().map(|failure| Event::BeforeEnded { failure }).into_iter().collect()
             }
@@ -177,7 +177,11 @@ impl World {
     }
 
     pub fn joined(&mut self, from: Option<u64>) {
-        self.happens(Event::Restarted { generation: self.generation(), from: from.map(CheckpointId) });
+        self.happens(Event::Restarted {
+            generation: self.generation(),
+            from: from.map(CheckpointId),
+            fetched_in: None,
+        });
     }
 
     pub fn checkpoint(&mut self, id: u64) {
@@ -185,6 +189,7 @@ impl World {
             generation: self.generation(),
             checkpoint: CheckpointId(id),
             protected: true,
+            bytes: 1 << 20,
         });
     }
 
