@@ -42,6 +42,7 @@ mod signals;
 mod site_commands;
 mod snapshots;
 mod stalled_disk;
+mod stalled_orchestrator;
 mod stalled_prefix;
 mod stalled_screen;
 mod steps;

@@ -263,6 +263,7 @@ impl World {
         if self.nodes[at as usize].agent.is_some() {
             self.break_links(at);
             self.nodes[at as usize].agent = None;
+            self.nodes[at as usize].undisturbed = false;
         }
     }
 

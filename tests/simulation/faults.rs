@@ -25,6 +25,9 @@ impl World {
             self.after(pause, SimulatedEvent::InjectFault);
         }
         let at = self.dice.below(self.scenario.nodes);
+        if self.dice.percent(15) {
+            return self.delays(at);
+        }
         let kinds = if self.scenario.faults.interference { 100 } else { 68 };
         match self.dice.below(kinds) {
             0..22 => self.node_dies(at),
@@ -91,6 +94,22 @@ impl World {
         }
     }
 
+    /// Delays that lose nothing: the orchestrator does not run, a node or all nodes are slow.
+    fn delays(&mut self, at: NodeIndex) {
+        if self.dice.percent(50) {
+            let lasts = [self.between(200 * MS, 5000 * MS), 20_000 * MS, 60_000 * MS];
+            let lasts = lasts[self.dice.below(3_usize)];
+            return self.orchestrator_stalls(lasts);
+        }
+        let (slow, lasts) = (self.between(100 * MS, 2500 * MS), self.between(1000 * MS, 30_000 * MS));
+        let slow_nodes = if self.dice.percent(50) { at..at + 1 } else { 0..self.scenario.nodes };
+        trace!(self, "nodes {slow_nodes:?} are slow by {} ms for {} ms", slow / MS, lasts / MS);
+        for node in &mut self.nodes[slow_nodes.start as usize..slow_nodes.end as usize] {
+            (node.slow, node.slow_until) = (slow, self.now + lasts);
+        }
+        self.oracle.slow_nodes = true;
+    }
+
     pub fn node_dies(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Dead {
             return;
@@ -102,15 +121,22 @@ impl World {
         (node.life, node.agent, node.damaged) = (Life::Dead, None, true);
         node.waiting.clear();
         node.disk = crate::store::Disk::default();
+        let died = self.running_time();
+        let node = &mut self.nodes[at as usize];
+        (node.undisturbed, node.died) = (false, Some(died));
         if self.dice.percent(70) {
             self.notify(Event::AgentLost { node: name(at), reason: "connection closed".into() });
+        } else {
+            self.nodes[at as usize].unreachable = self.dice.percent(50);
         }
     }
 
     fn freeze(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Alive {
             trace!(self, "n{at}: the node freezes");
-            self.nodes[at as usize].life = Life::Frozen;
+            let unreachable = self.dice.percent(50);
+            let node = &mut self.nodes[at as usize];
+            (node.life, node.unreachable, node.undisturbed) = (Life::Frozen, unreachable, false);
             let delay = match self.dice.below(3) {
                 0 => self.between(50 * MS, 500 * MS),
                 1 => self.between(500 * MS, 3000 * MS),
@@ -123,7 +149,7 @@ impl World {
     pub fn thaw(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Frozen {
             trace!(self, "n{at}: the node runs again");
-            self.nodes[at as usize].life = Life::Alive;
+            (self.nodes[at as usize].life, self.nodes[at as usize].unreachable) = (Life::Alive, false);
             for event in std::mem::take(&mut self.nodes[at as usize].waiting) {
                 self.after(1, event);
             }

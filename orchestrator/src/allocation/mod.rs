@@ -29,6 +29,7 @@ pub mod slurm;
 pub mod ssh;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub use agents::{AgentSettings, AgentTemplate};
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;
+
+use reachable::ProbeResult;
 
 use crate::spec::{self, InjectedFault, ManagerFacts};
 
@@ -227,12 +230,35 @@ pub trait AgentControl: Send + Sync {
     /// Registers the process of an agent that another orchestrator started, so that it can be terminated.
     fn adopt_agent(&self, node: &NodeName, pid: u32);
 
+    /// Finds out whether the agent of a node still exists. By default by its address: the kernel of a running machine
+    /// accepts connections for a process that is stopped, and refuses them when it has ended.
+    fn check_agent<'a>(&'a self, _node: &'a NodeName, address: SocketAddr) -> Pending<'a, AgentPresence> {
+        Box::pin(async move {
+            match reachable::probe(address).await {
+                ProbeResult::Accepted => AgentPresence::Present,
+                ProbeResult::Refused => AgentPresence::Ended,
+                ProbeResult::NoAnswer => AgentPresence::NoAnswer,
+            }
+        })
+    }
+
     /// Kills the agent of a node, if it is alive and can be reached.
     fn kill_agent(&self, node: &NodeName);
 
     /// Waits for the end of agents that were asked to end, and kills the others; `agents` are all known agents. Blocks
     /// for about `patience`.
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration);
+}
+
+/// Whether the process of an agent that does not answer exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentPresence {
+    /// It exists, or at least its machine accepts connections for it.
+    Present,
+    /// It has ended: its machine answers, and nothing listens at its address.
+    Ended,
+    /// Its machine does not answer.
+    NoAnswer,
 }
 
 /// How commands and launchers reach a node.

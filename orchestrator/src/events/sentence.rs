@@ -16,6 +16,18 @@ impl LogEvent {
             LogEvent::AgentReady { again: false, .. } => return None,
             LogEvent::AgentReady { node, again: true } => format!("{node}: agent restarted"),
             LogEvent::AgentLost { node, reason } => format!("{node}: agent lost ({reason})"),
+            LogEvent::AgentSilent { node, millis } => {
+                format!("{node}: its agent has not answered for {millis} ms and is being checked")
+            }
+            LogEvent::AgentAnswers { node, millis } => format!("{node}: its agent answers again, after {millis} ms"),
+            LogEvent::MostAgentsSilent { silent, agents } => format!(
+                "warning: {silent} of {agents} agents do not answer; this machine or its network is the likely cause, \
+                 and no agent is replaced that may be alive"
+            ),
+            LogEvent::OrchestratorStalled { millis } => format!(
+                "warning: the orchestrator did not run for {millis} ms (stopped, or no processor time); all agents are \
+                 asked again"
+            ),
             LogEvent::NodeDown { node, reason, ranks } if ranks.is_empty() => format!("{node} is down: {reason}"),
             LogEvent::NodeDown { node, reason, ranks } => {
                 format!("{node} is down: {reason}; lost {}", ranks_text(ranks))

@@ -137,8 +137,34 @@ vocabulary! {
         node: NodeName,
         /// How it was lost.
         reason: String,
-        },
-        /// An agent that a drain needs could not be started.
+    },
+    /// An agent does not answer. It is being checked, and is not replaced while its process exists.
+    AgentSilent {
+        /// Its node.
+        node: NodeName,
+        /// For how long it did not answer, in milliseconds in which the orchestrator ran.
+        millis: u64,
+    },
+    /// An agent that did not answer does so again.
+    AgentAnswers {
+        /// Its node.
+        node: NodeName,
+        /// For how long it did not answer, in milliseconds in which the orchestrator ran.
+        millis: u64,
+    },
+    /// Most agents do not answer, probably because of the orchestrator's machine. None that may be alive is replaced.
+    MostAgentsSilent {
+        /// Agents that do not answer.
+        silent: u32,
+        /// Agents that are up.
+        agents: u32,
+    },
+    /// The orchestrator did not run for a time: it was stopped, or got no processor. All agents are asked again.
+    OrchestratorStalled {
+        /// For how long, in milliseconds.
+        millis: u64,
+    },
+    /// An agent that a drain needs could not be started.
     AgentNotStarted {
         /// Its node.
         node: NodeName,

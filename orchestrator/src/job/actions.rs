@@ -46,6 +46,7 @@ impl StepDriver<'_> {
                 self.ranks.follow(generation, &placement, self.background.clone());
             }
             Action::PollNow { to } => self.agents.poll_now(&to),
+            Action::CheckAgent { node } => self.agents.check(&node),
             Action::SaveStacks { generation, ranks } => {
                 let directory = super::state::generation_directory(&self.settings.prefix, generation);
                 stacks::save(self.agents, directory, generation, ranks, self.background.clone());

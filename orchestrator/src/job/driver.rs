@@ -164,6 +164,8 @@ impl<'job> JobDriver<'job> {
         config.own_node = allocation.own_node();
         config.finished = state.finished;
         config.restart_within = allocation.restart_within().max(config.down_after);
+        let starts_at_once = u32::try_from(allocation.starts_at_once()).unwrap_or(u32::MAX);
+        config.restarts_at_once = starts_at_once.min(spec.health.requests).max(1);
         let machine = match &state.snapshot {
             Some(snapshot) => Machine::restore(config, snapshot.clone())?,
             None => Machine::new(config),

@@ -72,6 +72,8 @@ impl StepDriver<'_> {
                 self.reporter.clear_progress(&node);
                 self.feed(Event::AgentLost { node, reason });
             }
+            FleetEvent::PollsRan { ran } => self.feed(Event::PollsRan { ran }),
+            FleetEvent::Checked { node, presence } => self.feed(Event::AgentChecked { node, presence }),
             FleetEvent::Unchanged { answers } => {
                 for (node, sent) in answers {
                     self.feed(Event::PollAnswered { node, sent, fault: None });

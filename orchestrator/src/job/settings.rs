@@ -25,7 +25,9 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.attempts = spec.relaunch.attempts;
     config.no_progress_limit = spec.relaunch.no_progress_limit;
     config.settle = spec.relaunch.settle;
+    config.poll = spec.health.poll;
     config.down_after = spec.health.down_after;
+    config.replace_after = spec.health.replace_after.max(spec.health.down_after);
     config.hang_after = spec.health.hang_after;
     config.busy_hang_after = spec.health.busy_hang_after;
     for rule in &spec.relaunch.on_exit_code {

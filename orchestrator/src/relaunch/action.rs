@@ -40,6 +40,9 @@ pub enum Action {
     FollowStep { generation: Generation, placement: Arc<Placement> },
     /// Poll these agents now: a decision waits for a poll that is sent after this moment.
     PollNow { to: Vec<NodeName> },
+    /// Find out whether the process of an agent that does not answer still exists, and poll it over another connection.
+    /// Ends as `AgentChecked`, unless the agent answers.
+    CheckAgent { node: NodeName },
     /// Save the stacks of ranks for the user, because the application seems to hang. Always ends as `StacksSaved`,
     /// within seconds: stacks that cannot be read are left out.
     SaveStacks {
@@ -133,6 +136,7 @@ impl Action {
             | Action::CancelBefore
             | Action::FollowStep { .. }
             | Action::PollNow { .. }
+            | Action::CheckAgent { .. }
             | Action::SaveStacks { .. }
             | Action::RequestHalt { .. }
             | Action::TerminateRanks { .. }

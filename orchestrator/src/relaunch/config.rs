@@ -39,8 +39,15 @@ pub struct Config {
     pub no_progress_limit: u32,
     /// Wait between the end of a generation and the next launch.
     pub settle: Duration,
-    /// A node whose agent is silent for this long is down, unless its agent can be restarted.
+    /// How long an agent may delay the answer to a poll.
+    pub poll: Duration,
+    /// An agent that is silent for this long is suspected, at least: see `contacts`. Its node is down if the machine
+    /// does not answer either, or the agent has ended and cannot be restarted.
     pub down_after: Duration,
+    /// A suspected agent whose process exists is replaced after this long.
+    pub replace_after: Duration,
+    /// Agents that are being restarted at a time, at most.
+    pub restarts_at_once: u32,
     /// The application hangs when nothing has moved in any rank for this long: see `watchdog`. `None`: never.
     pub hang_after: Option<Duration>,
     /// As `hang_after`, for ranks that compute but neither call nor print. `None`: computing is always progress.
@@ -85,7 +92,10 @@ impl Config {
             attempts: 5,
             no_progress_limit: 3,
             settle: Duration::ZERO,
+            poll: Duration::from_millis(250),
             down_after: Duration::from_millis(750),
+            replace_after: Duration::from_secs(10),
+            restarts_at_once: 8,
             hang_after: None,
             busy_hang_after: None,
             start_within: Duration::from_secs(60),

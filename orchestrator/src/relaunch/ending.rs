@@ -206,7 +206,7 @@ impl Machine {
             return;
         };
         let current = self.generation();
-        if self.note_contact(now, position)
+        if self.note_contact(position, out)
             && matches!(self.state.head.phase, Phase::Ending { .. })
             && generation >= current
             && self.state.unkilled.remove(position)
@@ -342,7 +342,6 @@ impl Machine {
         self.state.head.drain = drain;
         self.state.head.outcome = Some(outcome.clone());
         self.set_phase(Phase::Finished);
-        self.timers.clear();
         out.push(Action::Finish(outcome));
     }
 

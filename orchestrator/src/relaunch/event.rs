@@ -7,6 +7,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::AgentPresence;
 use crate::events::DownReason;
 use crate::events::DrainResult;
 
@@ -31,7 +32,7 @@ pub enum Event {
         /// resource manager refuses it.
         node_lost: bool,
     },
-    /// The agent's process ended, its connection broke, or it did not answer polls. The machine restarts it.
+    /// The agent's process ended, its connection broke, or it did not answer a request. The machine restarts it.
     AgentLost { node: NodeName, reason: String },
     PollAnswered {
         node: NodeName,
@@ -41,6 +42,14 @@ pub enum Event {
         /// memory.
         fault: Option<String>,
     },
+    /// The poller ran. To be passed at least every tenth of `down_after`, after the answers that it received before.
+    PollsRan {
+        /// The time in which it verifiably ran since the loop began, on the scale of `now`: `now` without the time in
+        /// which this process was stopped or did not get a processor.
+        ran: Duration,
+    },
+    /// The answer to [`Action::CheckAgent`](super::Action::CheckAgent).
+    AgentChecked { node: NodeName, presence: AgentPresence },
     /// The resource manager reports that the node is down.
     NodeDown { node: NodeName, reason: DownReason },
     /// A health test failed, for example one of the site. The node is down from now on.

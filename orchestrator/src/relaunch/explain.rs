@@ -59,6 +59,9 @@ pub struct NodeExplanation {
     pub used: bool,
     /// How often its agent was restarted.
     pub restarts: u32,
+    /// Its agent is suspected because it does not answer.
+    #[serde(default)]
+    pub silent: bool,
     #[serde(flatten)]
     pub condition: NodeCondition,
 }
@@ -160,6 +163,7 @@ impl Snapshot {
             node: name.clone(),
             used,
             restarts: node.restarts,
+            silent: node.silent_since.is_some(),
             condition: match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),

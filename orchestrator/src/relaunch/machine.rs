@@ -1,7 +1,7 @@
 //! The state machine of the relaunch loop: its state, its input and its output. The rules are in `agent_events`,
 //! `stages` and `ending`, each an `impl` of this type.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 use super::action::Action;
 use super::changes::LastTaken;
 use super::config::Config;
+use super::contacts::Contacts;
 use super::event::Event;
 use super::node_state::NodeState;
 use super::peer_updates::PendingUpdates;
 use super::snapshot::{Phase, RestoreError, Snapshot};
-use super::timers::Timers;
 use super::watchdog::Watchdog;
 use crate::events::LogEvent;
 
@@ -26,9 +26,11 @@ pub struct Machine {
     pub(super) taken: LastTaken,
     /// Position of each node in the allocation.
     positions: HashMap<NodeName, u32>,
-    /// When the agent of each node answered last.
-    pub(super) last_contact: Vec<Duration>,
-    pub(super) timers: Timers,
+    pub(super) contacts: Contacts,
+    /// Nodes whose agents are being restarted.
+    pub(super) restarting: BTreeSet<u32>,
+    /// Running time has passed since the nodes were checked.
+    pub(super) unchecked: bool,
     pub(super) count: Counts,
     /// The ranks of each node in the last placement.
     pub(super) ranks_on: Vec<Vec<Rank>>,
@@ -82,8 +84,9 @@ impl Machine {
         let mut machine = Machine {
             taken: LastTaken::of(&state),
             positions,
-            last_contact: vec![Duration::ZERO; nodes],
-            timers: Timers::new(nodes),
+            contacts: Contacts::new(nodes),
+            restarting: BTreeSet::new(),
+            unchecked: false,
             count,
             ranks_on: Vec::new(),
             leader: None,
@@ -93,19 +96,18 @@ impl Machine {
             state,
         };
         machine.index_homes();
-        if !matches!(machine.state.head.phase, Phase::Fresh | Phase::Finished) {
-            (0..nodes as u32).for_each(|position| machine.schedule_check(position));
-        }
+        machine.find_restarts();
         machine
     }
 
     /// The first actions; after [`restore`](Self::restore), the actions that were under way, repeated.
     pub fn begin(&mut self, now: Duration) -> Vec<Action> {
         let mut out = Vec::new();
+        self.contacts.begin(now);
         match self.state.head.phase {
             Phase::Fresh => {
                 self.set_phase(Phase::Gathering);
-                self.start_all_agents(now, &mut out);
+                self.start_all_agents(&mut out);
                 self.advance(now, &mut out);
             }
             _ => self.take_over(now, &mut out),
@@ -148,6 +150,8 @@ impl Machine {
             }
             Event::AgentLost { node, reason } => self.agent_lost(now, &node, reason, out),
             Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
+            Event::PollsRan { ran } => self.polls_ran(now, ran, out),
+            Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
             Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
@@ -192,17 +196,17 @@ impl Machine {
     }
 
     /// When to send [`Event::Tick`] if no other event arrives. May be earlier than needed; then the tick has no effect.
+    /// What is due on nodes depends on [`Event::PollsRan`] instead.
     pub fn deadline(&self) -> Option<Duration> {
-        let phase = match &self.state.head.phase {
-            Phase::Fresh | Phase::Finished => return None,
+        match &self.state.head.phase {
+            Phase::Fresh | Phase::Finished => None,
             Phase::Gathering | Phase::AskingHalt { .. } | Phase::RunningBefore { .. } | Phase::Preparing => {
                 self.launch_until()
             }
             Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => self.halt_deadline(),
             Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
-        };
-        phase.into_iter().chain(self.timers.first()).min()
+        }
     }
 
     /// The last generation of the job's finished steps; none in the first.

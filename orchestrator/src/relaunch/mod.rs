@@ -31,7 +31,7 @@
 //! | `watchdog`, `hang` | whether the application hangs, and what follows |
 //! | [`explain`] | every decision, with its reason and time |
 //! | `peer_updates` | the addresses that agents need of each other, sent once for all events of a batch |
-//! | `timers` | when something is due on which node |
+//! | `contacts` | when the agents answered last, and how long each may be silent |
 //! | [`snapshot`], [`changes`] | the machine's state, for an orchestrator that takes over; its changes |
 //! | `tracked` | collections that record their changes |
 //! | [`held`] | the actions that wait until the decision behind them is on disk |
@@ -52,6 +52,7 @@ mod agent_events;
 pub mod changes;
 mod classify;
 pub mod config;
+mod contacts;
 mod drain_reserve;
 mod ending;
 pub mod event;
@@ -69,7 +70,6 @@ pub mod snapshot;
 mod stages;
 #[cfg(test)]
 mod tests;
-mod timers;
 mod tracked;
 mod watchdog;
 

@@ -220,7 +220,7 @@ impl Machine {
             return;
         };
         let current = self.state.head.generation;
-        if self.note_contact(now, position)
+        if self.note_contact(position, out)
             && self.state.head.phase == Phase::Preparing
             && generation == current
             && self.state.waiting.remove(position)
@@ -288,6 +288,7 @@ impl Machine {
                 && let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status
             {
                 *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };
+                starting.begin(now);
                 if let Some(lost) = &mut starting.lost {
                     lost.last_contact = now;
                 }
@@ -296,9 +297,9 @@ impl Machine {
             if self.state.nodes[position as usize].is_down() {
                 self.fence(position, out);
             }
-            self.note_contact(now, position);
-            self.schedule_check(position);
+            self.note_contact(position, out);
         }
+        self.find_restarts();
         let generation = self.generation();
         match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => self.advance(now, out),

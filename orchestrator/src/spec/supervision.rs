@@ -90,8 +90,13 @@ keys! {
     pub struct Health {
         /// Interval between two polls of an agent.
         poll: Duration = duration().or(Duration::from_millis(250)),
-        /// A node is down if its agent does not answer for this long and cannot be restarted.
+        /// An agent that does not answer for this long is checked. Its node is down if the machine does not answer
+        /// either, or the agent has ended and cannot be restarted. Only time in which the orchestrator ran counts, and
+        /// the limit grows with the delay of answers.
         down_after: Duration = duration().or(Duration::from_millis(750)),
+        /// An agent that does not answer although its process exists is replaced after this long; four times as long
+        /// if most agents do not answer.
+        replace_after: Duration = duration().or(Duration::from_secs(10)),
         /// A node is down if the file system of its control directory or of a cache does not respond for this long.
         disk_timeout: Duration = duration().or(Duration::from_secs(8)),
         /// Maximum number of concurrent requests of one kind to agents (prepare, kill, drain, …).

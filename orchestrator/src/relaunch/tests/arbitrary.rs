@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::world::{address, config, ms, name};
+use crate::allocation::AgentPresence;
 use crate::relaunch::*;
 use holdfast_testkit::Dice;
 
@@ -27,6 +28,11 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
     let end = end[dice.below(5) as usize];
     match dice.below(64) {
         0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
+        _ if dice.percent(15) => Event::PollsRan { ran: now },
+        _ if dice.percent(3) => {
+            let presence = [AgentPresence::Present, AgentPresence::Ended, AgentPresence::NoAnswer];
+            Event::AgentChecked { node, presence: presence[dice.below(3) as usize].clone() }
+        }
         12 => Event::AgentStartFailed { node, reason, node_lost: dice.percent(30) },
         13 => Event::AgentLost { node, reason },
         14..=21 => Event::PollAnswered { node, sent: now, fault: dice.percent(2).then_some(reason) },
@@ -78,7 +84,7 @@ fn restored(machine: &Machine) -> Machine {
     let text = serde_json::to_string(&machine.snapshot()).unwrap();
     let mut twin = Machine::restore(machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
     // Not in the snapshot.
-    twin.last_contact.clone_from(&machine.last_contact);
+    twin.contacts.clone_from(&machine.contacts);
     twin
 }
 
