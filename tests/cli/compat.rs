@@ -457,6 +457,265 @@ fn transfer_ends_at_once_and_events_without_a_job_are_accepted() {
     assert_eq!(links.run("scr_log_event", ["-Q", "x"]).code, 1);
 }
 
+/// A directory with programs in front of those of the system: shell scripts.
+fn stand_ins(links: &Links, programs: &[(&str, &str)]) -> (TempDir, String) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    // As pdsh: runs the command for each node, with the node's name in front of each line. Here it is a command of this
+    // machine, which gets the node in NODE.
+    let pdsh = format!(
+        "while [ $# -gt 2 ]; do case $1 in -w) list=$2; shift;; esac; shift; done\n\
+         while [ $# -gt 1 ]; do case $1 in -w) list=$2; shift;; esac; shift; done\n\
+         echo \"pdsh $list $1\" >>\"$RECORD\"\n\
+         for NODE in $({}/scr_hostlist expand \"$list\"); do export NODE\n\
+         sh -c \"$1\" | sed \"s/^/$NODE: /\"; done",
+        links.0.path().display()
+    );
+    for (name, script) in programs.iter().copied().chain([("pdsh", pdsh.as_str())]) {
+        let path = directory.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", directory.path().display());
+    (directory, path)
+}
+
+#[test]
+fn list_down_nodes_tests_nodes_as_scr_does() {
+    let links = Links::new();
+    let programs = [("ping", "case $* in *$NO_PING) exit 1;; esac"), ("sinfo", "echo 'node4|down|no answer'")];
+    let (directory, path) = stand_ins(&links, &programs);
+    let conf = directory.path().join("scr.conf");
+    let text = recorded("t-command-output/scr_list_down_nodes.txt");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("   ran:")).collect();
+    let text = lines.join("\n").replace("/tmp/scr-fixture/local", "/tmp") + "\n";
+    let mut seen = 0;
+    for (number, section) in text.split("# ").skip(1).enumerate() {
+        // 0: all healthy; 1: node2 does not answer; 2: and nodes are excluded; 3: too little space.
+        let bytes = if number == 3 { "99999999999999999" } else { "1000" };
+        fs::write(&conf, format!("CNTLDIR=/tmp BYTES={bytes}\n")).unwrap();
+        for (line, printed, code) in cases(section, "scr_list_down_nodes") {
+            let mut command = links.command("scr_list_down_nodes", words(line));
+            command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SCR_CONF_FILE", &conf);
+            command.env("SLURM_NODELIST", "node[0-4]");
+            command.env("NO_PING", if [1, 2].contains(&number) { "node2" } else { "none" });
+            if number == 2 {
+                command.env("SCR_EXCLUDE_NODES", "node[1,2,9]");
+            }
+            let ran = run(&mut command);
+            assert_eq!(
+                (ran.code, without_size(&ran.out)),
+                (code, without_size(&printed)),
+                "{number} {line}: {}",
+                ran.err
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= 13, "{seen} cases");
+    let record = fs::read_to_string(directory.path().join("record")).unwrap();
+    assert!(record.contains("pdsh node[0-2,4] ") && record.contains("scr_check_node --cntl /tmp:1000"), "{record}");
+
+    // What Slurm reports, and a node that does not run the check.
+    let mut command = links.command("scr_list_down_nodes", ["--reason"]);
+    command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_NODELIST", "node[0-4]");
+    let ran = run(command.env("SLURM_JOBID", "7").env("NO_PING", "none"));
+    assert_eq!((ran.code, ran.out.as_str()), (1, "node4: Reported down by resource manager\n"), "{}", ran.err);
+    fs::write(directory.path().join("pdsh"), "#!/bin/sh\necho 'node0: PASS'\n").unwrap();
+    let mut command = links.command("scr_list_down_nodes", ["node[0-1]"]);
+    let ran = run(command.env("PATH", &path).env("NO_PING", "none"));
+    assert_eq!((ran.code, ran.out.as_str()), (1, "node[1]\n"), "{}", ran.err);
+    assert_eq!(links.run("scr_list_down_nodes", []).code, 1, "no nodes are known");
+}
+
+fn without_size(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_once(", found ").map_or(line, |(before, _)| before));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn halt_writes_the_halt_files_that_scr_writes() {
+    let links = Links::new();
+    let user = format!("holdfast-test-{}", std::process::id());
+    // The control base is the site's: /tmp.
+    let control = Path::new("/tmp").join(&user).join("scr.1145655");
+    struct Cleared(PathBuf);
+    impl Drop for Cleared {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+    let _cleared = Cleared(Path::new("/tmp").join(&user));
+    let squeue = format!("case $* in *--steps*) ;; *) echo '1145655|{user}|node0';; esac");
+    let (directory, path) = stand_ins(&links, &[("squeue", &squeue), ("scancel", "exit 1")]);
+    let halt = |arguments: &[&str]| {
+        let mut command = links.command("scr_halt", arguments.iter().copied());
+        command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_JOBID", "1145655");
+        run(&mut command)
+    };
+    let mut seen = 0;
+    for case in fs::read_dir(fixtures("scr").join("h-control-files/halt")).unwrap().map(|entry| entry.unwrap().path()) {
+        let Ok(commands) = fs::read_to_string(case.join("command.txt")) else { continue };
+        let _ = fs::remove_dir_all(&control);
+        let mut printed = String::new();
+        for line in commands.lines() {
+            let ran = halt(&words(line.strip_prefix("scr_halt").unwrap().trim()).collect::<Vec<_>>());
+            printed += &format!("{}rc={}\n", ran.out, ran.code);
+            assert_eq!(ran.err, "", "{line}");
+        }
+        let expected = fs::read_to_string(case.join("scr_halt.out")).unwrap();
+        let expected = expected.replace("/tmp/scr-fixture/local/user1/scr.1145655", control.to_str().unwrap());
+        assert_eq!(printed, expected, "{}", case.display());
+        let (file, written) = (control.join("halt.scrinfo"), case.join("halt.scrinfo"));
+        assert_eq!(fs::read(file).ok(), fs::read(written).ok(), "{}", case.display());
+        seen += 1;
+    }
+    assert!(seen >= 14, "{seen} cases");
+    let wrong = halt(&["--before", "no time"]);
+    assert_eq!((wrong.code, wrong.out.as_str()), (1, "scr_halt: ERROR: Invalid time specified in --before: no time\n"));
+    let missing = halt(&["77"]);
+    assert!(missing.out.starts_with("scr_halt: ERROR: Could not find job 77\n"), "{}", missing.out);
+}
+
+#[test]
+fn halt_ends_the_steps_but_not_the_agents() {
+    let links = Links::new();
+    let squeue = "case $* in *--steps*) echo '7.batch|batch'; echo '7.0|holdfast-agents'; echo '7.1|holdfast-run';; \
+                  *) echo '7|nobody-of-a-test|node0';; esac";
+    let (directory, path) = stand_ins(&links, &[("squeue", squeue), ("scancel", "echo scancel $* >>\"$RECORD\"")]);
+    fs::write(directory.path().join("pdsh"), "#!/bin/sh\necho 'node0: Halt file'\n").unwrap();
+    let record = directory.path().join("record");
+    let ran = run(links.command("scr_halt", ["-i", "7"]).env("PATH", &path).env("RECORD", &record));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.ends_with("Cancelling job steps ...\n  scancel 7.1\n"), "{}", ran.out);
+    assert_eq!(fs::read_to_string(record).unwrap(), "scancel 7.1\n");
+}
+
+/// A node of a fixture in a directory of its own: the paths in its control files are changed.
+fn node_of(tree: &str, node: &str) -> TempDir {
+    use holdfast_core::kvtree::{Tree, file};
+    fn moved(tree: &Tree, from: &str, to: &str) -> Tree {
+        let mut copy = Tree::new();
+        // A new key goes to the front.
+        for (key, value) in tree.iter().rev() {
+            copy.set(key.replace(from, to), moved(value, from, to));
+        }
+        copy
+    }
+    let directory = scratch_copy(&fixtures("scr").join(tree).join("tree").join(node));
+    let (from, to) = (format!("/tmp/scr-fixture/{node}"), directory.path().to_str().unwrap().to_owned());
+    for path in files_below(directory.path()).iter().filter(|path| path.extension().is_some_and(|it| it == "scrinfo")) {
+        file::write(path, &moved(&file::read(path).unwrap(), &from, &to)).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn cache_is_inspected_and_copied_as_scr_does() {
+    let links = Links::new();
+    let host = holdfast::host::host_name();
+    let prefix = tempfile::tempdir().unwrap();
+    let target = prefix.path().join("scr.2011-04-15_12:00:00.1145655.3");
+    let logs = fixtures("scr").join("f-drain-xor/one-node-lost/logs");
+    for node in ["node0", "node1", "node3"] {
+        let directory = node_of("a-xor4/killed-before-flush", node);
+        let control = directory.path().join("user1/scr.1145655");
+        let filemap = control.join("filemap.scrinfo");
+        let ran = links.run("scr_inspect_cache", [filemap.to_str().unwrap()]);
+        let expected = fs::read_to_string(logs.join(format!("scr_inspect_cache.{node}.out"))).unwrap();
+        assert_eq!(ran.out, expected.split("rc=").next().unwrap(), "{node}: {}", ran.err);
+
+        let copy = |id: &str| {
+            let arguments = [control.to_str().unwrap(), id, target.to_str().unwrap(), "1048576", "1", "0", "node2"];
+            links.run("scr_copy", arguments)
+        };
+        let ran = copy("3");
+        let expected = fs::read_to_string(logs.join(format!("scr_copy.{node}.out"))).unwrap().replace(node, &host);
+        assert_eq!(format!("{}rc={}\n", ran.out, ran.code), expected, "{node}: {}", ran.err);
+        let unknown = copy("9");
+        let lines = "scr_copy: h: Do not have any files for checkpoint id 9\nscr_copy: h: Return code: 1\n";
+        assert_eq!((unknown.code, unknown.out), (1, lines.replace(": h:", &format!(": {host}:"))));
+    }
+    let expected = fixtures("scr").join("f-drain-xor/one-node-lost/input/tree/pfs");
+    let expected = expected.join(drained(&expected).unwrap());
+    for file in files_below(&expected) {
+        let name = file.file_name().unwrap();
+        assert_eq!(fs::read(target.join(name)).unwrap(), fs::read(&file).unwrap(), "{}", file.display());
+    }
+    let wrong = links.run("scr_copy", ["/tmp"]);
+    assert_eq!((wrong.code, wrong.out), (1, format!("scr_copy: {host}: Return code: 1\n")));
+}
+
+#[test]
+fn copies_of_partners_are_reported_and_copied_for_nodes_that_are_down() {
+    let links = Links::new();
+    let host = holdfast::host::host_name();
+    let directory = node_of("c-partner/killed-before-flush", "node0");
+    let control = directory.path().join("user1/scr.1145655");
+    let prefix = tempfile::tempdir().unwrap();
+    for (flag, down, copied) in [("0", &[][..], &[0][..]), ("0", &["node3"], &[0, 3]), ("1", &["node3"], &[3])] {
+        let target = prefix.path().join(format!("{flag}.{}", down.len()));
+        let arguments = [control.to_str().unwrap(), "3", target.to_str().unwrap(), "1048576", "1", flag];
+        let ran = links.run("scr_copy", arguments.into_iter().chain(down.iter().copied()));
+        assert_eq!(
+            ran.out,
+            format!("scr_copy: {host}: Partners: node3\nscr_copy: {host}: Return code: 0\n"),
+            "{}",
+            ran.err
+        );
+        let ranks: Vec<u32> = (0..4).filter(|rank| target.join(format!("{rank}.scrfilemap")).exists()).collect();
+        assert_eq!(ranks, copied);
+    }
+}
+
+#[test]
+fn inspect_prints_the_checkpoints_that_can_be_completed_newest_first() {
+    let links = Links::new();
+    let nodes: Vec<TempDir> =
+        (0..4).map(|node| node_of("a-xor4/killed-before-flush", &format!("node{node}"))).collect();
+    let (directory, path) = stand_ins(&links, &[]);
+    // Each node has its own control directory.
+    let script = fs::read_to_string(directory.path().join("pdsh")).unwrap();
+    let cases: String =
+        (0..).zip(&nodes).map(|(at, node)| format!("node{at}) base={};; ", node.path().display())).collect();
+    let script = script.replace(
+        "sh -c \"$1\"",
+        &format!("case $NODE in {cases} esac; sh -c \"$(echo \"$1\" | sed s,/CONTROL,$base,)\""),
+    );
+    fs::write(directory.path().join("pdsh"), script).unwrap();
+    let inspect = |up: &str| {
+        let mut command = links.command("scr_inspect", ["--up", up, "--from", "/CONTROL/user1/scr.1145655"]);
+        command.env("PATH", &path).env("RECORD", directory.path().join("record")).env("SLURM_NODELIST", "node[0-3]");
+        run(&mut command)
+    };
+    let complete = inspect("node[0-3]");
+    assert_eq!((complete.code, complete.out.as_str()), (0, "3 2\n"), "{}", complete.err);
+    assert_eq!(inspect("node[0-1,3]").out, "3 2\n", "one lost member can be rebuilt");
+    let lost = inspect("node[0-1]");
+    assert_eq!((lost.code, lost.out.as_str()), (1, ""), "{}", lost.err);
+}
+
+#[test]
+fn srun_without_job_program_or_placement_of_its_own_starts_nothing() {
+    let links = Links::new();
+    let directory = tempfile::tempdir().unwrap();
+    for (line, reason) in [("-n2 -w n1 ./app", "contradicts"), ("-n2", "program"), ("-n2 /nowhere/app", "/nowhere/app")]
+    {
+        let ran = run(links.command("scr_srun", words(line)).current_dir(directory.path()));
+        assert_eq!(ran.code, 1, "{line}: {}", ran.out);
+        assert!(ran.err.contains(reason), "{line}: {}", ran.err);
+    }
+    let (_stand_ins, path) = stand_ins(&links, &[("srun", "echo srun $*; exit 7")]);
+    let ran = run(links.command("scr_srun", ["-n2", "./app"]).env("SCR_ENABLE", "0").env("PATH", &path));
+    assert_eq!((ran.code, ran.out.as_str()), (7, "srun -n2 ./app\n"), "the program runs without SCR");
+    let ran = run(links.command("scr_postrun", []).env("SCR_ENABLE", "0"));
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    let ran = run(links.command("scr_postrun", ["-p", "."]).current_dir(directory.path()));
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.out.contains("no job was run in") && ran.out.ends_with("exit code: 1\n"), "{}", ran.out);
+}
+
 #[test]
 fn every_command_is_documented_with_its_difference() {
     let page = include_str!("../../docs/scr-commands.md");

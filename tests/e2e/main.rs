@@ -38,6 +38,7 @@ mod other_users;
 mod outputs;
 mod schemes;
 mod scr_files;
+mod scr_scripts;
 mod signals;
 mod site_commands;
 mod snapshots;

@@ -17,6 +17,18 @@ fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
 }
 
 #[test]
+fn fortran_program_is_linked_with_lscrf_alone() {
+    needs("gfortran");
+    for link in [Link::Fortran, Link::StaticFortran] {
+        let world = World::new();
+        let program = world.compile("gfortran", "lengths.f90", link);
+        let ran = world.run(&[program.to_str().unwrap(), &world.results()], "", "");
+        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+        assert_eq!(world.result(5), "41");
+    }
+}
+
+#[test]
 fn fortran_character_arguments_of_any_length_are_read_and_filled() {
     needs("gfortran");
     let world = World::new();

@@ -31,6 +31,10 @@ pub fn in_repository(path: &str) -> PathBuf {
 pub enum Link {
     Shared,
     Static,
+    /// `-lscrf` and nothing else, with all files in one directory, as they are installed.
+    Fortran,
+    /// As [`Link::Fortran`], with the archive.
+    StaticFortran,
 }
 
 impl World {
@@ -59,11 +63,31 @@ impl World {
             Link::Static => {
                 command.arg(libraries.join("libscr.a")).args(["-lpthread", "-ldl", "-lm"]);
             }
+            Link::Fortran | Link::StaticFortran => {
+                let installed = self.installed(&libraries);
+                let name = if link == Link::Fortran { "-lscrf" } else { "-l:libscrf.a" };
+                command.arg("-L").arg(&installed).arg(name);
+                command.arg(format!("-Wl,-rpath,{}", installed.display()));
+            }
         }
         let compiled = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
         let output = String::from_utf8_lossy(&compiled.stderr);
         assert!(compiled.status.success() && !output.contains("warning:"), "{compiler} {source}:\n{output}");
         program
+    }
+
+    /// A directory with the libraries and the scripts of the linker.
+    fn installed(&self, libraries: &Path) -> PathBuf {
+        let directory = self.path().join("lib");
+        fs::create_dir_all(&directory).unwrap();
+        for library in ["libscr.so", "libscr.a"] {
+            fs::copy(libraries.join(library), directory.join(library)).unwrap();
+        }
+        for script in ["libscrf.so", "libscrf.a"] {
+            let source = in_repository("agents/client/libscr/link").join(script);
+            fs::copy(source, directory.join(script)).unwrap();
+        }
+        directory
     }
 
     /// Runs a command as a job: three nodes with two ranks each, one spare, XOR over the three, and these failures.

@@ -34,6 +34,16 @@ impl Paths {
         }
     }
 
+    /// The paths of the job with this control directory, which ends with `<user>/scr.<job id>`; `None` if it does not.
+    pub fn of_control(control: &Path) -> Option<Paths> {
+        let control = control.to_str()?.trim_end_matches('/');
+        let (above, name) = control.rsplit_once('/')?;
+        let user = above.rsplit_once('/')?.1;
+        let job_id = name.strip_prefix("scr.").filter(|id| !id.is_empty())?;
+        let (user, job_id) = (user.to_owned(), job_id.to_owned());
+        Some(Paths { root: None, control: control.to_owned(), user, job_id })
+    }
+
     pub fn job_id(&self) -> &str {
         &self.job_id
     }

@@ -130,13 +130,13 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     Ok(report.exit_code())
 }
 
-fn failed(error: StandaloneError) -> Failure {
+pub(super) fn failed(error: StandaloneError) -> Failure {
     let failure = Failure::of(error.exit_code(), &error);
     if failure.code() == exit::CANNOT_WRITE { failure.remedy(DrainResult::MEND) } else { failure }
 }
 
 /// The result of a drain.
-struct Drained(Option<DrainReport>);
+pub(super) struct Drained(pub(super) Option<DrainReport>);
 
 impl Drained {
     fn exit_code(&self) -> u8 {

@@ -61,15 +61,20 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     if args.dry_run {
         return dry_run(&spec, style);
     }
-    let report = super::runtime::with_screen(style, async |screen| {
-        crate::job::run(&RunOptions { spec, screen }).await.map_err(failed)
-    })?;
+    let report = run_spec(spec, style)?;
     if style == Style::Quiet && report.exit_code != exit::FINISHED {
         // Nothing else shows why: the report is not printed.
         let message = format!("job {}: {}", report.job, printable(&report.outcome));
         return Err(Failure::new(report.exit_code, message));
     }
     Ok(report.exit_code)
+}
+
+/// Runs a job and prints its report.
+pub(super) fn run_spec(spec: JobSpec, style: Style) -> Result<RunReport, Failure> {
+    super::runtime::with_screen(style, async |screen| {
+        crate::job::run(&RunOptions { spec, screen }).await.map_err(failed)
+    })
 }
 
 fn dry_run(spec: &JobSpec, style: Style) -> Result<u8, Failure> {

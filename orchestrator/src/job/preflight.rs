@@ -32,15 +32,11 @@ pub struct Prepared {
 
 /// Checks one step of a job.
 pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunError> {
-    let variable = |name: &str| env::var(name).ok();
-    let facts = launchers::registered()
-        .manager(spec.allocation.manager, variable)
-        .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
-    let manager = managers::find(facts.name)?;
+    let manager = manager(spec)?;
     (manager.check)()?;
     let requested = step.run.launcher;
     // First of all, because manager and launcher may not be compatible.
-    launchers::select(facts.name, requested)?;
+    launchers::select(manager.facts.name, requested)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -50,7 +46,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
-    let launcher = launchers::open(facts.name, requested, &context)?;
+    let launcher = launchers::open(manager.facts.name, requested, &context)?;
     let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
     let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {
@@ -62,6 +58,14 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     }
     let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
     Ok(Prepared { manager, launcher, program, working_directory, supervisor })
+}
+
+/// The resource manager of a spec, in the environment of this process.
+pub(super) fn manager(spec: &JobSpec) -> Result<&'static ManagerEntry, AllocationError> {
+    let facts = launchers::registered()
+        .manager(spec.allocation.manager, |name| env::var(name).ok())
+        .map_err(|manager| AllocationError::UnknownManager { manager: manager.to_owned() })?;
+    managers::find(facts.name)
 }
 
 /// The shared libraries of a program that the loader does not find. None for scripts, for static programs, and on

@@ -16,15 +16,15 @@ use tokio::sync::mpsc;
 use super::drain_agents::DrainAgents;
 use super::reporter::Reporter;
 use super::state::{self, JobLock, JobState, Stage, StateError};
-use super::{running_step, settings};
-use crate::allocation::local::Local;
+use super::{preflight, running_step, settings, start};
+use crate::allocation::local::{self, Local};
 use crate::allocation::{AgentTemplate, AllocationError};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
 use crate::host::own_files;
-use crate::spec::{Checkpoint, GroupAccess};
+use crate::spec::{Checkpoint, GroupAccess, JobSpec};
 
 /// An agent of a running job that does not answer within this is left out of a preview.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -193,6 +193,31 @@ pub async fn of_roots(
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
     let result = agents.drain(prefix, crc, settings::COPY_BYTES, requested).await;
+    agents.agents.end_all(false).await;
+    Ok(result?)
+}
+
+/// Drains the nodes of an allocation in which Holdfast launched nothing: what SCR's library left there. Nothing on the
+/// nodes is deleted.
+///
+/// # Errors
+/// [`StandaloneError`].
+pub async fn of_allocation(prefix: &Path, spec: &JobSpec, screen: &Screen) -> Result<DrainReport, StandaloneError> {
+    let _lock = JobLock::take_of_last_job(prefix)?;
+    let Some(step) = spec.steps.first() else { return Err(StandaloneError::NoJob { prefix: prefix.to_owned() }) };
+    let manager = preflight::manager(spec)?;
+    if manager.facts.name == local::ENTRY.facts.name {
+        // Its nodes are those that Holdfast makes for a job.
+        return Err(StandaloneError::NoJob { prefix: prefix.to_owned() });
+    }
+    let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
+    let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
+    let allocation = (manager.open)(start::allocation_request(spec, &[], Vec::new(), prefix)).await?;
+    let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
+    let template = AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], control, caches, &*allocation, trust);
+    let mut agents = DrainAgents::new(allocation, template, spec.health.requests, reporter)?;
+    agents.start_missing().await;
+    let result = agents.drain(prefix, step.checkpoint.crc.on_flush, settings::COPY_BYTES, None).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }

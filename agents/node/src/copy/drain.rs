@@ -3,6 +3,7 @@
 //! that a rank that lost one is rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Once};
 
 use holdfast_core::control::meta::Meta;
@@ -31,6 +32,15 @@ use crate::store::examine::{Examined, ExaminedFile, examine};
 pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
     let midway = || crate::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, &agent.prefixes, request, cancelled, &midway)
+}
+
+/// Copies the files of a checkpoint below `prefix` for a job whose agent does not run on this node. Blocks.
+///
+/// # Errors
+/// As for [`copy`].
+pub fn copy_alone(store: &Store, prefix: &Path, request: &CopyRequest) -> Result<CopyReply, CopyError> {
+    let prefixes = JobPrefixes::new(vec![prefix.to_owned()]);
+    copy_from(store, &Arc::default(), &prefixes, request, CancellationToken::new(), &|| {})
 }
 
 /// The copy of one rank's files.

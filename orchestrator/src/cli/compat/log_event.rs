@@ -6,7 +6,7 @@ use clap::Parser;
 use holdfast_model::CheckpointId;
 
 use super::arguments::parse;
-use super::{Ran, YES, directories, failed};
+use super::{CompatError, Ran, YES, directories, failed};
 use crate::events::{EventLog, LogEvent};
 use crate::job::state::{self, JobState};
 
@@ -41,22 +41,28 @@ struct LogEventArgs {
 
 pub(super) fn log_event(words: &[String]) -> Ran {
     let LogEventArgs { user: _, jobname: _, started: _, kind, note, checkpoint, begun, took } = parse(words)?;
+    let checkpoint = checkpoint.map(CheckpointId);
+    write(&LogEvent::ScriptEvent { kind: kind.unwrap_or_default(), note, checkpoint, begun, seconds: took })?;
+    Ok(YES)
+}
+
+/// Logs that a node was found to be down.
+pub(super) fn failed_node(note: &str, begun: i64, seconds: Option<u64>) -> Result<(), CompatError> {
+    let (kind, note) = ("FAILED NODE".to_owned(), Some(note.to_owned()));
+    write(&LogEvent::ScriptEvent { kind, note, checkpoint: None, begun: u64::try_from(begun).ok(), seconds })
+}
+
+fn write(event: &LogEvent) -> Result<(), CompatError> {
     let parameters = directories::parameters()?;
     let prefix = parameters.prefix.value.unwrap_or_else(|| PathBuf::from("."));
     if !parameters.log_enable.value {
-        return Ok(YES);
+        return Ok(());
     }
     // Without a job of Holdfast there is no event log, as in SCR without its database.
-    let Some(job) = JobState::read(&prefix)? else { return Ok(YES) };
+    let Some(job) = JobState::read(&prefix)? else { return Ok(()) };
     let directory = state::directory(&prefix);
     let mut log =
         EventLog::open(&directory, &job.agents.job, job.group_access.access()).map_err(|error| failed(&error))?;
-    log.write(&LogEvent::ScriptEvent {
-        kind: kind.unwrap_or_default(),
-        note,
-        checkpoint: checkpoint.map(CheckpointId),
-        begun,
-        seconds: took,
-    });
-    Ok(YES)
+    log.write(event);
+    Ok(())
 }

@@ -13,20 +13,29 @@
 //! | `directories` | control and cache directories, and the environment of the job |
 //! | `hosts` | host lists |
 //! | `index` | the index of the prefix directory, and rebuilding of XOR sets |
-//! | `check_node` | whether a node can be used |
-//! | `scripts` | the scripts around a job |
+//! | `check_node`, `down_nodes` | whether a node can be used |
+//! | `cache` | what the cache of a node holds, and copying it |
+//! | `halt` | halt conditions of jobs |
+//! | `node_commands` | running one of these commands on several nodes |
+//! | `scripts`, `srun`, `postrun` | the scripts of a job |
 //! | `log_event` | events of scripts |
 
 mod arguments;
+mod cache;
 mod check_node;
 mod control;
 mod directories;
+mod down_nodes;
+mod halt;
 mod hosts;
 mod index;
 mod install;
 mod log_event;
+mod node_commands;
+mod postrun;
 mod registry;
 mod scripts;
+mod srun;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use super::super::failure::Failure;
 use super::super::output::{Output, Report, document};
-use super::{NO, Ran, YES, check_node, control, directories, hosts, index, log_event, scripts};
+use super::{
+    NO, Ran, YES, cache, check_node, control, directories, down_nodes, halt, hosts, index, log_event, postrun, scripts,
+    srun,
+};
 use crate::exit;
 
 /// A command of SCR.
@@ -45,6 +48,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         directories::cntl_dir,
     ),
     command(
+        "scr_copy",
+        "copies the files of a checkpoint from the cache of this node",
+        "a rank whose files are damaged is reported with 1, and the other ranks are copied",
+        cache::copy,
+    ),
+    command(
         "scr_env",
         "prints user, job id, nodes and down nodes of the job",
         "nodes in the state `fail` count as down too",
@@ -58,6 +67,13 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         hosts::glob_hosts,
     ),
     command(
+        "scr_halt",
+        "sets and lists the halt conditions of jobs",
+        "changes the halt files of all nodes; `--immediate` keeps the agents; times are read by `date`",
+        halt::halt,
+    ),
+    command("scr_halt_cntl", "changes the halt file of this node", "", halt::halt_cntl),
+    command(
         "scr_hostlist",
         "expands and compresses host lists",
         "in SCR a perl module: its functions expand, compress, diff and intersect are subcommands here",
@@ -70,12 +86,31 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         index::index,
     ),
     command(
+        "scr_inspect",
+        "prints the checkpoints in the caches that can be completed",
+        "no files of pdsh's output are left; the job id is not needed",
+        cache::inspect,
+    ),
+    command("scr_inspect_cache", "prints the complete ranks in the cache of this node", "", cache::inspect_cache),
+    command(
+        "scr_list_down_nodes",
+        "prints the nodes that cannot be used",
+        "a node that does not answer is down; without pdsh, a step of the job runs the check",
+        down_nodes::list_down_nodes,
+    ),
+    command(
         "scr_log_event",
         "adds an event to the event log",
         "the event goes to the event log of the prefix directory, if it has one, and not to MySQL",
         log_event::log_event,
     ),
     command("scr_nodes_file", "prints the number of nodes of the last run", "", control::nodes_file),
+    command(
+        "scr_postrun",
+        "saves the newest checkpoint in the caches to the prefix directory",
+        "prints the steps of Holdfast's drain; what is saved and the exit code are SCR's",
+        postrun::postrun,
+    ),
     command(
         "scr_prerun",
         "prepares a job",
@@ -102,6 +137,12 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
         // If it is unknown whether to halt, the job halts.
         refusal: YES,
     },
+    command(
+        "scr_srun",
+        "runs a job: relaunches it when nodes are lost, and saves its newest checkpoint",
+        "runs `holdfast run`: the agents serve the program, which must be linked with Holdfast's libscr",
+        srun::srun,
+    ),
     command("scr_transfer", "does nothing: the agents copy files", "ends at once", scripts::transfer),
 ];
 

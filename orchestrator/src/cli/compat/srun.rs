@@ -1,0 +1,238 @@
+//! `scr_srun`: a job of Holdfast from the arguments of srun.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::super::failure::Failure;
+use super::super::output::Style;
+use super::super::{job, run};
+use super::scripts::{ScriptOutput, date, is_disabled, prerun};
+use super::{CompatError, Ran, YES, directories, refused};
+use crate::spec::JobSpec;
+
+/// Short options of srun without a value.
+const SHORT_WITHOUT_VALUE: &str = "EHIklOQsuvVXZK";
+/// Long options of srun without a value, or with one behind `=` only.
+const LONG_WITHOUT_VALUE: &[&str] = &[
+    "bcast",
+    "compress",
+    "contiguous",
+    "disable-status",
+    "exact",
+    "exclusive",
+    "hold",
+    "immediate",
+    "kill-on-bad-exit",
+    "label",
+    "multi-prog",
+    "nice",
+    "no-allocate",
+    "no-kill",
+    "overcommit",
+    "overlap",
+    "oversubscribe",
+    "preserve-env",
+    "propagate",
+    "pty",
+    "quiet",
+    "quit-on-interrupt",
+    "reboot",
+    "resv-ports",
+    "send-libs",
+    "share",
+    "spread-job",
+    "unbuffered",
+    "use-min-nodes",
+    "verbose",
+    "whole",
+];
+/// Options that Holdfast sets itself.
+const OWN: &[&str] = &["overlap", "no-kill", "kill-on-bad-exit", "wait", "label", "k", "K", "W", "l"];
+/// Options that contradict the placement by Holdfast.
+const CONTRADICTING: &[&str] =
+    &["nodelist", "exclude", "distribution", "nodefile", "multi-prog", "relative", "w", "x", "m", "r", "F"];
+
+/// The arguments of srun.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SrunArgs {
+    nodes: Option<u32>,
+    ranks: Option<u32>,
+    ranks_per_node: Option<u32>,
+    /// Those that srun gets unchanged.
+    options: Vec<String>,
+    command: Vec<String>,
+}
+
+/// An option of srun with its value.
+struct SrunOption {
+    name: String,
+    value: Option<String>,
+    words: Vec<String>,
+}
+
+impl SrunArgs {
+    /// Separates the options of srun from the command.
+    ///
+    /// # Errors
+    /// An option that Holdfast cannot keep.
+    fn parse(words: &[String]) -> Result<Self, String> {
+        let mut args = SrunArgs::default();
+        let mut rest = words.iter().cloned();
+        while let Some(word) = rest.next() {
+            if word == "--" {
+                args.command = rest.collect();
+                break;
+            }
+            if !word.starts_with('-') || word == "-" {
+                args.command = std::iter::once(word).chain(rest).collect();
+                break;
+            }
+            let option = read(word, &mut rest)?;
+            args.take(option)?;
+        }
+        if args.command.is_empty() { Err("the program is missing".to_owned()) } else { Ok(args) }
+    }
+
+    fn take(&mut self, option: SrunOption) -> Result<(), String> {
+        let name = option.name.as_str();
+        let number = || {
+            let text = option.value.as_deref().unwrap_or_default();
+            // `-N 4-8`: the least number.
+            let least = text.split('-').next().unwrap_or_default();
+            least.parse().map(Some).map_err(|_| format!("{} is not a number: {text:?}", option.words.join(" ")))
+        };
+        match name {
+            "n" | "ntasks" => self.ranks = number()?,
+            "N" | "nodes" => self.nodes = number()?,
+            "ntasks-per-node" => self.ranks_per_node = number()?,
+            name if OWN.contains(&name) => {}
+            name if CONTRADICTING.contains(&name) => {
+                return Err(format!(
+                    "{} contradicts the placement of the ranks by Holdfast; to exclude nodes, set SCR_EXCLUDE_NODES",
+                    option.words.join(" ")
+                ));
+            }
+            _ => self.options.extend(option.words),
+        }
+        Ok(())
+    }
+
+    /// The spec of the job, on nodes of which there are `allocated`.
+    fn spec(&self, allocated: Option<u32>) -> Value {
+        let mut run = json!({"command": self.command});
+        let spread =
+            self.ranks.zip(allocated).map(|(ranks, nodes)| ranks.min(nodes)).filter(|_| self.ranks_per_node.is_none());
+        for (key, value) in
+            [("nodes", self.nodes.or(spread)), ("ranks", self.ranks), ("ranks_per_node", self.ranks_per_node)]
+        {
+            if let Some(value) = value {
+                run[key] = value.into();
+            }
+        }
+        if !self.options.is_empty() {
+            run["launcher_options"] = json!(self.options);
+        }
+        json!({"run": run})
+    }
+}
+
+/// Reads an option, with its value if that is the next word.
+fn read(word: String, rest: &mut impl Iterator<Item = String>) -> Result<SrunOption, String> {
+    let mut next = |word: &str| rest.next().ok_or_else(|| format!("{word} has no value"));
+    if let Some(long) = word.strip_prefix("--") {
+        if let Some((name, value)) = long.split_once('=') {
+            return Ok(SrunOption { name: name.to_owned(), value: Some(value.to_owned()), words: vec![word] });
+        }
+        let name = long.to_owned();
+        if LONG_WITHOUT_VALUE.contains(&long) {
+            return Ok(SrunOption { name, value: None, words: vec![word] });
+        }
+        let value = next(&word)?;
+        return Ok(SrunOption { name, value: Some(value.clone()), words: vec![word, value] });
+    }
+    let mut letters = word.chars().skip(1);
+    let name: String = letters.next().into_iter().collect();
+    let attached: String = letters.collect();
+    if SHORT_WITHOUT_VALUE.contains(&name) {
+        return Ok(SrunOption { name, value: None, words: vec![word] });
+    }
+    if !attached.is_empty() {
+        return Ok(SrunOption { name, value: Some(attached), words: vec![word] });
+    }
+    let value = next(&word)?;
+    Ok(SrunOption { name, value: Some(value.clone()), words: vec![word, value] })
+}
+
+pub(super) fn srun(words: &[String]) -> Ran {
+    if is_disabled() {
+        // Returns only if it failed.
+        let error = Command::new("srun").args(words).exec();
+        return Err(refused(format!("srun cannot be run: {error}")));
+    }
+    let output = ScriptOutput::start("scr_srun")?;
+    if directories::variable(&["SCR_CHECKPOINT_PATTERN"]).is_some() {
+        return Err(refused("SCR_CHECKPOINT_PATTERN is not supported: link the program with libscr"));
+    }
+    let args = SrunArgs::parse(words).map_err(refused)?;
+    let allocated = directories::variable(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]);
+    let spec = args.spec(allocated.and_then(|number| number.parse().ok())).to_string();
+    let environment = job::environment(&Style::Human { verbose: false })?;
+    let spec = JobSpec::parse(&spec, "scr_srun", &environment)?;
+    output.line(&format!("prerun: {}", date()))?;
+    prerun(&[])?;
+    output.line(&format!("RUN 1: {}", date()))?;
+    let ran = run::run_spec(spec, Style::Human { verbose: false });
+    match &ran {
+        Ok(report) => output.line(&format!("run: exit code {}", report.exit_code))?,
+        // Nothing was started.
+        Err(failure) => return Err(CompatError::Failed(Failure::new(failure.code(), text(failure)))),
+    }
+    // The run has drained the caches itself.
+    output.line(&format!("postrun: {}", date()))?;
+    output.line(&format!("Ended: {}", date()))?;
+    Ok(YES)
+}
+
+fn text(failure: &Failure) -> String {
+    failure.to_string().trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<SrunArgs, String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        SrunArgs::parse(&words)
+    }
+
+    #[test]
+    fn options_end_at_the_program_whose_own_are_kept() {
+        let args = parsed("-n4 -N 2-4 --mpi=pmix -c 2 -l --cpu-bind cores ./app -n 3 --nodes 7").unwrap();
+        assert_eq!((args.nodes, args.ranks), (Some(2), Some(4)));
+        assert_eq!(args.options, ["--mpi=pmix", "-c", "2", "--cpu-bind", "cores"]);
+        assert_eq!(args.command, ["./app", "-n", "3", "--nodes", "7"]);
+        assert_eq!(parsed("--overcommit -- -x").unwrap().command, ["-x"]);
+    }
+
+    #[test]
+    fn options_that_contradict_the_placement_are_refused() {
+        for line in ["-w n1 ./app", "--exclude=n1 ./app", "--distribution cyclic ./app"] {
+            assert!(parsed(line).unwrap_err().contains("contradicts"), "{line}");
+        }
+        assert!(parsed("-n x ./app").unwrap_err().contains("not a number"));
+        assert!(parsed("-n").unwrap_err().contains("no value"));
+        assert!(parsed("-n4").unwrap_err().contains("program"));
+    }
+
+    #[test]
+    fn ranks_without_nodes_are_spread_over_the_allocation() {
+        let run = |line: &str, nodes| parsed(line).unwrap().spec(nodes)["run"].clone();
+        assert_eq!(run("-n8 a", Some(3)), json!({"command": ["a"], "nodes": 3, "ranks": 8}));
+        assert_eq!(run("-n2 a", Some(3)), json!({"command": ["a"], "nodes": 2, "ranks": 2}));
+        assert_eq!(run("-n8 -N4 a", Some(5)), json!({"command": ["a"], "nodes": 4, "ranks": 8}));
+        assert_eq!(run("a", Some(3)), json!({"command": ["a"]}));
+    }
+}
