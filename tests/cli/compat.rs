@@ -656,7 +656,7 @@ fn copies_of_partners_are_reported_and_copied_for_nodes_that_are_down() {
     let prefix = tempfile::tempdir().unwrap();
     for (flag, down, copied) in [("0", &[][..], &[0][..]), ("0", &["node3"], &[0, 3]), ("1", &["node3"], &[3])] {
         let target = prefix.path().join(format!("{flag}.{}", down.len()));
-        let arguments = [control.to_str().unwrap(), "3", target.to_str().unwrap(), "1048576", "1", flag];
+        let arguments = [control.to_str().unwrap(), "2", target.to_str().unwrap(), "1048576", "1", flag];
         let ran = links.run("scr_copy", arguments.into_iter().chain(down.iter().copied()));
         assert_eq!(
             ran.out,

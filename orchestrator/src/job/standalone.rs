@@ -214,7 +214,9 @@ pub async fn of_allocation(prefix: &Path, spec: &JobSpec, screen: &Screen) -> Re
     let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
     let allocation = (manager.open)(start::allocation_request(spec, &[], Vec::new(), prefix)).await?;
     let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
-    let template = AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], control, caches, &*allocation, trust);
+    let disk_timeout = spec.health.disk_timeout;
+    let template =
+        AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], control, caches, disk_timeout, &*allocation, trust);
     let mut agents = DrainAgents::new(allocation, template, spec.health.requests, reporter)?;
     agents.start_missing().await;
     let result = agents.drain(prefix, step.checkpoint.crc.on_flush, settings::COPY_BYTES, None).await;
