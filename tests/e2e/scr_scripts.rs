@@ -34,12 +34,17 @@ fn scr_srun_runs_a_job_and_scr_postrun_finds_it_saved() {
 }
 
 #[test]
-fn scr_srun_returns_0_after_a_run_that_failed_as_scr_does() {
-    let world = World::new();
-    let words = [&["scr_srun", "-n2"], &HEAT[..], &["24x24", "--exit-at", "5"]].concat();
-    let ran = world.start(scr(&world, &words)).ends_with(0);
-    ran.prints(&["scr_srun: run: exit code 90\n"]);
-    world.assert_nothing_is_left();
+fn scr_srun_launches_as_often_as_scr_runs_permits_and_returns_0_after_a_failure() {
+    for (runs, launches) in [(None, 1), (Some("2"), 2)] {
+        let world = World::new();
+        let words = [&["scr_srun", "-n2"], &HEAT[..], &["24x24", "--exit-at", "5"]].concat();
+        let mut command = scr(&world, &words);
+        command.envs(runs.map(|runs| ("SCR_RUNS", runs)));
+        let ran = world.start(command).ends_with(0);
+        ran.prints(&["scr_srun: run: exit code 9"]);
+        assert_eq!(world.all("generation_launched").len(), launches);
+        world.assert_nothing_is_left();
+    }
 }
 
 #[test]

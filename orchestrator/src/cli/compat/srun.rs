@@ -122,8 +122,9 @@ impl SrunArgs {
     /// The spec of the job, on nodes of which there are `allocated`.
     fn spec(&self, allocated: Option<u32>) -> Value {
         let mut run = json!({"command": self.command});
-        let spread =
-            self.ranks.zip(allocated).map(|(ranks, nodes)| ranks.min(nodes)).filter(|_| self.ranks_per_node.is_none());
+        // Without an allocation each rank gets a virtual node.
+        let nodes = |ranks: u32| allocated.map_or(ranks, |nodes| ranks.min(nodes));
+        let spread = self.ranks.filter(|_| self.ranks_per_node.is_none()).map(nodes);
         for (key, value) in
             [("nodes", self.nodes.or(spread)), ("ranks", self.ranks), ("ranks_per_node", self.ranks_per_node)]
         {
@@ -134,7 +135,8 @@ impl SrunArgs {
         if !self.options.is_empty() {
             run["launcher_options"] = json!(self.options);
         }
-        json!({"run": run})
+        // SCR launches once, unless SCR_RUNS or SCR_RETRIES is set, which takes precedence over a spec.
+        json!({"run": run, "relaunch": {"attempts": 0}})
     }
 }
 
@@ -233,6 +235,7 @@ mod tests {
         assert_eq!(run("-n8 a", Some(3)), json!({"command": ["a"], "nodes": 3, "ranks": 8}));
         assert_eq!(run("-n2 a", Some(3)), json!({"command": ["a"], "nodes": 2, "ranks": 2}));
         assert_eq!(run("-n8 -N4 a", Some(5)), json!({"command": ["a"], "nodes": 4, "ranks": 8}));
+        assert_eq!(run("-n2 a", None), json!({"command": ["a"], "nodes": 2, "ranks": 2}));
         assert_eq!(run("a", Some(3)), json!({"command": ["a"]}));
     }
 }
