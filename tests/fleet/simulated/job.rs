@@ -56,7 +56,6 @@ static MANAGER: ManagerEntry = ManagerEntry {
         })
     },
     is_available: |_| false,
-    continues: |_, _| false,
     place: |_| "simulated nodes".to_owned(),
 };
 

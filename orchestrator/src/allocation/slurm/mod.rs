@@ -38,11 +38,10 @@ use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use parking_lot::{Mutex, MutexGuard};
 use refusal::{Refusal, RetrySchedule};
-use serde::{Deserialize, Serialize};
 use watch::Watch;
 
+use environment::job_of_environment;
 pub use environment::removed_variables;
-use environment::{job_of_environment, restarts_of_environment};
 pub use query::{QueryError, down as reported_down};
 
 /// Time limit for first starts: agents of all nodes at once, on a busy machine.
@@ -82,22 +81,10 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
     },
     is_available: |record| {
-        let variable = |name: &str| std::env::var(name).ok();
-        let incarnation = record.details::<Incarnation>().unwrap_or_default();
-        job_of_environment(variable).as_ref() == Some(&record.identity.job_id)
-            && restarts_of_environment(variable) == incarnation.restarts
+        job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.identity.job_id)
     },
-    // The nodes of an allocation stay the same until its end.
-    continues: |_, _| true,
     place: |record| format!("the nodes of Slurm job {}", record.identity.job_id),
 };
-
-/// What distinguishes the allocations of a job that was requeued.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Incarnation {
-    /// How often the job was requeued before.
-    restarts: u32,
-}
 
 /// The nodes of a Slurm job.
 #[derive(Debug)]
@@ -244,14 +231,10 @@ impl AllocatedNodes for Slurm {
 
     /// A requeued job keeps its id.
     fn allocation_id(&self) -> String {
-        match restarts_of_environment(|name| std::env::var(name).ok()) {
-            0 => self.job_id().to_owned(),
-            restarts => format!("{}.{restarts}", self.job_id()),
+        match std::env::var("SLURM_RESTART_COUNT") {
+            Ok(restarts) if restarts != "0" => format!("{}.{restarts}", self.job_id()),
+            _ => self.job_id().to_owned(),
         }
-    }
-
-    fn provides_job_id(&self) -> bool {
-        true
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
@@ -267,8 +250,7 @@ impl AllocatedNodes for Slurm {
     }
 
     fn record(&self) -> AllocationRecord {
-        let incarnation = Incarnation { restarts: restarts_of_environment(|name| std::env::var(name).ok()) };
-        AllocationRecord::new(ENTRY.facts.name, &self.identity, &incarnation)
+        AllocationRecord::new(ENTRY.facts.name, &self.identity, &())
     }
 
     fn release(&self) -> Result<(), AllocationError> {
