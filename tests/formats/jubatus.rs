@@ -43,6 +43,81 @@ fn verifies_describes_and_extracts_every_model() {
     }
 }
 
+/// Changes to the model of a file, each with a valid checksum.
+fn with_model_byte(path: &Path, changed: &Path, at: usize, byte: u8) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] = byte;
+    let mut crc = crc32fast::Hasher::new();
+    [&bytes[..28], &bytes[32..]].into_iter().for_each(|part| crc.update(part));
+    bytes[28..32].copy_from_slice(&crc.finalize().to_be_bytes());
+    fs::write(changed, bytes).unwrap();
+}
+
+#[test]
+fn engine_data_are_checked_or_reported_as_not_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let unchecked = ["anomaly", "burst", "clustering", "nearest_neighbor", "recommender"];
+    let (mut checked_models, mut others) = (0, 0);
+    for (path, expected) in models() {
+        let words = format!("verify --release {}", release(&expected));
+        let document = run(&format!("{words} --json"), &[&path]).json();
+        let file = only_file(&document);
+        let line = run(&words, &[&path]).out;
+        let method = expected["system_data"]["config"].as_str().unwrap().contains("\"method\" : \"NN\"");
+        let engine = expected["system_data"]["type"].as_str().unwrap();
+        let is_checked = file["unchecked"] == serde_json::json!([]);
+        assert_eq!(line.contains("engine data not checked"), !is_checked, "{line}");
+        let old = path.to_string_lossy().contains("/0.5.0/") && engine != "stat";
+        let nearest = path.to_string_lossy().contains("classifier_nn") || method;
+        assert_eq!(is_checked, !unchecked.contains(&engine) && !old && !nearest, "{}: {file}", path.display());
+        if !is_checked {
+            others += 1;
+            continue;
+        }
+        checked_models += 1;
+        // No value of a model that is checked can be nil: a server refuses each of these files.
+        let length = fs::metadata(&path).unwrap().len() as usize;
+        let start = 48 + u64::from_be_bytes(fs::read(&path).unwrap()[32..40].try_into().unwrap()) as usize + 2;
+        let changed = directory.path().join(path.file_name().unwrap());
+        let bytes = fs::read(&path).unwrap();
+        let heads = value_offsets(&bytes[start..]);
+        let step = heads.len().div_ceil(20);
+        for offset in heads.iter().step_by(step.max(1)) {
+            let at = start + offset;
+            assert!(at < length);
+            // Only values of one byte, so that the values after it stay in place.
+            if bytes[at] < 0x80 || bytes[at] == 0xa0 || bytes[at] == 0x90 || bytes[at] == 0x80 {
+                with_model_byte(&path, &changed, at, 0xc0);
+                let ran = run(&format!("{words} --json"), &[&changed]);
+                assert_eq!(ran.code, 65, "{} offset {at}: {}", path.display(), ran.out);
+                assert_eq!(only_file(&ran.json())["damages"][0]["kind"], "user_data");
+            }
+        }
+    }
+    assert!(checked_models >= 8 && others >= 5, "{checked_models} {others}");
+}
+
+/// The offsets of all values of a MessagePack block in the forms that servers write.
+fn value_offsets(bytes: &[u8]) -> Vec<usize> {
+    let (mut at, mut offsets) = (0, Vec::new());
+    while at < bytes.len() {
+        offsets.push(at);
+        let number =
+            |width: usize| bytes[at + 1..=at + width].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        at += match bytes[at] {
+            head @ 0xa0..=0xbf => 1 + usize::from(head - 0xa0),
+            0xcc | 0xd0 => 2,
+            0xcd | 0xd1 | 0xdc | 0xde => 3,
+            0xca | 0xce | 0xd2 | 0xdd | 0xdf => 5,
+            0xcb | 0xcf | 0xd3 => 9,
+            0xda => 3 + number(2),
+            0xdb => 5 + number(4),
+            _ => 1,
+        };
+    }
+    offsets
+}
+
 #[test]
 fn every_variant_fails_same_check_as_on_server() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! SION containers, and the `sion` commands.
 
 use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_testkit::{fast_directory, files_below, fixtures};
@@ -227,6 +228,105 @@ fn join_takes_every_file_or_names_it_in_an_error() {
     assert!(ran.code == 64 && ran.err.contains("t_00000.d is not named"), "{}", ran.err);
     let missing = run("sion join", &[&directory.path().join("missing"), &output]);
     assert!(missing.code == 69 && missing.err.contains("cannot read the directory"), "{}", missing.err);
+}
+
+/// A container of 8 KiB on disk whose head declares this many tasks: all tables are in a hole of the file.
+fn sparse_container(path: &Path, tasks: u64, blocks: u32, head: &[(u64, u64)]) {
+    let mut fixed = Vec::from(*b"sion\0\0\0\0");
+    for field in [1007, 2, 5, 512, u32::try_from(tasks).unwrap(), 1, 1] {
+        fixed.extend(field.to_le_bytes());
+    }
+    fixed.extend((50_u64 << 32).to_le_bytes());
+    let file = fs::File::create(path).unwrap();
+    file.write_all_at(&fixed, 0).unwrap();
+    let chunk_bytes: u64 = head.iter().map(|(_, bytes)| bytes).sum();
+    for (task, bytes) in head {
+        file.write_all_at(&bytes.to_le_bytes(), 1076 + 8 * tasks + 8 * task).unwrap();
+    }
+    let data = (1088 + 16 * tasks).next_multiple_of(512);
+    let tail = data + chunk_bytes * u64::from(blocks);
+    if blocks > 0 {
+        file.write_all_at(&blocks.to_le_bytes(), 1076 + 16 * tasks).unwrap();
+        file.write_all_at(&tail.to_le_bytes(), 1080 + 16 * tasks).unwrap();
+        file.write_all_at(&u64::from(blocks).to_le_bytes(), tail).unwrap();
+    }
+    file.set_len(tail + 8 * tasks * (1 + u64::from(blocks)) + 4).unwrap();
+    assert!(fs::metadata(path).unwrap().blocks() * 512 <= 64 << 10, "the file system has no holes");
+}
+
+/// Runs the program with this much address space and processor time, and returns its exit code and what it printed,
+/// up to a limit.
+fn run_bounded(words: &str, paths: &[&Path], mib: u64) -> (Option<i32>, Vec<u8>) {
+    let limited = format!("ulimit -v {} && ulimit -t 60 && exec \"$0\" \"$@\"", mib << 10);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_holdfast")]).args(words.split_whitespace()).args(paths);
+    let output = command.output().unwrap();
+    (output.status.code(), [output.stdout, output.stderr].concat())
+}
+
+#[test]
+fn memory_follows_content_and_not_declared_numbers() {
+    let directory = fast_directory();
+    let path = directory.path().join("huge.sion");
+    let to = directory.path().join("out");
+    let most = (1 << 24) - 1;
+    // Many tasks, closed and never closed; one task with many chunks; many tasks with many chunks.
+    let all = [
+        "inspect",
+        "inspect --json",
+        "verify --json",
+        "sion dump --recover",
+        "sion dump --recover --json",
+        "extract --recover --dry-run --to",
+    ];
+    let cases: [(&str, u64, u32, &[(u64, u64)], &[&str]); 4] = [
+        ("tasks", most, 1, &[(0, 512)], &all),
+        ("never closed", most, 0, &[(0, 512)], &all),
+        ("chunks", 1, (1 << 25) - 1, &[(0, 512)], &["verify --json"]),
+        ("both", 60_000, 100, &[(0, 512), (59_999, 512)], &["verify --json", "inspect --json"]),
+    ];
+    for (name, tasks, blocks, head, commands) in cases {
+        sparse_container(&path, tasks, blocks, head);
+        for words in commands {
+            let paths: &[&Path] = if words.ends_with("--to") { &[&to, &path] } else { &[&path] };
+            // The program itself, with its threads, needs half of it.
+            let (code, text) = run_bounded(words, paths, 200);
+            assert!(
+                matches!(code, Some(0 | 65)),
+                "{name}: {words}: {code:?} {}",
+                String::from_utf8_lossy(&text[..text.len().min(500)])
+            );
+            let is_refused = String::from_utf8_lossy(&text).contains("tasks in sequence");
+            assert_eq!(is_refused, tasks == most, "{name}: {words}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn descriptions_of_many_tasks_are_written_piece_by_piece() {
+    let directory = fast_directory();
+    let path = directory.path().join("many.sion");
+    // With ranks and chunk counts in the file. The JSON text has more than 10 MB, and its values in memory a hundred.
+    let tasks = 100_000_u64;
+    sparse_container(&path, tasks, 1, &[]);
+    let ranks: Vec<u8> = (0..tasks).flat_map(u64::to_le_bytes).collect();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&ranks, 1076).unwrap();
+    let counts: Vec<u8> = (0..tasks).flat_map(|_| 1_u64.to_le_bytes()).collect();
+    file.write_all_at(&counts, (1088 + 16 * tasks).next_multiple_of(512)).unwrap();
+    drop(file);
+    assert_eq!(run("verify", &[&path]).code, 0);
+    for words in ["inspect --json", "sion dump --json", "sion dump", "inspect"] {
+        let (code, text) = run_bounded(words, &[&path], 160);
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(code, Some(0), "{words}: {}", &text[..text.len().min(500)]);
+        assert!(text.len() > 5 << 20, "{words}: {} bytes", text.len());
+        if words.ends_with("--json") {
+            let document: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(document["logical_tasks"].as_array().unwrap().len() as u64, tasks);
+        }
+    }
 }
 
 #[test]

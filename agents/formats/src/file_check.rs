@@ -57,6 +57,8 @@ pub struct FileCheck {
     pub notes: Vec<Damage>,
     /// The number of bytes that a hash or a rule of the format covered.
     pub checked_bytes: u64,
+    /// What another program checks and this verification does not: without damage, this part can still be refused.
+    pub unchecked: Vec<&'static str>,
 }
 
 impl FileCheck {
@@ -86,7 +88,8 @@ impl FileCheck {
         self.damages.iter().any(|damage| damage.kind == kind)
     }
 
-    /// As a JSON object: `{"intact":…,"damages":[…],"unlisted":…,"notes":[…],"checked_bytes":…}`.
+    /// As a JSON object: `{"intact":…,"damages":[…],"unlisted":…,"notes":[…],"checked_bytes":…,
+    /// "unchecked":[…]}`.
     pub fn json(&self) -> Map<String, Value> {
         let list = |damages: &[Damage]| Value::from_iter(damages.iter().map(Damage::json));
         Map::from_iter([
@@ -95,6 +98,7 @@ impl FileCheck {
             ("unlisted".to_owned(), self.unlisted.into()),
             ("notes".to_owned(), list(&self.notes)),
             ("checked_bytes".to_owned(), self.checked_bytes.into()),
+            ("unchecked".to_owned(), self.unchecked.clone().into()),
         ])
     }
 }

@@ -1,7 +1,9 @@
 //! The [`Format`] trait, its options and its results.
 
+use std::io::{self, Write};
 use std::path::Path;
 
+use crate::sion::ContainerDescription;
 use crate::{Damage, Destination, FileCheck, FormatsError, Input};
 
 /// One format of checkpoint files.
@@ -85,15 +87,63 @@ pub enum Confidence {
     Certain,
 }
 
-/// A file's description, for people and for programs.
+/// A file's description, for people and for programs. Its JSON is that of [`serde::Serialize`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// For people: complete lines, each ended by a newline.
-    pub text: String,
-    /// For programs; fields have the names that the format's own project uses.
-    pub json: serde_json::Value,
+    /// What is in the file.
+    pub content: Content,
     /// Damage that was found on the way; [`Format::verify`] finds all of it.
     pub damages: Vec<Damage>,
+}
+
+/// The content of a description.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// In memory.
+    Document {
+        /// For people: complete lines, each ended by a newline.
+        text: String,
+        /// For programs; fields have the names that the format's own project uses.
+        json: serde_json::Value,
+    },
+    /// Of a SION container, read from the file when it is written.
+    Container(ContainerDescription),
+}
+
+impl Description {
+    /// A description in memory.
+    pub fn new(text: String, json: serde_json::Value, damages: Vec<Damage>) -> Description {
+        Description { content: Content::Document { text, json }, damages }
+    }
+
+    /// Writes the description for people: complete lines, each ended by a newline.
+    ///
+    /// # Errors
+    /// When the file cannot be read any more, or `out` fails.
+    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.content {
+            Content::Document { text, .. } => out.write_all(text.as_bytes()),
+            Content::Container(container) => container.write_text(out),
+        }
+    }
+}
+
+impl std::fmt::Display for Description {
+    /// The text of [`Description::write_text`].
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = Vec::new();
+        self.write_text(&mut text).map_err(|_| std::fmt::Error)?;
+        out.write_str(&String::from_utf8_lossy(&text))
+    }
+}
+
+impl serde::Serialize for Description {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.content {
+            Content::Document { json, .. } => json.serialize(serializer),
+            Content::Container(container) => container.serialize(serializer),
+        }
+    }
 }
 
 /// What an extraction wrote.

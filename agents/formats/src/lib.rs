@@ -35,7 +35,7 @@ pub mod sion;
 pub use destination::Destination;
 pub use error::FormatsError;
 pub use file_check::{Damage, FileCheck};
-pub use format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
+pub use format::{Confidence, Content, Description, Extracted, Format, Options, Probe, Progress};
 pub use input::Input;
 pub use recognise::{Recognised, all, by_name, recognise};
 

@@ -41,7 +41,7 @@ impl Format for ScrHash {
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         let (found, _) = read(path)?;
         let (tree, _) = found.map_err(|why| FormatsError::damaged("describe", path, why))?;
-        Ok(Description { text: print::text(&tree), json: json::value(&tree), damages: Vec::new() })
+        Ok(Description::new(print::text(&tree), json::value(&tree), Vec::new()))
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {

@@ -57,7 +57,7 @@ impl Format for ScrRedundancy {
         let mut text = print::text(&tree);
         text.push_str(&format!("header: {header_bytes} bytes, {}: {data_bytes} bytes\n", self.format.data));
         let json = json!({ "header": json::value(&tree), "header_bytes": header_bytes, "data_bytes": data_bytes });
-        Ok(Description { text, json, damages: Vec::new() })
+        Ok(Description::new(text, json, Vec::new()))
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {

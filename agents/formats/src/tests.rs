@@ -26,7 +26,7 @@ fn recognises_and_verifies_scr_files_by_content() {
         let format = recognised.format.unwrap();
         let check = format.verify(&path, &Options::default(), &mut |_, _| {}).unwrap();
         assert!(check.is_intact(), "{name}: {check:?}");
-        assert!(format.describe(&path).unwrap().json.is_object());
+        assert!(serde_json::to_value(format.describe(&path).unwrap()).unwrap().is_object());
     }
     assert!(seen[0] > 5 && seen[1] > 1, "{seen:?}");
 }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use holdfast_core::kvtree::file::{self, HashFileError};
 use holdfast_core::kvtree::{Tree, json as tree_json, print};
 use holdfast_formats::{Damage, Description, Format, Options};
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::Value;
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable, printable_text};
+use super::output::{JSON_VERSION, Output, PrintableLines, Report, printable};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, FileFailure, Visited, visit, worst};
@@ -172,24 +173,32 @@ impl Inspected {
             _ => exit::FINISHED,
         }
     }
+}
 
-    fn json(&self) -> Value {
-        let mut fields = Map::new();
-        fields.insert("path".to_owned(), self.visited.path.display().to_string().into());
-        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
+impl Serialize for Inspected {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("path", &self.visited.path.display().to_string())?;
+        fields.serialize_entry("format", &self.visited.format().map(Format::name))?;
         match &self.content {
-            FileView::Tree(tree) => fields.insert("tree".to_owned(), tree_json::value(tree)),
+            FileView::Tree(tree) => fields.serialize_entry("tree", &tree_json::value(tree))?,
             FileView::Description(description) => {
                 if let Some(damage) = damage_line(&description.damages) {
-                    fields.insert("error".to_owned(), damage.into());
+                    fields.serialize_entry("error", &damage)?;
                 }
-                fields.insert("description".to_owned(), description.json.clone())
+                fields.serialize_entry("description", description)?;
             }
-            FileView::Nothing(failure) => fields.insert("error".to_owned(), failure.message.clone().into()),
-            FileView::Brief | FileView::Unknown => None,
-        };
-        fields.into()
+            FileView::Nothing(failure) => fields.serialize_entry("error", &failure.message)?,
+            FileView::Brief | FileView::Unknown => {}
+        }
+        fields.end()
     }
+}
+
+fn write_description(description: &Description, to: &mut dyn Write) -> io::Result<()> {
+    let mut lines = PrintableLines::new(to);
+    description.write_text(&mut lines)?;
+    lines.finish()
 }
 
 pub(super) fn write_tree(tree: &Tree, to: &mut dyn Write) -> io::Result<()> {
@@ -209,7 +218,7 @@ impl Report for SingleFile<'_> {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         match self.content {
             FileView::Tree(tree) => write_tree(tree, to),
-            FileView::Description(description) => to.write_all(printable_text(&description.text).as_bytes()),
+            FileView::Description(description) => write_description(description, to),
             FileView::Brief | FileView::Unknown | FileView::Nothing(_) => Ok(()),
         }
     }
@@ -217,8 +226,15 @@ impl Report for SingleFile<'_> {
     fn json(&self) -> Value {
         match self.content {
             FileView::Tree(tree) => tree_json::value(tree),
-            FileView::Description(description) => description.json.clone(),
+            FileView::Description(description) => serde_json::to_value(description).unwrap_or_default(),
             FileView::Brief | FileView::Unknown | FileView::Nothing(_) => Value::Null,
+        }
+    }
+
+    fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
+        match self.content {
+            FileView::Description(description) => Ok(serde_json::to_writer_pretty(to, description)?),
+            _ => Ok(serde_json::to_writer_pretty(to, &self.json())?),
         }
     }
 }
@@ -247,7 +263,7 @@ impl Report for ManyFiles {
                 }
                 FileView::Description(description) => {
                     writeln!(to, "{path}: {title}")?;
-                    to.write_all(printable_text(&description.text).as_bytes())?;
+                    write_description(description, to)?;
                     if let Some(damage) = damage_line(&description.damages) {
                         writeln!(to, "{path}: {damage}")?;
                     }
@@ -259,16 +275,28 @@ impl Report for ManyFiles {
     }
 
     fn json(&self) -> Value {
-        let unknown: Vec<String> = self
-            .files
-            .iter()
-            .filter(|file| matches!(file.content, FileView::Unknown))
-            .map(|file| file.visited.path.display().to_string())
-            .collect();
-        let known = self.files.iter().filter(|file| !matches!(file.content, FileView::Unknown));
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer_pretty(to, self)?)
+    }
+}
+
+/// The document, with one description in memory at a time.
+impl Serialize for ManyFiles {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_unknown = |file: &&Inspected| matches!(file.content, FileView::Unknown);
+        let unknown: Vec<String> =
+            self.files.iter().filter(is_unknown).map(|file| file.visited.path.display().to_string()).collect();
+        let known = || self.files.iter().filter(|file| !is_unknown(file));
         let bad = |file: &&Inspected| file.code() != exit::FINISHED;
-        let damaged = known.clone().filter(bad).count();
-        let shown: Vec<Value> = known.filter(|file| !self.check || bad(file)).map(Inspected::json).collect();
-        document(json!({"files": shown, "unknown": unknown, "damaged": damaged}))
+        let shown: Vec<&Inspected> = known().filter(|file| !self.check || bad(file)).collect();
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("version", &JSON_VERSION)?;
+        fields.serialize_entry("files", &shown)?;
+        fields.serialize_entry("unknown", &unknown)?;
+        fields.serialize_entry("damaged", &known().filter(bad).count())?;
+        fields.end()
     }
 }

@@ -4,7 +4,7 @@
 //! standard output is exactly one document: `{"version": 2, …}` with the fields in the command's `--help`; for a
 //! failure it is `{"version": 2, "error": {"message", "place", "remedy", "causes", "mistakes", "exit_code"}}`.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde_json::Value;
 
@@ -21,6 +21,14 @@ pub trait Report {
 
     /// The entire JSON document; see [`document`].
     fn json(&self) -> Value;
+
+    /// Writes the JSON document. A report that is much larger than its data writes it piece by piece.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer_pretty(to, &self.json())?)
+    }
 }
 
 /// The output of a command.
@@ -78,7 +86,7 @@ impl Style {
         match self {
             Style::Human { .. } => report.human(to),
             Style::Json { .. } => {
-                serde_json::to_writer_pretty(&mut *to, &report.json())?;
+                report.write_json(to)?;
                 to.write_all(b"\n")
             }
             Style::Quiet => Ok(()),
@@ -88,7 +96,7 @@ impl Style {
 
 impl Output for Style {
     fn result(&self, report: &dyn Report) -> io::Result<()> {
-        let mut to = io::stdout().lock();
+        let mut to = BufWriter::new(io::stdout().lock());
         self.write(report, &mut to)?;
         to.flush()
     }
@@ -140,4 +148,47 @@ pub fn printable_text(text: &str) -> String {
     }
     let escape = |c: char| if harmful(c) { c.escape_default().collect() } else { c.to_string() };
     text.chars().map(escape).collect()
+}
+
+/// Writes lines as [`printable_text`].
+pub struct PrintableLines<'a> {
+    to: &'a mut dyn Write,
+    line: Vec<u8>,
+}
+
+impl<'a> PrintableLines<'a> {
+    /// Writes lines to `to`; [`PrintableLines::finish`] writes the last one.
+    pub fn new(to: &'a mut dyn Write) -> PrintableLines<'a> {
+        PrintableLines { to, line: Vec::new() }
+    }
+
+    /// Writes a last line without a line end.
+    ///
+    /// # Errors
+    /// Those of the writer below.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.end_line()
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        self.to.write_all(printable_text(&String::from_utf8_lossy(&self.line)).as_bytes())?;
+        self.line.clear();
+        Ok(())
+    }
+}
+
+impl Write for PrintableLines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(line);
+            if line.ends_with(b"\n") {
+                self.end_line()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }

@@ -1,20 +1,21 @@
 //! `holdfast sion`: the functions of SIONlib's own tools.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::regular_file;
 use holdfast_formats::sion::{
-    self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, Split,
+    self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, SionError, Split,
     SplitOptions, VerifyOptions, Warning,
 };
-use holdfast_formats::{Confidence, Format as _, FormatsError};
+use holdfast_formats::{Confidence, Description, Format as _, FormatsError};
 use serde_json::{Value, json};
 
 use super::extract::place;
 use super::failure::Failure;
 use super::findings::{FileOutcome, Finding};
-use super::output::{Output, Report, Style, document, printable, printable_text};
+use super::output::{Output, PrintableLines, Report, Style, document, printable};
 use super::progress::Bar;
 use super::verify::VerifyReport;
 use super::walk::{Content, FileFailure, Visited, worst};
@@ -68,8 +69,8 @@ Examples:
   holdfast sion join --block-size 1 tasks run.sion
                                             packed without gaps
 
-Every entry of the directory must have such a name. A task or key has one file; keys from 2^63 on are negative numbers, \
-as sionsplit writes them.
+Every entry of the directory must have such a name. A task or key has one file; keys from 2^63 on are negative \
+numbers, as sionsplit writes them.
 
 JSON: {version, output, tasks, bytes, removed: [path…], dry_run}
 
@@ -233,33 +234,45 @@ fn dump(args: &DumpArgs, style: Style) -> Result<u8, Failure> {
     let container = if args.recover { sion::recover(&args.file)? } else { Container::open(&args.file)? };
     let options = DumpOptions { keys: args.keys, records: args.records, ..DumpOptions::default() };
     let options = if args.head { DumpOptions { tasks: false, mapping: false, ..options } } else { options };
-    let mut text = Vec::new();
-    let described = sion::describe(&container, &options, &mut text);
-    let text = String::from_utf8_lossy(&text).into_owned();
-    if let Err(error) = described {
+    let is_json = matches!(style, Style::Json { .. });
+    if is_json {
         // As text, the part before a damaged record is shown; a JSON document is complete or an error.
-        if !matches!(style, Style::Json { .. }) {
-            style.result(&Dumped { text, json: Value::Null })?;
-        }
+        sion::describe(&container, &options, &mut io::sink())?;
+    }
+    let description = if is_json { Some(Sion.describe(&args.file)?) } else { None };
+    let dumped = Dumped { container: &container, options, description, error: RefCell::new(None) };
+    style.result(&dumped)?;
+    if let Some(error) = dumped.error.into_inner() {
         return Err(error.into());
     }
-    let json = if matches!(style, Style::Json { .. }) { Sion.describe(&args.file)?.json } else { Value::Null };
-    style.result(&Dumped { text, json })?;
     Ok(warn_all(container.warnings(), &style))
 }
 
-struct Dumped {
-    text: String,
-    json: Value,
+/// A description that is written piece by piece: it can be much larger than the tables of the container.
+struct Dumped<'a> {
+    container: &'a Container,
+    options: DumpOptions,
+    /// For JSON.
+    description: Option<Description>,
+    /// Why the text is not complete.
+    error: RefCell<Option<SionError>>,
 }
 
-impl Report for Dumped {
+impl Report for Dumped<'_> {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(printable_text(&self.text).as_bytes())
+        let mut lines = PrintableLines::new(to);
+        let described = sion::describe(self.container, &self.options, &mut lines);
+        lines.finish()?;
+        self.error.replace(described.err());
+        Ok(())
     }
 
     fn json(&self) -> Value {
-        self.json.clone()
+        serde_json::to_value(&self.description).unwrap_or_default()
+    }
+
+    fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer_pretty(to, &self.description)?)
     }
 }
 

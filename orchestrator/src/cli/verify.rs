@@ -29,10 +29,11 @@ Examples:
                                             check whether this server would load it
 
 A Jubatus model is checked as `load` of a released server does; the first failed check is reported. Defaults: \
-release 1.1.1, type and id from the file's name, no configuration.
+release 1.1.1, type and id from the file's name, no configuration. The data of some methods are not checked as the \
+engine does when it loads them: the result is then \"engine data not checked\".
 
 JSON: {version, files: [{path, format, intact, damages: [{kind, place, offset, what}…], unlisted, notes: […], \
-checked_bytes} or {path, format, error}…], unknown: [path…], damaged}
+checked_bytes, unchecked: [text…]} or {path, format, error}…], unknown: [path…], damaged}
 
 Exit codes: 0 all files are intact; 65 a file is damaged, or a file that was named has an unknown format; 69 a file \
 cannot be read")]
@@ -180,7 +181,10 @@ impl Report for VerifyReport {
                                 1 => ", 1 note".to_owned(),
                                 count => format!(", {count} notes"),
                             };
-                            writeln!(to, "{path}: {title}: intact, {} bytes checked{notes}", check.checked_bytes)?;
+                            let unchecked: String =
+                                check.unchecked.iter().map(|part| format!(", {part} not checked")).collect();
+                            let bytes = check.checked_bytes;
+                            writeln!(to, "{path}: {title}: intact, {bytes} bytes checked{unchecked}{notes}")?;
                         }
                         Some(first) => {
                             let others = others(check.damages.len(), check.unlisted);

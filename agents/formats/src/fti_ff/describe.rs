@@ -104,7 +104,7 @@ fn describe_checkpoint(checkpoint: &Checkpoint, name: Option<FileName>) -> Descr
     json.insert("damages".to_owned(), Value::Array(damages));
     let mut damages = head_damage(&checkpoint.meta, checkpoint.hash_valid);
     damages.extend(checkpoint.walk.damages.iter().cloned());
-    Description { text, json: Value::Object(json), damages }
+    Description::new(text, Value::Object(json), damages)
 }
 
 fn entry_json(layout: Layout, entry: &ContainerEntry) -> Value {
@@ -167,5 +167,5 @@ fn describe_parity(parity: &Parity, name: Option<FileName>) -> Description {
     line(&mut text, "parity bytes", parity.data_bytes());
     json.insert("trailer_bytes".to_owned(), json!(parity.meta.layout.meta_bytes()));
     json.extend(name.map(|name| ("stored_on_rank".to_owned(), json!(name.rank))));
-    Description { text, json: Value::Object(json), damages: head_damage(&parity.meta, parity.hash_valid) }
+    Description::new(text, Value::Object(json), head_damage(&parity.meta, parity.hash_valid))
 }

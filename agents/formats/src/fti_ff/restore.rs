@@ -4,8 +4,8 @@
 //! Every input is verified before it is used, and every output before it gets its name. The name of a copy is not
 //! sufficient: its size and its hash are compared with the other files of the group first.
 //!
-//! FTI itself gives up level 3 when the own files of all ranks are damaged, although the parity alone is sufficient, and
-//! v1.1 rebuilds the longest file of the group with a wrong last byte if its length is odd. Both cases are restored
+//! FTI itself gives up level 3 when the own files of all ranks are damaged, although the parity alone is sufficient.
+//! FTI v1.1 rebuilds the longest file of the group with a wrong last byte if its length is odd. Both cases are restored
 //! correctly here.
 
 use std::fs::File;

@@ -72,7 +72,7 @@ impl Format for Jubatus {
         match scan.header {
             Some(header) if header.magic == header::MAGIC => {
                 let (text, json) = (describe::to_text(&scan), describe::to_json(path, &scan));
-                Ok(Description { text, json, damages: by_itself(&scan).into_iter().collect() })
+                Ok(Description::new(text, json, by_itself(&scan).into_iter().collect()))
             }
             _ => Err(FormatsError::damaged(
                 "describe",
@@ -132,6 +132,10 @@ pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Resul
     }
     for note in judgement.notes {
         check.note(Damage::new(note.kind, "model file", note.what));
+    }
+    let user = scan.blocks.as_ref().ok().and_then(|blocks| blocks.user.as_ref().ok());
+    if user.is_some_and(|user| !user.is_engine_data_checked) {
+        check.unchecked.push("engine data");
     }
     Ok(check)
 }

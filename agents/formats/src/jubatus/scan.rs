@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, HEADER_LENGTH, Header, MAGIC};
 use super::msgpack::{MsgpackError, Token, TokenReader};
-use super::schema::{Schema, ValueFindings, walk};
+use super::schema::{ModelSchema, Schema, ValueFindings, walk};
 use super::system_data::{MAX_SYSTEM_DATA, SystemData, SystemDataError, SystemDataForm};
 
 /// A block size of this many bytes or more is a damaged field, not a truncated file.
@@ -114,6 +114,8 @@ pub struct UserData {
     pub trailing: u64,
     /// True if a text has an encoding that the oldest servers cannot read.
     pub new_forms: bool,
+    /// True if `mismatch` covers everything that the engine checks when it loads its model.
+    pub is_engine_data_checked: bool,
 }
 
 /// Scans a file of this length. `progress` is called with the number of bytes of each part read.
@@ -155,8 +157,9 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
     }
     let blocks = match (blocks, &header) {
         (Ok(()), Some(header)) => {
-            let schema = system.as_ref().map_or(&Schema::Any, |system| model_schema(system, header));
-            read_user_block(&mut reader, header, schema, crc, length, want, &mut see)?
+            let unknown = ModelSchema { schema: &Schema::Any, is_complete: false };
+            let model = system.as_ref().and_then(|system| model_schema(system, header)).unwrap_or(unknown);
+            read_user_block(&mut reader, header, model, crc, length, want, &mut see)?
         }
         (Err(fault), _) => Err(fault),
         (Ok(()), None) => Err(BlockError::NoHeader { length }),
@@ -198,15 +201,15 @@ fn shrunk(what: &'static str, length: u64) -> BlockError {
     BlockError::Truncated { what, length, needed: length }
 }
 
-fn model_schema(system: &SystemBlock, header: &Header) -> &'static Schema {
-    let engine = system.data.as_ref().ok().and_then(|(data, _)| Engine::from_name(&data.engine));
-    engine.map_or(&Schema::Any, |engine| engine.model_schema(header.release))
+fn model_schema(system: &SystemBlock, header: &Header) -> Option<ModelSchema> {
+    let (data, _) = system.data.as_ref().ok()?;
+    Some(Engine::from_name(&data.engine)?.model_schema(header.release, &data.config))
 }
 
 fn read_user_block(
     reader: &mut impl Read,
     header: &Header,
-    schema: &'static Schema,
+    model: ModelSchema,
     mut crc: crc32fast::Hasher,
     length: u64,
     want: ScanOptions,
@@ -225,7 +228,7 @@ fn read_user_block(
         }
     };
     let mut source = TokenReader::block(ObservedReader { reader, see: &mut see_user }, header.user_data_size);
-    let mut user = user_data(&mut source, schema);
+    let mut user = user_data(&mut source, model.schema);
     let behind = match source.drain() {
         Ok(behind) => behind,
         Err(MsgpackError::Ended) => return Ok(Err(shrunk("the user data", length))),
@@ -233,6 +236,7 @@ fn read_user_block(
     };
     if let Ok(user) = &mut user {
         user.trailing = behind;
+        user.is_engine_data_checked = model.is_complete;
     }
     if let Err(MsgpackError::Io(error)) = user {
         return Err(error);

@@ -1,8 +1,10 @@
 //! The structure that an engine requires of its model. Servers check it last, when they already replace the model in
 //! memory.
 //!
-//! A schema contains only the requirements of every server of a release line, independent of its configuration: members
-//! that belong to one of the thirty methods are not checked.
+//! A schema contains only the requirements of every server of a release line. The members of a method whose structure
+//! is not described here are not checked, which is part of the result ([`ModelSchema::is_complete`]).
+//!
+//! Structures are those of jubatus_core 1.1: [`Schema::Struct`] is a class with `MSGPACK_DEFINE`.
 
 use std::io::Read;
 
@@ -15,6 +17,10 @@ pub enum Schema {
     Any,
     /// An integer that is not negative.
     Unsigned,
+    /// An integer that is not negative and at most this.
+    UnsignedUpTo(u64),
+    /// A signed integer of four bytes.
+    Int,
     /// A floating point number.
     Float,
     /// A string or raw bytes.
@@ -25,6 +31,8 @@ pub enum Schema {
     Exactly(&'static [Schema]),
     /// An array that starts with these members: servers ignore further ones.
     Members(&'static [Schema]),
+    /// An array that starts with these members, or with the first of them: servers keep the defaults of missing ones.
+    Struct(&'static [Schema]),
     /// A map.
     Map(&'static Schema, &'static Schema),
 }
@@ -40,6 +48,75 @@ static STAT_MEMBERS: [Schema; 5] =
 
 /// `[window_size, [[time, [key, value]], …], {key: [count, sum, sum of squares, max, min]}, e, n]`.
 pub(super) static STAT: Schema = Schema::Members(&STAT_MEMBERS);
+
+/// The required structure of an engine's model.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelSchema {
+    /// The structure.
+    pub schema: &'static Schema,
+    /// True if it contains everything that a server checks; false if the data of a method are not checked.
+    pub is_complete: bool,
+}
+
+static UNSIGNED: Schema = Schema::Unsigned;
+static FLOAT: Schema = Schema::Float;
+
+/// `storage::version`.
+const VERSION: Schema = Schema::Struct(&[Schema::Unsigned]);
+/// `fv_converter::counter<std::string>`.
+const COUNTER: Schema = Schema::Struct(&[Schema::Map(&TEXT, &FLOAT)]);
+/// `fv_converter::keyword_weights`.
+const KEYWORD_WEIGHTS: Schema =
+    Schema::Struct(&[Schema::Unsigned, COUNTER, COUNTER, COUNTER, Schema::Map(&TEXT, &FLOAT)]);
+/// `fv_converter::weight_manager`.
+const WEIGHT_MANAGER: Schema = Schema::Struct(&[VERSION, KEYWORD_WEIGHTS, KEYWORD_WEIGHTS]);
+
+/// `storage::local_storage` and `local_storage_mixture`: the weights of linear classifiers and regressions.
+const LINEAR_STORAGE: Schema = Schema::Struct(&[
+    Schema::Map(&TEXT, &FEATURE_WEIGHTS),
+    Schema::Struct(&[Schema::Map(&TEXT, &UNSIGNED), Schema::Map(&UNSIGNED, &TEXT), Schema::Unsigned]),
+    Schema::Map(&TEXT, &FEATURE_WEIGHTS),
+    VERSION,
+]);
+static FEATURE_WEIGHTS: Schema = Schema::Map(&UNSIGNED, &THREE_FLOATS);
+static THREE_FLOATS: Schema = Schema::Struct(&[Schema::Float, Schema::Float, Schema::Float]);
+/// `storage::labels`.
+const LABELS: Schema = Schema::Struct(&[Schema::Map(&TEXT, &UNSIGNED), Schema::Map(&TEXT, &UNSIGNED), VERSION]);
+
+/// A linear classifier without unlearner, and the weights of the converter.
+pub(super) static LINEAR_CLASSIFIER: Schema =
+    Schema::Exactly(&[Schema::Exactly(&[LINEAR_STORAGE, LABELS]), WEIGHT_MANAGER]);
+/// A linear regression, and the weights of the converter.
+pub(super) static LINEAR_REGRESSION: Schema = Schema::Exactly(&[Schema::Exactly(&[LINEAR_STORAGE]), WEIGHT_MANAGER]);
+/// The weights of the converter.
+pub(super) static WEIGHT: Schema = Schema::Exactly(&[WEIGHT_MANAGER]);
+/// The data of a method that is not described here, and the weights of the converter.
+pub(super) static OTHER_METHOD: Schema = Schema::Exactly(&[Schema::Any, WEIGHT_MANAGER]);
+
+/// `bandit::summation_storage`, of all methods.
+pub(super) static BANDIT: Schema =
+    Schema::Struct(&[Schema::List(&TEXT), Schema::Map(&TEXT, &COUNTED_ARMS), Schema::Map(&TEXT, &COUNTED_ARMS)]);
+static COUNTED_ARMS: Schema = Schema::Exactly(&[Schema::Int, Schema::Map(&TEXT, &ARM)]);
+static ARM: Schema = Schema::Struct(&[Schema::Int, Schema::Float]);
+
+/// `graph::graph_wo_index`: nodes, edges, other nodes, centralities and shortest paths by query.
+pub(super) static GRAPH: Schema = Schema::Struct(&[
+    Schema::Map(&UNSIGNED, &NODE),
+    Schema::Map(&UNSIGNED, &EDGE),
+    Schema::Map(&UNSIGNED, &BYTE),
+    Schema::Map(&QUERY, &SCORES),
+    Schema::Map(&QUERY, &TREES),
+]);
+static BYTE: Schema = Schema::UnsignedUpTo(255);
+static NODE: Schema = Schema::Struct(&[Schema::Map(&TEXT, &TEXT), Schema::List(&UNSIGNED), Schema::List(&UNSIGNED)]);
+static EDGE: Schema = Schema::Struct(&[Schema::Map(&TEXT, &TEXT), Schema::Unsigned, Schema::Unsigned]);
+static QUERY: Schema = Schema::Struct(&[Schema::List(&CONDITION), Schema::List(&CONDITION)]);
+static CONDITION: Schema = Schema::Exactly(&[Schema::Text, Schema::Text]);
+static SCORES: Schema = Schema::Map(&UNSIGNED, &SCORE);
+static SCORE: Schema = Schema::Struct(&[Schema::Float, Schema::Unsigned]);
+static TREES: Schema = Schema::List(&TREE);
+static TREE: Schema = Schema::Struct(&[Schema::Unsigned, Schema::Map(&UNSIGNED, &PATH), Schema::Map(&UNSIGNED, &PATH)]);
+static PATH: Schema = Schema::Exactly(&[Schema::Unsigned, Schema::Unsigned]);
 
 /// The data of a method and the weights of the converter.
 pub(super) static METHOD_AND_WEIGHTS: Schema = Schema::Exactly(&[Schema::Any, Schema::List(&ANY)]);
@@ -78,7 +155,9 @@ impl OpenContainer {
         self.index = self.index.saturating_add(1);
         match self.schema {
             Schema::List(member) => member,
-            Schema::Exactly(members) | Schema::Members(members) => members.get(index).unwrap_or(&ANY),
+            Schema::Exactly(members) | Schema::Members(members) | Schema::Struct(members) => {
+                members.get(index).unwrap_or(&ANY)
+            }
             Schema::Map(key, value) => match index.is_multiple_of(2) {
                 true => key,
                 false => value,
@@ -162,8 +241,11 @@ fn fits(expected: &Schema, token: Token) -> bool {
         | (Schema::Unsigned, Token::Unsigned(_))
         | (Schema::Float, Token::Float32(_) | Token::Float64(_))
         | (Schema::Text, Token::Text { .. })
-        | (Schema::List(_), Token::Array(_))
+        | (Schema::List(_) | Schema::Struct(_), Token::Array(_))
         | (Schema::Map(..), Token::Map(_)) => true,
+        (Schema::UnsignedUpTo(most), Token::Unsigned(value)) => value <= *most,
+        (Schema::Int, Token::Unsigned(value)) => i32::try_from(value).is_ok(),
+        (Schema::Int, Token::Negative(value)) => i32::try_from(value).is_ok(),
         (Schema::Exactly(members), Token::Array(count)) => count as usize == members.len(),
         (Schema::Members(members), Token::Array(count)) => count as usize >= members.len(),
         _ => false,

@@ -131,7 +131,7 @@ fn copy_block(
     crc: &mut crc32fast::Hasher,
 ) -> io::Result<Result<u64, Unloadable>> {
     let mut source = TokenReader::to_end(CopyingReader { reader: block, out, crc });
-    let read = user_data(&mut source, model.engine.model_schema(model.release));
+    let read = user_data(&mut source, model.engine.model_schema(model.release, &model.config).schema);
     let (user, trailing) = match read.and_then(|user| Ok((user, source.drain()?))) {
         Ok(read) => read,
         Err(MsgpackError::Io(error)) => return Err(error),

@@ -28,16 +28,23 @@ pub enum Anomaly {
         bytes: u64,
     },
     /// A chunk count of zero: writers store at least one.
-    #[error("the chunk count of task {task} is zero; writers store at least one")]
+    #[error("the chunk count of task {task}{} is zero; writers store at least one", and_more(*more, "tasks"))]
     NoChunk {
-        /// Local rank.
+        /// Local rank of the first such task.
         task: usize,
+        /// The number of further tasks.
+        more: usize,
     },
     /// Two tasks with one global rank.
-    #[error("global rank {rank} is stored for more than one task; only their index distinguishes them")]
+    #[error(
+        "global rank {rank}{} is stored for more than one task; only their index distinguishes them",
+        and_more(*more, "ranks")
+    )]
     RankTwice {
-        /// The rank.
+        /// The smallest such rank.
         rank: i64,
+        /// The number of further ranks.
+        more: usize,
     },
     /// One file of a set, opened alone.
     #[error("it is file {number} of a set of {files} and was opened alone: only its own tasks are included")]
@@ -91,6 +98,11 @@ impl Anomaly {
     pub fn is_loss(&self) -> bool {
         matches!(self, Anomaly::CountsEstimated | Anomaly::CountsFromRecords | Anomaly::PartLost { .. })
     }
+}
+
+/// ` (and 3 more tasks)`.
+fn and_more(more: usize, what: &str) -> String {
+    if more == 0 { String::new() } else { format!(" (and {more} more {what})") }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -4,7 +4,6 @@
 //! stored prefix, so that a renamed set can be opened. Opening another file of the set shows only its own tasks. Tasks
 //! are numbered as in sionsplit: by global rank in a set of several files, by local rank in a single file.
 
-use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -62,16 +61,7 @@ impl Container {
 
     pub(super) fn with_order(path: &Path, parts: Vec<PhysicalFile>, slots: Vec<Slot>) -> Container {
         let mut warnings: Vec<Warning> = parts.iter().flat_map(|part| part.warnings().iter().cloned()).collect();
-        let mut seen = HashSet::new();
-        let mut twice = HashSet::new();
-        for part in &parts {
-            for rank in &part.header().global_ranks {
-                if !seen.insert(*rank) && twice.insert(*rank) {
-                    let anomaly = Anomaly::RankTwice { rank: *rank };
-                    warnings.push(Warning { path: part.path().to_owned(), anomaly });
-                }
-            }
-        }
+        warnings.extend(rank_twice(&parts).map(|anomaly| Warning { path: path.to_owned(), anomaly }));
         Container { path: path.to_owned(), parts, slots, warnings, ranks_are_numbers: false }
     }
 
@@ -214,6 +204,20 @@ impl Seek for TaskStream<'_> {
         self.offset = target.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(self.offset)
     }
+}
+
+/// The ranks that are stored for more than one task. Most files have them in ascending order.
+fn rank_twice(parts: &[PhysicalFile]) -> Option<Anomaly> {
+    let ranks = || parts.iter().flat_map(|part| part.header().global_ranks.iter().copied());
+    if ranks().is_sorted_by(|one, next| one < next) {
+        return None;
+    }
+    let mut sorted: Vec<i64> = ranks().collect();
+    sorted.sort_unstable();
+    let mut twice: Vec<i64> = sorted.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    twice.dedup();
+    let rank = *twice.first()?;
+    Some(Anomaly::RankTwice { rank, more: twice.len() - 1 })
 }
 
 /// Checks that the files are one set, and returns the places of its tasks in order.

@@ -34,6 +34,18 @@ pub enum Fault {
         /// The stored size.
         size: i64,
     },
+    /// A table of ranks that was never written.
+    #[error(
+        "global rank {rank} is stored for {tasks} tasks in sequence from task {first} on: its head was not written"
+    )]
+    EqualRanks {
+        /// The rank.
+        rank: i64,
+        /// Local rank of the first of them.
+        first: usize,
+        /// Tasks that were read.
+        tasks: usize,
+    },
     /// Offsets exceed the largest file size.
     #[error("its chunk sizes add up to more than a file can hold")]
     Overflow,
@@ -187,7 +199,11 @@ impl Fault {
     pub fn kind(&self) -> &'static str {
         match self {
             Fault::Truncated { .. } => "truncated",
-            Fault::Field { .. } | Fault::ChunkSize { .. } | Fault::Overflow | Fault::TooMany { .. } => "head",
+            Fault::Field { .. }
+            | Fault::ChunkSize { .. }
+            | Fault::EqualRanks { .. }
+            | Fault::Overflow
+            | Fault::TooMany { .. } => "head",
             Fault::TailPosition { .. }
             | Fault::ChunkCount { .. }
             | Fault::BlocksUnused { .. }

@@ -2,19 +2,13 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-
-use super::container::Container;
-use super::dump::{self, DumpOptions};
+use super::description::ContainerDescription;
 use super::error::SionError;
-use super::header::KeyValue;
-use super::physical_file::PhysicalFile;
-use super::recover::recover;
 use super::split::{SplitOptions, split};
-use super::tables::Mapping;
-use super::verify::{VerifyOptions, add_error, damage, place, verify};
+use super::verify::{VerifyOptions, damage, place, verify};
 use crate::{
-    Confidence, Damage, Description, Destination, Extracted, FileCheck, Format, FormatsError, Options, Probe, Progress,
+    Confidence, Content, Damage, Description, Destination, Extracted, FileCheck, Format, FormatsError, Options, Probe,
+    Progress,
 };
 
 /// The format of SION containers.
@@ -72,29 +66,8 @@ impl Format for Sion {
     }
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
-        // A damaged container is described as recovered, with its warnings.
-        let mut check = FileCheck::default();
-        let container = match Container::open(path) {
-            Ok(container) => container,
-            Err(error) if error.is_damage() => {
-                let container = recover(path)?;
-                add_error(&mut check, error)?;
-                container
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let mut text = Vec::new();
-        let small = chunks(&container) <= MOST_CHUNKS_SHOWN;
-        let options = DumpOptions { tasks: small, keys: small, ..DumpOptions::default() };
-        if let Err(error) = dump::describe(&container, &options, &mut text) {
-            text.extend_from_slice(format!("{error}\n").as_bytes());
-            add_error(&mut check, error)?;
-        }
-        for warning in container.warnings() {
-            text.extend_from_slice(format!("warning: {warning}\n").as_bytes());
-        }
-        let (text, json) = (String::from_utf8_lossy(&text).into_owned(), json(&container, small));
-        Ok(Description { text, json, damages: check.damages })
+        let (description, damages) = ContainerDescription::of(path)?;
+        Ok(Description { content: Content::Container(description), damages })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
@@ -127,69 +100,4 @@ fn is_head(rest: &[u8]) -> bool {
         || version.is_some_and(|bytes| {
             [i32::from_le_bytes(bytes), i32::from_be_bytes(bytes)].iter().any(|it| (1..=99).contains(it))
         })
-}
-
-/// Byte counts are part of a description up to this number of chunks; a damaged file may declare many more.
-const MOST_CHUNKS_SHOWN: u64 = 1 << 18;
-
-/// The byte counts of a container.
-fn chunks(container: &Container) -> u64 {
-    let tables =
-        container.parts().iter().map(|part| part.table().blocks().saturating_mul(part.header().tasks() as u64));
-    tables.fold(0, u64::saturating_add)
-}
-
-/// The description as JSON: head, tables and offsets of every file, with SIONlib's field names.
-fn json(container: &Container, with_chunks: bool) -> Value {
-    let tasks: Vec<Value> = (0..container.tasks())
-        .map(|task| {
-            let (rank, bytes) = (container.global_rank(task).unwrap_or(-1), container.stream_bytes(task).unwrap_or(0));
-            json!({ "index": task, "globalrank": rank, "bytes": bytes })
-        })
-        .collect();
-    let warnings: Vec<String> = container.warnings().iter().map(ToString::to_string).collect();
-    json!({
-        "files": container.parts().iter().map(|file| part(file, with_chunks)).collect::<Vec<_>>(),
-        "logical_tasks": tasks,
-        "keyval": if container.key_value() == KeyValue::Inline { "inline" } else { "none" },
-        "warnings": warnings,
-    })
-}
-
-fn part(part: &PhysicalFile, with_chunks: bool) -> Value {
-    let (header, layout, table) = (part.header(), part.layout(), part.table());
-    let tasks = 0..header.tasks();
-    let each = || (0..header.tasks()).map(|task| table.chunk_bytes(task).collect::<Vec<_>>()).collect::<Vec<_>>();
-    let chunk_bytes = with_chunks.then(each);
-    let mapping = match part.mapping() {
-        Mapping::None => Value::Null,
-        Mapping::Entries(entries) => json!(entries),
-    };
-    json!({
-        "path": place(part.path()),
-        "size": part.length(),
-        "version": header.version,
-        "patchlevel": header.patch_level,
-        "fileformat_version": header.format,
-        "metadata_endianness": header.byte_order.as_str(),
-        "data_endianness": header.user_order.as_str(),
-        "fsblksize": header.block_size,
-        "ntasks": header.tasks(),
-        "nfiles": header.files,
-        "filenumber": header.file_number,
-        "flag1": header.flag1,
-        "flag2": header.flag2,
-        "keyval": header.key_value.code(),
-        "prefix": String::from_utf8_lossy(&header.prefix),
-        "globalranks": header.global_ranks,
-        "chunksizes": header.stored_chunk_sizes,
-        "maxchunks": table.blocks(),
-        "start_of_varheader": layout.tail(table.blocks()),
-        "start_of_data": layout.start_of_data(),
-        "globalskip": layout.block_skip(),
-        "start_positions": tasks.clone().map(|task| layout.chunk_position(task, 0)).collect::<Vec<_>>(),
-        "chunk_counts": tasks.clone().map(|task| table.chunks(task)).collect::<Vec<_>>(),
-        "chunk_bytes_by_task": chunk_bytes,
-        "mapping": mapping,
-    })
 }

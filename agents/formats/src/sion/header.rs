@@ -1,6 +1,7 @@
 //! The head of a physical file (META1): format versions 2 to 5 are read, version 5 is written.
 
 use std::fs::File;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::anomaly::Anomaly;
@@ -8,8 +9,8 @@ use super::byte_order::{self, ByteOrder, Fields};
 use super::error::SionError;
 use super::fault::Fault;
 use super::layout::{HEAD_BYTES, Layout, align, head_end};
-use super::limits::{MOST_TASKS, PREFIX_BYTES};
-use super::reading::read_exactly;
+use super::limits::{MOST_EQUAL_RANKS, MOST_TASKS, PREFIX_BYTES};
+use super::reading::{FileAt, read_exactly};
 
 /// The first four bytes of every container.
 pub const MAGIC: [u8; 4] = *b"sion";
@@ -173,13 +174,25 @@ impl Header {
         if tables_end > length {
             return Err(damaged(Fault::Truncated { what: "its table of chunk sizes", needs: tables_end, length }));
         }
-        let mut tables = vec![0_u8; usize::try_from(16 * count).unwrap_or(0)];
-        read_exactly(file, path, tables_at, &mut tables)?;
-        let mut values = tables.as_chunks::<8>().0.iter().map(|bytes| byte_order.i64(*bytes));
+        let mut input = BufReader::with_capacity(1 << 16, FileAt { file, position: tables_at });
+        let mut value = || -> Result<i64, SionError> {
+            let mut bytes = [0; 8];
+            input.read_exact(&mut bytes).map_err(SionError::io("read the head of", path))?;
+            Ok(byte_order.i64(bytes))
+        };
         let tasks = usize::try_from(tasks).unwrap_or(0);
-        let global_ranks: Vec<i64> = values.by_ref().take(tasks).collect();
+        let (mut global_ranks, mut equal) = (Vec::new(), 0);
+        for task in 0..tasks {
+            let rank = value()?;
+            equal = if global_ranks.last() == Some(&rank) { equal + 1 } else { 0 };
+            if equal > MOST_EQUAL_RANKS {
+                return Err(damaged(Fault::EqualRanks { rank, first: task - equal, tasks: equal + 1 }));
+            }
+            global_ranks.push(rank);
+        }
         let mut stored_chunk_sizes = Vec::with_capacity(tasks);
-        for (task, size) in values.enumerate() {
+        for task in 0..tasks {
+            let size = value()?;
             let checked = u64::try_from(size).map_err(|_| damaged(Fault::ChunkSize { task, size }))?;
             stored_chunk_sizes.push(checked);
         }

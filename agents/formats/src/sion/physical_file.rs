@@ -12,7 +12,7 @@ use super::header::Header;
 use super::layout::Layout;
 use super::limits::MOST_TASKS;
 use super::reading::{FileAt, open_regular};
-use super::tables::{ChunkTable, Mapping, table_bytes};
+use super::tables::{ChunkTable, Mapping, StoredTable, table_bytes};
 
 /// One physical file of a container. Several threads can share it.
 #[derive(Debug)]
@@ -90,9 +90,8 @@ impl OpenedHead {
             let what = "its table of byte counts";
             return Err(damaged(Fault::Truncated { what, needs: end, length: self.length }));
         }
-        let mut input = BufReader::with_capacity(1 << 18, FileAt { file: &self.file, position: tail });
-        let order = self.header.byte_order;
-        let table = ChunkTable::read(&mut input, path, order, &self.layout, blocks, anomalies)?;
+        let (file, order, layout) = (&self.file, self.header.byte_order, &self.layout);
+        let table = StoredTable { file, path, order, layout, position: tail, blocks }.read(anomalies)?;
         Ok((table, end))
     }
 
@@ -150,9 +149,14 @@ impl OpenedHead {
         if size > MOST_TASKS {
             return Err(damaged(Fault::TooMany { what: "mapped ranks", count: size, limit: MOST_TASKS }));
         }
-        let mut entries = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        for _ in 0..size {
-            entries.push((header.byte_order.i32(take()?), header.byte_order.i32(take()?)));
+        let mut entries = Vec::new();
+        for rank in 0..size {
+            let entry = (header.byte_order.i32(take()?), header.byte_order.i32(take()?));
+            // Found here, because a long hole of the file reads as a very long mapping of equal entries.
+            if entries.last() == Some(&entry) {
+                return Err(damaged(Fault::MappingTwice { rank, file: entry.0, task: entry.1 }));
+            }
+            entries.push(entry);
         }
         if left > 4 + size * 8 {
             anomalies.push(Anomaly::TrailingBytes { bytes: left - 4 - size * 8 });

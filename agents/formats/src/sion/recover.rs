@@ -23,6 +23,7 @@ use super::header::KeyValue;
 use super::physical_file::{OpenedHead, PhysicalFile};
 use super::slot::{Slot, numbers_present, part_path};
 use super::tables::{ChunkTable, Mapping, table_bytes};
+use super::usage::Usage;
 
 /// Up to this many missing files are listed.
 const MAX_MISSING_LISTED: usize = 16;
@@ -90,7 +91,7 @@ fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
         return Ok(head.into_physical_file(table, mapping, anomalies));
     }
     anomalies.truncate(before);
-    let counts = match head.header.key_value {
+    let table = match head.header.key_value {
         KeyValue::Inline => {
             anomalies.push(Anomaly::CountsFromRecords);
             follow_records(&head)?
@@ -100,7 +101,6 @@ fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
             last_bytes(&head)?
         }
     };
-    let table = ChunkTable::from_counts(counts).ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
     Ok(head.into_physical_file(table, Mapping::None, anomalies))
 }
 
@@ -154,28 +154,27 @@ fn bounded(head: &OpenedHead) -> Result<(), SionError> {
 }
 
 /// Byte counts that end each chunk at its last byte that is not zero.
-fn last_bytes(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
+fn last_bytes(head: &OpenedHead) -> Result<ChunkTable, SionError> {
     bounded(head)?;
     let mut scan = DataScan::new(&head.file);
-    let mut counts = Vec::with_capacity(head.layout.tasks());
+    let mut table = ChunkTable::empty();
     for task in 0..head.layout.tasks() {
-        let mut chunks = Vec::new();
+        let mut usage = Usage::default();
         for chunk in 0..chunks_begun(head, task) {
             let begin = head.layout.chunk_position(task, chunk).unwrap_or(head.length);
             let end = begin.saturating_add(head.layout.chunk_size(task)).min(head.length);
             let used = scan.used_bytes(begin, end).map_err(SionError::io("read", &head.path))?;
-            chunks.push(used);
+            usage.push_run(1, used);
         }
         // Chunks after the last one with data were not written.
-        while chunks.len() > 1 && chunks.last() == Some(&0) {
-            chunks.pop();
-        }
-        if chunks.is_empty() {
-            chunks.push(0);
-        }
-        counts.push(chunks);
+        usage.trim();
+        add(&mut table, &usage, head)?;
     }
-    Ok(counts)
+    Ok(table)
+}
+
+fn add(table: &mut ChunkTable, usage: &Usage, head: &OpenedHead) -> Result<(), SionError> {
+    table.push(usage).ok_or(Fault::Overflow).map_err(SionError::damaged(&head.path))
 }
 
 /// Finds the last byte that is not zero, skipping holes. All chunks in one hole need one system call, so that a long
@@ -234,9 +233,9 @@ impl<'a> DataScan<'a> {
 }
 
 /// Byte counts from records: a stream ends before a header of zeros, or before a record that does not fit.
-fn follow_records(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
+fn follow_records(head: &OpenedHead) -> Result<ChunkTable, SionError> {
     bounded(head)?;
-    let mut counts = Vec::with_capacity(head.layout.tasks());
+    let mut table = ChunkTable::empty();
     for task in 0..head.layout.tasks() {
         let size = head.layout.chunk_size(task);
         let chunks = chunks_begun(head, task);
@@ -250,18 +249,13 @@ fn follow_records(head: &OpenedHead) -> Result<Vec<Vec<u64>>, SionError> {
         };
         let stream = FullChunks { head, task, size, available };
         let end = stream.end_of_records(head.header.byte_order).map_err(SionError::io("read", &head.path))?;
-        counts.push(match (end.checked_div(size), end.checked_rem(size)) {
-            (Some(full), Some(rest)) => {
-                let mut chunks = vec![size; usize::try_from(full).unwrap_or(0)];
-                if rest > 0 || chunks.is_empty() {
-                    chunks.push(rest);
-                }
-                chunks
-            }
-            _ => vec![0],
-        });
+        let mut usage = Usage::filled(end, size);
+        if usage.used() == 0 {
+            usage.push_run(1, 0);
+        }
+        add(&mut table, &usage, head)?;
     }
-    Ok(counts)
+    Ok(table)
 }
 
 /// A stream whose chunks are all full, as in key-value containers.

@@ -66,15 +66,18 @@ impl Statistics {
     fn add_task(&mut self, table: &ChunkTable, local: usize, size: u64) {
         let used = table.chunks(local);
         self.chunk_bytes = self.chunk_bytes.saturating_add(used.saturating_mul(size));
-        for bytes in table.chunk_bytes(local) {
-            self.data_bytes = self.data_bytes.saturating_add(bytes);
+        for (count, bytes) in table.runs(local) {
+            let sum = count.saturating_mul(bytes);
+            self.data_bytes = self.data_bytes.saturating_add(sum);
             match bytes {
-                _ if bytes == size => self.full.add(1, bytes),
-                0 => self.empty.add(1, size),
-                _ => self.partly.add(1, bytes),
+                _ if bytes == size => self.full.add(count, sum),
+                0 => self.empty.add(count, count.saturating_mul(size)),
+                _ => self.partly.add(count, sum),
             }
-            self.used_blocks = self.used_blocks.saturating_add(bytes.div_ceil(self.block_size));
-            self.full_blocks = self.full_blocks.saturating_add(bytes.checked_div(self.block_size).unwrap_or(0));
+            let used_blocks = count.saturating_mul(bytes.div_ceil(self.block_size));
+            self.used_blocks = self.used_blocks.saturating_add(used_blocks);
+            let full_blocks = count.saturating_mul(bytes.checked_div(self.block_size).unwrap_or(0));
+            self.full_blocks = self.full_blocks.saturating_add(full_blocks);
         }
         let unused = self.blocks.saturating_sub(used);
         self.empty.add(unused, unused.saturating_mul(size));

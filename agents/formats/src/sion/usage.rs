@@ -42,6 +42,21 @@ impl Usage {
         }
     }
 
+    /// Number of chunks, and bytes in each of them.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.runs.iter().copied()
+    }
+
+    /// Removes the empty chunks at the end, except for the first chunk.
+    pub(super) fn trim(&mut self) {
+        while self.runs.last().is_some_and(|(_, bytes)| *bytes == 0) {
+            self.runs.pop();
+        }
+        if self.runs.is_empty() {
+            self.push_run(1, 0);
+        }
+    }
+
     /// Removes the last chunk and returns its bytes.
     pub(super) fn pop(&mut self) -> Option<u64> {
         let (count, bytes) = self.runs.last_mut()?;

@@ -198,7 +198,10 @@ fn recognises_and_describes_every_variant() {
 }
 
 fn described(path: &Path) -> Result<Value, String> {
-    Jubatus.describe(path).map(|description| description.json).map_err(|error| error.to_string())
+    Jubatus
+        .describe(path)
+        .map(|description| serde_json::to_value(description).unwrap())
+        .map_err(|error| error.to_string())
 }
 
 #[test]

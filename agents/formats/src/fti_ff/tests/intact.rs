@@ -21,13 +21,13 @@ fn recognises_describes_and_verifies_every_real_file() {
         assert_eq!(recognised.format.unwrap().name(), "fti-ff", "{place}");
         let check = FtiFf.verify(&file.path, &Options::default(), &mut |_, _| {}).unwrap();
         assert!(check.is_intact(), "{place}: {check:?}");
-        let described = FtiFf.describe(&file.path).unwrap();
+        let described = serde_json::to_value(FtiFf.describe(&file.path).unwrap()).unwrap();
         let mut keys = vec!["role", "fb", "checksum", "ckpt_id", "blocks", "fb_ok", "trailer_bytes", "stored_on_rank"];
         if file.path.to_string_lossy().contains("dCPFile") {
             keys.retain(|key| *key != "stored_on_rank");
         }
         for key in keys.into_iter().filter(|key| !file.json[*key].is_null()) {
-            assert_eq!(described.json[key], file.json[key], "{key} of {place}");
+            assert_eq!(described[key], file.json[key], "{key} of {place}");
         }
     }
     assert!(seen["rank file"] == 616 && seen["partner copy"] == 88 && seen["Reed-Solomon parity"] == 104, "{seen:?}");
@@ -71,7 +71,7 @@ fn extracts_each_variable_joined_over_its_containers() {
 fn table_matches_example_of_fti_document() {
     let mut path = files_below(&fixtures("fti").join("v1.1/seven-l1/c2")).into_iter();
     let path = path.rfind(|path| path.to_string_lossy().ends_with("Ckpt2-Rank0.fti")).unwrap();
-    let text = FtiFf.describe(&path).unwrap().text;
+    let text = FtiFf.describe(&path).unwrap().to_string();
     let head = "DataBase-id: 1\n    numvars: 1\n    dbsize: 16076\n    [size metadata: 76]\n\n";
     let block = format!("{head}        Var-id: 0\n        id: 4\n");
     assert!(text.contains(&block), "{text}");

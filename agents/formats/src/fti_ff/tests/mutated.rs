@@ -102,7 +102,7 @@ fn changed_files_cause_no_panic_hang_or_unbounded_output() {
         assert!(check.checked_bytes <= bytes.len() as u64, "round {round}");
         intact += u64::from(check.is_intact() && bytes != original);
         if let Ok(described) = FtiFf.describe(&path) {
-            longest = longest.max(described.text.len());
+            longest = longest.max(described.to_string().len());
         }
         if round % 8 == 0 {
             let options = Options { recover: round % 16 == 0, ..Options::default() };
