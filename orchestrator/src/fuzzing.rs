@@ -174,7 +174,7 @@ const JOB_STATE: &str = r#"{"version":0,"job":"heat","orchestrator":7,"stage":{"
     "agents":{"job":"heat","job_id":"17","user":"user1","prefixes":[],"control_base":"/tmp","control_bytes":null,
         "cache_bases":{"/tmp":null}},
     "running":{},"halt_set":false,"crc":true,"copy_bytes":1048576,"requests_at_once":64,"snapshot":null,
-    "keeps_data":false,"first_launch_ms":null}"#;
+    "keeps_data":false,"first_launch_ms":null,"finished":0}"#;
 
 /// The key of the job, without which the state of a running job is not read.
 const JOB_SECRET: &str = r#"{"job_id":"17","trust":{"certificate":"AAAA","key":"AAAA","token":"AAAA"}}"#;

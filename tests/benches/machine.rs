@@ -135,7 +135,7 @@ impl Job {
                     events.push_back(Event::AgentReady { node, address, adopted: None });
                 }
             }
-            Action::AskHalt => events.push_back(Event::HaltAnswered { met: None }),
+            Action::AskHalt => events.push_back(Event::HaltAnswered { met: None, silent: Vec::new() }),
             Action::Prepare { generation, to, .. } => {
                 events.extend(to.into_iter().filter(lives).map(|node| Event::RunPrepared { node, generation }));
             }

@@ -68,7 +68,7 @@ async fn measure(count: usize, interval: Duration, long: Duration) -> Result<()>
         match fleet.next().await {
             FleetEvent::Up { .. } => up += 1,
             FleetEvent::Answered { .. } => first += 1,
-            FleetEvent::Unchanged { .. } => {}
+            FleetEvent::Unchanged { .. } | FleetEvent::PollsRan { .. } => {}
             other => return Err(format!("while the agents were connected: {other:?}").into()),
         }
     }
@@ -106,6 +106,7 @@ async fn answers_within(fleet: &mut AgentSupervisor, long: Duration, latency: &m
                     }
                 }
             }
+            FleetEvent::PollsRan { .. } => {}
             other => return Err(format!("while polling: {other:?}").into()),
         }
     }

@@ -5,16 +5,14 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 28] = [
     &["run"],
     &["check"],
     &["drain"],
     &["index", "list"],
     &["index", "add"],
     &["index", "current"],
-    &["index", "drop"],
-    &["index", "delete"],
-    &["index", "prune"],
+    &["index", "remove"],
     &["halt", "list"],
     &["halt", "set"],
     &["halt", "unset"],

@@ -58,8 +58,8 @@ fn externally_killed_agent_is_restarted() {
 #[test]
 fn hanging_agent_is_replaced_and_run_continues() {
     let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(4);
-    job.down_after = "2s";
+    let mut job = Job::new(&world, 0).holding_after(4).health("replace_after: 3s");
+    job.down_after = "1s";
     let mut running = job.start();
     running.sees_checkpoint(4);
     signal(world.agent_pid("node2"), Signal::STOP);

@@ -124,7 +124,7 @@ fn rename_key(path: &Path, old: &str, new: &str) {
 
 /// A job that stopped after checkpoint 4, with an older checkpoint on the prefix.
 fn stopped(world: &World) -> (Job<'_>, PathBuf) {
-    Job::new(world, 0).flush("{every: 2}").top("halt: {checkpoints_left: 4}").run(75);
+    Job::new(world, 0).flush("{every: 2}").top("halt: {checkpoints_left: 4}").top("keep_cache: none").run(75);
     pfs::assert_current(&world.prefix(), 4);
     (Job::new(world, 0).flush("{every: 2}"), pfs::current(&world.prefix()).unwrap())
 }

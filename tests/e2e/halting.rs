@@ -1,18 +1,21 @@
 //! Halt conditions set while the job runs: it stops at a checkpoint, which is saved, and reports the reason.
 
+use std::fs;
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
+use rustix::process::Signal;
+
 use crate::job::Job;
 use crate::pfs;
-use crate::world::World;
+use crate::world::{Running, World, signal};
 
 /// The job waits after checkpoint 4; the conditions are set; it continues, and stops after checkpoint `last`.
 fn halts_after(last: u64, job: impl Fn(Job<'_>) -> Job<'_>, conditions: &[&str], reason: &str) {
     let world = World::new();
-    let job = job(Job::new(&world, 0).holding_after(4));
+    let job = job(Job::new(&world, 0).grace("10min").holding_after(4));
     let mut running = job.start();
     running.sees_checkpoint(4);
     job.command(&[&["halt", "set"], conditions].concat(), 0);
@@ -99,4 +102,161 @@ fn halting_a_job_that_is_not_running_is_an_error() {
     job.command(&["halt", "set", "--now"], 69).prints(&["no job has been run"]);
     job.run(0);
     job.command(&["halt", "set", "--now"], 69).prints(&["is not running"]);
+}
+
+/// A program on two nodes that does not use the checkpoint API.
+pub struct Script<'a> {
+    world: &'a World,
+    pub running: Running<'a>,
+}
+
+impl<'a> Script<'a> {
+    /// Starts it; ranks write `ready-RANK` when they handle signals.
+    pub fn start(world: &'a World, handler: &str, grace: &str) -> Self {
+        let home = world.path("");
+        let script = format!(
+            "cd {}; trap '{handler}' TERM; touch ready-$HOLDFAST_RANK; while :; do sleep 0.05; done",
+            home.display()
+        );
+        let yaml = format!(
+            "prefix: {:?}\nallocation: {{manager: local}}\nrun: {{nodes: 2, command: [sh, -c, {script:?}]}}\n\
+             health: {{down_after: 10s}}\nhalt: {{grace: {grace}}}\n",
+            world.prefix()
+        );
+        let spec = world.write("script.yaml", &yaml);
+        let running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+        world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("ready-{rank}")).exists()).then_some(()));
+        Script { world, running }
+    }
+
+    pub fn halt(&self, arguments: &[&str]) {
+        let mut command = self.world.holdfast([&["halt", "set"], arguments].concat());
+        command.arg("--prefix").arg(self.world.prefix());
+        self.world.run(command).with_code(0);
+    }
+}
+
+/// Both ranks wrote the file of the handler [`SAVES`].
+pub fn assert_saved(world: &World) {
+    for rank in 0..2 {
+        assert_eq!(fs::read_to_string(world.path(&format!("saved-{rank}"))).unwrap(), "state\n");
+    }
+}
+
+/// Takes a moment, in which no rank may kill the other.
+pub const SAVES: &str = "sleep 0.$((HOLDFAST_RANK * 3)); echo state >saved-$HOLDFAST_RANK; exit $HOLDFAST_RANK";
+
+#[test]
+fn program_without_api_gets_sigterm_and_saves_its_state() {
+    let world = World::new();
+    let script = Script::start(&world, SAVES, "10min");
+    script.halt(&["--now=MAINTENANCE"]);
+    script.running.ends_with(75).prints(&["halted: MAINTENANCE", "SIGTERM to the ranks"]);
+    assert_saved(&world);
+    assert_eq!(world.the("halt_set")["reason"], "MAINTENANCE");
+    assert_eq!(world.the("ranks_terminated")["within_ms"], 600_000);
+    assert_eq!(world.the("generation_ended")["cause"], "halted");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn program_that_ignores_sigterm_is_killed_after_grace() {
+    let world = World::new();
+    let script = Script::start(&world, "", "500ms");
+    script.halt(&["--now"]);
+    script.running.ends_with(75).prints(&["halted: USER_REQUEST"]);
+    let position = |name: &str| world.events().iter().position(|event| event["event"] == name).unwrap();
+    assert!(position("ranks_terminated") < position("generation_ending"));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn immediate_halt_kills_ranks_without_sigterm() {
+    let world = World::new();
+    let script = Script::start(&world, SAVES, "10min");
+    script.halt(&["--immediate=FIRE"]);
+    script.running.ends_with(75).prints(&["halted: FIRE"]);
+    assert!(!world.path("saved-0").exists() && world.all("ranks_terminated").is_empty());
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn program_that_reaches_no_checkpoint_within_grace_is_ended_and_older_checkpoint_is_drained() {
+    let world = World::new();
+    let job = Job::new(&world, 0).grace("500ms").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["halt", "set", "--now"], 0);
+    running.ends_with(75).prints(&["halted: USER_REQUEST", "checkpoint 4 is complete"]);
+    assert_eq!(world.the("halt_requested")["within_ms"], 500);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn halt_that_is_unset_in_time_is_withdrawn() {
+    let world = World::new();
+    let job = Job::new(&world, 0).grace("10min").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["halt", "set", "--now"], 0);
+    running.sees_event("halt_requested");
+    job.command(&["halt", "unset", "--now"], 0);
+    running.sees_event("halt_cleared");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn nothing_is_relaunched_until_silent_agent_has_reported_its_halt_conditions() {
+    let world = World::new();
+    let mut job = Job::new(&world, 1).holding_after(4);
+    job.down_after = "5min";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let agents: Vec<u32> = (0..5).map(|node| world.agent_pid(&format!("node{node}"))).collect();
+    // Only the spare node gets the condition.
+    agents[..4].iter().for_each(|pid| signal(*pid, Signal::STOP));
+    job.command(&["halt", "set", "--now=ON_ONE_NODE"], 0);
+    signal(agents[4], Signal::STOP);
+    agents[..4].iter().for_each(|pid| signal(*pid, Signal::CONT));
+    assert_eq!(world.kill(|line| line.contains("example heat")), 4);
+    running.sees_event("generation_ended");
+    // Longer than a request for the conditions lasts.
+    std::thread::sleep(Duration::from_secs(3));
+    signal(agents[4], Signal::CONT);
+    running.ends_with(75).prints(&["halted: ON_ONE_NODE"]);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
+    let world = World::new();
+    let job =
+        Job::new(&world, 0).allocation("time_limit: 10s").top("halt: {grace: 2s, drain_reserve: 4s}").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let requested = running.sees_event("halt_requested");
+    assert!(requested["reason"].as_str().unwrap().contains("4 s are kept for the drain"), "{requested}");
+    job.go_on();
+    running.ends_with(75).prints(&["the allocation"]);
+    let time = |event: &Value| event["time"].as_str().unwrap().parse::<DateTime<Utc>>().unwrap();
+    let since_start = |name: &str| (time(&world.the(name)) - time(&world.the("job_started"))).num_milliseconds();
+    assert!(since_start("halt_requested") >= 3_000, "the application computes as long as it can");
+    assert!(since_start("finished") < 10_000, "{}", since_start("finished"));
+    assert!(pfs::current_id(&world.prefix()) >= Some(4));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn job_that_restarts_in_time_of_drain_is_not_launched() {
+    let world = World::new();
+    let job = Job::new(&world, 0).allocation("time_limit: 20s").top("halt: {drain_reserve: 19s}");
+    job.run(75);
+    assert!(world.all("generation_launched").is_empty());
+    world.assert_nothing_is_left();
 }

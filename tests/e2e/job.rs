@@ -39,6 +39,8 @@ pub struct Job<'a> {
     /// The longest accepted silence of an agent. Longer than the default, for machines that are busy with other
     /// tests; the end of an agent's process is detected at once in any case.
     pub down_after: &'static str,
+    /// `halt.grace`, unless a line at the top has `halt:`. Zero: a signal kills ranks that wait at their checkpoint.
+    pub grace: &'static str,
     /// Further keys of `health:`, each after a comma.
     health: String,
     /// Further lines below `allocation:`.
@@ -66,6 +68,7 @@ impl<'a> Job<'a> {
             checkpoint: Vec::new(),
             top: Vec::new(),
             down_after: "10s",
+            grace: "0s",
             health: String::new(),
             allocation: Vec::new(),
         }
@@ -98,6 +101,12 @@ impl<'a> Job<'a> {
 
     pub fn flush(mut self, map: &str) -> Self {
         self.flush = map.to_owned();
+        self
+    }
+
+    /// `halt.grace`.
+    pub fn grace(mut self, grace: &'static str) -> Self {
+        self.grace = grace;
         self
     }
 
@@ -148,6 +157,10 @@ impl<'a> Job<'a> {
         let lines = |lines: &[String], indent: &str| -> String {
             lines.iter().map(|line| format!("{indent}{line}\n")).collect()
         };
+        let mut top = self.top.clone();
+        if !top.iter().any(|line| line.starts_with("halt:")) {
+            top.push(format!("halt: {{grace: {}}}", self.grace));
+        }
         let chaos: Vec<String> = self.chaos.iter().map(|failure| format!("- {failure}")).collect();
         let chaos = if chaos.is_empty() { String::new() } else { format!("  chaos:\n{}", lines(&chaos, "    ")) };
         format!(
@@ -166,7 +179,7 @@ impl<'a> Job<'a> {
             redundancy = self.redundancy,
             flush = self.flush,
             checkpoint = lines(&self.checkpoint, "  "),
-            top = lines(&self.top, ""),
+            top = lines(&top, ""),
         )
     }
 

@@ -14,6 +14,7 @@
 extern crate holdfast_test_attribute;
 
 mod job;
+mod kept_cache;
 mod pfs;
 #[path = "../cli/redaction.rs"]
 mod redaction;
@@ -26,7 +27,6 @@ mod disk;
 mod drain;
 mod endings;
 mod fallback;
-mod flushes;
 mod foreign_directories;
 mod halting;
 mod hang;
@@ -43,6 +43,7 @@ mod signals;
 mod site_commands;
 mod snapshots;
 mod stalled_disk;
+mod stalled_orchestrator;
 mod stalled_prefix;
 mod stalled_screen;
 mod steps;

@@ -2,48 +2,127 @@
 
 use rustix::process::Signal;
 
+use crate::halting::{SAVES, Script, assert_saved};
 use crate::job::Job;
 use crate::pfs;
 use crate::world::{World, signal};
 
 #[test]
-fn sigint_halts_drains_and_leaves_nothing_behind() {
+fn sigint_takes_last_checkpoint_drains_and_leaves_nothing_behind() {
     ends_on(Signal::INT, "SIGINT");
 }
 
 #[test]
-fn sigterm_halts_drains_and_leaves_nothing_behind() {
+fn sigterm_takes_last_checkpoint_drains_and_leaves_nothing_behind() {
     ends_on(Signal::TERM, "SIGTERM");
 }
 
+#[test]
+fn sigusr1_takes_last_checkpoint_drains_and_leaves_nothing_behind() {
+    ends_on(Signal::USR1, "SIGUSR1");
+}
+
+#[test]
+fn sighup_takes_last_checkpoint_drains_and_leaves_nothing_behind() {
+    ends_on(Signal::HUP, "SIGHUP");
+}
+
+/// The application is computing after checkpoint 4 when the signal comes: checkpoint 5 is the last one.
 fn ends_on(sent: Signal, name: &str) {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4);
+    let job = Job::new(&world, 1).grace("10min").holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
     assert!(!world.processes().is_empty());
     running.signal(sent);
-    running.ends_with(75).prints(&[name, "stopping the ranks, then draining", "checkpoint 4 is complete"]);
-    pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
+    let requested = running.sees_event("halt_requested");
+    assert_eq!((requested["reason"].as_str(), requested["within_ms"].as_u64()), (Some(name), Some(600_000)));
     job.go_on();
+    running.ends_with(75).prints(&[name, "stopping the ranks, then draining", "checkpoint 5 is complete"]);
+    assert_eq!(world.the("halting")["reason"], name);
+    assert!(world.all("ranks_terminated").is_empty() && world.all("generation_ending").len() == 1);
+    pfs::assert_current(&world.prefix(), 5);
+    world.assert_nothing_is_left();
     job.run(0);
     job.assert_result();
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn second_signal_ends_job_immediately() {
+fn leader_agent_that_is_restarted_still_halts_the_ranks() {
+    let world = World::new();
+    let job = Job::new(&world, 0).grace("10min").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.sees_event("halt_requested");
+    signal(world.agent_pid("node0"), Signal::KILL);
+    running.sees("the restarted agent", |event| event["event"] == "agent_ready" && event["again"] == true);
+    job.go_on();
+    running.ends_with(75).prints(&["checkpoint 5 is complete"]);
+    pfs::assert_current(&world.prefix(), 5);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn ranks_that_reach_no_checkpoint_are_ended_after_grace() {
+    let world = World::new();
+    let job = Job::new(&world, 0).grace("500ms").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["SIGTERM to the ranks", "checkpoint 4 is complete"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn program_without_api_handles_sigterm_itself() {
+    let world = World::new();
+    let script = Script::start(&world, SAVES, "10min");
+    script.running.signal(Signal::TERM);
+    script.running.ends_with(75).prints(&["halted by SIGTERM"]);
+    assert_saved(&world);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn program_that_ignores_sigterm_is_killed_after_grace() {
+    let world = World::new();
+    let script = Script::start(&world, "", "500ms");
+    script.running.signal(Signal::TERM);
+    script.running.ends_with(75).prints(&["halted by SIGTERM"]);
+    assert_eq!(world.the("ranks_terminated")["within_ms"], 500);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn second_signal_kills_ranks_and_drains() {
+    let world = World::new();
+    let job = Job::new(&world, 0).grace("10min").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.sees_event("halt_requested");
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["SIGTERM again: killing the ranks, then draining", "checkpoint 4 is complete"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn third_signal_ends_job_immediately() {
     let world = World::new();
     // A node that does not answer and is not down yet: the drain waits for it.
-    let mut job = Job::new(&world, 0).holding_after(4);
+    let mut job = Job::new(&world, 0).grace("10min").holding_after(4);
     job.down_after = "10min";
     let mut running = job.start();
     running.sees_checkpoint(4);
     signal(world.agent_pid("node2"), Signal::STOP);
-    running.signal(Signal::TERM);
-    running.sees("the first signal", |event| event["event"] == "signal" && event["at_once"] == false);
-    running.signal(Signal::TERM);
+    for number in 1..=3 {
+        running.signal(Signal::TERM);
+        running.sees("the signal", |event| event["event"] == "signal" && event["number"] == number);
+    }
     running.ends_with(75).prints(&["again: ending at once, without a drain"]);
     world.assert_nothing_is_left();
 }

@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use holdfast::events::reader::Reader;
+use holdfast::job::state::JobState;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -195,12 +196,22 @@ impl World {
         found
     }
 
-    /// Checks that no process runs and no temporary file is left.
+    /// Checks that no process runs and no temporary file is left, but the nodes that the state names as kept.
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         assert_eq!(self.processes(), [], "processes are left");
-        let left: Vec<_> = fs::read_dir(self.temporary()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let kept = self.kept_workspace();
+        let left = fs::read_dir(self.temporary()).unwrap().flatten().map(|entry| entry.path());
+        let left: Vec<_> = left.filter(|path| Some(path) != kept.as_ref()).collect();
         assert!(left.is_empty(), "temporary files are left: {left:?}");
+    }
+
+    /// The directory of the virtual nodes that stay for another run, if there is one.
+    pub fn kept_workspace(&self) -> Option<PathBuf> {
+        let state = JobState::read(&self.prefix()).ok().flatten()?;
+        let state = serde_json::to_value(&state).unwrap();
+        let kept = state["stage"]["stage"] == "kept";
+        kept.then(|| state["allocation"]["details"]["workspace"].as_str().unwrap().into())
     }
 
     /// Kills processes of this world that `chosen` picks by their command lines.
@@ -371,7 +382,7 @@ pub fn signal(pid: u32, signal: Signal) {
 
 /// The state of the job of a prefix directory, with its journal applied.
 pub fn state_of(prefix: &Path) -> Value {
-    let state = holdfast::job::state::JobState::read(prefix).unwrap().unwrap();
+    let state = JobState::read(prefix).unwrap().unwrap();
     let mut value = serde_json::to_value(&state).unwrap();
     value["explanation"] = serde_json::to_value(state.explain()).unwrap();
     value

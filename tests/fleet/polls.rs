@@ -50,7 +50,7 @@ impl World {
             match world.fleet.next().await {
                 FleetEvent::Up { .. } => up += 1,
                 FleetEvent::Answered { .. } => reported += 1,
-                FleetEvent::Unchanged { .. } => {}
+                FleetEvent::Unchanged { .. } | FleetEvent::PollsRan { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -62,7 +62,7 @@ impl World {
         loop {
             match self.fleet.next().await {
                 FleetEvent::Answered { node, reply, .. } => return (node, *reply),
-                FleetEvent::Unchanged { .. } => {}
+                FleetEvent::Unchanged { .. } | FleetEvent::PollsRan { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -77,7 +77,29 @@ fn notice(text: &str) -> AgentEvent {
 async fn lost_agent_is_reported_at_once_during_long_poll() {
     let mut world = World::of(3, HOURS).await;
     world.agents.lose(1);
-    assert!(matches!(world.fleet.next().await, FleetEvent::Lost { node: lost, .. } if lost == node(1)));
+    loop {
+        match world.fleet.next().await {
+            FleetEvent::PollsRan { .. } => {}
+            FleetEvent::Lost { node: lost, .. } => break assert_eq!(lost, node(1)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn agent_that_closes_its_connections_and_is_alive_is_not_lost() {
+    let mut world = World::of(2, Duration::from_millis(50)).await;
+    for text in ["a", "b", "c"] {
+        world.agents.close_connections(1);
+        world.agents.emit(1, notice(text));
+        // Answers without this event may arrive before it.
+        loop {
+            let (from, reply) = world.news().await;
+            if from == node(1) && reply.events.iter().any(|event| event.event == notice(text)) {
+                break;
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -101,6 +123,7 @@ async fn idle_agents_answer_polls_without_report() {
                 answers += unchanged.len();
                 heard.extend(unchanged.into_iter().map(|(node, _)| node));
             }
+            FleetEvent::PollsRan { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -123,6 +146,7 @@ async fn all_agents_answer_later_polls() {
                 assert!(answers.iter().all(|(_, sent)| *sent >= since));
                 heard.extend(answers.into_iter().map(|(node, _)| node));
             }
+            FleetEvent::PollsRan { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -16,7 +16,8 @@ use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCond
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
-    COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, INVENTORY, KILL, PEERS, POLL, REBUILD, RUN, STACK, VERIFY,
+    COPY, CopyReply, FLUSHED, FORGET, HALT, HALT_RANKS, INVENTORY, KILL, PEERS, POLL, REBUILD, RUN, STACK, TERMINATE,
+    VERIFY,
 };
 use holdfast_wire::frame::{self, HELLO, Limit};
 use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
@@ -386,13 +387,14 @@ fn requests(attack: &Attack) -> Vec<(&'static str, &'static str, Value)> {
         ("POST", POLL, value(examples::poll())),
         ("POST", RUN, value(run(examples::NODE))),
         ("POST", RUN, value(run("node1"))),
+        ("POST", HALT_RANKS, value(examples::halt_request())),
+        ("POST", TERMINATE, value(examples::terminate())),
         ("POST", KILL, value(examples::kill())),
         ("POST", STACK, value(examples::stack())),
         ("POST", PEERS, value(examples::peers())),
         ("GET", INVENTORY, Value::Null),
         ("GET", HALT, Value::Null),
         ("POST", HALT, value(examples::halt_change())),
-        ("POST", END_RUN, value(examples::end_run())),
         ("POST", FORGET, value(examples::forget())),
         ("POST", COPY, value(examples::copy(&directory))),
         ("POST", REBUILD, value(examples::rebuild(&directory))),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use holdfast::relaunch::Event;
-use holdfast_model::{Failure, Generation, Rank};
+use holdfast_model::{Failure, Generation, Rank, RankEnd};
 use holdfast_wire::agent::PeersUpdate;
 use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
@@ -29,6 +29,8 @@ pub struct Agent {
     pub events: Vec<Event>,
     /// How many of them the polls of the newest orchestrator have fetched, and the number of that orchestrator.
     pub fetched: (u32, usize),
+    /// The ranks of this generation are to halt.
+    pub halt_request: Option<(Generation, String)>,
 }
 
 /// An agent's participation in a run.
@@ -128,6 +130,7 @@ impl World {
                     leading: None,
                     addresses: HashMap::new(),
                     events: Vec::new(),
+                    halt_request: None,
                     fetched: (0, 0),
                 };
                 node.agent = Some(agent);
@@ -139,8 +142,7 @@ impl World {
                     adopted.as_ref().map(|(plan, _)| plan.generation)
                 );
                 let generation = adopted.as_ref().map(|(plan, _)| plan.generation);
-                let ended = self.nodes[at as usize].disk.ended;
-                if let Some((plan, issued)) = adopted.filter(|_| generation > ended) {
+                if let Some((plan, issued)) = adopted {
                     self.begin_part(at, plan, issued, true);
                 }
                 self.notify(Event::AgentReady { node: name(at), address: address(at, start), adopted: generation });
@@ -191,24 +193,10 @@ impl World {
         trace!(self, "n{at}: begins generation {generation}");
         self.kill_ranks(at, Generation(generation.0.saturating_sub(1)));
         self.break_links(at);
-        let disk = &mut self.nodes[at as usize].disk;
-        (disk.plan, disk.ended) = (Some((plan.clone(), issued)), None);
+        self.nodes[at as usize].disk.plan = Some((plan.clone(), issued));
         self.begin_part(at, plan.clone(), issued, false);
         self.notify(Event::RunPrepared { node: name(at), generation });
         self.ranks_connect(at);
-    }
-
-    /// The agent ends its part in the run, because the job is being drained. The driver waits for the work that is
-    /// under way.
-    pub fn end_run(&mut self, at: NodeIndex) {
-        let Some(generation) = self.serving(at) else { return };
-        trace!(self, "n{at}: ends generation {generation}");
-        self.break_links(at);
-        let node = &mut self.nodes[at as usize];
-        node.disk.ended = Some(generation);
-        if let Some(agent) = &mut node.agent {
-            (agent.part, agent.leading) = (None, None);
-        }
     }
 
     pub fn kill(&mut self, at: NodeIndex, start: u16, generation: Generation) {
@@ -219,6 +207,28 @@ impl World {
             let killed = &mut self.nodes[at as usize].killed;
             *killed = (*killed).max(Some(generation));
             self.notify(Event::RanksKilled { node: name(at), generation });
+        }
+    }
+
+    /// The leader is to halt the ranks at their next checkpoint, or not any more.
+    pub fn halt_ranks(&mut self, at: NodeIndex, start: u16, generation: Generation, reason: Option<String>) {
+        let agent = self.nodes[at as usize].agent.as_mut().filter(|agent| agent.start == start);
+        if let Some(agent) = agent {
+            agent.halt_request = reason.map(|reason| (generation, reason));
+        }
+    }
+
+    /// Some ranks handle SIGTERM, some end, and some ignore it.
+    pub fn terminate(&mut self, at: NodeIndex, start: u16, generation: Generation) {
+        let reached = self.nodes[at as usize].agent.as_ref().is_some_and(|agent| agent.start == start);
+        let ranks = self.nodes[at as usize].ranks == Some(generation);
+        let Some(application) = self.applications.get(&generation).filter(|_| reached && ranks) else { return };
+        for rank in application.by_home.get(&at).cloned().unwrap_or_default() {
+            match self.dice.below(4) {
+                0 => {}
+                1 => self.rank_ends(generation, rank, RankEnd::SUCCESS),
+                _ => self.rank_ends(generation, rank, RankEnd::Signal(15)),
+            }
         }
     }
 
@@ -253,6 +263,7 @@ impl World {
         if self.nodes[at as usize].agent.is_some() {
             self.break_links(at);
             self.nodes[at as usize].agent = None;
+            self.nodes[at as usize].undisturbed = false;
         }
     }
 

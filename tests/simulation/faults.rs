@@ -3,6 +3,7 @@
 
 use holdfast::events::DownReason;
 use holdfast::relaunch::Event;
+use holdfast_core::control::halt::reason;
 use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 
@@ -24,6 +25,9 @@ impl World {
             self.after(pause, SimulatedEvent::InjectFault);
         }
         let at = self.dice.below(self.scenario.nodes);
+        if self.dice.percent(15) {
+            return self.delays(at);
+        }
         let kinds = if self.scenario.faults.interference { 100 } else { 68 };
         match self.dice.below(kinds) {
             0..22 => self.node_dies(at),
@@ -49,8 +53,22 @@ impl World {
                 let reason = DownReason::ResourceManager { state: "drained".into() };
                 self.notify(Event::NodeDown { node: name(at), reason });
             }
-            90 => self.notify(Event::HaltSet { reason: "JOB_HALTED".into() }),
-            91 => self.notify(Event::HaltCleared),
+            90 => {
+                trace!(self, "a user halts the job");
+                self.halt_immediately = self.dice.percent(20);
+                for node in &mut self.nodes {
+                    node.disk.halt.reason.get_or_insert_with(|| reason::JOB_HALTED.to_owned());
+                }
+                // The user may change his mind.
+                if self.dice.percent(50) {
+                    let delay = self.between(0, 4000 * MS);
+                    self.after(delay, SimulatedEvent::UnsetHalt);
+                }
+            }
+            91 => {
+                let end = self.dice.percent(70).then(|| (self.now / 1_000_000) as i64 + self.dice.below(20_i64));
+                self.notify(Event::AllocationEnd { end });
+            }
             92 => self.notify(Event::Signal { name: "SIGTERM".into() }),
             93 => {
                 // A user asks for a halt at the next checkpoint.
@@ -68,6 +86,30 @@ impl World {
         }
     }
 
+    /// A user removes the reason to halt.
+    pub fn unset_halt(&mut self) {
+        trace!(self, "a user withdraws the halt");
+        for node in &mut self.nodes {
+            node.disk.halt.reason.take_if(|reason| reason == reason::JOB_HALTED);
+        }
+    }
+
+    /// Delays that lose nothing: the orchestrator does not run, a node or all nodes are slow.
+    fn delays(&mut self, at: NodeIndex) {
+        if self.dice.percent(50) {
+            let lasts = [self.between(200 * MS, 5000 * MS), 20_000 * MS, 60_000 * MS];
+            let lasts = lasts[self.dice.below(3_usize)];
+            return self.orchestrator_stalls(lasts);
+        }
+        let (slow, lasts) = (self.between(100 * MS, 2500 * MS), self.between(1000 * MS, 30_000 * MS));
+        let slow_nodes = if self.dice.percent(50) { at..at + 1 } else { 0..self.scenario.nodes };
+        trace!(self, "nodes {slow_nodes:?} are slow by {} ms for {} ms", slow / MS, lasts / MS);
+        for node in &mut self.nodes[slow_nodes.start as usize..slow_nodes.end as usize] {
+            (node.slow, node.slow_until) = (slow, self.now + lasts);
+        }
+        self.oracle.slow_nodes = true;
+    }
+
     pub fn node_dies(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Dead {
             return;
@@ -79,15 +121,22 @@ impl World {
         (node.life, node.agent, node.damaged) = (Life::Dead, None, true);
         node.waiting.clear();
         node.disk = crate::store::Disk::default();
+        let died = self.running_time();
+        let node = &mut self.nodes[at as usize];
+        (node.undisturbed, node.died) = (false, Some(died));
         if self.dice.percent(70) {
             self.notify(Event::AgentLost { node: name(at), reason: "connection closed".into() });
+        } else {
+            self.nodes[at as usize].unreachable = self.dice.percent(50);
         }
     }
 
     fn freeze(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Alive {
             trace!(self, "n{at}: the node freezes");
-            self.nodes[at as usize].life = Life::Frozen;
+            let unreachable = self.dice.percent(50);
+            let node = &mut self.nodes[at as usize];
+            (node.life, node.unreachable, node.undisturbed) = (Life::Frozen, unreachable, false);
             let delay = match self.dice.below(3) {
                 0 => self.between(50 * MS, 500 * MS),
                 1 => self.between(500 * MS, 3000 * MS),
@@ -100,7 +149,7 @@ impl World {
     pub fn thaw(&mut self, at: NodeIndex) {
         if self.nodes[at as usize].life == Life::Frozen {
             trace!(self, "n{at}: the node runs again");
-            self.nodes[at as usize].life = Life::Alive;
+            (self.nodes[at as usize].life, self.nodes[at as usize].unreachable) = (Life::Alive, false);
             for event in std::mem::take(&mut self.nodes[at as usize].waiting) {
                 self.after(1, event);
             }

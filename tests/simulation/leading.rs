@@ -137,7 +137,7 @@ impl World {
 
     /// Performs file work; the machine gets the result a little later, unless the agent dies in between.
     pub fn leader_work(&mut self, at: NodeIndex, instance: u64, id: u64, work: LeaderWork) {
-        if self.agent(at, instance).is_none_or(|agent| agent.leading.is_none()) {
+        if self.agent(at, instance).is_none() {
             return;
         }
         let midway = self.dies_midway(at);
@@ -182,7 +182,15 @@ impl World {
             }
             LeaderWork::Halt(work) => {
                 change_halt(&mut disk.halt, work);
-                WorkOutput::Halt(HaltState { met: condition(&disk.halt), ..disk.halt.clone() })
+                let agent = self.nodes[at as usize].agent.as_ref();
+                let request = agent.and_then(|agent| {
+                    let leads = agent.leading.as_ref().map(|leading| leading.generation);
+                    agent.halt_request.as_ref().filter(|request| Some(request.0) == leads)
+                });
+                let met = request.map(|(_, reason)| reason.clone());
+                let disk = &self.nodes[at as usize].disk;
+                let met = condition(&disk.halt).or(met);
+                WorkOutput::Halt(HaltState { met, ..disk.halt.clone() })
             }
             LeaderWork::DatasetsHere { base: None } => WorkOutput::Datasets(disk.checkpoints()),
             LeaderWork::DatasetsHere { base: Some(base) } => WorkOutput::Datasets(disk.checkpoints_in(&base)),
@@ -213,8 +221,6 @@ impl World {
                 prefix.withdraw(&directory);
                 WorkOutput::Done
             }
-            LeaderWork::UnfinishedFlushes => WorkOutput::UnfinishedFlushes(prefix.unfinished_flushes()),
-            LeaderWork::AbandonFlush { directory } => WorkOutput::Removed(prefix.abandon(&directory)),
             LeaderWork::DeleteDirectory { directory } => {
                 prefix.directories.remove(&directory);
                 WorkOutput::Done

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast::events::LogEvent;
 use holdfast::relaunch::{Action, Outcome};
@@ -11,6 +12,7 @@ use holdfast_wire::peer::Outcome as CallOutcome;
 use crate::content::{Content, Origin};
 use crate::names::{NodeIndex, position};
 use crate::protection::Protected;
+use crate::scenario::ms;
 use crate::world::{Life, World};
 
 /// Observations that later checks need.
@@ -37,6 +39,10 @@ pub struct Oracle {
     answered: HashMap<Rank, u64>,
     /// The origin of the files that a generation restarted from.
     restored: BTreeMap<(Generation, CheckpointId), Origin>,
+    /// Nodes were slow at some time: limits are longer then.
+    pub slow_nodes: bool,
+    /// How often the orchestrator did not run for a time.
+    pub stalls: u32,
     /// Orders that failed because of a disk, or of a damaged file.
     pub disk_failures: u32,
     /// A file was damaged in a job without checksums.
@@ -153,9 +159,19 @@ impl World {
                     *reports -= 1;
                 }
             }
-            Action::StartAgent { node } => up(oracle, node),
+            Action::StartAgent { node } => {
+                up(oracle, node);
+                let node = &self.nodes[position(node).unwrap() as usize];
+                assert!(!node.undisturbed, "an agent that is alive and was not disturbed is restarted: {action:?}");
+            }
+            Action::CheckAgent { node } => up(oracle, node),
             Action::PollNow { to } | Action::KillRanks { to, .. } | Action::UpdatePeers { to, .. } => {
                 to.iter().for_each(|node| up(oracle, node))
+            }
+            Action::RequestHalt { to, .. } => up(oracle, to),
+            Action::TerminateRanks { generation, to, .. } => {
+                to.iter().for_each(|node| up(oracle, node));
+                assert_eq!(oracle.launched, Some(*generation), "SIGTERM to ranks of another generation");
             }
             Action::SaveStacks { ranks, .. } => ranks.keys().for_each(|node| up(oracle, node)),
             Action::Prepare { generation, to, placement } => {
@@ -176,13 +192,36 @@ impl World {
                 assert_eq!(oracle.fenced, oracle.down, "every node that went down is fenced before the end");
                 let no_agents = self.orchestrator.machine.agents().next().is_none();
                 assert!(
-                    oracle.drained || oracle.signals >= 2 || no_agents || oracle.take_overs > 0,
+                    oracle.drained || oracle.signals >= 3 || no_agents || oracle.take_overs > 0,
                     "drained before the end"
                 );
                 oracle.finished = Some(outcome.clone());
             }
             _ => {}
         }
+    }
+
+    /// Each node that died is known to be lost after a bounded time in which the orchestrator ran.
+    pub fn watch_deaths(&mut self, ran: Duration) {
+        let config = self.orchestrator.machine.config();
+        // Polls, the check, and messages take up to a second; most nodes that are silent, and slow ones, get more time.
+        let lost = self.nodes.iter().filter(|node| node.life != Life::Alive).count();
+        let usual = lost * 3 < self.nodes.len() && !self.oracle.slow_nodes;
+        // Silence is counted from the end of the last stall.
+        let silence = config.down_after * (1 + self.oracle.stalls);
+        let bound = if usual { silence + self.poll_every() + ms(1000) } else { ms(600_000) };
+        for (node, _) in self.orchestrator.machine.agents() {
+            let at = position(node).unwrap() as usize;
+            let silent_for = self.nodes[at].died.map(|died| ran.saturating_sub(died));
+            assert!(
+                silent_for.is_none_or(|silent| silent <= bound),
+                "{node} is dead for {silent_for:?} and counts as up"
+            );
+        }
+    }
+
+    fn poll_every(&self) -> Duration {
+        Duration::from_micros(self.scenario.poll_every)
     }
 
     /// The generation of the ranks that are alive on a node.
@@ -200,6 +239,7 @@ impl World {
             assert!(!oracle.down.contains(&node.name), "{} is down: {action:?}", node.name);
         }
         assert!(oracle.launched.is_none_or(|before| before < generation), "generation numbers increase");
+        assert!(oracle.signals == 0, "a launch after a signal");
         assert!(oracle.launches <= config.attempts, "more launches than attempts allow");
         assert!(
             oracle.without_progress < config.no_progress_limit,

@@ -3,12 +3,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use holdfast::allocation::AgentPresence;
 use holdfast::events::LogEvent;
 use holdfast::relaunch::explain::{Activity, NodeCondition};
 use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, Snapshot};
+use holdfast_core::control::halt::reason;
 use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{Generation, NodeName, Placement};
+use holdfast_model::{Generation, NodeName, Placement, RestartSource};
 use holdfast_wire::agent::{AgentEvent, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
@@ -31,6 +34,11 @@ pub struct Orchestrator {
     issued: u64,
     pub draining: Option<Draining>,
     pub drains: u32,
+    /// The process does not run until then.
+    pub stalled_until: Time,
+    /// The running time, and the time at which it was reported last.
+    ran: Duration,
+    reported: Time,
 }
 
 /// The decision journal: entries that are being written, and the state on disk.
@@ -68,6 +76,9 @@ impl Orchestrator {
             issued: 0,
             draining: None,
             drains: 0,
+            stalled_until: 0,
+            ran: Duration::ZERO,
+            reported: 0,
         }
     }
 
@@ -84,7 +95,9 @@ impl Orchestrator {
 impl World {
     pub fn begin_orchestrator(&mut self) {
         let actions = self.orchestrator.machine.begin(self.clock());
+        (self.orchestrator.ran, self.orchestrator.reported) = (self.clock(), self.now);
         self.after(1, SimulatedEvent::PollRound(self.orchestrator.incarnation));
+        self.after(1, SimulatedEvent::PollsRan(self.orchestrator.incarnation));
         self.decided(actions);
     }
 
@@ -121,9 +134,17 @@ impl World {
 
     pub fn hand_in(&mut self, events: Vec<Event>) {
         for event in &events {
+            if let Event::AgentLost { node, .. } | Event::AgentStartFailed { node, .. } = event
+                && let Some(at) = position(node)
+            {
+                self.nodes[at as usize].undisturbed = false;
+            }
             if let Event::AgentReady { node, address, .. } | Event::AgentUnfit { node, address, .. } = event {
                 if let Some(at) = position(node) {
                     self.orchestrator.starts[at as usize] = start_of(*address);
+                    let node = &mut self.nodes[at as usize];
+                    let is_current = node.agent.as_ref().is_some_and(|agent| agent.start == start_of(*address));
+                    node.undisturbed = is_current && node.life == Life::Alive;
                 }
                 *self.oracle.reported.entry(node.clone()).or_default() += 1;
             }
@@ -220,6 +241,12 @@ impl World {
         let down = nodes.filter(|node| matches!(node.condition, NodeCondition::Down(_)));
         self.oracle.taken_over(down.map(|node| node.node).collect());
         self.now += self.between(0, 2000 * MS);
+        self.orchestrator.stalled_until = 0;
+        for node in &mut self.nodes {
+            // A start under way, or its report, may be lost.
+            node.undisturbed = false;
+            node.died = None;
+        }
         self.begin_orchestrator();
     }
 
@@ -241,31 +268,82 @@ impl World {
         if incarnation != self.orchestrator.incarnation || self.dice.percent(self.scenario.faults.lost_polls) {
             return;
         }
+        let slow = self.slowness(at);
         let node = &mut self.nodes[at as usize];
         match (node.life, &mut node.agent) {
+            // It answers one poll after the other.
+            (Life::Alive, Some(agent)) if agent.start == start && self.now < node.answering_until => {}
             (Life::Alive, Some(agent)) if agent.start == start => {
                 let from = if agent.fetched.0 == incarnation { agent.fetched.1 } else { 0 };
                 let events: Vec<Event> = agent.events[from..].to_vec();
                 agent.fetched = (incarnation, agent.events.len());
                 let fault = node.disk.fault.map(|fault| format!("{fault:?}"));
+                // The health report of the leader's node has the halt condition, unless the application is finished.
+                let condition = node.disk.halt_condition().filter(|reason| reason != reason::FINALIZE_CALLED);
+                let serves = agent.part.as_ref().map(|part| part.plan.generation);
                 let sent = self.clock();
-                let delay = self.hop();
+                let delay = self.hop() + slow;
+                self.nodes[at as usize].answering_until = self.now + delay;
                 for event in events {
                     self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(event)));
+                }
+                let machine = &self.orchestrator.machine;
+                let leads =
+                    serves.is_some_and(|serves| machine.is_running(serves)) && machine.leader() == Some(name(at));
+                if leads {
+                    let halt = match condition {
+                        Some(reason) => Event::HaltSet { reason, immediate: self.halt_immediately, ends: None },
+                        None => Event::HaltCleared,
+                    };
+                    self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(halt)));
                 }
                 let answered = Event::PollAnswered { node: name(at), sent, fault };
                 self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(answered)));
             }
-            (Life::Frozen, _) => self.after(1000 * MS, SimulatedEvent::PollTimeout(incarnation, at)),
+            (Life::Frozen, _) => {}
+            (Life::Dead, _) if node.unreachable => {}
             _ => self.notify(Event::AgentLost { node: name(at), reason: "connection closed".to_owned() }),
         }
     }
 
-    /// A poll was not answered in time.
-    pub fn poll_times_out(&mut self, incarnation: u32, at: NodeIndex) {
-        if incarnation == self.orchestrator.incarnation && self.nodes[at as usize].life == Life::Frozen {
-            self.notify(Event::AgentLost { node: name(at), reason: "no answer to a poll".to_owned() });
+    /// The poller wakes up: of the time since the last time only one interval counts if it did not run meanwhile.
+    pub fn polls_ran(&mut self, incarnation: u32) {
+        if incarnation != self.orchestrator.incarnation || self.oracle.finished.is_some() {
+            return;
         }
+        let every = (self.scenario.config.down_after / 10).as_micros() as Time;
+        let gap = (self.now - self.orchestrator.reported).min(every);
+        self.orchestrator.reported = self.now;
+        self.orchestrator.ran += Duration::from_micros(gap);
+        let ran = self.orchestrator.ran;
+        self.watch_deaths(ran);
+        self.orchestrator_receives(incarnation, Event::PollsRan { ran });
+        self.after(every, SimulatedEvent::PollsRan(incarnation));
+    }
+
+    /// The running time so far.
+    pub fn running_time(&self) -> Duration {
+        self.orchestrator.ran
+    }
+
+    /// Whether the process of a silent agent exists.
+    pub fn check_agent(&mut self, incarnation: u32, at: NodeIndex) {
+        let node = &self.nodes[at as usize];
+        let presence = match node.life {
+            Life::Dead | Life::Frozen if node.unreachable => AgentPresence::NoAnswer,
+            Life::Frozen => AgentPresence::Present,
+            Life::Alive if node.agent.is_some() => AgentPresence::Present,
+            Life::Alive | Life::Dead => AgentPresence::Ended,
+        };
+        let checked = Event::AgentChecked { node: name(at), presence };
+        self.after(MS, SimulatedEvent::ToOrchestrator(incarnation, Box::new(checked)));
+    }
+
+    /// The process of the orchestrator is stopped, or gets no processor.
+    pub fn orchestrator_stalls(&mut self, lasts: Time) {
+        trace!(self, "the orchestrator does not run for {} ms", lasts / MS);
+        self.orchestrator.stalled_until = self.orchestrator.stalled_until.max(self.now + lasts);
+        self.oracle.stalls += 1;
     }
 
     /// An agent reports an event: it answers the pending poll.
@@ -273,9 +351,15 @@ impl World {
         self.watch_agent_event(at, &event);
         trace!(self, "n{at}: {}", format!("{event:?}").chars().take(160).collect::<String>());
         let event = match event {
-            AgentEvent::Restarted { generation, checkpoint, .. } => Event::Restarted { generation, from: checkpoint },
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
-                Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme) }
+            AgentEvent::Restarted { generation, checkpoint, source, millis, .. } => {
+                let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
+                Event::Restarted { generation, from: checkpoint, fetched_in }
+            }
+            AgentEvent::Flushed { generation, millis, .. } => {
+                Event::Flushed { generation, took: Duration::from_millis(millis) }
+            }
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
+                Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme), bytes }
             }
             AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },
             AgentEvent::Finalized { generation } => Event::Finalized { generation },
@@ -307,9 +391,19 @@ impl World {
                 self.after(delay, SimulatedEvent::StartAgent(position(&node).unwrap()));
             }
             Action::AskHalt => {
-                let mut alive = self.nodes.iter().filter(|node| node.life == Life::Alive && node.agent.is_some());
-                let met = alive.find_map(|node| node.disk.halt_condition());
-                self.notify(Event::HaltAnswered { met });
+                let (mut met, mut silent) = (None, Vec::new());
+                let agents: Vec<NodeName> = self.orchestrator.machine.agents().map(|(node, _)| node.clone()).collect();
+                for agent in agents {
+                    let node = &self.nodes[position(&agent).unwrap() as usize];
+                    if node.life == Life::Alive && node.agent.is_some() && !self.dice.percent(1) {
+                        met = met.or_else(|| node.disk.halt_condition());
+                    } else {
+                        silent.push(agent);
+                    }
+                }
+                let delay = if silent.is_empty() { 2 * MS } else { self.between(250 * MS, 2250 * MS) };
+                let answered = Event::HaltAnswered { met, silent };
+                self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, Box::new(answered)));
             }
             // The scenarios have no commands of their own; they run in the relaunch machine's own tests.
             Action::RunBefore { .. } => self.notify(Event::BeforeEnded { failure: None }),
@@ -322,11 +416,24 @@ impl World {
             Action::KillRanks { generation, to, .. } => {
                 self.each(&to, |at, start| SimulatedEvent::Kill(at, start, generation))
             }
+            Action::RequestHalt { generation, to, reason } => {
+                self.each(&[to], |at, start| SimulatedEvent::HaltRanks(at, start, generation, reason.clone()));
+            }
+            Action::TerminateRanks { generation, to, .. } => {
+                self.each(&to, |at, start| SimulatedEvent::Terminate(at, start, generation));
+            }
             Action::FenceNode { node, .. } => self.each(&[node], |at, _| SimulatedEvent::Fence(at)),
             Action::SaveStacks { generation, .. } => self.notify(Event::StacksSaved { generation }),
             Action::PollNow { to } => {
                 let incarnation = self.orchestrator.incarnation;
                 self.each(&to, |at, start| SimulatedEvent::Poll(incarnation, at, start));
+            }
+            Action::CheckAgent { node } => {
+                let (incarnation, at) = (self.orchestrator.incarnation, position(&node).unwrap());
+                let delay = self.between(MS, 250 * MS);
+                self.after(delay, SimulatedEvent::CheckAgent(incarnation, at));
+                let start = self.orchestrator.starts[at as usize];
+                self.after(MS, SimulatedEvent::Poll(incarnation, at, start));
             }
             Action::Launch { generation, placement } => {
                 let delay = self.between(2 * MS, 40 * MS);

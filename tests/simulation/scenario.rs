@@ -77,17 +77,20 @@ impl Scenario {
         config.settle = if dice.percent(20) { ms(dice.below(2000)) } else { Duration::ZERO };
         config.start_within = ms(5000);
         config.agent_restarts = 4;
+        config.replace_after = ms(5000 + dice.below(5000));
         config.hang_after = Some(ms(2000));
         let poll_every = if large { 2000 * MS } else { 250 * MS };
         config.down_after = if large { ms(8000) } else { ms(750) };
+        config.poll = Duration::from_micros(poll_every);
         if dice.percent(20) {
             config.own_node = Some(name(dice.below(nodes)));
         }
         if !large && dice.percent(10) {
             config.allocation_end = Some(5 + dice.below(30) as i64);
             config.before_end = ms(dice.below(5000));
-            config.drain_reserve = ms(dice.below(5000));
+            config.drain_reserve = dice.percent(80).then(|| ms(dice.below(5000)));
         }
+        config.halt_grace = ms(dice.below(3000));
         let every = if large { 1000 * MS } else { (30 + dice.below(1500)) * MS };
         let faults = FaultRates {
             every,

@@ -52,6 +52,17 @@ pub struct Node {
     pub disk: Disk,
     /// Events that are delayed until the node runs again.
     pub waiting: Vec<SimulatedEvent>,
+    /// The machine of a dead or frozen node does not answer connections.
+    pub unreachable: bool,
+    /// Its agent and its disk are slow by this much, until then.
+    pub slow: Time,
+    pub slow_until: Time,
+    /// A poll that was received before has no answer yet.
+    pub answering_until: Time,
+    /// Nothing has happened to its agent since the orchestrator was notified of its start.
+    pub undisturbed: bool,
+    /// The running time of the orchestrator when the node died.
+    pub died: Option<Duration>,
     /// Files were lost or damaged here, or the disk failed: checks do not rely on its files.
     pub damaged: bool,
 }
@@ -66,11 +77,15 @@ pub enum SimulatedEvent {
     JournalWritten(u32, u64),
     PollRound(u32),
     Poll(u32, NodeIndex, u16),
-    PollTimeout(u32, NodeIndex),
+    /// The poller of the orchestrator wakes up.
+    PollsRan(u32),
+    CheckAgent(u32, NodeIndex),
     StartAgent(NodeIndex),
     /// A request to the agent of this start; another process does not receive it.
     Prepare(NodeIndex, u16, Arc<RunPlan>, u64),
     Kill(NodeIndex, u16, Generation),
+    HaltRanks(NodeIndex, u16, Generation, Option<String>),
+    Terminate(NodeIndex, u16, Generation),
     Fence(NodeIndex),
     UpdatePeers(NodeIndex, u16, Arc<PeersUpdate>),
     StopAgent(NodeIndex),
@@ -153,6 +168,7 @@ pub enum SimulatedEvent {
     DrainAnswer(u32, Box<DrainEvent>),
     DrainTick(u32),
     InjectFault,
+    UnsetHalt,
     Thaw(NodeIndex),
     PrefixWorksAgain,
 }
@@ -171,6 +187,8 @@ pub struct World {
     pub joints: HashMap<JointKey, Joint>,
     pub orchestrator: Orchestrator,
     pub applications: BTreeMap<Generation, Application>,
+    /// The user's halt is to kill the ranks at once.
+    pub halt_immediately: bool,
     pub injected_faults: u32,
     pub oracle: Oracle,
     pub traced: bool,
@@ -220,6 +238,12 @@ impl World {
             ranks: None,
             disk: Disk::default(),
             waiting: Vec::new(),
+            unreachable: false,
+            slow: 0,
+            slow_until: 0,
+            answering_until: 0,
+            undisturbed: false,
+            died: None,
             damaged: false,
         };
         World {
@@ -236,6 +260,7 @@ impl World {
             orchestrator: Orchestrator::new(&scenario),
             applications: BTreeMap::new(),
             injected_faults: 0,
+            halt_immediately: false,
             oracle: Oracle::default(),
             traced,
             defect,
@@ -255,7 +280,7 @@ impl World {
             steps += 1;
             assert!(steps < MOST_STEPS && self.now < LONGEST, "the job does not end: {}", self.state());
             let due = self.queue.next_at();
-            if let Some(timer) = self.orchestrator.deadline()
+            if let Some(timer) = self.orchestrator.deadline().map(|at| at.max(self.orchestrator.stalled_until))
                 && due.is_none_or(|due| timer <= due)
             {
                 self.now = self.now.max(timer);
@@ -277,7 +302,17 @@ impl World {
     }
 
     pub fn after(&mut self, delay: Time, event: SimulatedEvent) {
-        self.queue.enter(self.now + delay, event);
+        let slow = match &event {
+            SimulatedEvent::Effect { at, .. } | SimulatedEvent::Work { at, .. } => self.slowness(*at),
+            _ => 0,
+        };
+        self.queue.enter(self.now + delay + slow, event);
+    }
+
+    /// By how much a node is slow now.
+    pub fn slowness(&mut self, at: NodeIndex) -> Time {
+        let node = &self.nodes[at as usize];
+        if self.now < node.slow_until { self.between(node.slow / 2, self.nodes[at as usize].slow) } else { 0 }
     }
 
     /// Between two times.
@@ -308,6 +343,8 @@ impl World {
         match event {
             SimulatedEvent::Prepare(at, ..)
             | SimulatedEvent::Kill(at, ..)
+            | SimulatedEvent::HaltRanks(at, ..)
+            | SimulatedEvent::Terminate(at, ..)
             | SimulatedEvent::UpdatePeers(at, ..)
             | SimulatedEvent::StopAgent(at)
             | SimulatedEvent::Connect(at, _)
@@ -330,7 +367,25 @@ impl World {
         }
     }
 
+    /// The event is part of the orchestrator's work.
+    fn is_of_orchestrator(event: &SimulatedEvent) -> bool {
+        matches!(
+            event,
+            SimulatedEvent::ToOrchestrator(..)
+                | SimulatedEvent::Decide(_)
+                | SimulatedEvent::JournalWritten(..)
+                | SimulatedEvent::PollRound(_)
+                | SimulatedEvent::PollsRan(_)
+                | SimulatedEvent::Drain(..)
+                | SimulatedEvent::DrainAnswer(..)
+                | SimulatedEvent::DrainTick(_)
+        )
+    }
+
     fn handle(&mut self, event: SimulatedEvent) {
+        if self.now < self.orchestrator.stalled_until && Self::is_of_orchestrator(&event) {
+            return self.queue.enter(self.orchestrator.stalled_until, event);
+        }
         if let Some(at) = self.place(&event) {
             match self.nodes[at as usize].life {
                 Life::Alive => {}
@@ -344,10 +399,13 @@ impl World {
             SimulatedEvent::JournalWritten(incarnation, upto) => self.journal_written(incarnation, upto),
             SimulatedEvent::PollRound(incarnation) => self.poll_round(incarnation),
             SimulatedEvent::Poll(incarnation, at, start) => self.poll(incarnation, at, start),
-            SimulatedEvent::PollTimeout(incarnation, at) => self.poll_times_out(incarnation, at),
+            SimulatedEvent::PollsRan(incarnation) => self.polls_ran(incarnation),
+            SimulatedEvent::CheckAgent(incarnation, at) => self.check_agent(incarnation, at),
             SimulatedEvent::StartAgent(at) => self.start_agent(at),
             SimulatedEvent::Prepare(at, start, plan, issued) => self.prepare(at, start, &plan, issued),
             SimulatedEvent::Kill(at, start, generation) => self.kill(at, start, generation),
+            SimulatedEvent::HaltRanks(at, start, generation, reason) => self.halt_ranks(at, start, generation, reason),
+            SimulatedEvent::Terminate(at, start, generation) => self.terminate(at, start, generation),
             SimulatedEvent::Fence(at) => self.fence(at),
             SimulatedEvent::UpdatePeers(at, start, update) => self.update_peers(at, start, &update),
             SimulatedEvent::StopAgent(at) => self.agent_dies(at),
@@ -385,6 +443,7 @@ impl World {
             SimulatedEvent::DrainAnswer(number, event) => self.drain_event(number, *event),
             SimulatedEvent::DrainTick(number) => self.drain_event(number, DrainEvent::Tick),
             SimulatedEvent::InjectFault => self.inject_fault(),
+            SimulatedEvent::UnsetHalt => self.unset_halt(),
             SimulatedEvent::Thaw(at) => self.thaw(at),
             SimulatedEvent::PrefixWorksAgain => {
                 trace!(self, "the prefix directory works again");

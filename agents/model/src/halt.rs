@@ -52,6 +52,9 @@ pub struct HaltChange {
     pub before: Option<i64>,
     /// `HaltSeconds`.
     pub seconds: Option<i64>,
+    /// With a reason: the ranks are killed at once, instead of ending at their next checkpoint.
+    #[serde(default)]
+    pub immediate: bool,
     /// Conditions to remove first.
     pub unset: Vec<HaltCondition>,
 }

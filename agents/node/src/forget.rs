@@ -4,7 +4,9 @@
 //! A state file records up to which step this was done. It is written last, so that the request is repeated if the
 //! agent dies before; an agent that is restarted later keeps what the present step has in cache.
 
-use holdfast_model::Generation;
+use std::path::PathBuf;
+
+use holdfast_model::{CheckpointId, Generation};
 
 use crate::agent::Agent;
 use crate::halt::HaltError;
@@ -18,8 +20,15 @@ pub enum ForgetError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Halt(#[from] HaltError),
-    #[error("cannot record in {directory} that a step is finished: {source}; is the file system full or read-only?")]
+    #[error("cannot record in {directory} what was removed: {source}; is it full or read-only?")]
     Record { directory: String, source: std::io::Error },
+    #[error(
+        "the control directory holds checkpoint {checkpoint} of the prefix directory {}, which is not there yet; save \
+         it with `holdfast drain --prefix {}`",
+        prefix.display(),
+        prefix.display()
+    )]
+    Undrained { checkpoint: CheckpointId, prefix: PathBuf },
 }
 
 /// Deletes datasets and halt conditions of the steps up to generation `finished`, unless that was done before. Blocks.
@@ -37,12 +46,51 @@ pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetE
         .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
 }
 
+/// Deletes what a job with another prefix directory and the same job id left here: two jobs in one Slurm allocation
+/// have the same directories. Its newest checkpoint must be on its prefix directory. Blocks.
+///
+/// # Errors
+/// [`ForgetError::Undrained`], or something cannot be deleted.
+pub fn other_jobs(agent: &Agent) -> Result<(), ForgetError> {
+    let control = agent.paths.control();
+    let Some(plan) = memory::read_plan(&control) else { return Ok(()) };
+    let prefix = plan.shared.settings.prefix;
+    if agent.prefixes.contains(&prefix) {
+        return Ok(());
+    }
+    let locations = agent.store.flush.locations()?;
+    let newest = locations.iter().rev().find(|(_, at)| at.cache);
+    if let Some((checkpoint, _)) = newest.filter(|(_, at)| !at.pfs) {
+        return Err(ForgetError::Undrained { checkpoint: *checkpoint, prefix });
+    }
+    agent.halt.clear()?;
+    agent.store.clear()?;
+    memory::remove_plan(&control)
+        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+}
+
+/// Removes the halt conditions of earlier runs in this allocation, unless that was done before: each run has conditions
+/// of its own, and the reason why the last one ended must not end this one. Blocks.
+///
+/// # Errors
+/// When they cannot be removed; it can be done again.
+pub fn earlier_runs(agent: &Agent, runs: u32) -> Result<(), ForgetError> {
+    let control = agent.paths.control();
+    if memory::read_ended_runs(&control) >= runs {
+        return Ok(());
+    }
+    agent.halt.clear()?;
+    memory::write_ended_runs(&control, runs)
+        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::daemon::set_up;
     use crate::halt::Moment;
-    use crate::store::fixture_node::fixture_agent;
+    use crate::store::fixture_node::{fixture_agent, fixture_request};
+    use holdfast_model::Locations;
 
     #[test]
     fn a_finished_step_is_forgotten_once_even_if_the_agent_is_restarted() {
@@ -62,5 +110,44 @@ mod tests {
         assert!(restarted.halt.state(&moment).met.is_some());
         finished_steps(&restarted, Generation(5)).unwrap();
         assert_eq!(restarted.halt.state(&moment).met, None);
+    }
+    #[test]
+    fn halt_conditions_of_an_earlier_run_are_removed_once_and_files_are_kept() {
+        let (_root, agent) = fixture_agent("node0", "1145655");
+        let moment = Moment::default();
+        let files = agent.store.checkpoints().len();
+        agent.halt.set_reason("USER_REQUEST", &moment).unwrap();
+        earlier_runs(&agent, 1).unwrap();
+        assert_eq!(agent.halt.state(&moment).met, None);
+        assert_eq!(agent.store.checkpoints().len(), files);
+
+        agent.halt.set_reason("of the second run", &moment).unwrap();
+        earlier_runs(&agent, 1).unwrap();
+        assert!(agent.halt.state(&moment).met.is_some());
+        earlier_runs(&agent, 2).unwrap();
+        assert_eq!(agent.halt.state(&moment).met, None);
+    }
+    #[test]
+    fn files_of_another_job_with_the_same_id_are_deleted_when_they_are_on_its_prefix_directory() {
+        let (_root, agent) = fixture_agent("node0", "1145655");
+        let control = agent.paths.control();
+        let mut request = fixture_request(Generation(1), "node0", &[0]);
+        memory::write_plan(&control, &request).unwrap();
+        let files = agent.store.checkpoints().len();
+        other_jobs(&agent).unwrap();
+        assert_eq!(agent.store.checkpoints().len(), files, "they are of this job");
+
+        request.shared.settings.prefix = "/other".into();
+        memory::write_plan(&control, &request).unwrap();
+        let newest = agent.store.flush.newest().unwrap();
+        let undrained = Locations { cache: true, ..Locations::default() };
+        agent.store.flush.note(newest, undrained).unwrap();
+        let refused = other_jobs(&agent).unwrap_err().to_string();
+        assert!(refused.contains("holdfast drain --prefix /other"), "{refused}");
+        assert_eq!(agent.store.checkpoints().len(), files);
+
+        agent.store.flush.note_flushed(newest).unwrap();
+        other_jobs(&agent).unwrap();
+        assert_eq!((agent.store.checkpoints().len(), memory::read_plan(&control)), (0, None));
     }
 }

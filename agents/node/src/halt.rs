@@ -5,11 +5,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use chrono::Local;
 use holdfast_core::control::ControlError;
 use holdfast_core::control::halt::{HaltFile, HaltReason};
-use holdfast_model::{HaltChange, HaltCondition, HaltState};
+use holdfast_model::{Generation, HaltChange, HaltCondition, HaltState};
+use holdfast_wire::agent::{HaltReport, HaltRequest};
 use holdfast_wire::run::Settings;
 use parking_lot::Mutex;
 
@@ -45,42 +47,109 @@ pub enum HaltError {
     Control(#[from] ControlError),
 }
 
+/// How long the content of the file is cached for health reports: SCR's commands change it without the agent.
+const FILE_CACHED: Duration = Duration::from_millis(500);
+
 #[derive(Clone, Debug)]
 pub struct HaltKeeper {
     path: PathBuf,
+    memory: Arc<Mutex<HaltMemory>>,
+}
+
+/// The part that is not in the file.
+#[derive(Debug, Default)]
+struct HaltMemory {
     /// The end of the allocation, if the orchestrator has changed it since the run began; seconds since the epoch.
-    end: Arc<Mutex<Option<i64>>>,
+    end: Option<i64>,
+    /// The ranks of this generation are to halt at their next checkpoint.
+    requested: Option<HaltRequest>,
+    /// The recorded reason is to end the ranks at once.
+    immediate: bool,
+    file: CachedFile,
+}
+
+/// The last content of the halt file.
+#[derive(Debug, Default)]
+struct CachedFile {
+    content: Option<Result<HaltFile, String>>,
+    read: Option<Instant>,
+    reading: bool,
+    /// Counts the changes by this agent: what was read before one is old.
+    changes: u64,
 }
 
 impl HaltKeeper {
     /// The halt file of the control directory.
     pub fn new(paths: &Paths) -> Self {
-        HaltKeeper { path: paths.control().join("halt.scrinfo"), end: Arc::default() }
+        HaltKeeper { path: paths.control().join("halt.scrinfo"), memory: Arc::default() }
     }
 
     /// Replaces the end of the allocation in the run's settings.
     pub fn allocation_ends(&self, end: i64) {
-        *self.end.lock() = Some(end);
+        self.memory.lock().end = Some(end);
+    }
+
+    /// The ranks of a generation are to halt, or need not any more.
+    pub fn request(&self, request: HaltRequest) {
+        let requested = &mut self.memory.lock().requested;
+        if requested.as_ref().is_none_or(|known| known.generation <= request.generation) {
+            *requested = Some(request);
+        }
+    }
+
+    /// Requests for older generations are over.
+    pub fn run_begins(&self, generation: Generation) {
+        self.memory.lock().requested.take_if(|known| known.generation < generation);
     }
 
     /// This instant of a run with these settings.
     pub fn moment(&self, now: i64, settings: &Settings) -> Moment {
-        let end = *self.end.lock();
+        let end = self.memory.lock().end;
         let moment = Moment::at(now, settings);
         Moment { remaining: end.map(|end| end.saturating_sub(now)).or(moment.remaining), ..moment }
     }
 
     /// The conditions, and the first that holds. A file that cannot be read is a condition that holds.
     pub fn state(&self, moment: &Moment) -> HaltState {
-        match HaltFile::read(&self.path) {
+        let state = match HaltFile::read(&self.path) {
             Ok(file) => state_of(&file.unwrap_or_default(), moment),
             Err(error) => {
                 tracing::warn!(%error, "halt_file_unreadable");
-                HaltState {
-                    met: Some(format!("The halt file may hold a reason, but {error}.")),
-                    ..HaltState::default()
-                }
+                HaltState { met: Some(unreadable(&error)), ..HaltState::default() }
             }
+        };
+        self.with_request(state)
+    }
+
+    fn with_request(&self, mut state: HaltState) -> HaltState {
+        let requested = || self.memory.lock().requested.as_ref().and_then(|request| request.reason.clone());
+        state.met = state.met.or_else(requested);
+        state
+    }
+
+    /// The condition that holds, for a health report; `None` also if the application is finished. Accesses no file: the
+    /// content of the file is that of the last read, and the next one is begun when it is old.
+    pub fn report(&self, moment: &Moment) -> Option<HaltReport> {
+        let mut memory = self.memory.lock();
+        let immediate = memory.immediate;
+        let file = &mut memory.file;
+        if !file.reading && file.read.is_none_or(|read| read.elapsed() >= FILE_CACHED) {
+            file.reading = true;
+            let (keeper, changes) = (self.clone(), file.changes);
+            tokio::task::spawn_blocking(move || keeper.read_again(changes));
+        }
+        match file.content.as_ref()? {
+            Ok(file) => report_of(file, moment, immediate),
+            Err(reason) => Some(HaltReport { reason: reason.clone(), immediate: false, ends: None }),
+        }
+    }
+
+    fn read_again(&self, changes: u64) {
+        let content = HaltFile::read(&self.path).map(Option::unwrap_or_default).map_err(|error| unreadable(&error));
+        let file = &mut self.memory.lock().file;
+        file.reading = false;
+        if file.changes == changes {
+            (file.content, file.read) = (Some(content), Some(Instant::now()));
         }
     }
 
@@ -117,6 +186,10 @@ impl HaltKeeper {
                 file.set_reason(reason);
             }
             set_numbers(file, change.checkpoints_left, change.after, change.before, change.seconds);
+            let mut memory = self.memory.lock();
+            if change.reason.is_some() || change.unset.contains(&HaltCondition::Reason) {
+                memory.immediate = change.immediate;
+            }
         })
     }
 
@@ -164,15 +237,57 @@ impl HaltKeeper {
     /// When the file cannot be removed.
     pub fn clear(&self) -> Result<(), HaltError> {
         HaltFile::remove(&self.path)?;
+        self.changed(HaltFile::new());
         Ok(())
     }
 
     fn update(&self, moment: &Moment, change: impl FnOnce(&mut HaltFile)) -> Result<HaltState, HaltError> {
-        Ok(HaltFile::update(&self.path, |file| {
+        let file = HaltFile::update(&self.path, |file| {
             change(file);
-            state_of(file, moment)
-        })?)
+            file.clone()
+        })?;
+        let state = state_of(&file, moment);
+        self.changed(file);
+        Ok(self.with_request(state))
     }
+
+    /// Health reports have the change at once.
+    fn changed(&self, content: HaltFile) {
+        let file = &mut self.memory.lock().file;
+        file.changes += 1;
+        (file.content, file.read) = (Some(Ok(content)), Some(Instant::now()));
+    }
+}
+
+fn unreadable(error: &ControlError) -> String {
+    format!("The halt file may hold a reason, but {error}.")
+}
+
+fn report_of(file: &HaltFile, moment: &Moment, immediate: bool) -> Option<HaltReport> {
+    let reasons = file.check(moment.now, moment.remaining, moment.halt_seconds);
+    if reasons.iter().any(HaltReason::is_finished) {
+        return None;
+    }
+    let is_recorded = |reason: &HaltReason| matches!(reason, HaltReason::Recorded(_));
+    if immediate && let Some(recorded) = reasons.iter().find(|reason| is_recorded(reason)) {
+        return Some(HaltReport { reason: recorded.message(&Local), immediate, ends: None });
+    }
+    // A reason that is about the present is more urgent than one that is about a later time.
+    let ends = |reason: &HaltReason| match reason {
+        HaltReason::TimeLimit { remaining, .. } => Some(moment.now.saturating_add(*remaining)),
+        HaltReason::ExitBefore { .. } => file.exit_before(),
+        _ => None,
+    };
+    let urgent = reasons.iter().find(|reason| ends(reason).is_none());
+    let reason = urgent.or(reasons.first())?;
+    let text = match (reason, ends(reason)) {
+        // Without the time that is left: a report that changes every second would be sent every second.
+        (HaltReason::TimeLimit { halt_seconds, .. }, Some(_)) => {
+            format!("the allocation halts {halt_seconds} s before its end")
+        }
+        _ => reason.message(&Local),
+    };
+    Some(HaltReport { reason: text, immediate: false, ends: ends(reason) })
 }
 
 fn set_numbers(file: &mut HaltFile, left: Option<i64>, after: Option<i64>, before: Option<i64>, seconds: Option<i64>) {
@@ -208,7 +323,7 @@ mod tests {
 
     fn keeper() -> (tempfile::TempDir, HaltKeeper) {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = HaltKeeper { path: directory.path().join("halt.scrinfo"), end: Arc::default() };
+        let keeper = HaltKeeper { path: directory.path().join("halt.scrinfo"), memory: Arc::default() };
         (directory, keeper)
     }
 
@@ -247,6 +362,56 @@ mod tests {
         assert!(keeper.reasons(&at(0)).is_err());
         assert!(keeper.decrement(&at(0)).is_err());
         assert!(keeper.fault().is_some());
+    }
+
+    #[test]
+    fn a_request_holds_for_its_generation_only_and_is_not_recorded() {
+        let (_directory, keeper) = keeper();
+        keeper.request(HaltRequest { generation: Generation(2), reason: Some("SIGTERM".to_owned()) });
+        assert_eq!(keeper.state(&at(0)).met.as_deref(), Some("SIGTERM"));
+        keeper.request(HaltRequest { generation: Generation(1), reason: None });
+        assert_eq!(keeper.decrement(&at(0)).unwrap().met.as_deref(), Some("SIGTERM"));
+        assert_eq!(keeper.reasons(&at(0)).unwrap(), []);
+        keeper.run_begins(Generation(2));
+        assert!(keeper.state(&at(0)).met.is_some());
+        keeper.run_begins(Generation(3));
+        assert_eq!(keeper.state(&at(0)).met, None);
+    }
+
+    #[test]
+    fn a_health_report_has_the_most_urgent_condition_and_none_of_a_finished_application() {
+        let mut file = HaltFile::new();
+        assert_eq!(report_of(&file, &at(0), false), None);
+        file.set_exit_before(1000);
+        file.set_halt_seconds(300);
+        let ends = |file: &HaltFile, moment: &Moment| report_of(file, moment, false).unwrap().ends;
+        assert_eq!(ends(&file, &at(700)), Some(1000));
+        let moment = Moment { remaining: Some(50), ..at(10) };
+        assert_eq!(ends(&file, &moment), Some(60));
+        file.set_reason("JOB_HALTED");
+        let report = HaltReport { reason: "JOB_HALTED".to_owned(), immediate: false, ends: None };
+        assert_eq!(report_of(&file, &moment, false), Some(report.clone()));
+        assert_eq!(report_of(&file, &moment, true), Some(HaltReport { immediate: true, ..report }));
+        file.set_reason(holdfast_core::control::halt::reason::FINALIZE_CALLED);
+        assert_eq!(report_of(&file, &moment, false), None);
+    }
+
+    #[tokio::test]
+    async fn a_health_report_has_own_changes_at_once_and_those_of_others_later() {
+        let (_directory, keeper) = keeper();
+        let change = HaltChange { reason: Some("NOW".to_owned()), immediate: true, ..HaltChange::default() };
+        keeper.change(&change, &at(0)).unwrap();
+        let report = keeper.report(&at(0)).unwrap();
+        assert_eq!((report.reason.as_str(), report.immediate), ("NOW", true));
+        let unset = HaltChange { unset: vec![HaltCondition::Reason], ..HaltChange::default() };
+        keeper.change(&unset, &at(0)).unwrap();
+        assert_eq!(keeper.report(&at(0)), None);
+        HaltFile::update(&keeper.path, |file| file.set_reason("SCR")).unwrap();
+        let begun = Instant::now();
+        while keeper.report(&at(0)).is_none_or(|report| report.reason != "SCR") {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     #[test]

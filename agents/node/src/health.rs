@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use holdfast_core::durable::Durability;
 use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
-use holdfast_wire::agent::{DirectoryHealth, Health, QuietRank};
+use holdfast_wire::agent::{DirectoryHealth, HaltReport, Health, QuietRank};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
 use procfs::process::Process;
@@ -222,7 +222,7 @@ impl HealthMonitor {
         {
             return last.clone();
         }
-        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet } = status;
+        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, halt } = status;
         let health = Health {
             node,
             generation,
@@ -235,6 +235,7 @@ impl HealthMonitor {
             newest,
             agent_memory: usage.agent_memory,
             quiet,
+            halt,
         };
         let version = published.as_ref().map_or(1, |last| last.version + 1);
         published.insert(Published { version, health: Arc::new(health) }).clone()
@@ -277,16 +278,18 @@ pub struct AgentStatus {
     pub newest: Option<CheckpointId>,
     /// Ranks that have been inactive for long.
     pub quiet: Vec<QuietRank>,
+    /// The halt condition that holds.
+    pub halt: Option<HaltReport>,
 }
 
 impl AgentStatus {
     /// Inactive ranks count as a change in every report: their time has grown.
     fn differs(&self, published: &Health) -> bool {
-        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet } = self;
+        let AgentStatus { node, generation, ranks, unauthenticated, newest, quiet, halt } = self;
         !quiet.is_empty()
             || !published.quiet.is_empty()
             || (node, generation, ranks) != (&published.node, &published.generation, &published.ranks)
-            || (unauthenticated, newest) != (&published.unauthenticated, &published.newest)
+            || (unauthenticated, newest, halt) != (&published.unauthenticated, &published.newest, &published.halt)
     }
 }
 
@@ -388,6 +391,7 @@ mod tests {
             unauthenticated: 0,
             newest: Some(CheckpointId(4)),
             quiet: Vec::new(),
+            halt: None,
         }
     }
 

@@ -6,9 +6,10 @@
 //! | POST | [`POLL`] | [`PollRequest`] → [`PollReply`], or 204 if nothing changed; held back up to `wait_ms` |
 //! | POST | [`RUN`] | [`RunRequest`](crate::plan::RunRequest) → [`RunAccepted`] |
 //! | POST | [`KILL`] | [`KillRequest`] → [`KillReply`] |
+//! | POST | [`HALT_RANKS`] | [`HaltRequest`] → [`Empty`] |
+//! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
-//! | POST | [`END_RUN`] | [`EndRunRequest`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
 //! | GET, POST | [`HALT`] | [`HaltChange`](holdfast_model::HaltChange) → [`HaltState`](holdfast_model::HaltState) |
 //! | POST | [`COPY`] | [`CopyRequest`] → [`CopyReply`] |
@@ -51,12 +52,14 @@ pub const POLL: &str = "/v1/poll";
 pub const RUN: &str = "/v1/run";
 /// Kill the node's ranks.
 pub const KILL: &str = "/v1/kill";
+/// Halt the ranks of the run at their next checkpoint; sent to the leader.
+pub const HALT_RANKS: &str = "/v1/halt_ranks";
+/// Send SIGTERM to the node's ranks.
+pub const TERMINATE: &str = "/v1/terminate";
 /// The stacks of ranks that make no progress.
 pub const STACK: &str = "/v1/stack";
 /// An agent of the run was restarted and listens elsewhere.
 pub const PEERS: &str = "/v1/peers";
-/// Drain: end the run, so that its flushes stop.
-pub const END_RUN: &str = "/v1/end_run";
 /// What the node holds.
 pub const INVENTORY: &str = "/v1/inventory";
 /// The halt conditions.
@@ -77,20 +80,26 @@ pub const STOP: &str = "/v1/stop";
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained.
-/// Repeated, also to an agent that was restarted meanwhile, it changes nothing.
+/// Has an agent forget the datasets and halt conditions of finished steps of the job, all of which are drained, and the
+/// halt conditions of earlier runs in the allocation. Repeated, also to an agent that was restarted meanwhile, it
+/// changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetRequest {
     /// The last generation of those steps.
     pub finished: Generation,
+    /// The number of those runs.
+    #[serde(default)]
+    pub earlier_runs: u32,
+    /// Forget also the datasets of a job with another prefix directory and the same job id, if they are drained.
+    #[serde(default)]
+    pub other_jobs: bool,
 }
 
-/// Has an agent end its part in a run, before a drain. Answered when its orders have ended. Repeated, also to an agent
-/// that was restarted meanwhile, it changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndRunRequest {
-    /// A newer run is not ended: the request may be late.
-    pub generation: Generation,
+impl ForgetRequest {
+    /// True if nothing is to be forgotten.
+    pub fn is_empty(&self) -> bool {
+        self.finished == Generation::NONE && self.earlier_runs == 0 && !self.other_jobs
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +172,20 @@ pub struct Health {
     /// without one.
     #[serde(default)]
     pub quiet: Vec<QuietRank>,
+    /// The halt condition that holds here, unless it is that the application is finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt: Option<HaltReport>,
+}
+
+/// A halt condition that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltReport {
+    pub reason: String,
+    /// The ranks are to be killed without a checkpoint.
+    pub immediate: bool,
+    /// The time that the condition is about: the end of the allocation, or the time before which to halt; seconds since
+    /// the epoch.
+    pub ends: Option<i64>,
 }
 
 /// A rank without progress for a long time.
@@ -283,6 +306,23 @@ pub struct KillRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KillReply {
     pub killed: Vec<u32>,
+}
+
+/// Has the leader halt the ranks of a generation at their next checkpoint. Not recorded: an agent that is restarted has
+/// to be asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltRequest {
+    pub generation: Generation,
+    /// `None`: the ranks need not halt any more.
+    pub reason: Option<String>,
+}
+
+/// Sends SIGTERM to the ranks of a generation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TerminateRequest {
+    pub generation: Generation,
+    /// Why, for the log.
+    pub reason: String,
 }
 
 /// Requests the stacks of ranks.

@@ -159,6 +159,8 @@ fn messages() -> Vec<Message> {
         framed("Delivery", LINK, examples::deliveries(directory)),
         json("PollRequest", examples::poll()),
         json("PollReply", examples::poll_reply()),
+        json("HaltRequest", examples::halt_request()),
+        json("TerminateRequest", examples::terminate()),
         json("KillRequest", examples::kill()),
         json("KillReply", agent::KillReply { killed: vec![7, 8] }),
         json("StackRequest", examples::stack()),

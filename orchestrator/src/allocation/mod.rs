@@ -29,10 +29,11 @@ pub mod slurm;
 pub mod ssh;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::{CheckpointId, NodeName};
 use holdfast_wire::run::AgentReady;
@@ -42,6 +43,8 @@ pub use agents::{AgentSettings, AgentTemplate};
 pub use error::{AgentStartError, AllocationError};
 pub use record::AllocationRecord;
 pub use remote_shell::RemoteShell;
+
+use reachable::ProbeResult;
 
 use crate::spec::{self, InjectedFault, ManagerFacts};
 
@@ -66,6 +69,9 @@ pub struct ManagerEntry {
     pub reopen: for<'a> fn(&'a AllocationRecord, Vec<InjectedFault>, PathBuf) -> PendingAllocation<'a>,
     /// True if the nodes still exist and can be used from here.
     pub is_available: fn(&AllocationRecord) -> bool,
+    /// True if another run continues in these nodes, after one that left the job unfinished. False where it would use
+    /// other nodes, or can get better ones.
+    pub continues: fn(&AllocationRecord, &Continuation<'_>) -> bool,
     /// A description of the nodes for messages.
     pub place: fn(&AllocationRecord) -> String,
 }
@@ -76,6 +82,23 @@ pub struct AllocationPreview {
     pub lines: Vec<String>,
     /// Why the nodes could not be opened.
     pub refusal: Option<AllocationError>,
+}
+
+/// Another run in nodes that a run left.
+#[derive(Clone, Copy, Debug)]
+pub struct Continuation<'a> {
+    /// The `allocation:` section of its spec.
+    pub spec: &'a spec::Allocation,
+    /// Nodes that it needs.
+    pub needed: usize,
+    /// Nodes that are not down.
+    pub left: usize,
+}
+
+/// True if an allocation with this end, seconds since the epoch, has ended.
+fn has_ended(end: Option<u64>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    end.is_some_and(|end| end <= now)
 }
 
 /// An allocation that is being opened.
@@ -147,6 +170,11 @@ pub trait AllocatedNodes: Send + Sync {
         self.job_id().to_owned()
     }
 
+    /// True if the manager provides the job id: several jobs in one allocation then have the same directories on nodes.
+    fn provides_job_id(&self) -> bool {
+        false
+    }
+
     /// The user of the job: part of directory names.
     fn user(&self) -> &str {
         &self.identity().user
@@ -202,12 +230,35 @@ pub trait AgentControl: Send + Sync {
     /// Registers the process of an agent that another orchestrator started, so that it can be terminated.
     fn adopt_agent(&self, node: &NodeName, pid: u32);
 
+    /// Finds out whether the agent of a node still exists. By default by its address: the kernel of a running machine
+    /// accepts connections for a process that is stopped, and refuses them when it has ended.
+    fn check_agent<'a>(&'a self, _node: &'a NodeName, address: SocketAddr) -> Pending<'a, AgentPresence> {
+        Box::pin(async move {
+            match reachable::probe(address).await {
+                ProbeResult::Accepted => AgentPresence::Present,
+                ProbeResult::Refused => AgentPresence::Ended,
+                ProbeResult::NoAnswer => AgentPresence::NoAnswer,
+            }
+        })
+    }
+
     /// Kills the agent of a node, if it is alive and can be reached.
     fn kill_agent(&self, node: &NodeName);
 
     /// Waits for the end of agents that were asked to end, and kills the others; `agents` are all known agents. Blocks
     /// for about `patience`.
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration);
+}
+
+/// Whether the process of an agent that does not answer exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentPresence {
+    /// It exists, or at least its machine accepts connections for it.
+    Present,
+    /// It has ended: its machine answers, and nothing listens at its address.
+    Ended,
+    /// Its machine does not answer.
+    NoAnswer,
 }
 
 /// How commands and launchers reach a node.

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Allocation, AllocationError, AllocationIdentity, registry};
+use super::{Allocation, AllocationError, AllocationIdentity, Continuation, registry};
 use crate::spec::InjectedFault;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,12 @@ impl AllocationRecord {
     /// True if the nodes still exist and can be used from here.
     pub fn is_available(&self) -> bool {
         registry::find(&self.manager).is_ok_and(|entry| (entry.is_available)(self))
+    }
+
+    /// True if another run continues in these nodes: see [`ManagerEntry::continues`](super::ManagerEntry::continues).
+    pub fn continues(&self, manager: &str, next: &Continuation<'_>) -> bool {
+        let continues = |entry: &super::ManagerEntry| self.is_available() && (entry.continues)(self, next);
+        self.manager == manager && registry::find(&self.manager).is_ok_and(continues)
     }
 
     /// A description of the nodes for messages.

@@ -48,7 +48,8 @@ JSON: {version, reason, checkpoints_left, after, before, seconds, met}; null whe
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  holdfast halt set --now job.yaml                        at the next checkpoint
+  holdfast halt set --now job.yaml                        at the next checkpoint, within `halt.grace`
+  holdfast halt set --immediate job.yaml                  without a checkpoint
   holdfast halt set --checkpoints 3 job.yaml              after three more checkpoints
   holdfast halt set --before 2026-11-20T18:00 --seconds 10min job.yaml
   holdfast halt set --dry-run --after 2026-11-20T18:00:00Z job.yaml")]
@@ -67,9 +68,14 @@ pub struct HaltSetArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct TypedConditions {
-    /// Stop at the next checkpoint; the reason is recorded
+    /// Stop at the next checkpoint; the reason is recorded. Ranks that reach none within `halt.grace`, and ranks that do
+    /// not use the checkpoint API, get SIGTERM, and after as long again SIGKILL
     #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
     now: Option<String>,
+    /// Kill the ranks now, without a checkpoint; the reason is recorded
+    #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
+    #[arg(conflicts_with = "now")]
+    immediate: Option<String>,
     /// Stop after this many more checkpoints
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoints: Option<u64>,
@@ -89,6 +95,8 @@ struct TypedConditions {
 pub struct HaltConditions {
     /// `ExitReason`.
     pub reason: Option<String>,
+    /// The ranks are killed without a checkpoint.
+    pub immediate: bool,
     /// `CheckpointsLeft`.
     pub checkpoints_left: Option<u64>,
     /// `ExitAfter`.
@@ -104,7 +112,8 @@ impl HaltSetArgs {
     pub fn conditions(&self) -> HaltConditions {
         let typed = self.conditions.clone();
         HaltConditions {
-            reason: typed.now,
+            immediate: typed.immediate.is_some(),
+            reason: typed.now.or(typed.immediate),
             checkpoints_left: typed.checkpoints,
             after: typed.after,
             before: typed.before,
@@ -186,6 +195,7 @@ impl HaltConditions {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         HaltChange {
             reason: self.reason.clone(),
+            immediate: self.immediate,
             checkpoints_left: self.checkpoints_left.map(whole),
             after: self.after.map(epoch),
             before: self.before.map(epoch),

@@ -62,6 +62,9 @@ struct Status {
     history: History,
 }
 
+/// The reason of a node whose agent is suspected.
+const SUSPECTED: &str = "its agent does not answer the orchestrator and is being checked";
+
 /// The line of a node.
 struct NodeLine {
     name: String,
@@ -78,6 +81,7 @@ impl Status {
             let health = self.health.get(&node.node);
             let (state, reason) = match (&node.condition, health) {
                 (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
+                (_, _) if node.silent => ("silent", Some(SUSPECTED.to_owned())),
                 // Agents answer only the job's user.
                 (_, None) if self.job.directory.is_ours() => ("silent", None),
                 (_, None) if node.used => ("used", None),

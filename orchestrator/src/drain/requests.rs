@@ -36,10 +36,7 @@ pub(super) enum Task {
 /// A task for the agent of a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeTask {
-    /// Whether the agent first ends its part in the run.
-    Inventory {
-        end_run: bool,
-    },
+    Inventory,
     Copy(CopyOrder, Arc<Destination>),
     NoteFlushed(CheckpointId),
 }
@@ -47,7 +44,7 @@ pub(super) enum NodeTask {
 impl NodeTask {
     pub(super) fn action(self, request: RequestId, agent: AgentAt) -> DrainAction {
         match self {
-            NodeTask::Inventory { end_run } => DrainAction::TakeInventory { request, agent, end_run },
+            NodeTask::Inventory => DrainAction::TakeInventory { request, agent },
             NodeTask::Copy(order, destination) => {
                 let Destination { checkpoint, directory } = (*destination).clone();
                 DrainAction::Copy { request, agent, checkpoint, directory, order }
@@ -83,7 +80,6 @@ pub(super) enum PrefixStep {
     Scan,
     Publish,
     CloseDirectory,
-    AbandonFlushes,
 }
 
 #[derive(Clone, Debug)]

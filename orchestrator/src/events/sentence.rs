@@ -1,10 +1,13 @@
 //! The sentence of an event, made from its fields; it is not stored.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Local};
 use holdfast_model::{NodeName, RestartSource};
 
 use super::LogEvent;
 use super::reason::ranks_text;
+use crate::spec::quantity::format_duration;
 
 impl LogEvent {
     /// The sentence to show; `None` for events that are only logged.
@@ -13,6 +16,18 @@ impl LogEvent {
             LogEvent::AgentReady { again: false, .. } => return None,
             LogEvent::AgentReady { node, again: true } => format!("{node}: agent restarted"),
             LogEvent::AgentLost { node, reason } => format!("{node}: agent lost ({reason})"),
+            LogEvent::AgentSilent { node, millis } => {
+                format!("{node}: its agent has not answered for {millis} ms and is being checked")
+            }
+            LogEvent::AgentAnswers { node, millis } => format!("{node}: its agent answers again, after {millis} ms"),
+            LogEvent::MostAgentsSilent { silent, agents } => format!(
+                "warning: {silent} of {agents} agents do not answer; this machine or its network is the likely cause, \
+                 and no agent is replaced that may be alive"
+            ),
+            LogEvent::OrchestratorStalled { millis } => format!(
+                "warning: the orchestrator did not run for {millis} ms (stopped, or no processor time); all agents are \
+                 asked again"
+            ),
             LogEvent::NodeDown { node, reason, ranks } if ranks.is_empty() => format!("{node} is down: {reason}"),
             LogEvent::NodeDown { node, reason, ranks } => {
                 format!("{node} is down: {reason}; lost {}", ranks_text(ranks))
@@ -42,10 +57,21 @@ impl LogEvent {
             },
             LogEvent::HaltSet { reason } => format!("halt: {reason}"),
             LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
-            LogEvent::Signal { name, at_once: false } => {
-                format!("{name}: stopping the ranks, then draining; a second signal ends without a drain")
+            LogEvent::HaltRequested { generation, reason, within_ms } => {
+                let within = within(*within_ms);
+                format!("halting generation {generation} at its next checkpoint, at the latest {within}: {reason}")
             }
-            LogEvent::Signal { name, at_once: true } => format!("{name} again: ending at once, without a drain"),
+            LogEvent::RanksTerminated { generation, within_ms, .. } => {
+                let within = within(*within_ms);
+                format!("SIGTERM to the ranks of generation {generation}; they are killed {within}")
+            }
+            LogEvent::Signal { name, number: 2, at_once: false } => {
+                format!("{name} again: killing the ranks, then draining; a third signal ends without a drain")
+            }
+            LogEvent::Signal { name, at_once: false, .. } => {
+                format!("{name}: stopping the ranks, then draining; a second signal kills the ranks at once")
+            }
+            LogEvent::Signal { name, at_once: true, .. } => format!("{name} again: ending at once, without a drain"),
             LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
@@ -126,7 +152,6 @@ impl LogEvent {
             LogEvent::DrainSkipped { checkpoint, reason } => {
                 format!("drain: checkpoint {checkpoint} skipped: {reason}")
             }
-            LogEvent::FlushAbandoned { directory } => format!("the unfinished flush to {directory} was removed"),
             LogEvent::DrainStarted { checkpoint, directory, resumed: false } => {
                 format!("drain: copying checkpoint {checkpoint} to {directory}")
             }
@@ -172,6 +197,12 @@ impl LogEvent {
                 let prefix = prefix.display();
                 format!("undrained datasets are kept in {place}; to retry: `holdfast drain --prefix {prefix}`")
             }
+            LogEvent::CacheKept { place } => format!(
+                "the caches are kept in {place}: `holdfast run` continues from them, `holdfast drain` removes them"
+            ),
+            LogEvent::RunContinues { place, after } => {
+                format!("continues after generation {after} with the caches in {place}")
+            }
             LogEvent::ReleaseFailed { reason } => reason.clone(),
         })
     }
@@ -187,6 +218,13 @@ fn source_text(source: RestartSource) -> &'static str {
 }
 
 /// The first few names, and the number of the others.
+fn within(millis: u64) -> String {
+    match millis {
+        0 => "now".to_owned(),
+        millis => format!("in {}", format_duration(Duration::from_millis(millis))),
+    }
+}
+
 fn names(nodes: &[NodeName]) -> String {
     const NAMED: usize = 8;
     let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeName::as_str).collect();

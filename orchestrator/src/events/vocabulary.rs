@@ -137,8 +137,34 @@ vocabulary! {
         node: NodeName,
         /// How it was lost.
         reason: String,
-        },
-        /// An agent that a drain needs could not be started.
+    },
+    /// An agent does not answer. It is being checked, and is not replaced while its process exists.
+    AgentSilent {
+        /// Its node.
+        node: NodeName,
+        /// For how long it did not answer, in milliseconds in which the orchestrator ran.
+        millis: u64,
+    },
+    /// An agent that did not answer does so again.
+    AgentAnswers {
+        /// Its node.
+        node: NodeName,
+        /// For how long it did not answer, in milliseconds in which the orchestrator ran.
+        millis: u64,
+    },
+    /// Most agents do not answer, probably because of the orchestrator's machine. None that may be alive is replaced.
+    MostAgentsSilent {
+        /// Agents that do not answer.
+        silent: u32,
+        /// Agents that are up.
+        agents: u32,
+    },
+    /// The orchestrator did not run for a time: it was stopped, or got no processor. All agents are asked again.
+    OrchestratorStalled {
+        /// For how long, in milliseconds.
+        millis: u64,
+    },
+    /// An agent that a drain needs could not be started.
     AgentNotStarted {
         /// Its node.
         node: NodeName,
@@ -429,11 +455,32 @@ vocabulary! {
     },
     /// The halt condition is not met any more.
     HaltCleared,
+    /// The ranks are to end at their next checkpoint.
+    HaltRequested {
+        /// The generation.
+        generation: Generation,
+        /// The halt condition, the signal, or the end of the allocation.
+        reason: String,
+        /// After this time, milliseconds, they are sent SIGTERM.
+        within_ms: u64,
+    },
+    /// The ranks were sent SIGTERM.
+    RanksTerminated {
+        /// The generation.
+        generation: Generation,
+        /// The halt condition, the signal, or the end of the allocation.
+        reason: String,
+        /// After this time, milliseconds, they are killed.
+        within_ms: u64,
+    },
     /// The orchestrator received a signal.
     Signal {
         /// Its name.
         name: String,
-        /// True for the second signal: the job ends without a drain.
+        /// 1 halts the ranks, 2 kills the ranks, 3 ends the job without a drain; 0 in older logs.
+        #[serde(default)]
+        number: u32,
+        /// True if the job ends without a drain.
         at_once: bool,
     },
     /// The relaunch loop stops; the drain follows.
@@ -456,18 +503,13 @@ vocabulary! {
         /// Why.
         reason: String,
     },
-    /// A flush that did not end was removed: its dataset is not in the caches any more.
-    FlushAbandoned {
-        /// The directory's name below the prefix.
-        directory: String,
-    },
     /// A dataset is being copied.
     DrainStarted {
         /// The dataset.
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: String,
-        /// True if this continues an earlier drain or flush.
+        /// True if this continues an earlier drain.
         resumed: bool,
     },
     /// A round of copies ended on a node.
@@ -518,6 +560,18 @@ vocabulary! {
         place: String,
         /// The prefix directory, with which the drain can be repeated.
         prefix: PathBuf,
+    },
+    /// The job is not finished; control directories and caches stay on the nodes for another run in the allocation.
+    CacheKept {
+        /// Where.
+        place: String,
+    },
+    /// A run begins in an allocation in which an earlier one left the job unfinished: it restarts from the caches.
+    RunContinues {
+        /// Where they are.
+        place: String,
+        /// The last generation of the earlier run.
+        after: Generation,
     },
     /// The allocation could not be released completely.
     ReleaseFailed {

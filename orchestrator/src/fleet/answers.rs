@@ -2,17 +2,20 @@
 //!
 //! Changes and losses are passed on one by one and at once. Answers without changes arrive by the thousand a second,
 //! and show only that their agents are alive: they are collected for some milliseconds, and wake the loop of the job
-//! once.
+//! once. The same task reports the running time, after the answers that were received before.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_model::NodeName;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::MissedTickBehavior;
 
-use super::PollReport;
+use super::running_time::RunningTime;
+use super::{Clock, PollReport};
 
 /// Answers are collected for one part in this many of the poll interval,
 const COLLECTED_FOR: u32 = 10;
@@ -40,6 +43,18 @@ pub struct PollReports {
     collected: Arc<Collected>,
     extra_polls: Arc<Semaphore>,
     connecting: Arc<Semaphore>,
+    /// Milliseconds in which the pollers did not run.
+    missing: Arc<AtomicU64>,
+}
+
+/// The times of the polls.
+#[derive(Clone, Copy, Debug)]
+pub struct PollTimes {
+    pub clock: Clock,
+    /// How long an agent may delay its answer.
+    pub interval: Duration,
+    /// How often the running time is reported.
+    pub report_every: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -58,20 +73,26 @@ pub struct Closed;
 impl PollReports {
     /// Pollers run on `polls`, report to the channel, and poll at least every `interval`. At most `at_once` connections
     /// are opened at a time, and at most `at_once` extra polls are under way, on the runtime that this is called in.
-    pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, interval: Duration, at_once: usize) -> Self {
-        Self::collecting_for((interval / COLLECTED_FOR).min(LONGEST), polls, reports, at_once)
+    pub fn new(polls: Handle, reports: mpsc::UnboundedSender<PollReport>, times: PollTimes, at_once: usize) -> Self {
+        Self::collecting_for((times.interval / COLLECTED_FOR).min(LONGEST), polls, reports, times, at_once)
     }
 
     fn collecting_for(
         pause: Duration,
         polls: Handle,
         reports: mpsc::UnboundedSender<PollReport>,
+        times: PollTimes,
         at_once: usize,
     ) -> Self {
-        let collected = Arc::new(Collected::default());
-        polls.spawn(hand_over(Arc::clone(&collected), reports.clone(), pause));
+        let (collected, missing) = (Arc::new(Collected::default()), Arc::new(AtomicU64::new(0)));
+        polls.spawn(hand_over(Arc::clone(&collected), reports.clone(), pause, times, Arc::clone(&missing)));
         let [extra_polls, connecting] = [(); 2].map(|()| Arc::new(Semaphore::new(at_once)));
-        PollReports { polls, requests: Handle::current(), reports, collected, extra_polls, connecting }
+        PollReports { polls, requests: Handle::current(), reports, collected, extra_polls, connecting, missing }
+    }
+
+    /// Milliseconds in which the pollers did not run. They are those of the last report of the running time.
+    pub(super) fn missing(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.missing)
     }
 
     /// The runtime of the pollers.
@@ -123,20 +144,39 @@ impl PollReports {
     }
 }
 
-async fn hand_over(collected: Arc<Collected>, reports: mpsc::UnboundedSender<PollReport>, pause: Duration) {
+async fn hand_over(
+    collected: Arc<Collected>,
+    reports: mpsc::UnboundedSender<PollReport>,
+    pause: Duration,
+    times: PollTimes,
+    missing: Arc<AtomicU64>,
+) {
+    let mut running = RunningTime::begin(times.clock.now(), times.report_every);
+    let mut report = tokio::time::interval(times.report_every);
+    report.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = collected.first.notified() => {}
+        let is_report = tokio::select! {
+            () = collected.first.notified() => false,
+            _ = report.tick() => true,
             () = reports.closed() => return,
-        }
-        tokio::select! {
-            () = collected.urgent.notified() => {}
-            () = tokio::time::sleep(pause) => {}
-        }
+        };
+        let is_report = is_report
+            || tokio::select! {
+                () = collected.urgent.notified() => false,
+                _ = report.tick() => true,
+                () = tokio::time::sleep(pause) => false,
+            };
         let answers = std::mem::take(&mut *collected.answers.lock());
         // Empty if an urgent answer was handed over before its own notification was received.
         if !answers.is_empty() && reports.send(PollReport::Unchanged(answers)).is_err() {
             return;
+        }
+        if is_report {
+            let ran = running.wake(times.clock.now());
+            missing.store(u64::try_from(running.missing().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            if reports.send(PollReport::Ran(ran)).is_err() {
+                return;
+            }
         }
     }
 }
@@ -149,7 +189,17 @@ mod tests {
         UnchangedAnswer { node: node.into(), start: 1, sent: Duration::from_secs(1) }
     }
 
-    fn nodes(report: Option<PollReport>) -> Vec<String> {
+    /// The running time is hardly ever reported.
+    fn times() -> PollTimes {
+        let hours = Duration::from_secs(3600);
+        PollTimes { clock: Clock::since(0), interval: Duration::from_millis(100), report_every: hours }
+    }
+
+    async fn next(receiver: &mut mpsc::UnboundedReceiver<PollReport>) -> Vec<String> {
+        let mut report = receiver.recv().await;
+        if matches!(report, Some(PollReport::Ran(_))) {
+            report = receiver.recv().await;
+        }
         match report {
             Some(PollReport::Unchanged(answers)) => answers.iter().map(|answer| answer.node.to_string()).collect(),
             other => panic!("not a batch of answers: {other:?}"),
@@ -159,22 +209,22 @@ mod tests {
     #[tokio::test]
     async fn answers_without_changes_are_handed_over_together() {
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        let reports = PollReports::new(Handle::current(), sender, Duration::from_millis(100), 1);
+        let reports = PollReports::new(Handle::current(), sender, times(), 1);
         reports.unchanged(answer("a"), false);
         reports.unchanged(answer("b"), false);
-        assert_eq!(nodes(receiver.recv().await), ["a", "b"]);
+        assert_eq!(next(&mut receiver).await, ["a", "b"]);
         reports.unchanged(answer("c"), false);
-        assert_eq!(nodes(receiver.recv().await), ["c"]);
+        assert_eq!(next(&mut receiver).await, ["c"]);
     }
 
     #[tokio::test]
     async fn an_urgent_answer_is_handed_over_at_once_with_those_that_wait() {
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        let reports = PollReports::collecting_for(Duration::MAX, Handle::current(), sender, 1);
+        let reports = PollReports::collecting_for(Duration::from_secs(3600), Handle::current(), sender, times(), 1);
         reports.unchanged(answer("a"), false);
         reports.unchanged(answer("b"), true);
-        assert_eq!(nodes(receiver.recv().await), ["a", "b"]);
+        assert_eq!(next(&mut receiver).await, ["a", "b"]);
         reports.unchanged(answer("c"), true);
-        assert_eq!(nodes(receiver.recv().await), ["c"]);
+        assert_eq!(next(&mut receiver).await, ["c"]);
     }
 }

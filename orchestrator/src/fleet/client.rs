@@ -160,6 +160,30 @@ impl AgentClient {
         self.post(address, agent::KILL, request, SHORT).await
     }
 
+    /// Has the leader halt the ranks at their next checkpoint.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn request_halt(
+        &self,
+        address: SocketAddr,
+        request: &agent::HaltRequest,
+    ) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::HALT_RANKS, request, SHORT).await
+    }
+
+    /// Sends SIGTERM to the ranks of a node.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn terminate(
+        &self,
+        address: SocketAddr,
+        request: &agent::TerminateRequest,
+    ) -> Result<agent::KillReply, RequestError> {
+        self.post(address, agent::TERMINATE, request, SHORT).await
+    }
+
     /// The stacks of ranks.
     ///
     /// # Errors
@@ -243,18 +267,6 @@ impl AgentClient {
         within: Duration,
     ) -> Result<agent::VerifyReply, RequestError> {
         self.post(address, agent::VERIFY, request, within).await
-    }
-
-    /// Has an agent end its part in a run, before a drain.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn end_run(
-        &self,
-        address: SocketAddr,
-        request: &agent::EndRunRequest,
-    ) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::END_RUN, request, MEDIUM).await
     }
 
     /// Removes the state of the job's finished steps.

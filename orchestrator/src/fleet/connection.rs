@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +16,6 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -57,7 +55,6 @@ pub(super) struct PollConnection {
     template: Request<()>,
     /// The last request and its text: most requests equal the one before.
     encoded: Option<(PollRequest, Bytes)>,
-    timer: Pin<Box<Sleep>>,
 }
 
 impl PollConnection {
@@ -83,8 +80,7 @@ impl PollConnection {
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(address, &error))?;
         let template = Self::template(connector, address);
         let template = template.map_err(|error| broken(address, &error))?;
-        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        Ok(PollConnection { address, sender, exchange, template, encoded: None, timer })
+        Ok(PollConnection { address, sender, exchange, template, encoded: None })
     }
 
     fn template(connector: &Connector, address: SocketAddr) -> Result<Request<()>, hyper::http::Error> {
@@ -97,14 +93,13 @@ impl PollConnection {
             .body(())
     }
 
-    /// Sends a poll. After an error the connection cannot be used any more. Not cancel safe.
+    /// Sends a poll and waits for the answer, without a time limit. After an error the connection cannot be used any
+    /// more. Not cancel safe.
     ///
     /// # Errors
-    /// [`RequestError`]. No answer within the request's own wait and `patience` is [`RequestError::Silent`].
-    pub(super) async fn poll(&mut self, request: &PollRequest, patience: Duration) -> Result<PollAnswer, RequestError> {
+    /// [`RequestError`].
+    pub(super) async fn poll(&mut self, request: &PollRequest) -> Result<PollAnswer, RequestError> {
         let address = self.address;
-        let within = Duration::from_millis(request.wait_ms) + patience;
-        self.timer.as_mut().reset(Instant::now() + within);
         let message = self.template.clone().map(|()| ());
         let message = message.map({
             let text = self.encode(request)?;
@@ -133,7 +128,6 @@ impl PollConnection {
                 Ok(()) => answer.await,
                 Err(error) => Err(broken(address, &error)),
             },
-            () = self.timer.as_mut() => Err(RequestError::Silent { address, path: POLL, within }),
         }
     }
 

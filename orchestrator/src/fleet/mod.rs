@@ -5,6 +5,7 @@
 //!   to many agents, a bounded number at a time;
 //! * [`poll`]: one task for each node that always has a poll under way, so that a broken connection is detected at
 //!   once; its `connection`; `poll_thread`, on which all of them run; [`answers`], what they report;
+//! * [`running_time`]: the time in which the polling thread verifiably ran: silence is measured in it;
 //! * [`roster`]: which agents are up now, for tasks that send requests to them (the drain);
 //! * `fence`: ends the ranks and the agent of a node that was given up and becomes reachable again.
 
@@ -17,6 +18,7 @@ mod fence;
 pub mod poll;
 mod poll_thread;
 pub mod roster;
+pub mod running_time;
 pub mod supervisor;
 
 use std::future::Future;

@@ -2,16 +2,23 @@
 //!
 //! The agent delays its answer until something changes or the poll interval is over. When its process dies, the system
 //! closes the connection, and the poll ends at once: a loss is detected within a millisecond, not after an interval.
+//! Another connection is opened first: an agent that is alive accepts it, and is not lost.
+//!
+//! A poll has no time limit. Whether an agent that does not answer is lost is decided by the owner of the supervisor,
+//! in running time ([`running_time`](super::running_time)).
 //!
 //! Nearly all answers report no change. For these only the time at which the poll was sent matters, and they are handed
 //! over together, every few milliseconds: see [`answers`](super::answers).
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::NodeName;
-use holdfast_wire::agent::{KnownHealth, PollReply, PollRequest};
+use holdfast_wire::agent::{self, KnownHealth, PollReply, PollRequest};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -42,6 +49,8 @@ pub enum PollReport {
     },
     /// Answers without changes, of many agents.
     Unchanged(Vec<UnchangedAnswer>),
+    /// The running time, after all answers that were received before.
+    Ran(Duration),
     /// The agent is lost; the poller has ended.
     Lost {
         node: NodeName,
@@ -60,7 +69,7 @@ pub struct PollTarget {
     pub address: SocketAddr,
     /// How long the agent may delay an answer.
     pub interval: Duration,
-    /// How much longer than that an answer may take.
+    /// When an answer takes this much longer than that, another connection is tried.
     pub patience: Duration,
     /// The last event that an earlier orchestrator received: the instance and the number.
     pub seen: Option<(u64, u64)>,
@@ -129,6 +138,8 @@ impl Received {
 /// Why a poller ends.
 enum PollEnd {
     Lost(RequestError),
+    /// A poll is not answered, and another one over another connection is.
+    Stuck,
     /// The supervisor has ended.
     NotReceived,
 }
@@ -136,6 +147,22 @@ enum PollEnd {
 impl From<RequestError> for PollEnd {
     fn from(error: RequestError) -> Self {
         PollEnd::Lost(error)
+    }
+}
+
+/// The result of a poll over a connection of its own.
+struct ExtraPoll {
+    sent: Duration,
+    asked: Instant,
+    /// `None` when the program ends.
+    reply: Option<Result<PollReply, RequestError>>,
+}
+
+/// Completes when the poll is answered; never without one.
+async fn complete<F: Future + Unpin>(poll: &mut Option<F>) -> F::Output {
+    match poll {
+        Some(poll) => poll.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -147,6 +174,8 @@ struct Poll {
     reports: PollReports,
     now: Arc<Notify>,
     received: Received,
+    /// The present connection has carried an answer, or another one has since it was opened.
+    answered_here: bool,
 }
 
 impl Poll {
@@ -155,7 +184,7 @@ impl Poll {
             Some((instance, number)) => Received { instance: Some(instance), number, health: None },
             None => Received::default(),
         };
-        Poll { client, target, clock, reports, now, received }
+        Poll { client, target, clock, reports, now, received, answered_here: false }
     }
 
     async fn run(mut self) {
@@ -167,38 +196,67 @@ impl Poll {
     }
 
     async fn poll(&mut self) -> Result<(), PollEnd> {
-        let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
         let mut connection = self.connect().await?;
+        loop {
+            self.answered_here = false;
+            let broken = match self.poll_over(&mut connection).await {
+                // An agent that breaks every connection is lost.
+                Err(PollEnd::Lost(error @ RequestError::Broken { .. })) if self.answered_here => error,
+                // Another connection was answered.
+                Err(PollEnd::Stuck) => RequestError::Silent {
+                    address: self.target.address,
+                    path: agent::POLL,
+                    within: self.target.patience,
+                },
+                Err(end) => return Err(end),
+                Ok(never) => match never {},
+            };
+            // An orchestrator that was stopped finds connections closed whose agents are alive.
+            connection = self.connect().await.map_err(|_| broken)?;
+            // Another node's agent may listen at this address now: the next answer names its node.
+            self.received.health = None;
+        }
+    }
+
+    /// Polls over a connection until it breaks.
+    async fn poll_over(&mut self, connection: &mut PollConnection) -> Result<Infallible, PollEnd> {
+        let interval = u64::try_from(self.target.interval.as_millis()).unwrap_or(u64::MAX);
         // `poll_now` was called while a poll was under way.
         let mut at_once = false;
         loop {
             let request = self.request(if at_once { 0 } else { interval });
             let urgent = std::mem::take(&mut at_once);
             let (sent, asked) = (self.clock.now(), Instant::now());
-            let (now, client) = (Arc::clone(&self.now), self.client.clone());
-            let poll = connection.poll(&request, self.target.patience);
+            let now = Arc::clone(&self.now);
+            let poll = connection.poll(&request);
             tokio::pin!(poll);
+            let mut extra: Option<Pin<Box<dyn Future<Output = ExtraPoll> + Send>>> = None;
             let answer = loop {
                 tokio::select! {
                     biased;
                     answer = &mut poll => break answer?,
-                    () = now.notified(), if !at_once => at_once = true,
-                    // The poll under way is not cancelled, which would close its connection.
-                    permit = self.reports.permit_extra_poll(), if at_once => {
-                        let extra = PollRequest { wait_ms: 0, known: None, ..request };
-                        let (sent, asked) = (self.clock.now(), Instant::now());
-                        let (client, address, patience) = (client.clone(), self.target.address, self.target.patience);
-                        let reply = async move { client.poll(address, &extra, patience).await };
-                        let reply = self.reports.request(reply).await.ok_or(PollEnd::NotReceived)??;
-                        drop(permit);
+                    () = now.notified(), if !at_once && extra.is_none() => {
+                        at_once = true;
+                        // The poll under way is not cancelled, which would close its connection.
+                        extra = Some(Box::pin(self.extra_poll(request)));
+                    }
+                    ExtraPoll { sent, asked: extra_asked, reply } = complete(&mut extra) => {
+                        extra = None;
                         at_once = false;
-                        self.answered(extra.after, sent, asked, Box::new(reply))?;
+                        // Without an answer here, the other poll goes on.
+                        if let Ok(reply) = reply.ok_or(PollEnd::NotReceived)? {
+                            self.answered(request.after, sent, extra_asked, Box::new(reply))?;
+                            if asked.elapsed() > Duration::from_millis(request.wait_ms) + self.target.patience {
+                                return Err(PollEnd::Stuck);
+                            }
+                        }
                     }
                 }
             };
             match answer {
                 PollAnswer::Reply(reply) => self.answered(request.after, sent, asked, reply)?,
                 PollAnswer::Unchanged => {
+                    self.answered_here = true;
                     let PollTarget { node, start, .. } = &self.target;
                     let answer = UnchangedAnswer { node: node.clone(), start: *start, sent };
                     self.reports.unchanged(answer, urgent);
@@ -207,8 +265,32 @@ impl Poll {
         }
     }
 
-    /// Opens the connection, a bounded number of them at a time.
+    /// A poll over a connection of its own, which is answered at once.
+    fn extra_poll(&self, request: PollRequest) -> impl Future<Output = ExtraPoll> + Send + 'static {
+        let (reports, client, clock) = (self.reports.clone(), self.client.clone(), self.clock);
+        let (address, patience) = (self.target.address, self.target.patience);
+        async move {
+            let permit = reports.permit_extra_poll().await;
+            let (sent, asked) = (clock.now(), Instant::now());
+            let request = PollRequest { wait_ms: 0, known: None, ..request };
+            let reply = reports.request(async move { client.poll(address, &request, patience).await }).await;
+            drop(permit);
+            ExtraPoll { sent, asked, reply }
+        }
+    }
+
+    /// Opens a connection. An agent that does not answer is tried again, because its silence is judged elsewhere.
     async fn connect(&self) -> Result<PollConnection, RequestError> {
+        loop {
+            match self.try_to_connect().await {
+                Err(RequestError::Silent { .. }) => tokio::time::sleep(self.target.interval).await,
+                connected => return connected,
+            }
+        }
+    }
+
+    /// Opens a connection, a bounded number of them at a time.
+    async fn try_to_connect(&self) -> Result<PollConnection, RequestError> {
         let mut turn = self.reports.permit_to_connect().await;
         let connecting = self.client.connect_for_polls(self.target.address, self.target.patience);
         tokio::pin!(connecting);
@@ -234,6 +316,12 @@ impl Poll {
         asked: Instant,
         mut reply: Box<PollReply>,
     ) -> Result<(), PollEnd> {
+        if reply.health.node != self.target.node {
+            let reason = format!("{} is the agent of {} now", self.target.address, reply.health.node);
+            let (address, path) = (self.target.address, agent::POLL);
+            return Err(PollEnd::Lost(RequestError::Broken { address, path, reason }));
+        }
+        self.answered_here = true;
         self.received.filter(&mut reply, requested_after);
         let known = KnownHealth { instance: reply.instance, version: reply.health_version };
         // The end of long work is a change that an answer without content does not show.
@@ -262,6 +350,7 @@ mod tests {
             newest: None,
             agent_memory: 0,
             quiet: vec![],
+            halt: None,
         };
         let event =
             |number: &u64| NumberedEvent { number: *number, event: AgentEvent::Notice { message: number.to_string() } };

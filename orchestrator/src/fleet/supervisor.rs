@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
@@ -16,12 +17,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::answers::PollTimes;
 use super::clock::unix_millis;
 use super::poll_thread::PollThread;
 use super::{
     AgentClient, Clock, PollReport, PollReports, PollTarget, Poller, RequestError, Roster, UnchangedAnswer, fence,
 };
-use crate::allocation::{AgentTemplate, Allocation};
+use crate::allocation::{AgentPresence, AgentTemplate, Allocation};
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
 const ADOPT_WITHIN: Duration = Duration::from_secs(2);
@@ -30,6 +32,10 @@ const ADOPT_WITHIN: Duration = Duration::from_secs(2);
 const FIRST_HEALTH_WITHIN: Duration = Duration::from_secs(5);
 /// Accepted difference of clocks; an agent's first line may be this old when it arrives.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+/// The shortest and the longest interval at which the running time is reported.
+const REPORT_EVERY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// A request is repeated if this process did not run for so many milliseconds meanwhile.
+const REPEAT_AFTER_MISSING: u64 = 500;
 /// An agent that still runs this long after the request to stop is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
@@ -40,7 +46,7 @@ pub struct FleetSettings {
     pub template: AgentTemplate,
     /// How long an agent may delay the answer to a poll.
     pub poll_interval: Duration,
-    /// How much longer than that an answer may take.
+    /// When an answer takes this much longer than that, another connection is tried.
     pub poll_patience: Duration,
     /// When the allocation ends, seconds since the epoch.
     pub allocation_end: Option<i64>,
@@ -92,7 +98,12 @@ pub enum FleetEvent {
         /// The answer, without the events that were received before.
         reply: Box<PollReply>,
     },
-    /// The agent is lost: its connection broke, or it did not answer in time.
+    /// The running time: see [`running_time`](super::running_time). Answers that were received before have been
+    /// reported before.
+    PollsRan { ran: Duration },
+    /// The result of [`AgentSupervisor::check`].
+    Checked { node: NodeName, presence: AgentPresence },
+    /// The agent is lost: its connection broke, or it did not answer a request in time.
     Lost { node: NodeName, reason: String },
 }
 
@@ -123,6 +134,11 @@ enum TaskReport {
         node: NodeName,
         start: u64,
         reason: String,
+    },
+    Checked {
+        node: NodeName,
+        start: u64,
+        presence: AgentPresence,
     },
 }
 
@@ -175,7 +191,13 @@ impl AgentSupervisor {
                 Handle::current()
             }
         };
-        let polls = PollReports::new(runtime, polls, settings.poll_interval, client.at_once());
+        let (shortest, longest) = REPORT_EVERY;
+        let times = PollTimes {
+            clock: settings.clock,
+            interval: settings.poll_interval,
+            report_every: (settings.poll_patience / 10).clamp(shortest, longest),
+        };
+        let polls = PollReports::new(runtime, polls, times, client.at_once());
         AgentSupervisor {
             start_permits: Arc::new(Semaphore::new(allocation.starts_at_once())),
             allocation_end: watch::Sender::new(settings.allocation_end),
@@ -315,12 +337,17 @@ impl AgentSupervisor {
                 Some(FleetEvent::Up { node, address, generation, health, clock_skew_ms: None })
             }
             TaskReport::Lost { node, start, reason } => self.take_loss(node, start, reason),
+            TaskReport::Checked { node, start, presence } => {
+                self.agents.get(&node).filter(|agent| agent.start == start)?;
+                Some(FleetEvent::Checked { node, presence })
+            }
         }
     }
 
     fn take_poll(&mut self, report: PollReport) -> Option<FleetEvent> {
         match report {
             PollReport::Lost { node, start, reason } => self.take_loss(node, start, reason),
+            PollReport::Ran(ran) => Some(FleetEvent::PollsRan { ran }),
             PollReport::Answered { node, start, sent, reply } => {
                 let agent = self.agents.get_mut(&node).filter(|agent| agent.start == start)?;
                 let seen = &mut agent.record.seen;
@@ -412,7 +439,8 @@ impl AgentSupervisor {
     }
 
     /// Sends a request to each of these agents that is up, in the background. An agent that does not answer is lost;
-    /// every other result is passed to `done`.
+    /// every other result is passed to `done`. A request during which this process did not run is repeated: the lack of
+    /// an answer proves nothing then, and neither does a connection that was closed meanwhile.
     pub fn request<'a, T, F>(
         &self,
         nodes: impl IntoIterator<Item = &'a NodeName>,
@@ -424,11 +452,24 @@ impl AgentSupervisor {
     {
         let up = |node: &NodeName| self.up(node).map(|agent| (node.clone(), agent.start, agent.record.address));
         let agents: Vec<_> = nodes.into_iter().filter_map(up).collect();
-        let (client, reports) = (self.client.clone(), self.reports.clone());
+        let (client, reports, missing) = (self.client.clone(), self.reports.clone(), self.polls.missing());
         tokio::spawn(async move {
-            let (client, request, done, reports) = (&client, &request, &done, &reports);
+            let (client, request, done, reports, missing) = (&client, &request, &done, &reports, &missing);
             let sent = client.each(agents, |(node, start, address)| async move {
-                match request(client.clone(), node.clone(), address).await {
+                let answer = loop {
+                    let before = missing.load(Ordering::Relaxed);
+                    match request(client.clone(), node.clone(), address).await {
+                        Err(error) if !error.is_refusal() => {
+                            // The pollers report what is missing when they run again.
+                            tokio::time::sleep(2 * REPORT_EVERY.1).await;
+                            if missing.load(Ordering::Relaxed).saturating_sub(before) < REPEAT_AFTER_MISSING {
+                                break Err(error);
+                            }
+                        }
+                        answer => break answer,
+                    }
+                };
+                match answer {
                     Err(error) if !error.is_refusal() => {
                         let _ = reports.send(TaskReport::Lost { node, start, reason: error.brief() });
                     }
@@ -436,6 +477,19 @@ impl AgentSupervisor {
                 }
             });
             sent.await;
+        });
+    }
+
+    /// Polls an agent that does not answer over another connection, and finds out whether its process exists. Ends as
+    /// `Checked`, unless the agent is lost or restarted meanwhile.
+    pub fn check(&self, node: &NodeName) {
+        let Some(agent) = self.up(node) else { return };
+        self.poll_now([node]);
+        let (allocation, reports) = (Arc::clone(&self.allocation), self.reports.clone());
+        let (node, start, address) = (node.clone(), agent.start, agent.record.address);
+        tokio::spawn(async move {
+            let presence = allocation.check_agent(&node, address).await;
+            let _ = reports.send(TaskReport::Checked { node, start, presence });
         });
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Generation, HaltState, NodeName, Placement};
-use holdfast_wire::agent::{ForgetRequest, KillRequest, PeersUpdate};
+use holdfast_wire::agent::{ForgetRequest, HaltRequest, KillRequest, PeersUpdate, TerminateRequest};
 use holdfast_wire::plan::PlanParts;
 
 use super::background::TaskResult;
@@ -19,8 +19,10 @@ use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
 use crate::relaunch::{Action, BeforeFailure, Event};
 
-/// The halt conditions of a node that does not report them within this are left out, so that a launch need not wait.
+/// A node that does not report its halt conditions within this is asked again.
 const HALT_WITHIN: Duration = Duration::from_secs(2);
+/// The pause before that.
+const HALT_PAUSE: Duration = Duration::from_millis(250);
 
 impl StepDriver<'_> {
     /// Performs an action, or begins it.
@@ -44,10 +46,13 @@ impl StepDriver<'_> {
                 self.ranks.follow(generation, &placement, self.background.clone());
             }
             Action::PollNow { to } => self.agents.poll_now(&to),
+            Action::CheckAgent { node } => self.agents.check(&node),
             Action::SaveStacks { generation, ranks } => {
                 let directory = super::state::generation_directory(&self.settings.prefix, generation);
                 stacks::save(self.agents, directory, generation, ranks, self.background.clone());
             }
+            Action::RequestHalt { generation, to, reason } => self.request_halt(HaltRequest { generation, reason }, to),
+            Action::TerminateRanks { generation, to, reason } => self.terminate_ranks(generation, &to, reason),
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.ranks.cancel(generation),
             Action::UpdatePeers { generation, addresses, down, to } => {
@@ -85,25 +90,31 @@ impl StepDriver<'_> {
                 }
             };
             let (client, set) = (&client, &set);
-            let answers = client.each(agents.values().copied(), |address| async move {
+            let answers = client.each(agents, |(node, address)| async move {
                 let request = async {
                     match set {
                         Some(change) => client.set_halt(address, change).await,
                         None => client.halt(address).await,
                     }
                 };
-                tokio::time::timeout(HALT_WITHIN, request).await
+                let answer = tokio::time::timeout(HALT_WITHIN, request).await;
+                (node, answer.ok().and_then(Result::ok))
             });
             let (faults, answers) = tokio::join!(tests, answers);
-            if set.is_some() {
+            let silent: Vec<NodeName> =
+                answers.iter().filter(|(_, answer)| answer.is_none()).map(|(node, _)| node.clone()).collect();
+            if set.is_some() && silent.is_empty() {
                 background.send(TaskResult::HaltSet);
             }
             for (node, reason) in faults {
                 let fault = format!("health.command: {reason}");
                 background.event(Event::HealthFault { node, fault });
             }
-            let met = answers.into_iter().flatten().flatten().find_map(|state: HaltState| state.met);
-            background.event(Event::HaltAnswered { met });
+            let met = answers.into_iter().filter_map(|(_, answer)| answer).find_map(|state: HaltState| state.met);
+            if !silent.is_empty() && met.is_none() {
+                tokio::time::sleep(HALT_PAUSE).await;
+            }
+            background.event(Event::HaltAnswered { met, silent });
         });
     }
 
@@ -164,18 +175,12 @@ impl StepDriver<'_> {
         self.ranks.launched(running);
     }
 
-    /// Has an agent that is up remove the state of the job's finished steps before it gets other requests; then `ready`
-    /// follows.
-    pub(super) fn forget_finished_steps(
-        &self,
-        finished: Generation,
-        node: NodeName,
-        address: SocketAddr,
-        ready: Event,
-    ) {
+    /// Has an agent that is up remove the state of the job's finished steps, and the halt conditions of earlier runs,
+    /// before it gets other requests; then `ready` follows.
+    pub(super) fn forget(&self, request: ForgetRequest, node: NodeName, address: SocketAddr, ready: Event) {
         let (client, background) = (self.agents.client().clone(), self.background.clone());
         tokio::spawn(async move {
-            let event = match client.forget(address, &ForgetRequest { finished }).await {
+            let event = match client.forget(address, &request).await {
                 Ok(_) => ready,
                 Err(error) if error.is_refusal() => Event::AgentUnfit { node, address, fault: error.to_string() },
                 // It counts as not started, and is started again.
@@ -183,6 +188,38 @@ impl StepDriver<'_> {
             };
             background.event(event);
         });
+    }
+
+    /// An agent that does not answer is lost, and gets the request again when it is up.
+    fn request_halt(&mut self, request: HaltRequest, to: NodeName) {
+        self.agents.request(
+            &[to],
+            move |client, _, address| {
+                let request = request.clone();
+                async move { client.request_halt(address, &request).await }
+            },
+            |node, answer| {
+                if let Err(error) = answer {
+                    tracing::warn!(%node, %error, "the ranks cannot be halted at their next checkpoint");
+                }
+            },
+        );
+    }
+
+    fn terminate_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
+        let request = Arc::new(TerminateRequest { generation, reason });
+        self.agents.request(
+            to,
+            move |client, _, address| {
+                let request = Arc::clone(&request);
+                async move { client.terminate(address, &request).await }
+            },
+            |node, answer| {
+                if let Err(error) = answer {
+                    tracing::warn!(%node, %error, "SIGTERM could not be sent to the ranks of a node");
+                }
+            },
+        );
     }
 
     fn kill_ranks(&mut self, generation: Generation, to: &[NodeName], reason: String) {
@@ -226,7 +263,6 @@ impl StepDriver<'_> {
             down,
             prefix: self.settings.prefix.clone(),
             job_id: self.allocation.job_id().to_owned(),
-            generation: self.machine.generation(),
             crc: self.step.checkpoint.crc.on_flush,
             buffer_bytes: settings::COPY_BYTES,
             requested: None,

@@ -19,7 +19,7 @@ use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetError, FleetEvent, 
 
 /// The interval of polls.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// An agent that is silent for this long is lost. Longer than in a running job, because agents are busy copying.
+/// An agent that is silent for this long, in running time, is lost. Longer than in a running job, because agents are busy copying.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Restarts of a node's agent before the node is given up.
 const RESTARTS: u32 = 3;
@@ -32,6 +32,10 @@ pub(super) struct DrainAgents {
     restarts: BTreeMap<NodeName, u32>,
     /// Nodes whose agent is being started.
     starting: BTreeSet<NodeName>,
+    /// The running time.
+    ran: Duration,
+    /// The running time at the last answer of each agent that is up.
+    answered: BTreeMap<NodeName, Duration>,
 }
 
 impl DrainAgents {
@@ -52,7 +56,8 @@ impl DrainAgents {
         };
         let agents = AgentSupervisor::new(Arc::clone(&allocation), client, settings);
         let (restarts, starting) = (BTreeMap::new(), BTreeSet::new());
-        Ok(DrainAgents { allocation, agents, job_id, reporter, restarts, starting })
+        let (ran, answered) = (Duration::ZERO, BTreeMap::new());
+        Ok(DrainAgents { allocation, agents, job_id, reporter, restarts, starting, ran, answered })
     }
 
     /// Starts the agents that are missing, and waits for them.
@@ -71,25 +76,48 @@ impl DrainAgents {
 
     fn receive(&mut self, event: FleetEvent) {
         match event {
-            FleetEvent::Up { node, .. } => drop(self.starting.remove(&node)),
-            FleetEvent::Unchanged { .. } => {}
-            FleetEvent::Answered { node, reply, .. } => self.reporter.screen.progress(&node, &reply.progress),
+            FleetEvent::Up { node, .. } => {
+                self.starting.remove(&node);
+                self.answered.insert(node, self.ran);
+            }
+            FleetEvent::Unchanged { answers } => {
+                self.answered.extend(answers.into_iter().map(|(node, _)| (node, self.ran)));
+            }
+            FleetEvent::Answered { node, reply, .. } => {
+                self.reporter.screen.progress(&node, &reply.progress);
+                self.answered.insert(node, self.ran);
+            }
+            FleetEvent::PollsRan { ran } => {
+                if self.ran.is_zero() {
+                    self.answered.values_mut().for_each(|at| *at = ran);
+                }
+                self.ran = ran;
+                let silent = self.answered.iter().filter(|(_, at)| ran.saturating_sub(**at) > PATIENCE);
+                let silent: Vec<NodeName> = silent.map(|(node, _)| node.clone()).collect();
+                for node in silent {
+                    self.lost(node, &format!("no answer for {} s", PATIENCE.as_secs()));
+                }
+            }
+            FleetEvent::Checked { .. } => {}
             FleetEvent::StartFailed { node, reason, .. } => {
                 self.starting.remove(&node);
                 self.agents.give_up(&node);
                 self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
             }
-            FleetEvent::Lost { node, reason } => {
-                tracing::info!(%node, reason, "an agent was lost during the drain");
-                self.reporter.clear_progress(&node);
-                let restarts = self.restarts.entry(node.clone()).or_default();
-                if *restarts < RESTARTS {
-                    *restarts += 1;
-                    self.agents.start(node);
-                } else {
-                    self.agents.give_up(&node);
-                }
-            }
+            FleetEvent::Lost { node, reason } => self.lost(node, &reason),
+        }
+    }
+
+    fn lost(&mut self, node: NodeName, reason: &str) {
+        tracing::info!(%node, reason, "an agent was lost during the drain");
+        self.answered.remove(&node);
+        self.reporter.clear_progress(&node);
+        let restarts = self.restarts.entry(node.clone()).or_default();
+        if *restarts < RESTARTS {
+            *restarts += 1;
+            self.agents.start(node);
+        } else {
+            self.agents.give_up(&node);
         }
     }
 
@@ -104,7 +132,7 @@ impl DrainAgents {
     }
 
     pub(super) async fn forget(&self, finished: Generation) {
-        let (client, request) = (self.agents.client(), &ForgetRequest { finished });
+        let (client, request) = (self.agents.client(), &ForgetRequest { finished, earlier_runs: 0, other_jobs: false });
         let forgotten = client.each(self.agents.roster().agents(), |(node, address)| async move {
             client
                 .forget(address, request)
@@ -166,7 +194,6 @@ impl DrainAgents {
             down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),
-            generation: Generation(u64::MAX),
             crc: false,
             buffer_bytes: settings::COPY_BYTES,
             requested,

@@ -162,7 +162,10 @@ impl<'job> JobDriver<'job> {
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
         config.own_node = allocation.own_node();
+        config.finished = state.finished;
         config.restart_within = allocation.restart_within().max(config.down_after);
+        let starts_at_once = u32::try_from(allocation.starts_at_once()).unwrap_or(u32::MAX);
+        config.restarts_at_once = starts_at_once.min(spec.health.requests).max(1);
         let machine = match &state.snapshot {
             Some(snapshot) => Machine::restore(config, snapshot.clone())?,
             None => Machine::new(config),
@@ -234,24 +237,39 @@ async fn open_nodes(
     reporter: &mut Reporter,
     signals: &mut Signals,
 ) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
-    let mut previous = JobState::read(prefix)?.filter(JobState::has_nodes);
-    if let Some(state) = previous.take_if(|state| matches!(state.stage, Stage::Undrained { .. })) {
-        signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
-    }
+    let previous = JobState::read(prefix)?;
+    let earlier = previous.as_ref().map(|state| (state.agents.job_id.clone(), state.generation()));
+    let mut previous = previous.filter(JobState::has_nodes);
+    let manager = prepared.manager.facts.name;
     let job_prefix = start::make_prefix(&spec.prefix)?;
     let faults = spec.allocation.faults.clone();
-    match previous.filter(|state| state.stage == Stage::Running) {
-        Some(state) => {
-            let logs = state::directory(&job_prefix).join("agents");
-            Ok((signals.or(state.allocation.reopen(faults, logs)).await?, state))
+    let logs = state::directory(&job_prefix).join("agents");
+    if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
+        if start::continues(spec, manager, &kept) {
+            let allocation = signals.or(kept.allocation.reopen(faults.clone(), logs.clone())).await?;
+            match start::begin_next_run(spec, step, (prefix, &job_prefix), &allocation, kept, reporter)? {
+                Ok(state) => return Ok((allocation, state)),
+                Err(kept) => previous = Some(*kept),
+            }
+        } else {
+            previous = Some(kept);
         }
+    }
+    let is_left = |state: &mut JobState| matches!(state.stage, Stage::Undrained { .. } | Stage::Kept { .. });
+    if let Some(state) = previous.take_if(is_left) {
+        signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
+    }
+    match previous.filter(|state| state.stage == Stage::Running) {
+        Some(state) => Ok((signals.or(state.allocation.reopen(faults, logs)).await?, state)),
         None => {
             let request = start::allocation_request(spec, all, faults, &job_prefix);
             let allocation = signals.or((prepared.manager.open)(request)).await?;
             start::check_size(spec, &*allocation).inspect_err(|_| {
                 let _ = allocation.release();
             })?;
-            let state = start::begin(spec, step, (prefix, &job_prefix), &allocation, reporter)?;
+            // Nodes of an earlier allocation with the same id may have its files.
+            let earlier = earlier.filter(|(job_id, _)| job_id == allocation.job_id()).map(|(_, generation)| generation);
+            let state = start::begin(spec, step, (prefix, &job_prefix), &allocation, earlier, reporter)?;
             Ok((allocation, state))
         }
     }

@@ -1,5 +1,5 @@
 //! The end of a step. The ranks are ended. The agents are kept for the next step of the job, or ended too; the nodes'
-//! directories are removed unless they hold files that another drain could save.
+//! directories are removed unless they hold files that another drain could save, or stay for another run.
 
 use std::sync::Arc;
 
@@ -7,15 +7,30 @@ use tokio::sync::mpsc;
 
 use super::prefix_wait::PrefixWaitStep;
 use super::site;
+use super::start;
 use super::state::Stage;
 use super::step::{CHECK_EVERY, StepDriver};
+use crate::allocation::Continuation;
 use crate::events::LogEvent;
 use crate::exit;
+use crate::spec::KeepCache;
 
 impl StepDriver<'_> {
     /// True if the nodes hold files that another drain could save.
     fn keeps_data(&self) -> bool {
         self.record.state.keeps_data
+    }
+
+    /// True if the nodes keep control directories and caches for another run in this allocation: see `keep_cache`.
+    fn keeps_cache(&self) -> bool {
+        let unfinished = self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code() == exit::NOT_FINISHED);
+        let was_launched = self.machine.generation() > self.machine.finished_steps();
+        let needed = self.spec.relaunch.min_nodes.unwrap_or_else(|| start::nodes_needed(self.spec)) as usize;
+        let next = Continuation { spec: &self.spec.allocation, needed, left: self.machine.nodes_left() };
+        self.spec.keep_cache == KeepCache::All
+            && unfinished
+            && was_launched
+            && self.record.state.allocation.continues(self.allocation.manager(), &next)
     }
 
     /// Cancels the drain and ends the ranks, after the loop.
@@ -45,18 +60,21 @@ impl StepDriver<'_> {
 
     /// The agents are those of the next step, whose state is on disk: this step is only recorded as finished.
     pub(super) async fn leave_agents(&mut self) {
-        self.record.state.stage = self.last_stage();
+        self.record.state.stage = self.last_stage(false);
         self.record.finish(&mut self.machine, self.allocation.nodes(), |_| None);
         self.write_last_state().await;
     }
 
     /// The end of the last step: ends the agents, and releases the nodes.
     pub(super) async fn end_job(&mut self) {
-        self.agents.end_all(!self.keeps_data()).await;
-        self.record.state.stage = self.last_stage();
+        let keeps_cache = !self.keeps_data() && self.keeps_cache();
+        self.agents.end_all(!self.keeps_data() && !keeps_cache).await;
+        self.record.state.stage = self.last_stage(keeps_cache);
         if self.keeps_data() {
             let place = self.record.state.allocation.place();
             self.reporter.emit(LogEvent::DataKept { place, prefix: self.settings.prefix.clone() });
+        } else if keeps_cache {
+            self.reporter.emit(LogEvent::CacheKept { place: self.record.state.allocation.place() });
         } else {
             let allocation = Arc::clone(&self.allocation);
             let failure = match tokio::task::spawn_blocking(move || allocation.release()).await {
@@ -91,10 +109,13 @@ impl StepDriver<'_> {
         }
     }
 
-    fn last_stage(&self) -> Stage {
+    fn last_stage(&self, keeps_cache: bool) -> Stage {
         match &self.outcome {
             Some(_) if self.keeps_data() => {
                 Stage::Undrained { reason: self.drain.failure().unwrap_or_default().to_owned() }
+            }
+            Some(outcome) if keeps_cache => {
+                Stage::Kept { exit_code: outcome.exit_code(), message: outcome.to_string() }
             }
             Some(outcome) => Stage::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() },
             None => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{Generation, NodeName};
-use holdfast_wire::agent::{AgentEvent, Health, PollReply};
+use holdfast_model::{Generation, NodeName, RestartSource};
+use holdfast_wire::agent::{AgentEvent, ForgetRequest, HaltReport, Health, PollReply};
 
 use super::background::TaskResult;
 use super::running_step::{StepReport, StepUpdate};
@@ -53,12 +53,14 @@ impl StepDriver<'_> {
                 if let Some(ahead_ms) = clock_skew_ms {
                     self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
-                let finished = self.machine.finished_steps();
+                let (finished, earlier_runs) = (self.machine.finished_steps(), self.machine.earlier_runs());
+                let other_jobs = self.allocation.provides_job_id();
+                let forget = ForgetRequest { finished, earlier_runs, other_jobs };
                 match health.and_then(|health| self.fault_of(&health)) {
                     Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }),
-                    None if finished > Generation::NONE => {
+                    None if !forget.is_empty() => {
                         let ready = Event::AgentReady { node: node.clone(), address, adopted };
-                        self.forget_finished_steps(finished, node, address, ready);
+                        self.forget(forget, node, address, ready);
                     }
                     None => self.feed(Event::AgentReady { node, address, adopted }),
                 }
@@ -70,6 +72,8 @@ impl StepDriver<'_> {
                 self.reporter.clear_progress(&node);
                 self.feed(Event::AgentLost { node, reason });
             }
+            FleetEvent::PollsRan { ran } => self.feed(Event::PollsRan { ran }),
+            FleetEvent::Checked { node, presence } => self.feed(Event::AgentChecked { node, presence }),
             FleetEvent::Unchanged { answers } => {
                 for (node, sent) in answers {
                     self.feed(Event::PollAnswered { node, sent, fault: None });
@@ -89,9 +93,21 @@ impl StepDriver<'_> {
                     let (node, generation, ranks) = (node.clone(), health.generation, health.quiet.clone());
                     self.feed(Event::RanksQuiet { node, generation, ranks });
                 }
+                self.halt_reported(&node, &health);
                 let fault = self.fault_of(&health);
                 self.feed(Event::PollAnswered { node, sent, fault });
             }
+        }
+    }
+
+    /// The halt conditions of the leader's node count for the generation that it serves.
+    fn halt_reported(&mut self, node: &NodeName, health: &Health) {
+        if !self.machine.is_running(health.generation) || self.machine.leader().as_ref() != Some(node) {
+            return;
+        }
+        match health.halt.clone() {
+            Some(HaltReport { reason, immediate, ends }) => self.feed(Event::HaltSet { reason, immediate, ends }),
+            None => self.feed(Event::HaltCleared),
         }
     }
 
@@ -113,13 +129,17 @@ impl StepDriver<'_> {
     fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
         self.reporter.emit(LogEvent::of_agent(node, event.clone()));
         match event {
-            AgentEvent::Restarted { generation, checkpoint, .. } => {
-                self.feed(Event::Restarted { generation, from: checkpoint });
+            AgentEvent::Restarted { generation, checkpoint, source, millis, .. } => {
+                let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
+                self.feed(Event::Restarted { generation, from: checkpoint, fetched_in });
             }
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
                 let protected = !is_unprotected(scheme);
-                self.feed(Event::CheckpointComplete { generation, checkpoint, protected });
+                self.feed(Event::CheckpointComplete { generation, checkpoint, protected, bytes });
                 self.inject_faults(Observation::Protected(checkpoint));
+            }
+            AgentEvent::Flushed { generation, millis, .. } => {
+                self.feed(Event::Flushed { generation, took: Duration::from_millis(millis) });
             }
             AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }),
             AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }),

@@ -25,7 +25,9 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.attempts = spec.relaunch.attempts;
     config.no_progress_limit = spec.relaunch.no_progress_limit;
     config.settle = spec.relaunch.settle;
+    config.poll = spec.health.poll;
     config.down_after = spec.health.down_after;
+    config.replace_after = spec.health.replace_after.max(spec.health.down_after);
     config.hang_after = spec.health.hang_after;
     config.busy_hang_after = spec.health.busy_hang_after;
     for rule in &spec.relaunch.on_exit_code {
@@ -37,6 +39,8 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.started = started;
     config.allocation_end = end;
     config.before_end = spec.halt.before_end;
+    config.halt_grace = spec.halt.grace;
+    config.drain_reserve = spec.halt.drain_reserve;
     config
 }
 
@@ -85,6 +89,7 @@ pub fn halt_conditions(spec: &JobSpec) -> Option<HaltChange> {
         before,
         // The agents get `before_end` with the settings; with `before`, it must be in the halt file too.
         seconds: before.and_then(|_| i64::try_from(halt.before_end.as_secs()).ok().filter(|seconds| *seconds > 0)),
+        immediate: false,
         unset: Vec::new(),
     };
     (change != HaltChange::default()).then_some(change)

@@ -163,7 +163,11 @@ pub async fn of_state(
         state.stage = Stage::Undrained { reason };
     } else {
         let exit_code = exit::NOT_FINISHED;
-        state.stage = Stage::Finished { exit_code, message: "drained after its orchestrator had died".to_owned() };
+        let message = match state.stage {
+            Stage::Kept { message, .. } => message,
+            _ => "drained after its orchestrator had died".to_owned(),
+        };
+        state.stage = Stage::Finished { exit_code, message };
         released = allocation.release();
     }
     // Also if the release failed: the job has ended.
@@ -292,7 +296,6 @@ async fn survey_of_running(
         down: Vec::new(),
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),
-        generation: Generation::NONE,
         crc: state.crc,
         buffer_bytes: state.copy_bytes,
         requested,

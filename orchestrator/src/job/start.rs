@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, CreationMode};
-use holdfast_model::NodeName;
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::trust;
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -19,9 +19,10 @@ use super::reporter::Reporter;
 use super::standalone;
 use super::state::{JobLock, JobState, Stage, StateError};
 use super::{command_record, settings, state};
-use crate::allocation::{AgentTemplate, Allocation, AllocationRecord, AllocationRequest};
+use crate::allocation::{AgentSettings, AgentTemplate, Allocation, AllocationRecord, AllocationRequest, Continuation};
 use crate::events::{DrainResult, LogEvent, Screen};
 use crate::host::user_name;
+use crate::relaunch::Snapshot;
 use crate::spec::{JobSpec, Step, virtual_node};
 
 /// The options of `holdfast run`.
@@ -105,7 +106,12 @@ impl Plan {
             Stage::Undrained { reason } if old.has_nodes() => {
                 self.line(format_args!("  would first drain job {job_id}: {reason}"));
             }
-            Stage::Running | Stage::Undrained { .. } | Stage::Finished { .. } => {}
+            Stage::Kept { .. } if old.has_nodes() => self.line(format_args!(
+                "  would continue after generation {} with the caches that job {job_id} left in {}",
+                old.generation(),
+                old.allocation.place()
+            )),
+            Stage::Running | Stage::Undrained { .. } | Stage::Kept { .. } | Stage::Finished { .. } => {}
         }
     }
 }
@@ -181,18 +187,20 @@ pub(super) fn check_size(spec: &JobSpec, allocation: &dyn Allocation) -> Result<
     if have < needed as usize { Err(RunError::TooFewNodes { have, needed }) } else { Ok(()) }
 }
 
-/// Begins a job: creates its certificate and its state on disk.
+/// Begins a job: creates its certificate and its state on disk. `earlier` is the last generation of an earlier
+/// allocation with the same id.
 pub(super) fn begin(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
     allocation: &Arc<dyn Allocation>,
+    earlier: Option<Generation>,
     reporter: &mut Reporter,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
     let begun = command_record::begin(job_prefix, &allocation.allocation_id(), false).map_err(StateError::from);
     // From here on, the nodes are released if something fails.
-    let state = begun.map_err(RunError::from).and_then(|()| begin_state(spec, step, prefix, &**allocation));
+    let state = begun.map_err(RunError::from).and_then(|()| begin_state(spec, step, prefix, &**allocation, earlier));
     let state = state.inspect_err(|_| {
         let _ = allocation.release();
     })?;
@@ -200,12 +208,27 @@ pub(super) fn begin(
     Ok(state)
 }
 
-fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allocation) -> Result<JobState, RunError> {
+fn begin_state(
+    spec: &JobSpec,
+    step: &Step,
+    prefix: &Path,
+    allocation: &dyn Allocation,
+    earlier: Option<Generation>,
+) -> Result<JobState, RunError> {
+    let template = template(spec, step, allocation)?;
+    let mut state = state_of_step(spec, step, allocation.record(), template);
+    state.finished = earlier.unwrap_or(Generation::NONE);
+    state.write(prefix)?;
+    Ok(state)
+}
+
+/// New settings for the agents of a job.
+fn template(spec: &JobSpec, step: &Step, allocation: &dyn Allocation) -> Result<AgentTemplate, RunError> {
     // The same control directory in all steps: see the spec's validation.
     let control = &step.checkpoint.control;
     let caches = spec.steps.iter().flat_map(|step| &step.checkpoint.cache);
     let prefixes = spec.steps.iter().map(|step| canonical(&step.prefix)).collect();
-    let template = AgentTemplate::new(
+    Ok(AgentTemplate::new(
         &spec.job,
         prefixes,
         control,
@@ -213,10 +236,40 @@ fn begin_state(spec: &JobSpec, step: &Step, prefix: &Path, allocation: &dyn Allo
         spec.health.disk_timeout,
         allocation,
         trust::generate()?,
-    );
-    let state = state_of_step(spec, step, allocation.record(), template);
+    ))
+}
+
+/// True if a run can continue in the nodes that the one before it left.
+pub(super) fn continues(spec: &JobSpec, manager: &str, kept: &JobState) -> bool {
+    let left = kept.snapshot.as_ref().map(Snapshot::nodes_left);
+    let needed = spec.relaunch.min_nodes.unwrap_or_else(|| nodes_needed(spec)) as usize;
+    left.is_some_and(|left| kept.allocation.continues(manager, &Continuation { spec: &spec.allocation, needed, left }))
+}
+
+/// Begins another run in the nodes that the one before it left: generations continue, and the caches are as they were.
+/// Returns the old state instead if the agents would have other settings now.
+pub(super) fn begin_next_run(
+    spec: &JobSpec,
+    step: &Step,
+    (prefix, job_prefix): (&Path, &Path),
+    allocation: &Arc<dyn Allocation>,
+    kept: JobState,
+    reporter: &mut Reporter,
+) -> Result<Result<JobState, Box<JobState>>, RunError> {
+    let template = template(spec, step, &**allocation)?;
+    let agents = AgentSettings { disk_timeout: kept.agents.disk_timeout, ..template.settings.clone() };
+    if agents != kept.agents {
+        return Ok(Err(Box::new(kept)));
+    }
+    command_record::begin(job_prefix, &allocation.allocation_id(), false).map_err(StateError::from)?;
+    let mut state = state_of_step(spec, step, kept.allocation, template);
+    state.finished = kept.finished;
+    state.first_launch_ms = kept.first_launch_ms;
+    state.snapshot = kept.snapshot.as_ref().map(|snapshot| snapshot.next_run(step.run.ranks, step.run.nodes));
     state.write(prefix)?;
-    Ok(state)
+    announce(&state, prefix, reporter);
+    reporter.emit(LogEvent::RunContinues { place: state.allocation.place(), after: state.generation() });
+    Ok(Ok(state))
 }
 
 /// The state of a step that begins.

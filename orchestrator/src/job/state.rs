@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, Durability};
 use holdfast_core::owned::{Access, Base, Found, OwnedDirectory, OwnedError};
-use holdfast_core::temporary;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust::{self, TrustError};
@@ -83,6 +82,8 @@ pub struct JobState {
     pub keeps_data: bool,
     /// When the application was first launched, milliseconds since the loop began.
     pub first_launch_ms: Option<u64>,
+    /// The last generation of an earlier allocation with the same job id: see [`Config`](crate::relaunch::Config).
+    pub finished: Generation,
     /// The number of the last journal entry that is in the state.
     #[serde(default)]
     pub entries: u64,
@@ -128,6 +129,13 @@ pub enum Stage {
     Running,
     /// It has ended, and its nodes still hold files that could not be drained.
     Undrained { reason: String },
+    /// A run has ended, and the job is not finished: the nodes keep control directories and caches for another run in
+    /// the same allocation.
+    Kept {
+        /// The exit code of `holdfast run`.
+        exit_code: u8,
+        message: String,
+    },
     /// It has ended, and only the prefix directory is left.
     Finished {
         /// The exit code of `holdfast run`.
@@ -252,6 +260,7 @@ impl JobState {
             snapshot: None,
             keeps_data: false,
             first_launch_ms: None,
+            finished: Generation::NONE,
             entries: 0,
         }
     }
@@ -481,11 +490,7 @@ impl JobLock {
         own_files::permit_file(&file, access).map_err(StateError::file("change the mode of", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // Some parallel file systems are mounted without locks: refusing to run there would be worse.
-            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
-                // Left by processes that were killed. No reader uses them: a failure must not prevent the job.
-                let _ = temporary::remove_abandoned_below(own.path());
-                Ok(JobLock { _file: file })
-            }
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(JobLock { _file: file }),
             Err(Errno::WOULDBLOCK) => {
                 let pid = JobState::read(prefix).ok().flatten().map(|state| state.orchestrator);
                 Err(StateError::Running { prefix: prefix.to_owned(), pid })

@@ -18,7 +18,7 @@ pub enum Action {
     /// Start or restart the agent of a node; an agent of this node that still runs, but does not answer, is to be
     /// killed first. Ends as `AgentReady` or `AgentStartFailed`.
     StartAgent { node: NodeName },
-    /// Read the halt conditions of all agents. Always ends as `HaltAnswered`: agents that do not answer are left out.
+    /// Read the halt conditions of all agents. Always ends as `HaltAnswered`, within seconds.
     AskHalt,
     /// Run the commands of `before:` on these nodes, which are healthy; those that succeeded earlier in this allocation
     /// are left out. Ends as `BeforeEnded`, unless it is cancelled. On a node that is fenced, its commands are ended.
@@ -40,6 +40,9 @@ pub enum Action {
     FollowStep { generation: Generation, placement: Arc<Placement> },
     /// Poll these agents now: a decision waits for a poll that is sent after this moment.
     PollNow { to: Vec<NodeName> },
+    /// Find out whether the process of an agent that does not answer still exists, and poll it over another connection.
+    /// Ends as `AgentChecked`, unless the agent answers.
+    CheckAgent { node: NodeName },
     /// Save the stacks of ranks for the user, because the application seems to hang. Always ends as `StacksSaved`,
     /// within seconds: stacks that cannot be read are left out.
     SaveStacks {
@@ -49,6 +52,17 @@ pub enum Action {
     },
     /// Kill the ranks of this generation and of older ones. Each ends as `RanksKilled`, or with the loss of the agent.
     KillRanks {
+        generation: Generation,
+        to: Vec<NodeName>,
+        /// The reason, for the agents' logs.
+        reason: String,
+    },
+    /// Have the leader halt the ranks of this generation at their next checkpoint; without a reason: not any more. Has
+    /// no event: ranks that do not end are terminated later.
+    RequestHalt { generation: Generation, to: NodeName, reason: Option<String> },
+    /// Send SIGTERM to the ranks of this generation on these nodes. Has no event: ranks that do not end are killed
+    /// later.
+    TerminateRanks {
         generation: Generation,
         to: Vec<NodeName>,
         /// The reason, for the agents' logs.
@@ -101,7 +115,8 @@ impl Action {
     /// without knowing of the decision then finds the action performed, and can make its own decision without harm:
     ///
     /// * agents that were started are adopted, or replaced by new ones;
-    /// * ranks that were killed end the generation that it follows, and the next one gets another number;
+    /// * ranks that were halted, terminated or killed end the generation that it follows, and the next one gets another
+    ///   number;
     /// * a node that was fenced has no agent, and is found to be down again;
     /// * commands of `before:` that did not succeed are run again;
     /// * requests, lines of the event log and stacks are repeated.
@@ -121,7 +136,10 @@ impl Action {
             | Action::CancelBefore
             | Action::FollowStep { .. }
             | Action::PollNow { .. }
+            | Action::CheckAgent { .. }
             | Action::SaveStacks { .. }
+            | Action::RequestHalt { .. }
+            | Action::TerminateRanks { .. }
             | Action::KillRanks { .. }
             | Action::FenceNode { .. }
             | Action::CancelStep { .. }

@@ -6,14 +6,22 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName};
 
 use super::action::Action;
+use super::contacts::Suspicion;
 use super::machine::Machine;
-use super::node_state::{Due, LostAgent, NodeStatus, Starting};
+use super::node_state::{Due, LostAgent, NodeState, NodeStatus, Starting};
 use super::snapshot::Phase;
+use crate::allocation::AgentPresence;
 use crate::events::LogEvent;
 use crate::events::{DownReason, TimedReason};
 
+/// The interval at which a suspected agent is checked.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// Shorter stalls of the orchestrator are not logged.
+const REPORTED_STALL: Duration = Duration::from_secs(1);
+
 impl Machine {
-    pub(super) fn start_all_agents(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(super) fn start_all_agents(&mut self, out: &mut Vec<Action>) {
+        let now = self.contacts.time();
         for position in 0..self.state.nodes.len() {
             // It went down in a former step of the job.
             if self.state.nodes[position].is_down() {
@@ -22,16 +30,17 @@ impl Machine {
             }
             self.state.nodes.change(position as u32).status = NodeStatus::Starting(Starting::first(now));
             out.push(Action::StartAgent { node: self.name(position as u32) });
-            self.schedule_check(position as u32);
         }
     }
 
-    /// Sets the timer of a node to the time when something is due there.
-    pub(super) fn schedule_check(&mut self, position: u32) {
-        let last_contact = self.last_contact[position as usize];
-        if let Some(time) = self.state.nodes[position as usize].timer(last_contact, &self.config) {
-            self.timers.set(position, time);
-        }
+    /// Finds the agents that are being restarted.
+    pub(super) fn find_restarts(&mut self) {
+        let is_restarted = |node: &NodeState| match &node.status {
+            NodeStatus::Starting(starting) => starting.lost.is_some() && starting.retry.is_none(),
+            NodeStatus::Healthy | NodeStatus::Down { .. } => false,
+        };
+        let nodes = (0u32..).zip(&self.state.nodes);
+        self.restarting = nodes.filter(|(_, node)| is_restarted(node)).map(|(position, _)| position).collect();
     }
 
     fn set_status(&mut self, position: u32, status: NodeStatus) {
@@ -45,9 +54,11 @@ impl Machine {
         self.count.healthy += u32::from(node.is_healthy());
         self.count.used += used * u32::from(!node.is_down());
         if !node.is_healthy() {
+            node.silent_since = None;
+            self.contacts.forget(position);
             self.watchdog.forget(&self.state.names[position as usize]);
         }
-        self.schedule_check(position);
+        self.restarting.remove(&position);
     }
 
     fn set_address(&mut self, position: u32, address: SocketAddr) {
@@ -58,12 +69,21 @@ impl Machine {
     }
 
     /// Records an answer of a node's agent. False if the agent is not up.
-    pub(super) fn note_contact(&mut self, now: Duration, position: u32) -> bool {
-        let is_up = self.state.nodes[position as usize].is_healthy();
-        if is_up {
-            self.last_contact[position as usize] = now;
+    pub(super) fn note_contact(&mut self, position: u32, out: &mut Vec<Action>) -> bool {
+        if !self.state.nodes[position as usize].is_healthy() {
+            return false;
         }
-        is_up
+        let silence = self.contacts.silence(position);
+        if let Some(suspicion) = self.contacts.answered(position)
+            && suspicion.logged
+        {
+            let millis = silence.as_millis() as u64;
+            self.record(LogEvent::AgentAnswers { node: self.name(position), millis }, out);
+        }
+        if self.state.nodes[position as usize].silent_since.is_some() {
+            self.state.nodes.change(position).silent_since = None;
+        }
+        true
     }
 
     pub(super) fn agent_ready(
@@ -85,12 +105,13 @@ impl Machine {
                 return self.fence(position, out);
             }
             NodeStatus::Healthy if known == Some(address) => {
-                self.note_contact(now, position);
+                self.note_contact(position, out);
                 return;
             }
             _ => {}
         }
-        self.last_contact[position as usize] = now;
+        self.contacts.forget(position);
+        self.contacts.answered(position);
         self.set_status(position, NodeStatus::Healthy);
         self.set_address(position, address);
         self.record(LogEvent::AgentReady { node: name.clone(), again: known.is_some() }, out);
@@ -116,6 +137,9 @@ impl Machine {
                     self.pending_updates.prepare.insert(position);
                 }
                 self.pending_updates.moved.insert(position);
+                if self.leader == Some(position) {
+                    self.repeat_request(out);
+                }
             }
             Phase::RunningBefore { .. } if self.state.unanswered.contains(&position) => {
                 out.push(Action::PollNow { to: vec![name.clone()] });
@@ -150,7 +174,6 @@ impl Machine {
         if self.state.nodes[position as usize].is_down() {
             return self.fence(position, out);
         }
-        self.last_contact[position as usize] = now;
         self.set_status(position, NodeStatus::Healthy);
         self.set_down(now, position, DownReason::Health { fault }, out);
     }
@@ -172,36 +195,39 @@ impl Machine {
         let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status else {
             return;
         };
-        match starting.failed(now, reason, node_lost, &self.config) {
-            Some(cause) => self.set_down(now, position, cause, out),
-            None => self.schedule_check(position),
+        self.restarting.remove(&position);
+        if let Some(cause) = starting.failed(self.contacts.time(), reason, node_lost, &self.config) {
+            self.set_down(now, position, cause, out);
         }
     }
 
     pub(super) fn agent_lost(&mut self, now: Duration, name: &NodeName, reason: String, out: &mut Vec<Action>) {
         if let Some(position) = self.position(name) {
-            self.agent_is_lost(now, position, reason, out);
+            self.agent_is_lost(now, position, reason, true, out);
         }
     }
 
-    /// The agent ended or is silent. The generation goes on while the agent is restarted: its ranks may be unaffected.
-    fn agent_is_lost(&mut self, now: Duration, position: u32, reason: String, out: &mut Vec<Action>) {
+    /// The agent has `ended`, or was silent for too long. The generation goes on while the agent is restarted: its ranks
+    /// may be unaffected.
+    fn agent_is_lost(&mut self, now: Duration, position: u32, reason: String, ended: bool, out: &mut Vec<Action>) {
         let node = &self.state.nodes[position as usize];
         if !node.is_healthy() {
             return;
         }
-        let (last_contact, restarts) = (self.last_contact[position as usize], node.restarts);
+        let (time, last_contact, restarts) = (self.contacts.time(), self.contacts.last(position), node.restarts);
         if restarts >= self.config.agent_restarts {
             return self.set_down(now, position, DownReason::AgentUnstable { restarts, reason }, out);
         }
-        self.state.nodes.change(position).restarts += 1;
-        let name = self.name(position);
-        self.record(LogEvent::AgentLost { node: name.clone(), reason: reason.clone() }, out);
-        self.set_status(position, NodeStatus::Starting(Starting::again(now, LostAgent { last_contact, reason })));
+        let due = self.state.nodes.change(position).plan_restart(time);
+        self.record(LogEvent::AgentLost { node: self.name(position), reason: reason.clone() }, out);
+        let lost = LostAgent { last_contact, reason, ended, restarted: None };
+        self.set_status(position, NodeStatus::Starting(Starting::again(time, due, lost)));
         if self.state.head.phase == Phase::Preparing {
             self.state.waiting.insert(position);
         }
-        out.push(Action::StartAgent { node: name });
+        if due <= time {
+            self.start_again(position, out);
+        }
     }
 
     pub(super) fn poll_answered(
@@ -215,9 +241,10 @@ impl Machine {
         let Some(position) = self.position(name) else {
             return;
         };
-        if !self.note_contact(now, position) {
+        if !self.note_contact(position, out) {
             return;
         }
+        self.contacts.observe(position, now, sent, &self.config);
         if let Some(fault) = fault {
             return self.set_down(now, position, DownReason::Health { fault }, out);
         }
@@ -290,37 +317,114 @@ impl Machine {
         out.push(Action::FenceNode { node: self.name(position), address });
     }
 
-    /// Handles the nodes on which something is due.
+    /// Handles the nodes on which something is due, when running time has passed.
     pub(super) fn check_nodes(&mut self, now: Duration, out: &mut Vec<Action>) {
-        for position in self.timers.take_passed(now) {
-            let last_contact = self.last_contact[position as usize];
-            // During the drain the agents are busy copying, and are not polled.
-            let due = match self.state.nodes[position as usize].due(now, last_contact, &self.config) {
-                Some(Due::Silent) if self.state.head.phase == Phase::Draining => None,
-                due => due,
-            };
-            match due {
-                Some(Due::Silent) => {
-                    let reason = format!("no answer for {:?}", self.config.down_after);
-                    self.agent_is_lost(now, position, reason, out);
-                }
-                Some(Due::Retry) => {
-                    if let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status {
-                        starting.retry = None;
-                        starting.asked = now;
-                    }
-                    out.push(Action::StartAgent { node: self.name(position) });
-                }
+        if !std::mem::take(&mut self.unchecked) {
+            return;
+        }
+        let time = self.contacts.time();
+        for position in 0..self.state.nodes.len() as u32 {
+            let node = &self.state.nodes[position as usize];
+            match node.due(time, &self.config) {
+                Some(Due::Retry) => self.start_again(position, out),
                 Some(Due::Down(reason)) => self.set_down(now, position, reason, out),
+                None if node.is_healthy() => self.check_silence(now, position, out),
                 None => {}
             }
             if self.state.head.phase == Phase::Finished {
                 return;
             }
-            let node = &self.state.nodes[position as usize];
-            if !(self.state.head.phase == Phase::Draining && node.is_healthy()) {
-                self.schedule_check(position);
+        }
+        self.report_silence(out);
+    }
+
+    /// Starts an agent again that is due, unless too many are being restarted or other answers are late.
+    fn start_again(&mut self, position: u32, out: &mut Vec<Action>) {
+        let time = self.contacts.time();
+        let NodeStatus::Starting(starting) = &self.state.nodes[position as usize].status else { return };
+        if let Some(lost) = &starting.lost {
+            let overdue = starting.retry.is_none_or(|due| due.saturating_add(self.config.replace_after) <= time);
+            let late = !lost.ended && !overdue && self.contacts.answers_are_late(self.count.healthy, &self.config);
+            if late || self.restarting.len() >= self.config.restarts_at_once as usize {
+                return;
             }
+            self.restarting.insert(position);
+        }
+        if let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status {
+            starting.begin(time);
+        }
+        out.push(Action::StartAgent { node: self.name(position) });
+    }
+
+    /// Suspects an agent that is silent, has suspected agents checked, and gives up those that are silent for too long.
+    fn check_silence(&mut self, now: Duration, position: u32, out: &mut Vec<Action>) {
+        let time = self.contacts.time();
+        if let Some(suspicion) = self.contacts.suspects.get_mut(&position) {
+            if time.saturating_sub(suspicion.asked) < CHECK_EVERY {
+                return;
+            }
+            suspicion.asked = time;
+        } else if self.contacts.silence(position) >= self.contacts.limit(position, &self.config) {
+            self.contacts.suspects.insert(position, Suspicion { asked: time, presence: None, logged: false });
+            self.state.nodes.change(position).silent_since = Some(self.contacts.last(position));
+        } else {
+            return;
+        }
+        out.push(Action::CheckAgent { node: self.name(position) });
+        self.give_up_silent(now, position, out);
+    }
+
+    fn give_up_silent(&mut self, now: Duration, position: u32, out: &mut Vec<Action>) {
+        if let Some(reason) = self.contacts.given_up(position, self.count.healthy, &self.config) {
+            let ended = self.contacts.suspects.get(&position).and_then(|suspicion| suspicion.presence.as_ref())
+                == Some(&AgentPresence::Ended);
+            self.agent_is_lost(now, position, reason, ended, out);
+        }
+    }
+
+    pub(super) fn agent_checked(
+        &mut self,
+        now: Duration,
+        name: &NodeName,
+        presence: AgentPresence,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(position) = self.position(name)
+            && let Some(suspicion) = self.contacts.suspects.get_mut(&position)
+        {
+            suspicion.presence = Some(presence);
+            self.give_up_silent(now, position, out);
+        }
+    }
+
+    /// Logs new suspicions: one by one, or once if most agents are silent.
+    fn report_silence(&mut self, out: &mut Vec<Action>) {
+        let up = self.count.healthy;
+        if self.contacts.most_are_silent(up) {
+            if !std::mem::replace(&mut self.contacts.most_logged, true) {
+                let silent = self.contacts.suspects.len() as u32;
+                self.record(LogEvent::MostAgentsSilent { silent, agents: up }, out);
+            }
+            return;
+        }
+        self.contacts.most_logged = false;
+        let unlogged = self.contacts.suspects.iter().filter(|(_, suspicion)| !suspicion.logged);
+        let unlogged: Vec<u32> = unlogged.map(|(position, _)| *position).collect();
+        for position in unlogged {
+            let millis = self.contacts.silence(position).as_millis() as u64;
+            self.record(LogEvent::AgentSilent { node: self.name(position), millis }, out);
+            if let Some(suspicion) = self.contacts.suspects.get_mut(&position) {
+                suspicion.logged = true;
+            }
+        }
+    }
+
+    pub(super) fn polls_ran(&mut self, now: Duration, ran: Duration, out: &mut Vec<Action>) {
+        self.unchecked = true;
+        if let Some(stall) = self.contacts.advance(now, ran, &self.config)
+            && stall >= REPORTED_STALL
+        {
+            self.record(LogEvent::OrchestratorStalled { millis: stall.as_millis() as u64 }, out);
         }
     }
 }

@@ -6,6 +6,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
+use super::halt::RunningHalt;
 use super::tracked::{AppendOnlyMap, TrackedSet};
 use crate::events::EndCause;
 use crate::spec::ExitAction;
@@ -41,8 +42,10 @@ pub(super) struct GenerationFacts {
     pub launch_failed: Option<String>,
     pub step_lost: Option<String>,
     pub hang: Option<String>,
-    pub time_limit: bool,
     pub signal: Option<String>,
+    /// The ranks are being halted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt: Option<RunningHalt>,
 }
 
 impl ActiveGeneration {
@@ -61,15 +64,20 @@ impl ActiveGeneration {
             launch_failed: None,
             step_lost: None,
             hang: None,
-            time_limit: false,
             signal: None,
+            halt: None,
         };
         ActiveGeneration { facts, ended: AppendOnlyMap::default(), down: TrackedSet::default() }
     }
 
     /// True if the ranks are expected to end by themselves.
     pub fn expects_end(&self) -> bool {
-        self.facts.finalized || self.facts.halting.is_some()
+        self.facts.finalized || self.facts.halting.is_some() || self.is_terminated()
+    }
+
+    /// True if the ranks were sent SIGTERM or SIGKILL because of a halt.
+    pub fn is_terminated(&self) -> bool {
+        self.facts.halt.as_ref().is_some_and(RunningHalt::is_terminated)
     }
 
     /// True if all ranks ended, as far as known.
@@ -98,17 +106,21 @@ impl ActiveGeneration {
                 return EndCause::Finalized;
             }
             if let Some(reason) = &self.facts.halting {
-                return EndCause::Halted { reason: reason.clone() };
+                return match &self.facts.halt {
+                    Some(halt) => halt.end_cause(),
+                    None => EndCause::Halted { reason: reason.clone() },
+                };
             }
-            if !self.facts.joined {
+            // A program that handles SIGTERM may end with exit code 0 and is not finished.
+            if !self.facts.joined && !self.is_terminated() {
                 return EndCause::ExitedWell;
             }
         }
         if let Some(name) = &self.facts.signal {
             return EndCause::Halted { reason: name.clone() };
         }
-        if self.facts.time_limit {
-            return EndCause::TimeLimit;
+        if let Some(halt) = self.facts.halt.as_ref().filter(|halt| halt.is_terminated()) {
+            return halt.end_cause();
         }
         if !self.down.is_empty() {
             // All ranks called finalize before the node failed: nothing is left to do.

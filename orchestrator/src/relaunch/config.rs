@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_model::NodeName;
+use holdfast_model::{Generation, NodeName};
 
 use crate::spec::ExitAction;
 
@@ -39,8 +39,15 @@ pub struct Config {
     pub no_progress_limit: u32,
     /// Wait between the end of a generation and the next launch.
     pub settle: Duration,
-    /// A node whose agent is silent for this long is down, unless its agent can be restarted.
+    /// How long an agent may delay the answer to a poll.
+    pub poll: Duration,
+    /// An agent that is silent for this long is suspected, at least: see `contacts`. Its node is down if the machine
+    /// does not answer either, or the agent has ended and cannot be restarted.
     pub down_after: Duration,
+    /// A suspected agent whose process exists is replaced after this long.
+    pub replace_after: Duration,
+    /// Agents that are being restarted at a time, at most.
+    pub restarts_at_once: u32,
     /// The application hangs when nothing has moved in any rank for this long: see `watchdog`. `None`: never.
     pub hang_after: Option<Duration>,
     /// As `hang_after`, for ranks that compute but neither call nor print. `None`: computing is always progress.
@@ -53,16 +60,22 @@ pub struct Config {
     pub agent_restarts: u32,
     /// The actions for exit codes; [`ExitAction::Relaunch`] for all others.
     pub exit_codes: BTreeMap<i32, ExitAction>,
+    /// The last generation of an earlier allocation with the same job id, as after `scontrol requeue`: generations
+    /// continue after it, and its remains on the nodes are removed. None for other jobs.
+    pub finished: Generation,
     /// When the loop began, seconds since the epoch: zero on the scale of all `now`. An orchestrator that takes over
     /// uses [`Snapshot::started`](super::Snapshot::started).
     pub started: i64,
     /// When the allocation ends, seconds since the epoch, if that is known.
     pub allocation_end: Option<i64>,
-    /// Nothing is launched later than this before the end of the allocation. (The agents end the ranks then: they have
+    /// Nothing is launched later than this before the end of the allocation. (The agents halt the ranks then: they have
     /// the same limit as `HaltSeconds`.)
     pub before_end: Duration,
-    /// The ranks are killed this long before the end of the allocation, so that there is time for the drain.
-    pub drain_reserve: Duration,
+    /// The ranks have ended this long before the end of the allocation, so that there is time for the drain. `None`: as
+    /// long as the drain is expected to take, see [`drain_reserve`](super::drain_reserve).
+    pub drain_reserve: Option<Duration>,
+    /// How long ranks that are halted may take to their next checkpoint, and from SIGTERM to their end.
+    pub halt_grace: Duration,
 }
 
 impl Config {
@@ -79,31 +92,27 @@ impl Config {
             attempts: 5,
             no_progress_limit: 3,
             settle: Duration::ZERO,
+            poll: Duration::from_millis(250),
             down_after: Duration::from_millis(750),
+            replace_after: Duration::from_secs(10),
+            restarts_at_once: 8,
             hang_after: None,
             busy_hang_after: None,
             start_within: Duration::from_secs(60),
             restart_within: Duration::from_millis(750),
             agent_restarts: 20,
             exit_codes: BTreeMap::new(),
+            finished: Generation::NONE,
             started: 0,
             allocation_end: None,
             before_end: Duration::ZERO,
-            drain_reserve: Duration::ZERO,
+            drain_reserve: None,
+            halt_grace: Duration::from_secs(60),
         }
     }
 
-    /// The moment after which nothing is launched, on the scale of `now`.
-    pub fn launch_until(&self) -> Option<Duration> {
-        Some(self.end()?.saturating_sub(self.before_end.max(self.drain_reserve)))
-    }
-
-    /// The moment when the ranks are killed to leave time for the drain, on the scale of `now`.
-    pub fn run_until(&self) -> Option<Duration> {
-        Some(self.end()?.saturating_sub(self.drain_reserve))
-    }
-
-    fn end(&self) -> Option<Duration> {
+    /// When the allocation ends, on the scale of `now`.
+    pub(super) fn end(&self) -> Option<Duration> {
         let seconds = self.allocation_end?.saturating_sub(self.started);
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }

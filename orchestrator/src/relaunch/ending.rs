@@ -7,6 +7,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 
 use super::action::Action;
 use super::classify::ActiveGeneration;
+use super::halt::HaltCause;
 use super::machine::Machine;
 use super::outcome::Outcome;
 use super::policy::stop_after;
@@ -36,11 +37,22 @@ impl Machine {
         }
     }
 
-    pub(super) fn restarted(&mut self, generation: Generation, from: Option<CheckpointId>) {
+    pub(super) fn restarted(
+        &mut self,
+        generation: Generation,
+        from: Option<CheckpointId>,
+        fetched_in: Option<Duration>,
+    ) {
         let Some(active) = self.active_of(generation) else {
             return;
         };
-        active.facts.joined = true;
+        let repeated = std::mem::replace(&mut active.facts.joined, true);
+        if let Some(took) = fetched_in.filter(|_| !repeated) {
+            self.state.head.drain_estimate.transferred(took);
+        }
+        let Some(active) = self.active_of(generation) else {
+            return;
+        };
         // The checkpoint that they restart from existed before: it is no progress.
         active.facts.newest_before = active.facts.newest_before.max(from);
         if self.state.history.last().is_some_and(|past| past.generation == generation && past.from != from)
@@ -53,10 +65,17 @@ impl Machine {
         }
     }
 
-    pub(super) fn checkpoint_complete(&mut self, generation: Generation, checkpoint: CheckpointId, protected: bool) {
+    pub(super) fn checkpoint_complete(
+        &mut self,
+        generation: Generation,
+        checkpoint: CheckpointId,
+        protected: bool,
+        bytes: u64,
+    ) {
         if let Some(active) = self.active_of(generation) {
             active.facts.joined = true;
             if Some(checkpoint) >= self.state.head.newest {
+                self.state.head.drain_estimate.size_is(bytes);
                 (self.state.head.newest, self.state.head.protected) = (Some(checkpoint), protected);
             }
         }
@@ -94,6 +113,7 @@ impl Machine {
             return;
         }
         let well = end == RankEnd::SUCCESS;
+        let ranks = self.config.ranks as usize;
         let Some(active) = self.ongoing(generation) else {
             return;
         };
@@ -101,7 +121,11 @@ impl Machine {
             return;
         }
         active.ended.insert(rank, end);
-        if !well && end != RankEnd::Unknown {
+        if !well && end != RankEnd::Unknown && !active.is_terminated() {
+            // A signal to all processes of the job: the others may be handling it too.
+            if active.facts.signal.is_some() && active.facts.halt.is_some() && active.ended.len() < ranks {
+                return self.terminate_ranks(now, out);
+            }
             active.facts.failure = Some((Some(rank), end));
             return self.end_generation(now, format!("rank {rank} ended with {end}"), out);
         }
@@ -182,7 +206,7 @@ impl Machine {
             return;
         };
         let current = self.generation();
-        if self.note_contact(now, position)
+        if self.note_contact(position, out)
             && matches!(self.state.head.phase, Phase::Ending { .. })
             && generation >= current
             && self.state.unkilled.remove(position)
@@ -213,7 +237,7 @@ impl Machine {
             without_progress: self.state.head.without_progress,
         };
         self.record(ended, out);
-        match stop_after(&self.config, &self.state, &active, &cause, now) {
+        match stop_after(&self.config, &self.state, &active, &cause, self.launch_until(), now) {
             Some(reason) => self.stop(now, reason, out),
             None if self.config.settle.is_zero() => {
                 self.set_phase(Phase::Gathering);
@@ -227,28 +251,33 @@ impl Machine {
     }
 
     pub(super) fn signalled(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
-        let at_once = self.state.head.signal.is_some();
-        self.record(LogEvent::Signal { name: name.clone(), at_once }, out);
+        self.state.head.signals = self.state.head.signals.saturating_add(1);
+        let number = self.state.head.signals;
+        let at_once = number > 2;
+        self.record(LogEvent::Signal { name: name.clone(), number, at_once }, out);
         if at_once {
             return self.end_at_once(now, name, out);
         }
-        self.state.head.signal = Some(name.clone());
+        let first = self.state.head.signal.get_or_insert_with(|| name.clone()).clone();
         if self.before_launch() {
-            return self.stop(now, StopReason::Signal { name }, out);
+            return self.stop(now, StopReason::Signal { name: first }, out);
         }
         if let Some(active) = &mut self.state.active {
-            active.facts.signal = Some(name.clone());
+            active.facts.signal = Some(first.clone());
         }
         if self.state.head.phase == Phase::Running {
-            self.end_generation(now, format!("halted by {name}"), out);
+            match number {
+                1 => self.begin_halt(now, HaltCause::Signal, first, None, out),
+                _ => self.kill_halted(now, HaltCause::Signal, format!("{name}, the second signal"), out),
+            }
         }
     }
 
-    /// The second signal: everything is ended now, without a drain. Files in the caches are kept.
+    /// The third signal: everything is ended now, without a drain. Files in the caches are kept.
     fn end_at_once(&mut self, now: Duration, name: String, out: &mut Vec<Action>) {
         if let Some(generation) = self.state.active.as_ref().map(|active| active.facts.generation) {
             let to = self.names_of(self.healthy_nodes().filter(|position| self.is_used(*position)));
-            out.push(Action::KillRanks { generation, to, reason: format!("{name}, the second signal") });
+            out.push(Action::KillRanks { generation, to, reason: format!("{name}, the third signal") });
             out.push(Action::CancelStep { generation });
         }
         self.cancel_before(out);
@@ -273,12 +302,13 @@ impl Machine {
         self.advance(now, out);
     }
 
-    pub(super) fn drain(&mut self, _now: Duration, out: &mut Vec<Action>) {
+    pub(super) fn drain(&mut self, now: Duration, out: &mut Vec<Action>) {
         let Some(stop) = &self.state.head.stop else { return };
         if self.count.healthy == 0 {
             return self.finish(None, out);
         }
         out.push(self.drain_action(stop.reason.clone()));
+        self.state.head.drain_estimate.drain_began(now);
         self.set_phase(Phase::Draining);
     }
 
@@ -288,8 +318,9 @@ impl Machine {
         Action::Drain { stop, healthy: names(healthy), down: names(down) }
     }
 
-    pub(super) fn drained(&mut self, _now: Duration, result: DrainResult, out: &mut Vec<Action>) {
+    pub(super) fn drained(&mut self, now: Duration, result: DrainResult, out: &mut Vec<Action>) {
         if self.state.head.phase == Phase::Draining {
+            self.state.head.drain_estimate.drained(now, &result);
             self.record(LogEvent::Drained { result: result.clone() }, out);
             self.finish(Some(result), out);
         }
@@ -311,7 +342,6 @@ impl Machine {
         self.state.head.drain = drain;
         self.state.head.outcome = Some(outcome.clone());
         self.set_phase(Phase::Finished);
-        self.timers.clear();
         out.push(Action::Finish(outcome));
     }
 

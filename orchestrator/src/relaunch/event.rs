@@ -7,6 +7,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::AgentPresence;
 use crate::events::DownReason;
 use crate::events::DrainResult;
 
@@ -31,7 +32,7 @@ pub enum Event {
         /// resource manager refuses it.
         node_lost: bool,
     },
-    /// The agent's process ended, its connection broke, or it did not answer polls. The machine restarts it.
+    /// The agent's process ended, its connection broke, or it did not answer a request. The machine restarts it.
     AgentLost { node: NodeName, reason: String },
     PollAnswered {
         node: NodeName,
@@ -41,22 +42,39 @@ pub enum Event {
         /// memory.
         fault: Option<String>,
     },
+    /// The poller ran. To be passed at least every tenth of `down_after`, after the answers that it received before.
+    PollsRan {
+        /// The time in which it verifiably ran since the loop began, on the scale of `now`: `now` without the time in
+        /// which this process was stopped or did not get a processor.
+        ran: Duration,
+    },
+    /// The answer to [`Action::CheckAgent`](super::Action::CheckAgent).
+    AgentChecked { node: NodeName, presence: AgentPresence },
     /// The resource manager reports that the node is down.
     NodeDown { node: NodeName, reason: DownReason },
     /// A health test failed, for example one of the site. The node is down from now on.
     HealthFault { node: NodeName, fault: String },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).
     HaltAnswered {
-        /// The first condition that holds; `None` also if no agent answered.
+        /// The first condition that holds.
         met: Option<String>,
+        /// Nodes whose agents did not answer: they are asked again, unless a condition holds.
+        silent: Vec<NodeName>,
+    },
+    /// A halt condition holds on the node of the leader.
+    HaltSet {
+        reason: String,
+        /// The ranks are to be killed without a checkpoint.
+        immediate: bool,
+        /// The time that the condition is about: the end of the allocation, or a time set by the user; seconds since
+        /// the epoch. Until shortly before it, the ranks may take their last checkpoint.
+        ends: Option<i64>,
     },
     /// [`Action::RunBefore`](super::Action::RunBefore) ended.
     BeforeEnded {
         /// `None` if all commands succeeded, now or earlier in this allocation.
         failure: Option<BeforeFailure>,
     },
-    /// A halt condition was set by hand and holds.
-    HaltSet { reason: String },
     /// No halt condition holds any more.
     HaltCleared,
     /// An agent accepted the generation: its older ranks have ended, its socket serves the new ones.
@@ -90,6 +108,8 @@ pub enum Event {
         generation: Generation,
         /// The checkpoint that they restart from.
         from: Option<CheckpointId>,
+        /// If it was fetched from the prefix directory: how long that took.
+        fetched_in: Option<Duration>,
     },
     /// Reported by the leader: a checkpoint is complete.
     CheckpointComplete {
@@ -97,7 +117,11 @@ pub enum Event {
         checkpoint: CheckpointId,
         /// It survives the loss of a node.
         protected: bool,
+        /// Of all ranks.
+        bytes: u64,
     },
+    /// Reported by the leader: a checkpoint was copied to the prefix directory in this time.
+    Flushed { generation: Generation, took: Duration },
     /// Reported by the leader: a halt condition holds, and the ranks end.
     Halting { generation: Generation, reason: String },
     /// Reported by the leader: the application called finalize.
@@ -115,8 +139,8 @@ pub enum Event {
         /// Seconds since the epoch, if it ends.
         end: Option<i64>,
     },
-    /// SIGTERM, SIGINT or the resource manager's warning. The first one halts and drains, the second ends everything at
-    /// once.
+    /// SIGTERM, SIGINT or the resource manager's warning. The first one halts and drains, the second kills the ranks at
+    /// once and drains, the third ends everything at once.
     Signal { name: String },
     /// Time has passed: to be sent when [`Machine::deadline`](super::Machine::deadline) is reached.
     Tick,

@@ -28,7 +28,7 @@ pub struct Explanation {
     pub protected: bool,
     /// Generations in a row that ended without a newer checkpoint.
     pub without_progress: u32,
-    /// The halt condition that holds.
+    /// The halt condition that holds, or why the ranks are being halted.
     pub halt: Option<String>,
     /// Why the loop stopped, if it did.
     pub stop: Option<TimedReason<StopReason>>,
@@ -59,6 +59,9 @@ pub struct NodeExplanation {
     pub used: bool,
     /// How often its agent was restarted.
     pub restarts: u32,
+    /// Its agent is suspected because it does not answer.
+    #[serde(default)]
+    pub silent: bool,
     #[serde(flatten)]
     pub condition: NodeCondition,
 }
@@ -160,6 +163,7 @@ impl Snapshot {
             node: name.clone(),
             used,
             restarts: node.restarts,
+            silent: node.silent_since.is_some(),
             condition: match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),
@@ -169,6 +173,7 @@ impl Snapshot {
                 },
             },
         });
+        let halting = || self.active.as_ref().and_then(|active| Some(active.facts.halt.as_ref()?.reason.clone()));
         Explanation {
             phase: self.head.phase.into(),
             generation: self.generation(),
@@ -177,7 +182,7 @@ impl Snapshot {
             newest: self.head.newest,
             protected: self.head.protected,
             without_progress: self.head.without_progress,
-            halt: self.head.halt.clone(),
+            halt: self.head.halt.clone().or_else(halting),
             stop: self.head.stop.clone(),
         }
     }

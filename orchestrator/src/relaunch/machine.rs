@@ -1,7 +1,7 @@
 //! The state machine of the relaunch loop: its state, its input and its output. The rules are in `agent_events`,
 //! `stages` and `ending`, each an `impl` of this type.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 use super::action::Action;
 use super::changes::LastTaken;
 use super::config::Config;
+use super::contacts::Contacts;
 use super::event::Event;
 use super::node_state::NodeState;
 use super::peer_updates::PendingUpdates;
 use super::snapshot::{Phase, RestoreError, Snapshot};
-use super::timers::Timers;
 use super::watchdog::Watchdog;
 use crate::events::LogEvent;
 
@@ -26,9 +26,11 @@ pub struct Machine {
     pub(super) taken: LastTaken,
     /// Position of each node in the allocation.
     positions: HashMap<NodeName, u32>,
-    /// When the agent of each node answered last.
-    pub(super) last_contact: Vec<Duration>,
-    pub(super) timers: Timers,
+    pub(super) contacts: Contacts,
+    /// Nodes whose agents are being restarted.
+    pub(super) restarting: BTreeSet<u32>,
+    /// Running time has passed since the nodes were checked.
+    pub(super) unchecked: bool,
     pub(super) count: Counts,
     /// The ranks of each node in the last placement.
     pub(super) ranks_on: Vec<Vec<Rank>>,
@@ -82,8 +84,9 @@ impl Machine {
         let mut machine = Machine {
             taken: LastTaken::of(&state),
             positions,
-            last_contact: vec![Duration::ZERO; nodes],
-            timers: Timers::new(nodes),
+            contacts: Contacts::new(nodes),
+            restarting: BTreeSet::new(),
+            unchecked: false,
             count,
             ranks_on: Vec::new(),
             leader: None,
@@ -93,19 +96,18 @@ impl Machine {
             state,
         };
         machine.index_homes();
-        if !matches!(machine.state.head.phase, Phase::Fresh | Phase::Finished) {
-            (0..nodes as u32).for_each(|position| machine.schedule_check(position));
-        }
+        machine.find_restarts();
         machine
     }
 
     /// The first actions; after [`restore`](Self::restore), the actions that were under way, repeated.
     pub fn begin(&mut self, now: Duration) -> Vec<Action> {
         let mut out = Vec::new();
+        self.contacts.begin(now);
         match self.state.head.phase {
             Phase::Fresh => {
                 self.set_phase(Phase::Gathering);
-                self.start_all_agents(now, &mut out);
+                self.start_all_agents(&mut out);
                 self.advance(now, &mut out);
             }
             _ => self.take_over(now, &mut out),
@@ -148,11 +150,13 @@ impl Machine {
             }
             Event::AgentLost { node, reason } => self.agent_lost(now, &node, reason, out),
             Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
+            Event::PollsRan { ran } => self.polls_ran(now, ran, out),
+            Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
             Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
-            Event::HaltAnswered { met } => self.halt_answered(now, met, out),
+            Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
-            Event::HaltSet { reason } => self.halt_set(now, reason, out),
+            Event::HaltSet { reason, immediate, ends } => self.halt_set(now, reason, immediate, ends, out),
             Event::HaltCleared => self.halt_cleared(out),
             Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
             Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
@@ -165,9 +169,14 @@ impl Machine {
             Event::Printed { generation } => self.with_watchdog(generation, |watch| watch.printed(now)),
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
-            Event::Restarted { generation, from } => self.restarted(generation, from),
-            Event::CheckpointComplete { generation, checkpoint, protected } => {
-                self.checkpoint_complete(generation, checkpoint, protected);
+            Event::Restarted { generation, from, fetched_in } => self.restarted(generation, from, fetched_in),
+            Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
+                self.checkpoint_complete(generation, checkpoint, protected, bytes);
+            }
+            Event::Flushed { generation, took } => {
+                if self.generation() == generation {
+                    self.state.head.drain_estimate.transferred(took);
+                }
             }
             Event::Halting { generation, reason } => {
                 self.note_fact(generation, |active| active.facts.halting = Some(reason))
@@ -175,7 +184,7 @@ impl Machine {
             Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
-            Event::AllocationEnd { end } => self.config.allocation_end = end,
+            Event::AllocationEnd { end } => self.allocation_end(now, end, out),
             Event::Tick => {}
         }
     }
@@ -187,22 +196,32 @@ impl Machine {
     }
 
     /// When to send [`Event::Tick`] if no other event arrives. May be earlier than needed; then the tick has no effect.
+    /// What is due on nodes depends on [`Event::PollsRan`] instead.
     pub fn deadline(&self) -> Option<Duration> {
-        let phase = match &self.state.head.phase {
-            Phase::Fresh | Phase::Finished => return None,
+        match &self.state.head.phase {
+            Phase::Fresh | Phase::Finished => None,
             Phase::Gathering | Phase::AskingHalt { .. } | Phase::RunningBefore { .. } | Phase::Preparing => {
-                self.config.launch_until()
+                self.launch_until()
             }
-            Phase::Settling { until } => Some(self.config.launch_until().map_or(*until, |limit| limit.min(*until))),
-            Phase::Running => self.config.run_until(),
+            Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
+            Phase::Running => self.halt_deadline(),
             Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
-        };
-        phase.into_iter().chain(self.timers.first()).min()
+        }
     }
 
     /// The last generation of the job's finished steps; none in the first.
     pub fn finished_steps(&self) -> Generation {
         self.state.finished_steps()
+    }
+
+    /// Runs in this allocation that ended before this one, and left the job unfinished.
+    pub fn earlier_runs(&self) -> u32 {
+        self.state.earlier_runs
+    }
+
+    /// Nodes that are not down.
+    pub fn nodes_left(&self) -> usize {
+        self.state.nodes_left()
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -255,6 +274,11 @@ impl Machine {
     pub fn agents(&self) -> impl Iterator<Item = (&NodeName, std::net::SocketAddr)> {
         let nodes = self.state.names.iter().zip(&self.state.nodes);
         nodes.filter(|(_, node)| node.is_healthy()).filter_map(|(name, node)| Some((name, node.address?)))
+    }
+
+    /// The first node with ranks, whose agent leads the generation.
+    pub fn leader(&self) -> Option<NodeName> {
+        self.leader.map(|leader| self.name(leader))
     }
 
     /// The placement of the generation that is prepared or under way.

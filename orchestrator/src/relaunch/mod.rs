@@ -25,11 +25,13 @@
 //! | `node_state` | the state of one node, and what is due on it |
 //! | `agent_events` | the rules for agents that come up or are lost, and for nodes that go down |
 //! | `stages` | the rules from the first agent to the launch |
+//! | `halt` | the ranks are halted: last checkpoint, SIGTERM, SIGKILL |
+//! | `drain_reserve` | the time that is kept for the drain, and the limits that follow from it |
 //! | `ending` | the rules from the end of the ranks to the end of the loop |
 //! | `watchdog`, `hang` | whether the application hangs, and what follows |
 //! | [`explain`] | every decision, with its reason and time |
 //! | `peer_updates` | the addresses that agents need of each other, sent once for all events of a batch |
-//! | `timers` | when something is due on which node |
+//! | `contacts` | when the agents answered last, and how long each may be silent |
 //! | [`snapshot`], [`changes`] | the machine's state, for an orchestrator that takes over; its changes |
 //! | `tracked` | collections that record their changes |
 //! | [`held`] | the actions that wait until the decision behind them is on disk |
@@ -50,9 +52,12 @@ mod agent_events;
 pub mod changes;
 mod classify;
 pub mod config;
+mod contacts;
+mod drain_reserve;
 mod ending;
 pub mod event;
 pub mod explain;
+mod halt;
 mod hang;
 pub mod held;
 pub mod machine;
@@ -65,7 +70,6 @@ pub mod snapshot;
 mod stages;
 #[cfg(test)]
 mod tests;
-mod timers;
 mod tracked;
 mod watchdog;
 

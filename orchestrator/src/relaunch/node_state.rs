@@ -1,4 +1,5 @@
-//! The state of one node: whether its agent is up or being started, or the node is down; and what is due on it.
+//! The state of one node: whether its agent is up or being started, or the node is down; and what is due on it. All
+//! times are running time (see `contacts`), except the time of a `Down`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,14 +11,25 @@ use crate::events::{DownReason, TimedReason};
 
 /// Attempts of the first start of an agent.
 const MAX_FIRST_STARTS: u32 = 3;
+/// The pause before an agent is restarted that was restarted a short time before; it is doubled each time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// After this long without a restart, the next one has no pause.
+const PAUSE_FORGOTTEN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeState {
     pub status: NodeStatus,
     /// How often its agent was restarted.
     pub restarts: u32,
+    /// The last restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_restart: Option<Restart>,
     /// The last address of its agent; none if it was never up.
     pub address: Option<SocketAddr>,
+    /// The last answer of its agent, which is suspected because it does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +43,14 @@ pub(super) enum NodeStatus {
     },
 }
 
+/// A restart of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Restart {
+    pub at: Duration,
+    /// The pause before it.
+    pub pause: Duration,
+}
+
 /// An agent that is being started and has not reported yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Starting {
@@ -38,7 +58,7 @@ pub(super) struct Starting {
     pub asked: Duration,
     /// Starts that failed.
     pub failures: u32,
-    /// When to try again, after a failure.
+    /// When to start it; none while it is being started.
     pub retry: Option<Duration>,
     /// Why the last start failed.
     pub failure: Option<String>,
@@ -52,14 +72,18 @@ pub(super) struct LostAgent {
     #[serde(rename = "heard")]
     pub last_contact: Duration,
     pub reason: String,
+    /// Its process ended or its connection broke: it is not only silent.
+    #[serde(default)]
+    pub ended: bool,
+    /// When its restart was requested first.
+    #[serde(default)]
+    pub restarted: Option<Duration>,
 }
 
 /// What is due on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The agent has been silent for too long: restart it.
-    Silent,
-    /// Start it again after a failure.
+    /// Start it again.
     Retry,
     /// The node is down.
     Down(DownReason),
@@ -70,8 +94,17 @@ impl Starting {
         Starting { asked: now, failures: 0, retry: None, failure: None, lost: None }
     }
 
-    pub fn again(now: Duration, lost: LostAgent) -> Self {
-        Starting { lost: Some(lost), ..Starting::first(now) }
+    /// A restart that is due at `due`.
+    pub fn again(now: Duration, due: Duration, lost: LostAgent) -> Self {
+        Starting { lost: Some(lost), retry: Some(due), ..Starting::first(now) }
+    }
+
+    /// It is started now.
+    pub fn begin(&mut self, now: Duration) {
+        (self.retry, self.asked) = (None, now);
+        if let Some(lost) = &mut self.lost {
+            lost.restarted.get_or_insert(now);
+        }
     }
 
     /// When the wait for the agent ends. A first start has its own limit. A restart ends when the agent has been silent
@@ -110,7 +143,10 @@ impl Starting {
         self.failure = Some(reason);
         let exhausted = match &self.lost {
             None => self.failures >= MAX_FIRST_STARTS,
-            Some(lost) => now >= lost.last_contact.saturating_add(config.down_after),
+            Some(lost) => {
+                let since = lost.restarted.unwrap_or_default().max(lost.last_contact);
+                now >= since.saturating_add(config.down_after)
+            }
         };
         if node_lost || exhausted {
             return Some(self.cause(config));
@@ -126,14 +162,26 @@ impl Starting {
 
 impl NodeState {
     pub fn new() -> Self {
-        NodeState { status: NodeStatus::Starting(Starting::first(Duration::ZERO)), restarts: 0, address: None }
+        let status = NodeStatus::Starting(Starting::first(Duration::ZERO));
+        NodeState { status, restarts: 0, last_restart: None, address: None, silent_since: None }
     }
 
     /// The node at the beginning of the next step: its agent is started again, unless the node is down.
     pub fn in_next_step(&self) -> Self {
         match self.status {
             NodeStatus::Down { .. } => self.clone(),
-            NodeStatus::Starting(_) | NodeStatus::Healthy => NodeState { restarts: self.restarts, ..NodeState::new() },
+            NodeStatus::Starting(_) | NodeStatus::Healthy => {
+                NodeState { restarts: self.restarts, last_restart: self.last_restart, ..NodeState::new() }
+            }
+        }
+    }
+
+    /// The node at the beginning of another run in the same allocation: as in the next step, and restarts of its agent
+    /// are counted from zero.
+    pub fn in_next_run(&self) -> Self {
+        match self.status {
+            NodeStatus::Down { .. } => self.clone(),
+            NodeStatus::Starting(_) | NodeStatus::Healthy => NodeState::new(),
         }
     }
 
@@ -149,25 +197,44 @@ impl NodeState {
         matches!(self.status, NodeStatus::Down { .. })
     }
 
-    /// When something is due on this node, whose agent answered last at `last_contact`.
-    pub fn timer(&self, last_contact: Duration, config: &Config) -> Option<Duration> {
-        match &self.status {
-            NodeStatus::Down { .. } => None,
-            NodeStatus::Healthy => Some(last_contact.saturating_add(config.down_after)),
-            NodeStatus::Starting(starting) => Some(starting.retry.unwrap_or_else(|| starting.limit(config))),
-        }
+    /// Counts a restart of the agent that was lost now. Returns when it is due: at once, or after a pause if there was
+    /// another restart a short time before.
+    pub fn plan_restart(&mut self, now: Duration) -> Duration {
+        let recent = self.last_restart.filter(|last| now.saturating_sub(last.at) < PAUSE_FORGOTTEN);
+        let pause = recent.map_or(Duration::ZERO, |last| (2 * last.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        let due = now.saturating_add(pause);
+        self.restarts += 1;
+        self.last_restart = Some(Restart { at: due, pause });
+        due
     }
 
-    /// What is due on this node now.
-    pub fn due(&self, now: Duration, last_contact: Duration, config: &Config) -> Option<Due> {
-        if self.timer(last_contact, config)? > now {
-            return None;
+    /// What is due on this node now, if its agent is being started.
+    pub fn due(&self, now: Duration, config: &Config) -> Option<Due> {
+        let NodeStatus::Starting(starting) = &self.status else { return None };
+        match starting.retry {
+            Some(retry) => (retry <= now).then_some(Due::Retry),
+            None => (starting.limit(config) <= now).then(|| Due::Down(starting.cause(config))),
         }
-        match &self.status {
-            NodeStatus::Down { .. } => None,
-            NodeStatus::Healthy => Some(Due::Silent),
-            NodeStatus::Starting(starting) if starting.retry.is_some() => Some(Due::Retry),
-            NodeStatus::Starting(starting) => Some(Due::Down(starting.cause(config))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_that_follow_each_other_are_delayed_and_one_after_a_long_time_is_not() {
+        let mut node = NodeState::new();
+        let mut now = Duration::from_secs(100);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let due = node.plan_restart(now);
+            pauses.push((due - now).as_millis());
+            now = due + Duration::from_secs(1);
         }
+        assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]);
+        assert_eq!(node.restarts, 9);
+        now += PAUSE_FORGOTTEN;
+        assert_eq!(node.plan_restart(now), now);
     }
 }

@@ -14,6 +14,7 @@ pub(super) fn stop_after(
     state: &Snapshot,
     active: &ActiveGeneration,
     cause: &EndCause,
+    launch_until: Option<Duration>,
     now: Duration,
 ) -> Option<StopReason> {
     match cause {
@@ -37,7 +38,7 @@ pub(super) fn stop_after(
     if let Some(reason) = state.head.halt.as_ref().or(active.facts.halting.as_ref()) {
         return Some(StopReason::Halted { reason: reason.clone() });
     }
-    if config.launch_until().is_some_and(|limit| now >= limit) {
+    if launch_until.is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
     }
     if state.head.without_progress >= config.no_progress_limit.max(1) {

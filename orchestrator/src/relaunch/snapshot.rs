@@ -1,5 +1,6 @@
 //! The machine's state, for an orchestrator that takes over after another one was killed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::classify::ActiveGeneration;
 use super::config::Config;
+use super::drain_reserve::DrainEstimate;
 use super::node_state::NodeState;
 use super::outcome::Outcome;
 use super::tracked::{TrackedSet, TrackedVec};
@@ -21,6 +23,9 @@ pub struct Snapshot {
     pub(super) started: i64,
     /// The last generation of the job's finished steps; none in the first.
     pub(super) finished_steps: Generation,
+    /// Runs in this allocation that ended before this one, and left the job unfinished.
+    #[serde(default)]
+    pub(super) earlier_runs: u32,
     /// The allocation's nodes, by the positions that are used everywhere else.
     pub(super) names: Vec<NodeName>,
     pub(super) head: Head,
@@ -66,6 +71,11 @@ pub(super) struct Head {
     /// How a command of `before:` failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_failure: Option<String>,
+    /// The number of signals that this orchestrator received, at most one in former steps.
+    #[serde(default)]
+    pub signals: u32,
+    #[serde(default)]
+    pub drain_estimate: DrainEstimate,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<TimedReason<StopReason>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,9 +94,11 @@ impl Head {
             protected: false,
             without_progress: 0,
             halt: None,
+            signals: u32::from(signal.is_some()),
             signal,
             before_done: false,
             before_failure: None,
+            drain_estimate: DrainEstimate::default(),
             stop: None,
             drain: None,
             outcome: None,
@@ -159,9 +171,10 @@ impl Snapshot {
         Snapshot {
             version: Self::VERSION,
             started: config.started,
-            finished_steps: Generation::NONE,
+            finished_steps: config.finished,
+            earlier_runs: 0,
             names: config.nodes.iter().map(|node| node.name.clone()).collect(),
-            head: Head::fresh(Generation::NONE, None),
+            head: Head::fresh(config.finished, None),
             nodes: config.nodes.iter().map(|_| NodeState::new()).collect::<Vec<_>>().into(),
             homes: TrackedVec::default(),
             active: None,
@@ -179,9 +192,11 @@ impl Snapshot {
             version: self.version,
             started: self.started,
             finished_steps: self.head.generation,
+            earlier_runs: self.earlier_runs,
             names: self.names.clone(),
             head: Head {
                 before_done: self.head.before_done,
+                drain_estimate: self.head.drain_estimate.in_next_step(),
                 ..Head::fresh(self.head.generation, self.head.signal.clone())
             },
             nodes: self.nodes.iter().map(NodeState::in_next_step).collect::<Vec<_>>().into(),
@@ -192,6 +207,32 @@ impl Snapshot {
             unkilled: TrackedSet::default(),
             unanswered: TrackedSet::default(),
         }
+    }
+
+    /// The state with which another run in the same allocation begins, after one that left the job unfinished:
+    /// generation numbers and time continue, nodes that are down stay down, and all limits are counted from zero. Ranks
+    /// keep their nodes if the run has as many `ranks` on as many `nodes` as before.
+    pub fn next_run(&self, ranks: u32, nodes: u32) -> Self {
+        let used: BTreeSet<u32> = self.homes.iter().copied().collect();
+        let is_same = (self.homes.len(), used.len()) == (ranks as usize, nodes as usize);
+        Snapshot {
+            homes: if is_same { self.homes.clone() } else { TrackedVec::default() },
+            finished_steps: self.finished_steps,
+            earlier_runs: self.earlier_runs.saturating_add(1),
+            head: Head::fresh(self.head.generation, None),
+            nodes: self.nodes.iter().map(NodeState::in_next_run).collect::<Vec<_>>().into(),
+            ..self.next_step()
+        }
+    }
+
+    /// Nodes that are not down.
+    pub fn nodes_left(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.is_down()).count()
+    }
+
+    /// Runs in this allocation that ended before this one, and left the job unfinished.
+    pub fn earlier_runs(&self) -> u32 {
+        self.earlier_runs
     }
 
     /// The generation that is prepared, under way, or was last.

@@ -29,7 +29,7 @@ impl Machine {
         if let Some(reason) = &self.state.head.halt {
             return Some(StopReason::Halted { reason: reason.clone() });
         }
-        if self.config.launch_until().is_some_and(|limit| now >= limit) {
+        if self.launch_until().is_some_and(|limit| now >= limit) {
             return Some(StopReason::TimeLimit);
         }
         if self.state.head.launches == 0 {
@@ -90,12 +90,24 @@ impl Machine {
         }
     }
 
-    pub(super) fn halt_answered(&mut self, now: Duration, met: Option<String>, out: &mut Vec<Action>) {
+    pub(super) fn halt_answered(
+        &mut self,
+        now: Duration,
+        met: Option<String>,
+        silent: &[NodeName],
+        out: &mut Vec<Action>,
+    ) {
         let Phase::AskingHalt { before } = self.state.head.phase else {
             return;
         };
         if let Some(reason) = met {
-            return self.halt_set(now, reason, out);
+            return self.halt_set(now, reason, false, None, out);
+        }
+        // Silence is no answer. An agent that is lost is found to be lost by its polls.
+        let healthy =
+            |node: &NodeName| self.position(node).is_some_and(|at| self.state.nodes[at as usize].is_healthy());
+        if silent.iter().any(healthy) {
+            return out.push(Action::AskHalt);
         }
         match before {
             HaltCheckBefore::Settling => {
@@ -108,23 +120,6 @@ impl Machine {
                 None if self.config.before && !self.state.head.before_done => self.run_before(out),
                 None => self.prepare(now, out),
             },
-        }
-    }
-
-    pub(super) fn halt_set(&mut self, now: Duration, reason: String, out: &mut Vec<Action>) {
-        if self.state.head.halt.as_ref() != Some(&reason) {
-            self.record(LogEvent::HaltSet { reason: reason.clone() }, out);
-        }
-        self.state.head.halt = Some(reason.clone());
-        if self.before_launch() {
-            self.stop(now, StopReason::Halted { reason }, out);
-        }
-    }
-
-    pub(super) fn halt_cleared(&mut self, out: &mut Vec<Action>) {
-        let halting = self.state.active.as_mut().and_then(|active| active.facts.halting.take());
-        if self.state.head.halt.take().or(halting).is_some() {
-            self.record(LogEvent::HaltCleared, out);
         }
     }
 
@@ -225,7 +220,7 @@ impl Machine {
             return;
         };
         let current = self.state.head.generation;
-        if self.note_contact(now, position)
+        if self.note_contact(position, out)
             && self.state.head.phase == Phase::Preparing
             && generation == current
             && self.state.waiting.remove(position)
@@ -270,13 +265,10 @@ impl Machine {
     /// Handles limits of time that have passed.
     pub(super) fn check_clock(&mut self, now: Duration, out: &mut Vec<Action>) {
         let over = |limit: Option<Duration>| limit.is_some_and(|limit| now >= limit);
-        if self.before_launch() && over(self.config.launch_until()) {
+        if self.before_launch() && over(self.launch_until()) {
             self.stop(now, StopReason::TimeLimit, out);
-        } else if self.state.head.phase == Phase::Running && over(self.config.run_until()) {
-            if let Some(active) = self.state.active.as_mut() {
-                active.facts.time_limit = true;
-            }
-            self.end_generation(now, "the allocation is about to end".to_owned(), out);
+        } else if self.state.head.phase == Phase::Running {
+            self.check_halt(now, out);
         } else if let Phase::Settling { until } = self.state.head.phase
             && now >= until
         {
@@ -289,13 +281,14 @@ impl Machine {
     pub(super) fn take_over(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.record(LogEvent::TookOver { generation: self.generation() }, out);
         // Signals are counted from the beginning of this process.
-        self.state.head.signal = None;
+        (self.state.head.signal, self.state.head.signals) = (None, 0);
         self.watchdog.begin(now);
         for position in 0..self.state.nodes.len() as u32 {
             if self.state.nodes[position as usize].is_starting()
                 && let NodeStatus::Starting(starting) = &mut self.state.nodes.change(position).status
             {
                 *starting = Starting { lost: starting.lost.take(), ..Starting::first(now) };
+                starting.begin(now);
                 if let Some(lost) = &mut starting.lost {
                     lost.last_contact = now;
                 }
@@ -304,9 +297,9 @@ impl Machine {
             if self.state.nodes[position as usize].is_down() {
                 self.fence(position, out);
             }
-            self.note_contact(now, position);
-            self.schedule_check(position);
+            self.note_contact(position, out);
         }
+        self.find_restarts();
         let generation = self.generation();
         match &self.state.head.phase {
             Phase::Fresh | Phase::Gathering | Phase::Settling { .. } | Phase::Stopping => self.advance(now, out),
@@ -326,6 +319,7 @@ impl Machine {
             }
             Phase::Running if self.state.active.as_ref().is_some_and(|active| active.facts.started) => {
                 out.push(Action::FollowStep { generation, placement: self.current_placement() });
+                self.repeat_halt(out);
                 // The earlier orchestrator may have died while it sent a new address of an agent to the others.
                 self.pending_updates.adopted.extend(
                     (0u32..)

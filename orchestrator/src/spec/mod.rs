@@ -65,6 +65,7 @@ pub struct JobSpec {
     /// The job's directory on the parallel file system.
     pub prefix: PathBuf,
     pub group_access: GroupAccess,
+    pub keep_cache: KeepCache,
     pub allocation: Allocation,
     /// Commands that run once in an allocation, before the first launch.
     pub before: Vec<SiteCommand>,
@@ -127,6 +128,20 @@ impl GroupAccess {
     }
 }
 
+/// What stays in the nodes' caches and control directories when a run ends and the job is not finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepCache {
+    /// Everything, for another run in the same allocation.
+    #[default]
+    All,
+    /// Nothing.
+    None,
+}
+
+impl Choice for KeepCache {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("all", KeepCache::All), ("none", KeepCache::None)];
+}
+
 impl JobSpec {
     /// Reads a spec from a file.
     ///
@@ -184,6 +199,7 @@ struct WrittenJob {
     job: String,
     prefix: PathBuf,
     group_access: GroupAccess,
+    keep_cache: KeepCache,
     allocation: allocation::WrittenAllocation,
     before: Vec<SiteCommand>,
     after: Vec<SiteCommand>,
@@ -212,6 +228,10 @@ keys! {
     /// What members of the group of `<prefix>/.holdfast` may do. `status`: run `holdfast status`, if the umask permits
     /// the group to read (027 or 022, for example); they never get the job's key.
     group_access = choice().or(GroupAccess::None),
+    /// What stays in the caches and control directories of the nodes when a run ends with exit code 75. `all`: another
+    /// `holdfast run` in the same allocation restarts from the caches, and `holdfast drain` removes them; `none`:
+    /// nothing. After any other end nothing stays, except files that could not be drained.
+    keep_cache = choice().or(KeepCache::All),
     /// The nodes of the job.
     allocation = section::<Allocation>(),
     /// Commands that run once in an allocation, before the first launch, one after the other, on healthy nodes:
@@ -246,7 +266,7 @@ keys! {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        WrittenJob { job, prefix, group_access, allocation, before, after, steps, relaunch, health, halt }
+        WrittenJob { job, prefix, group_access, keep_cache, allocation, before, after, steps, relaunch, health, halt }
     }
 }
 
@@ -273,7 +293,19 @@ keys! {
 impl WrittenJob {
     /// The complete spec. `allocated_nodes` is the size of the allocation, if the environment defines it.
     fn completed(self, allocated_nodes: Option<u32>, reader: &Reader) -> JobSpec {
-        let WrittenJob { job, prefix, group_access, allocation, before, after, steps, relaunch, health, halt } = self;
+        let WrittenJob {
+            job,
+            prefix,
+            group_access,
+            keep_cache,
+            allocation,
+            before,
+            after,
+            steps,
+            relaunch,
+            health,
+            halt,
+        } = self;
         let allocation = allocation.within(allocated_nodes);
         let complete = |step: WrittenStep| {
             let WrittenStep { name, prefix, run, checkpoint } = step;
@@ -286,6 +318,7 @@ impl WrittenJob {
             job,
             prefix,
             group_access,
+            keep_cache,
             allocation,
             before,
             after,

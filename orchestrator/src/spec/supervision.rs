@@ -90,8 +90,13 @@ keys! {
     pub struct Health {
         /// Interval between two polls of an agent.
         poll: Duration = duration().or(Duration::from_millis(250)),
-        /// A node is down if its agent does not answer for this long and cannot be restarted.
+        /// An agent that does not answer for this long is checked. Its node is down if the machine does not answer
+        /// either, or the agent has ended and cannot be restarted. Only time in which the orchestrator ran counts, and
+        /// the limit grows with the delay of answers.
         down_after: Duration = duration().or(Duration::from_millis(750)),
+        /// An agent that does not answer although its process exists is replaced after this long; four times as long
+        /// if most agents do not answer.
+        replace_after: Duration = duration().or(Duration::from_secs(10)),
         /// A node is down if the file system of its control directory or of a cache does not respond for this long.
         disk_timeout: Duration = duration().or(Duration::from_secs(8)),
         /// Maximum number of concurrent requests of one kind to agents (prepare, kill, drain, …).
@@ -154,8 +159,7 @@ impl Health {
 }
 
 keys! {
-    /// When the job stops by itself (`SCR manual §9.5`), checked when a checkpoint completes. Conditions can be changed
-    /// while the job runs: `holdfast halt`.
+    /// When the job stops by itself (`SCR manual §9.5`). Conditions can be changed while the job runs: `holdfast halt`.
     pub struct Halt {
         /// This long before the allocation ends; 0 = not used.
         before_end: Duration = duration().or(Duration::ZERO).scr("SCR_HALT_SECONDS"),
@@ -165,6 +169,14 @@ keys! {
         before: Option<SystemTime> = time().optional(),
         /// After this many checkpoints.
         checkpoints_left: Option<u64> = whole::<u64>(1..=u64::MAX).optional(),
+        /// After a halt condition or a signal, ranks that use the checkpoint API have this long to reach their next
+        /// checkpoint. Then, and without the API at once, they get SIGTERM, and after as long again SIGKILL. Near the
+        /// end of the allocation both times are shorter.
+        grace: Duration = duration().or(Duration::from_secs(60)),
+        /// Time kept for the drain before the end of the allocation. Default: 30s, at most a tenth of the allocation;
+        /// plus twice the time in which the newest checkpoint can be copied to the prefix directory, as fast as the
+        /// last flush, fetch or drain (unmeasured: 200 MB/s for each node).
+        drain_reserve: Option<Duration> = duration().optional(),
     }
     checked by Halt::check;
 }

@@ -27,6 +27,16 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Rea
         );
         reader.mistake("halt.before_end", message, "make it shorter, or leave `time_limit` out");
     }
+    if let (Some(limit), Some(reserve)) = (spec.allocation.time_limit, spec.halt.drain_reserve)
+        && reserve >= limit
+    {
+        let message = format!(
+            "`drain_reserve` ({}) is not shorter than `allocation.time_limit` ({}): nothing would be launched",
+            quantity::format_duration(reserve),
+            quantity::format_duration(limit)
+        );
+        reader.mistake("halt.drain_reserve", message, "make it shorter, or leave it out");
+    }
     let needed = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
     if let Some(min_nodes) = spec.relaunch.min_nodes {
         let help = format!("write a number from {needed} to {}", spec.allocation.nodes);

@@ -56,6 +56,7 @@ static MANAGER: ManagerEntry = ManagerEntry {
         })
     },
     is_available: |_| false,
+    continues: |_, _| false,
     place: |_| "simulated nodes".to_owned(),
 };
 

@@ -87,6 +87,8 @@ struct Agent {
     state: Mutex<State>,
     news: Notify,
     lost: watch::Sender<bool>,
+    /// How often its connections were closed.
+    closed: watch::Sender<u32>,
     releases: AtomicU64,
 }
 
@@ -118,6 +120,7 @@ impl Agents {
             state: Mutex::new(State::new()),
             news: Notify::new(),
             lost: watch::Sender::new(false),
+            closed: watch::Sender::new(0),
             releases: AtomicU64::new(0),
         };
         let agents = (0..count).map(agent).collect();
@@ -197,11 +200,17 @@ impl Agents {
         self.agents[index].lost.send_replace(true);
     }
 
+    /// The agent closes its connections, and accepts new ones.
+    pub fn close_connections(&self, index: usize) {
+        self.agents[index].closed.send_modify(|times| *times += 1);
+    }
+
     async fn connection(self: Arc<Self>, socket: TcpStream, acceptor: TlsAcceptor) {
         let Some(index) = socket.local_addr().ok().and_then(index_of).filter(|at| *at < self.agents.len()) else {
             return;
         };
         let mut lost = self.agents[index].lost.subscribe();
+        let mut closed = self.agents[index].closed.subscribe();
         if *lost.borrow() || socket.set_nodelay(true).is_err() {
             return;
         }
@@ -219,6 +228,7 @@ impl Agents {
             // The end of a connection needs no reaction here.
             _ = serve => {}
             _ = lost.wait_for(|lost| *lost) => {}
+            _ = closed.changed() => {}
         }
         self.connections.send_modify(|open| *open -= 1);
     }
@@ -248,7 +258,6 @@ impl Agents {
             },
             agent::HALT => self.done(agent::HALT, &body, &HaltState::default()),
             agent::PEERS => self.done(agent::PEERS, &body, &agent::Empty {}),
-            agent::END_RUN => self.done(agent::END_RUN, &body, &agent::Empty {}),
             agent::FORGET => self.done(agent::FORGET, &body, &agent::Empty {}),
             agent::STOP => self.done(agent::STOP, &body, &agent::Empty {}),
             agent::INVENTORY => {
@@ -326,6 +335,7 @@ impl Agent {
             newest: None,
             agent_memory: 20 << 20,
             quiet: Vec::new(),
+            halt: None,
         };
         json(&PollReply { instance, health_version: state.health_version, health, events, progress: Vec::new() })
     }

@@ -55,6 +55,13 @@ pub fn ignore(reason: &str) -> ! {
     resume_unwind(Box::new(Ignored(reason.to_owned())))
 }
 
+/// Ends the running test as ignored, unless `HOLDFAST_LONG_TESTS` is in the environment.
+pub fn takes_minutes() {
+    if std::env::var_os("HOLDFAST_LONG_TESTS").is_none() {
+        resume_unwind(Box::new(Ignored("takes minutes: set HOLDFAST_LONG_TESTS=1".to_owned())));
+    }
+}
+
 /// Runs the tests that the command line selects.
 pub fn run() -> ExitCode {
     let (filters, options) = split(std::env::args());

@@ -99,13 +99,8 @@ fn handle(
             let (agent, run, to_leader) = (agent.clone(), part.run.clone(), to_leader.clone());
             let cancelled = run.cancelled.child_token();
             let _cancel = cancelled.clone().drop_guard();
-            let counted = run.work.token();
             let task = tokio::spawn(async move {
-                let work = tokio::task::spawn_blocking(move || {
-                    let result = orders::execute(&agent, &run, order, what, &cancelled);
-                    drop(counted);
-                    result
-                });
+                let work = tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what, &cancelled));
                 let result = work.await.unwrap_or_else(|error| {
                     Err(Failure::new(FailureKind::Internal, format!("the agent failed: {error}")))
                 });

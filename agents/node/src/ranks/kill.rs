@@ -1,4 +1,4 @@
-//! Kills the node's ranks at once, without the resource manager.
+//! Kills the node's ranks at once, without the resource manager, or sends them SIGTERM.
 //!
 //! Ranks are found by their connections and by their environment (`marked`).
 
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::Generation;
-use holdfast_wire::agent::KillRequest;
+use holdfast_wire::agent::{KillRequest, TerminateRequest};
 
-use super::Ranks;
 use super::process::Process;
+use super::{Ranks, marked};
 
 /// How long to wait for the end of killed processes: a process that hangs in the kernel does not end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,7 +37,32 @@ pub async fn kill(ranks: &Arc<Ranks>, request: KillRequest) -> Vec<u32> {
     pids
 }
 
+/// Sends SIGTERM to the node's ranks of the generation. Returns their processes.
+pub async fn terminate(ranks: &Arc<Ranks>, request: TerminateRequest) -> Vec<u32> {
+    let terminating = {
+        let ranks = ranks.clone();
+        tokio::task::spawn_blocking(move || ranks.terminate_now(request.generation))
+    };
+    let terminated = terminating.await.unwrap_or_default();
+    if !terminated.is_empty() {
+        let processes = terminated.len();
+        tracing::info!(generation = %request.generation, reason = request.reason, processes, "ranks_terminated");
+    }
+    terminated
+}
+
 impl Ranks {
+    /// Sends SIGTERM to the node's ranks of the generation and to the processes that they have started, as Slurm does,
+    /// because a shell handles the signal only after its program has ended. Processes of the launcher itself get none:
+    /// they would kill the ranks.
+    fn terminate_now(&self, generation: Generation) -> Vec<u32> {
+        let mut pids = marked::of_ranks(self.marked(|of| of == generation));
+        pids.extend(self.processes(generation));
+        pids.remove(&std::process::id());
+        let terminated = |pid: &u32| Process::open(*pid).is_some_and(|process| process.terminate().is_ok());
+        pids.into_iter().filter(terminated).collect()
+    }
+
     /// Sends SIGKILL to the node's ranks of the generation and older ones; does not wait.
     pub fn kill_now(&self, generation: Generation) -> Vec<(u32, Process)> {
         let mut pids: BTreeSet<u32> = self.processes(generation).into_iter().collect();

@@ -1,7 +1,7 @@
 //! Processes that belong to the job's ranks by their environment: programs that do not use the API, and processes that
 //! ranks have started.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 
 use holdfast_model::{Generation, NodeName, Rank};
@@ -16,6 +16,33 @@ pub struct Marked {
     pub pid: u32,
     /// The rank in its environment; none for a launcher's own processes.
     pub rank: Option<Rank>,
+    /// How deep inside launchers it was started, by the variable that has its rank: 0 is innermost.
+    depth: usize,
+    /// It is a launcher, or a launcher's helper on the node.
+    is_launcher: bool,
+}
+
+/// Names of the processes of launchers, as the kernel shortens them to 15 characters.
+const LAUNCHERS: &[&str] = &[
+    "srun",
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "orted",
+    "prte",
+    "prted",
+    "prterun",
+    "hydra_pmi_proxy",
+    "hydra_bstrap_pr",
+];
+
+/// The processes that are ranks, or were started by ranks. Inside an `srun` that started an `mpirun`, helpers of mpirun
+/// have a rank of srun.
+pub(super) fn of_ranks(marked: Vec<Marked>) -> BTreeSet<u32> {
+    let in_ranks = |process: &&Marked| process.rank.is_some() && !process.is_launcher;
+    let innermost = marked.iter().filter(in_ranks).map(|process| process.depth).min();
+    let of_ranks = marked.iter().filter(in_ranks).filter(|process| Some(process.depth) == innermost);
+    of_ranks.map(|process| process.pid).collect()
 }
 
 /// The values in the environment of the job's ranks on this node.
@@ -48,7 +75,12 @@ impl Ranks {
                 && is(environment::JOB, job_id)
                 && node.as_ref().is_none_or(|node| is(environment::NODE, node.as_str()));
             let pid = u32::try_from(process.pid()).ok()?;
-            ours.then(|| Marked { pid, rank: rank(&environment) })
+            ours.then(|| {
+                let (depth, rank) = rank(&environment).unzip();
+                let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
+                let is_launcher = LAUNCHERS.contains(&name.as_str());
+                Marked { pid, rank, depth: depth.unwrap_or_default(), is_launcher }
+            })
         });
         found.collect()
     }
@@ -56,12 +88,14 @@ impl Ranks {
 
 type Environment = HashMap<OsString, OsString>;
 
-fn rank(variables: &Environment) -> Option<Rank> {
+/// The rank, and the number of launchers that were not found before the one that set it.
+fn rank(variables: &Environment) -> Option<(usize, Rank)> {
     let is_set = |name: &str| variables.contains_key(OsStr::new(name));
-    let counts = |of: &&RankVariables| of.marker.is_none_or(is_set);
-    let of_launchers = environment::RANK_VARIABLES.iter().filter(counts).map(|of| of.rank);
-    let number = std::iter::once(environment::RANK).chain(of_launchers).find_map(|name| number(variables, name))?;
-    u32::try_from(number).ok().map(Rank)
+    let counts = |of: &RankVariables| of.marker.is_none_or(is_set);
+    let of_launchers = environment::RANK_VARIABLES.iter().map(|of| if counts(of) { of.rank } else { "" });
+    let mut names = std::iter::once(environment::RANK).chain(of_launchers).enumerate();
+    let (depth, number) = names.find_map(|(depth, name)| Some((depth, number(variables, name)?)))?;
+    Some((depth, Rank(u32::try_from(number).ok()?)))
 }
 
 /// A variable that holds a number.
@@ -80,8 +114,26 @@ mod tests {
     #[test]
     fn the_rank_is_that_of_the_innermost_launcher() {
         let nested = [("SLURM_PROCID", "0"), ("PATH", "/bin"), ("OMPI_COMM_WORLD_RANK", "3")];
+        let rank = |environment: &Environment| rank(environment).map(|(_, rank)| rank);
         assert_eq!(rank(&environment(&nested)), Some(Rank(3)));
         assert_eq!(rank(&environment(&[("SLURM_PROCID", "7"), ("HOLDFAST_RANK", "2")])), Some(Rank(2)));
         assert_eq!(rank(&environment(&[("HOLDFAST_RANKS", "4"), ("SLURM_PROCID", "x")])), None);
+    }
+
+    #[test]
+    fn helpers_of_a_launcher_are_not_processes_of_ranks() {
+        let process = |pid: u32, variables: &[(&str, &str)], is_launcher: bool| {
+            let (depth, rank) = rank(&environment(variables)).unzip();
+            Marked { pid, rank, depth: depth.unwrap_or_default(), is_launcher }
+        };
+        let slurm = ("SLURM_PROCID", "0");
+        let srun = vec![process(1, &[slurm], true), process(2, &[slurm], false), process(3, &[], false)];
+        assert_eq!(of_ranks(srun), BTreeSet::from([2]));
+        let mpirun = vec![
+            process(4, &[slurm], true),
+            process(5, &[slurm], false),
+            process(6, &[slurm, ("OMPI_COMM_WORLD_RANK", "1")], false),
+        ];
+        assert_eq!(of_ranks(mpirun), BTreeSet::from([6]));
     }
 }

@@ -13,7 +13,7 @@ use holdfast_model::{Generation, Rank};
 use holdfast_wire::run::AgentStart;
 use parking_lot::Mutex;
 
-pub use kill::kill;
+pub use kill::{kill, terminate};
 pub use marked::Marked;
 pub(crate) use process::Process;
 

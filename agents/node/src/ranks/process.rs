@@ -20,6 +20,10 @@ impl Process {
         Ok(pidfd_send_signal(&self.0, Signal::KILL)?)
     }
 
+    pub fn terminate(&self) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.0, Signal::TERM)?)
+    }
+
     pub async fn ended(self) {
         // Its replacement is an unsafe function, for descriptors that may be closed while they are watched; this one is
         // owned by the watch.

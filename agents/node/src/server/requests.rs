@@ -12,10 +12,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT,
+    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest,
     Health, INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest,
     REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest,
-    VERIFY, VerifyReply, VerifyRequest, largest_request,
+    TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
@@ -43,9 +43,10 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(POLL, post(poll))
         .route(RUN, post(run))
         .route(KILL, post(kill))
+        .route(HALT_RANKS, post(halt_ranks))
+        .route(TERMINATE, post(terminate))
         .route(STACK, post(stack))
         .route(PEERS, post(peers))
-        .route(END_RUN, post(end_run))
         .route(INVENTORY, get(take_inventory))
         .route(HALT, get(halt_state).post(change_halt))
         .route(FORGET, post(forget_finished))
@@ -210,6 +211,7 @@ async fn poll(
         unauthenticated: agent.unauthenticated.load(Ordering::Relaxed),
         newest: agent.store.flush.newest(),
         quiet: agent.watchdog.quiet(generation, Instant::now()),
+        halt: agent.halt.report(&moment(&collectives)),
     };
     let instance = agent.instance;
     let Published { version, health } = agent.health.report(status).await;
@@ -249,6 +251,21 @@ async fn kill(
     Ok(Json(KillReply { killed }))
 }
 
+async fn halt_ranks(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<HaltRequest>,
+) -> Answer<Empty> {
+    collectives.agent.halt.request(request);
+    Ok(Json(Empty {}))
+}
+
+async fn terminate(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<TerminateRequest>,
+) -> Answer<KillReply> {
+    Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request).await }))
+}
+
 async fn stack(
     State(collectives): State<Arc<Collectives>>,
     Message(request): Message<StackRequest>,
@@ -262,14 +279,6 @@ async fn stack(
 
 async fn peers(State(collectives): State<Arc<Collectives>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
     collectives.update_addresses(update);
-    Ok(Json(Empty {}))
-}
-
-async fn end_run(
-    State(collectives): State<Arc<Collectives>>,
-    Message(request): Message<EndRunRequest>,
-) -> Answer<Empty> {
-    collectives.end_run(request.generation).await;
     Ok(Json(Empty {}))
 }
 
@@ -296,7 +305,14 @@ async fn forget_finished(
     Message(request): Message<ForgetRequest>,
 ) -> Answer<Empty> {
     let agent = collectives.agent.clone();
-    blocking(move || forget::finished_steps(&agent, request.finished)).await??;
+    let forget = move || {
+        if request.other_jobs {
+            forget::other_jobs(&agent)?;
+        }
+        forget::finished_steps(&agent, request.finished)?;
+        forget::earlier_runs(&agent, request.earlier_runs)
+    };
+    blocking(forget).await??;
     Ok(Json(Empty {}))
 }
 

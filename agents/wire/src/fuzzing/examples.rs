@@ -14,9 +14,9 @@ use holdfast_model::{
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
-    AgentEvent, CopyRequest, DirectoryHealth, EndRunRequest, FlushedNote, ForgetRequest, Health, KillRequest,
+    AgentEvent, CopyRequest, DirectoryHealth, FlushedNote, ForgetRequest, HaltReport, HaltRequest, Health, KillRequest,
     KnownHealth, NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, StackRequest,
-    VerifyRequest,
+    TerminateRequest, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::payload::Payload;
@@ -365,6 +365,7 @@ pub fn poll_reply() -> PollReply {
         newest: Some(checkpoint),
         agent_memory: 1 << 24,
         quiet: vec![quiet],
+        halt: Some(HaltReport { reason: "JOB_HALTED".to_owned(), immediate: true, ends: Some(4_000_000_000) }),
     };
     PollReply {
         instance: 5,
@@ -373,6 +374,14 @@ pub fn poll_reply() -> PollReply {
         events: events.into_iter().zip(1..).map(|(event, number)| NumberedEvent { number, event }).collect(),
         progress: vec![Progress { task: Task::Encode, checkpoint, done: 5, total: 9 }],
     }
+}
+
+pub fn halt_request() -> HaltRequest {
+    HaltRequest { generation: Generation(2), reason: Some("SIGTERM".to_owned()) }
+}
+
+pub fn terminate() -> TerminateRequest {
+    TerminateRequest { generation: Generation(1), reason: "SIGTERM".to_owned() }
 }
 
 pub fn kill() -> KillRequest {
@@ -390,15 +399,19 @@ pub fn peers() -> PeersUpdate {
 
 pub fn halt_change() -> HaltChange {
     let HaltState { reason, checkpoints_left, after, before, seconds, .. } = halt_state();
-    HaltChange { reason, checkpoints_left, after, before, seconds, unset: vec![HaltCondition::Seconds] }
-}
-
-pub fn end_run() -> EndRunRequest {
-    EndRunRequest { generation: Generation(2) }
+    HaltChange {
+        reason,
+        checkpoints_left,
+        after,
+        before,
+        seconds,
+        immediate: true,
+        unset: vec![HaltCondition::Seconds],
+    }
 }
 
 pub fn forget() -> ForgetRequest {
-    ForgetRequest { finished: Generation(1) }
+    ForgetRequest { finished: Generation(1), earlier_runs: 2, other_jobs: true }
 }
 
 pub fn copy(directory: &Path) -> CopyRequest {

@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{
-    CopyReply, CopyRequest, EndRunRequest, FlushedNote, ForgetRequest, KillReply, KillRequest, PeersUpdate, PollReply,
-    PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, VerifyReply,
-    VerifyRequest,
+    CopyReply, CopyRequest, FlushedNote, ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, PollReply,
+    PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest,
+    VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
@@ -88,6 +88,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("run_request", RunRequest, run_request()),
     json!("run_accepted", RunAccepted, RunAccepted { socket: "/tmp/agent.sock".into() }),
     json!("kill_request", KillRequest, examples::kill()),
+    json!("halt_request", HaltRequest, examples::halt_request()),
+    json!("terminate_request", TerminateRequest, examples::terminate()),
     json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
     json!("stack_request", StackRequest, examples::stack()),
     json!("stack_reply", StackReply, StackReply { stacks: [(Rank(1), "a\nb".to_owned())].into() }),
@@ -96,7 +98,6 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("halt_change", HaltChange, examples::halt_change()),
     json!("halt_state", HaltState, examples::halt_state()),
     json!("forget_request", ForgetRequest, examples::forget()),
-    json!("end_run_request", EndRunRequest, examples::end_run()),
     json!("copy_request", CopyRequest, examples::copy(directory())),
     json!("copy_reply", CopyReply, CopyReply { copied: [(Rank(1), 7)].into(), ..CopyReply::default() }),
     json!("rebuild_request", RebuildRequest, examples::rebuild(directory())),

@@ -15,6 +15,7 @@ pub mod fault_schedule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,15 +29,16 @@ use serde::{Deserialize, Serialize};
 
 use super::agents::handshake::{self, StartLog};
 use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
-    AllocationPreview, AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry, NodeAccess,
-    Observation, Pending, RemoteShell, RunningAgent,
+    AgentControl, AgentPresence, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError,
+    AllocationIdentity, AllocationPreview, AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry,
+    NodeAccess, Observation, Pending, RemoteShell, RunningAgent, has_ended,
 };
 use crate::host::{own_files, process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 
-/// Maximum number of agents that are being started at a time: each is a process of this machine.
+/// Maximum number of agents that are being started at a time: for each processor of this machine, and in total.
+const STARTS_A_PROCESSOR: usize = 4;
 const STARTS_AT_ONCE: usize = 32;
 /// Time limit for the start of an agent, also on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -74,6 +76,15 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
     is_available: |record| record.details::<LocalDirectories>().is_ok_and(|directories| directories.exist()),
+    continues: |record, next| {
+        let details = record.details::<LocalDirectories>();
+        next.left >= next.needed
+            && record.identity.nodes.len() == next.spec.nodes as usize
+            && details.is_ok_and(|directories| {
+                let roots = record.identity.nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
+                directories.workspace.is_some() && !has_ended(directories.end) && roots.count() >= next.needed
+            })
+    },
     place: |record| {
         record
             .details::<LocalDirectories>()
@@ -396,7 +407,8 @@ impl AllocatedNodes for Local {
 
 impl AgentControl for Local {
     fn starts_at_once(&self) -> usize {
-        STARTS_AT_ONCE
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        (STARTS_A_PROCESSOR * processors).min(STARTS_AT_ONCE)
     }
 
     fn start_agent<'a>(
@@ -418,6 +430,13 @@ impl AgentControl for Local {
             // The injected loss of the node began while this agent was being started.
             process::signal(pid, Signal::KILL);
         }
+    }
+
+    /// By its process: its machine is this one.
+    fn check_agent<'a>(&'a self, node: &'a NodeName, _address: SocketAddr) -> Pending<'a, AgentPresence> {
+        let pid = self.lock().agents.get(node).map(|agent| agent.pid);
+        let exists = pid.is_some_and(|pid| process::runs_as(pid, "agent") && process::is_alive(pid));
+        Box::pin(async move { if exists { AgentPresence::Present } else { AgentPresence::Ended } })
     }
 
     fn kill_agent(&self, node: &NodeName) {

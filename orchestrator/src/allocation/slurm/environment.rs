@@ -11,6 +11,8 @@ const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 const USER: [&str; 3] = ["SLURM_JOB_USER", "USER", "LOGNAME"];
 /// The node of a batch script; the shell of `salloc` may run outside the allocation.
 const OWN_NODE: &str = "SLURMD_NODENAME";
+/// A job that was requeued has the same id as before.
+const RESTARTS: &str = "SLURM_RESTART_COUNT";
 
 /// Variables by which the options of a batch script become defaults of every `srun` in it. Our steps set all options
 /// themselves.
@@ -47,6 +49,11 @@ pub fn removed_variables() -> &'static [&'static str] {
 /// The id of the job whose allocation this is, if any.
 pub fn job_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     first_of(&JOB, &variable)
+}
+
+/// How often the job of this allocation was requeued: the variable is not set before the first time.
+pub fn restarts_of_environment(variable: impl Fn(&str) -> Option<String>) -> u32 {
+    variable(RESTARTS).and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
 /// An allocation as described by its environment.

@@ -38,10 +38,11 @@ use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
 use parking_lot::{Mutex, MutexGuard};
 use refusal::{Refusal, RetrySchedule};
+use serde::{Deserialize, Serialize};
 use watch::Watch;
 
-use environment::job_of_environment;
 pub use environment::removed_variables;
+use environment::{job_of_environment, restarts_of_environment};
 pub use query::{QueryError, down as reported_down};
 
 /// Time limit for first starts: agents of all nodes at once, on a busy machine.
@@ -81,10 +82,22 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
     },
     is_available: |record| {
-        job_of_environment(|name| std::env::var(name).ok()).as_ref() == Some(&record.identity.job_id)
+        let variable = |name: &str| std::env::var(name).ok();
+        let incarnation = record.details::<Incarnation>().unwrap_or_default();
+        job_of_environment(variable).as_ref() == Some(&record.identity.job_id)
+            && restarts_of_environment(variable) == incarnation.restarts
     },
+    // The nodes of an allocation stay the same until its end.
+    continues: |_, _| true,
     place: |record| format!("the nodes of Slurm job {}", record.identity.job_id),
 };
+
+/// What distinguishes the allocations of a job that was requeued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Incarnation {
+    /// How often the job was requeued before.
+    restarts: u32,
+}
 
 /// The nodes of a Slurm job.
 #[derive(Debug)]
@@ -231,10 +244,14 @@ impl AllocatedNodes for Slurm {
 
     /// A requeued job keeps its id.
     fn allocation_id(&self) -> String {
-        match std::env::var("SLURM_RESTART_COUNT") {
-            Ok(restarts) if restarts != "0" => format!("{}.{restarts}", self.job_id()),
-            _ => self.job_id().to_owned(),
+        match restarts_of_environment(|name| std::env::var(name).ok()) {
+            0 => self.job_id().to_owned(),
+            restarts => format!("{}.{restarts}", self.job_id()),
         }
+    }
+
+    fn provides_job_id(&self) -> bool {
+        true
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {
@@ -250,7 +267,8 @@ impl AllocatedNodes for Slurm {
     }
 
     fn record(&self) -> AllocationRecord {
-        AllocationRecord::new(ENTRY.facts.name, &self.identity, &())
+        let incarnation = Incarnation { restarts: restarts_of_environment(|name| std::env::var(name).ok()) };
+        AllocationRecord::new(ENTRY.facts.name, &self.identity, &incarnation)
     }
 
     fn release(&self) -> Result<(), AllocationError> {

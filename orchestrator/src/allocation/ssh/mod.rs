@@ -46,7 +46,7 @@ use super::reachable::{self, ProbeResult};
 use super::{
     AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
     AllocationPreview, AllocationRecord, AllocationRequest, ManagerEntry, NodeAccess, Pending, RemoteShell,
-    RunningAgent,
+    RunningAgent, has_ended,
 };
 use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
 use crate::host::{self, host_name, own_files};
@@ -103,6 +103,12 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     },
     // There is no resource manager that could reclaim them.
     is_available: |_| true,
+    continues: |record, next| {
+        let hosts = next.spec.hosts.iter().map(|host| host.name.as_str());
+        next.left >= next.needed
+            && record.identity.nodes.iter().map(NodeName::as_str).eq(hosts)
+            && record.details::<Hosts>().is_ok_and(|hosts| !has_ended(hosts.end))
+    },
     place: |record| format!("the hosts {}", hostlist::compress(&record.identity.nodes)),
 };
 

@@ -223,7 +223,12 @@ fn a_batch_costs_one_sync_however_much_it_changed() {
     }
     machine.handle(
         Duration::ZERO,
-        Event::CheckpointComplete { generation: machine.generation(), checkpoint: CheckpointId(1), protected: true },
+        Event::CheckpointComplete {
+            generation: machine.generation(),
+            checkpoint: CheckpointId(1),
+            protected: true,
+            bytes: 1,
+        },
     );
     let before = io_count::now();
     journal.append(1, StateChanges { memory: machine.take_changes(), ..StateChanges::default() }).unwrap();

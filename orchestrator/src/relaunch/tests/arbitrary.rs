@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::world::{address, config, ms, name};
+use crate::allocation::AgentPresence;
 use crate::relaunch::*;
 use holdfast_testkit::Dice;
 
@@ -27,13 +28,24 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
     let end = end[dice.below(5) as usize];
     match dice.below(64) {
         0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
+        _ if dice.percent(15) => Event::PollsRan { ran: now },
+        _ if dice.percent(3) => {
+            let presence = [AgentPresence::Present, AgentPresence::Ended, AgentPresence::NoAnswer];
+            Event::AgentChecked { node, presence: presence[dice.below(3) as usize].clone() }
+        }
         12 => Event::AgentStartFailed { node, reason, node_lost: dice.percent(30) },
         13 => Event::AgentLost { node, reason },
         14..=21 => Event::PollAnswered { node, sent: now, fault: dice.percent(2).then_some(reason) },
         22 if dice.percent(20) => Event::NodeDown { node, reason: DownReason::ResourceManager { state: reason } },
         23 if dice.percent(20) => Event::HealthFault { node, fault: reason },
-        24..=27 => Event::HaltAnswered { met: dice.percent(3).then_some(reason) },
-        28 if dice.percent(10) => Event::HaltSet { reason },
+        24..=27 => {
+            let silent = if dice.percent(20) { vec![node] } else { Vec::new() };
+            Event::HaltAnswered { met: dice.percent(3).then_some(reason), silent }
+        }
+        28 if dice.percent(30) => {
+            let ends = dice.percent(50).then(|| dice.below(20_i64));
+            Event::HaltSet { reason, immediate: dice.percent(20), ends }
+        }
         29 => Event::HaltCleared,
         30..=38 => Event::RunPrepared { node, generation },
         39 if dice.percent(10) => Event::RunRefused { node, generation, reason },
@@ -43,15 +55,22 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         50 | 51 => Event::RankExited { generation, rank, end },
         52 => Event::StepEnded { generation, end },
         53 if dice.percent(30) => Event::StepLost { generation, reason },
-        54 => Event::Restarted { generation, from: dice.percent(50).then_some(CheckpointId(dice.below(9))) },
+        54 => Event::Restarted {
+            generation,
+            from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
+            fetched_in: dice.percent(30).then_some(now),
+        },
         55 => Event::CheckpointComplete {
             generation,
             checkpoint: CheckpointId(dice.below(9)),
             protected: dice.percent(50),
+            bytes: dice.below(1 << 40),
         },
         56 if dice.percent(20) => Event::Finalized { generation },
         57 if dice.percent(20) => Event::Halting { generation, reason },
         58 if dice.percent(10) => Event::Signal { name: reason },
+        58 if dice.percent(10) => Event::AllocationEnd { end: dice.percent(50).then(|| dice.below(30_i64)) },
+        58 => Event::Flushed { generation, took: ms(dice.below(5000)) },
         59 => Event::Drained { result: DrainResult::Nothing },
         60..=62 => {
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
@@ -65,7 +84,7 @@ fn restored(machine: &Machine) -> Machine {
     let text = serde_json::to_string(&machine.snapshot()).unwrap();
     let mut twin = Machine::restore(machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
     // Not in the snapshot.
-    twin.last_contact.clone_from(&machine.last_contact);
+    twin.contacts.clone_from(&machine.contacts);
     twin
 }
 

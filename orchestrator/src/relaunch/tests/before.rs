@@ -93,7 +93,7 @@ fn failure_without_a_node_launches_nothing() {
 fn signal_halt_and_lack_of_nodes_cancel_the_commands_and_launch_nothing() {
     let ends: [fn(&mut World); 3] = [
         |world| world.happens(Event::Signal { name: "SIGTERM".to_owned() }),
-        |world| world.happens(Event::HaltSet { reason: "requested".to_owned() }),
+        |world| world.happens(Event::HaltSet { reason: "requested".to_owned(), immediate: false, ends: None }),
         |world| world.dies(1),
     ];
     for end in ends {

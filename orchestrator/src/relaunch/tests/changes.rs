@@ -45,7 +45,7 @@ proptest! {
 
 #[test]
 fn a_signal_is_handled_before_other_events_of_the_batch() {
-    let mut world = World::running();
+    let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     let generation = world.generation();
     let events = [
         Event::RankExited { generation, rank: Rank(1), end: RankEnd::Code(3) },
@@ -105,7 +105,7 @@ fn about_to_prepare() -> (World, Vec<Action>) {
     for node in (0..4).map(name) {
         world.only(Event::AgentReady { address: address(&node, 1), node, adopted: None });
     }
-    let actions = world.only(Event::HaltAnswered { met: None });
+    let actions = world.only(Event::HaltAnswered { met: None, silent: Vec::new() });
     (world, actions)
 }
 
@@ -130,7 +130,7 @@ fn a_new_generation_is_sent_to_no_agent_before_it_is_on_disk() {
 
 #[test]
 fn a_waiting_launch_is_dropped_when_its_generation_ends() {
-    let mut world = World::running();
+    let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     let launch = world.actions.iter().find(|action| matches!(action, Action::Launch { .. })).cloned().unwrap();
     let mut held = HeldActions::new(Generation(1));
     assert_eq!(held.admit(1, vec![launch.clone()]), []);
@@ -180,7 +180,7 @@ fn agents_that_come_up_together_cost_one_message_for_all() {
 
 #[test]
 fn a_waiting_drain_is_updated_with_nodes_that_went_down_meanwhile() {
-    let mut world = World::running();
+    let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
         world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });

@@ -269,7 +269,12 @@ fn events_of_an_older_generation_are_ignored() {
     world.happens(Event::RankExited { generation: old, rank: Rank(1), end: RankEnd::Signal(9) });
     world.happens(Event::StepEnded { generation: old, end: RankEnd::Signal(9) });
     world.happens(Event::Finalized { generation: old });
-    world.happens(Event::CheckpointComplete { generation: old, checkpoint: CheckpointId(9), protected: true });
+    world.happens(Event::CheckpointComplete {
+        generation: old,
+        checkpoint: CheckpointId(9),
+        protected: true,
+        bytes: 1,
+    });
     assert_eq!(world.causes().len(), 1);
     assert_eq!(world.generation(), Generation(2));
     assert_eq!(world.machine.explain().newest, None);
@@ -305,6 +310,7 @@ fn event_names_are_stable() {
     world.joined(None);
     world.dies(2);
     world.happens(Event::Signal { name: "SIGTERM".into() });
+    world.ranks_end_well();
     let mut names: Vec<String> = Vec::new();
     for action in &world.actions {
         if let Action::Record(event) = action {
@@ -315,6 +321,7 @@ fn event_names_are_stable() {
     }
     names.retain(|name| name != "agent_ready");
     let expected = "generation_placed generation_launched agent_lost node_down generation_ending generation_ended \
-        generation_placed generation_launched signal generation_ending generation_ended stopping drained finished";
+        generation_placed generation_launched signal halt_requested ranks_terminated \
+        generation_ending generation_ended stopping drained finished";
     assert_eq!(names.join(" "), expected);
 }

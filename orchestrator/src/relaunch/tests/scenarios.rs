@@ -1,6 +1,7 @@
 //! Scenarios of whole jobs, from the first launch to the end.
 
-use crate::events::{DownReason, DrainResult, EndCause, StopReason};
+use crate::allocation::AgentPresence;
+use crate::events::{DownReason, DrainResult, EndCause, LogEvent, StopReason};
 use holdfast_model::{CheckpointId, Generation, NodeName};
 
 use super::world::{World, address, config, ms, name};
@@ -119,6 +120,8 @@ fn a_node_whose_agent_dies_repeatedly_is_down() {
     let mut world = World::running();
     for _ in 0..=world.machine.config().agent_restarts {
         world.happens(Event::AgentLost { node: name(1), reason: "killed".into() });
+        // Longer than any pause before a restart.
+        world.passes(ms(11_000));
     }
     assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(1)] }]);
     assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
@@ -128,10 +131,107 @@ fn a_node_whose_agent_dies_repeatedly_is_down() {
 fn a_silent_node_is_down_when_its_agent_cannot_be_restarted_in_time() {
     let mut world = World::running();
     world.silent.insert(name(3));
+    world.presence.insert(name(3), AgentPresence::NoAnswer);
     world.passes(ms(700));
     assert_eq!(world.launches().len(), 1);
     world.passes(ms(900));
     assert_eq!(world.homes(), ["n0", "n1", "n2", "n4"]);
+}
+
+/// Starts of agents since the actions were cleared, by node.
+fn starts(world: &World) -> Vec<NodeName> {
+    let start = |action: &Action| match action {
+        Action::StartAgent { node } => Some(node.clone()),
+        _ => None,
+    };
+    world.actions.iter().filter_map(start).collect()
+}
+
+fn logged(world: &World, event: fn(&LogEvent) -> bool) -> usize {
+    world.actions.iter().filter(|action| matches!(action, Action::Record(recorded) if event(recorded))).count()
+}
+
+#[test]
+fn a_silent_agent_whose_process_exists_is_suspected_and_replaced_after_a_longer_time() {
+    let mut world = World::running();
+    world.actions.clear();
+    world.silent.insert(name(3));
+    world.passes(ms(9500));
+    assert_eq!(starts(&world), []);
+    assert_eq!(logged(&world, |event| matches!(event, LogEvent::AgentSilent { .. })), 1);
+    let silent = |world: &World| world.machine.explain().nodes.iter().filter(|node| node.silent).count();
+    assert_eq!(silent(&world), 1);
+    let mut other = World::new(config(6, 4));
+    (other.machine, other.now) = (world.machine.clone(), world.now);
+    other.passes(ms(1000));
+    assert_eq!((silent(&other), logged(&other, |event| matches!(event, LogEvent::AgentAnswers { .. }))), (0, 1));
+    world.passes(ms(1000));
+    assert_eq!(starts(&world), [name(3)]);
+}
+
+#[test]
+fn a_stall_of_the_orchestrator_is_no_silence() {
+    let mut world = World::running();
+    world.actions.clear();
+    for stall in [ms(3000), ms(20_000), ms(60_000)] {
+        world.passes(ms(600));
+        world.stalls(stall);
+        // The poller reports the time before any answer.
+        world.happens(Event::PollsRan { ran: world.now - world.stalled });
+        world.passes(ms(100));
+    }
+    assert_eq!(starts(&world), []);
+    assert_eq!(logged(&world, |event| matches!(event, LogEvent::OrchestratorStalled { .. })), 3);
+    assert_eq!(logged(&world, |event| matches!(event, LogEvent::AgentSilent { .. })), 0);
+    world.dead.insert(name(1));
+    world.stalls(ms(5000));
+    world.passes(ms(1000));
+    assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"], "a node that died meanwhile is replaced");
+}
+
+#[test]
+fn while_most_agents_are_silent_only_lost_ones_are_restarted() {
+    let mut world = World::running();
+    world.actions.clear();
+    world.silent.extend((0..5).map(name));
+    world.presence.insert(name(2), AgentPresence::Ended);
+    world.presence.insert(name(3), AgentPresence::NoAnswer);
+    world.passes(ms(9500));
+    assert_eq!(starts(&world), [name(2)]);
+    assert_eq!(logged(&world, |event| matches!(event, LogEvent::MostAgentsSilent { .. })), 1);
+    assert_eq!(logged(&world, |event| matches!(event, LogEvent::AgentSilent { .. })), 0);
+    world.silent.clear();
+    world.presence.clear();
+    world.passes(ms(60_000));
+    assert_eq!(starts(&world), [name(2)]);
+}
+
+#[test]
+fn a_bounded_number_of_agents_is_restarted_at_a_time() {
+    let mut world = World::running_with(config(40, 30));
+    world.actions.clear();
+    for node in 0..40 {
+        world.only(Event::AgentLost { node: name(node), reason: "killed".into() });
+    }
+    let first = starts(&world);
+    assert_eq!(first.len(), world.machine.config().restarts_at_once as usize);
+    let ready = Event::AgentReady { node: name(0), address: address(&name(0), 2), adopted: None };
+    world.only(ready);
+    world.now += ms(10);
+    world.only(Event::PollsRan { ran: world.now });
+    assert_eq!(starts(&world).len(), first.len() + 1);
+}
+
+#[test]
+fn an_agent_that_is_lost_again_and_again_is_restarted_less_and_less_often() {
+    let mut world = World::running();
+    world.actions.clear();
+    let begun = world.now;
+    while world.now < begun + ms(10_000) {
+        world.happens(Event::AgentLost { node: name(1), reason: "killed".into() });
+        world.passes(ms(50));
+    }
+    assert!(starts(&world).len() < 10, "{} restarts in ten seconds", starts(&world).len());
 }
 
 #[test]
@@ -232,7 +332,7 @@ fn preparing() -> Machine {
     for node in 0..4 {
         machine.handle(ms(1), Event::AgentReady { node: name(node), address: address(&name(node), 1), adopted: None });
     }
-    machine.handle(ms(2), Event::HaltAnswered { met: None });
+    machine.handle(ms(2), Event::HaltAnswered { met: None, silent: Vec::new() });
     machine
 }
 
@@ -298,7 +398,7 @@ fn a_halt_set_before_the_first_launch_launches_nothing() {
 fn a_halt_set_during_a_generation_lets_the_ranks_end_by_themselves_and_prevents_a_relaunch() {
     let mut world = World::running();
     world.joined(None);
-    world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
+    world.happens(Event::HaltSet { reason: "JOB_HALTED".into(), immediate: false, ends: None });
     assert!(!world.actions.iter().any(|action| matches!(action, Action::KillRanks { .. })));
     world.happens(Event::Halting { generation: world.generation(), reason: "JOB_HALTED".into() });
     world.ranks_end_well();
@@ -309,7 +409,8 @@ fn a_halt_set_during_a_generation_lets_the_ranks_end_by_themselves_and_prevents_
 #[test]
 fn a_halt_condition_that_was_unset_does_not_prevent_a_relaunch() {
     let mut world = World::running();
-    world.happens(Event::HaltSet { reason: "JOB_HALTED".into() });
+    world.joined(None);
+    world.happens(Event::HaltSet { reason: "JOB_HALTED".into(), immediate: false, ends: None });
     world.happens(Event::HaltCleared);
     world.dies(1);
     assert_eq!(world.launches().len(), 2);
@@ -334,49 +435,12 @@ fn the_halt_conditions_are_read_before_and_after_the_settle_delay() {
 }
 
 #[test]
-fn the_first_signal_kills_the_ranks_drains_and_reports() {
-    let mut world = World::running();
-    world.happens(Event::Signal { name: "SIGTERM".into() });
-    assert!(world.actions.iter().any(|action| matches!(action, Action::KillRanks { to, .. } if to.len() == 4)));
-    assert!(world.actions.contains(&Action::CancelStep { generation: Generation(1) }));
-    assert!(world.drained());
-    assert_eq!(*world.stop(), StopReason::Signal { name: "SIGTERM".into() });
-    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
-}
-
-#[test]
-fn the_second_signal_ends_everything_at_once() {
-    let mut world = World::running();
-    world.only(Event::Signal { name: "SIGINT".into() });
-    world.only(Event::Signal { name: "SIGINT".into() });
-    assert!(!world.drained());
-    assert_eq!(world.outcome().drain, None);
-    assert!(world.actions.iter().any(|action| matches!(action, Action::StopAgents { to } if to.len() == 6)));
-    assert_eq!(world.only(Event::Tick), []);
-}
-
-#[test]
-fn a_second_signal_during_the_drain_cancels_it() {
-    let mut world = World::running();
-    world.only(Event::Signal { name: "SIGINT".into() });
-    for node in 0..4 {
-        let generation = world.generation();
-        world.only(Event::RanksKilled { node: name(node), generation });
-        world.only(Event::PollAnswered { node: name(node), sent: world.now, fault: None });
-    }
-    assert_eq!(world.machine.explain().phase, Activity::Draining);
-    world.only(Event::Signal { name: "SIGINT".into() });
-    assert!(world.machine.is_finished());
-    assert_eq!(world.outcome().exit_code(), exit::NOT_FINISHED);
-}
-
-#[test]
 fn near_the_end_of_the_allocation_the_ranks_are_killed_to_leave_time_for_the_drain() {
     let limits = |config| Config {
         started: 1_000_000,
         allocation_end: Some(1_000_100),
         before_end: ms(50_000),
-        drain_reserve: ms(20_000),
+        drain_reserve: Some(ms(20_000)),
         ..config
     };
     let mut world = World::running_with(limits(config(6, 4)));
@@ -394,8 +458,8 @@ fn near_the_end_of_the_allocation_the_ranks_are_killed_to_leave_time_for_the_dra
 }
 
 #[test]
-fn a_silent_agent_is_not_restarted_during_the_drain() {
-    let mut world = World::running();
+fn agents_that_are_busy_during_the_drain_are_not_restarted() {
+    let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
         let generation = world.generation();
@@ -404,6 +468,6 @@ fn a_silent_agent_is_not_restarted_during_the_drain() {
     }
     world.actions.clear();
     world.silent.extend((0..6).map(name));
-    world.passes(ms(100_000));
-    assert_eq!(world.actions, []);
+    world.passes(ms(30_000));
+    assert_eq!(starts(&world), []);
 }

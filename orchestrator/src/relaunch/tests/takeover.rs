@@ -68,7 +68,7 @@ fn a_launch_that_may_have_begun_is_ended_first() {
             world.only(Event::AgentReady { address: super::world::address(&node, 1), node, adopted: None });
         }
     }
-    world.only(Event::HaltAnswered { met: None });
+    world.only(Event::HaltAnswered { met: None, silent: Vec::new() });
     (0..4).for_each(|node| drop(world.only(Event::RunPrepared { node: name(node), generation: Generation(1) })));
     assert_eq!(world.launches().len(), 1);
     let actions = taken_over(&mut world);
@@ -95,7 +95,7 @@ fn the_leader_decides_about_a_rank_whose_exit_status_is_unknown() {
 
 #[test]
 fn a_drain_under_way_is_begun_again() {
-    let mut world = World::running();
+    let mut world = World::running_with(Config { halt_grace: ms(0), ..config(6, 4) });
     world.only(Event::Signal { name: "SIGTERM".into() });
     for node in 0..4 {
         world.only(Event::RanksKilled { node: name(node), generation: Generation(1) });

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::allocation::AgentPresence;
 use crate::relaunch::explain::Activity;
 use crate::relaunch::*;
 
@@ -39,6 +40,10 @@ pub struct World {
     pub dead: BTreeSet<NodeName>,
     /// Nodes that neither answer nor fail.
     pub silent: BTreeSet<NodeName>,
+    /// Silent nodes whose agents have ended, or whose machines do not answer.
+    pub presence: BTreeMap<NodeName, AgentPresence>,
+    /// The time in which this orchestrator did not run.
+    pub stalled: Duration,
     /// The halt condition that holds.
     pub halt: Option<String>,
     pub drain: DrainResult,
@@ -55,6 +60,8 @@ impl World {
             actions: Vec::new(),
             dead: BTreeSet::new(),
             silent: BTreeSet::new(),
+            presence: BTreeMap::new(),
+            stalled: Duration::ZERO,
             halt: None,
             drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
             before: Some(None),
@@ -103,8 +110,15 @@ impl World {
                     self.happens(Event::PollAnswered { node, sent: self.now, fault: None });
                 }
             }
+            self.happens(Event::PollsRan { ran: self.now - self.stalled });
             self.happens(Event::Tick);
         }
+    }
+
+    /// This orchestrator does not run for a time.
+    pub fn stalls(&mut self, time: Duration) {
+        self.now += time;
+        self.stalled += time;
     }
 
     /// The node fails: its agent's connection breaks.
@@ -139,7 +153,7 @@ impl World {
                 let adopted = (*start > 1).then(|| self.machine.generation());
                 vec![Event::AgentReady { address: address(&node, *start), node, adopted }]
             }
-            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone() }],
+            Action::AskHalt => vec![Event::HaltAnswered { met: self.halt.clone(), silent: Vec::new() }],
             Action::RunBefore { .. } => {
                 self.before.clone().map(|failure| Event::BeforeEnded { failure }).into_iter().collect()
             }
@@ -150,6 +164,14 @@ impl World {
             Action::PollNow { to } => {
                 let sent = self.now;
                 alive(to).into_iter().map(|node| Event::PollAnswered { node, sent, fault: None }).collect()
+            }
+            Action::CheckAgent { node } => {
+                let presence = match self.presence.get(&node) {
+                    Some(presence) => presence.clone(),
+                    None if self.dead.contains(&node) => AgentPresence::NoAnswer,
+                    None => AgentPresence::Present,
+                };
+                vec![Event::AgentChecked { node, presence }]
             }
             Action::SaveStacks { generation, .. } => vec![Event::StacksSaved { generation }],
             Action::KillRanks { generation, to, .. } => {
@@ -177,7 +199,11 @@ impl World {
     }
 
     pub fn joined(&mut self, from: Option<u64>) {
-        self.happens(Event::Restarted { generation: self.generation(), from: from.map(CheckpointId) });
+        self.happens(Event::Restarted {
+            generation: self.generation(),
+            from: from.map(CheckpointId),
+            fetched_in: None,
+        });
     }
 
     pub fn checkpoint(&mut self, id: u64) {
@@ -185,6 +211,7 @@ impl World {
             generation: self.generation(),
             checkpoint: CheckpointId(id),
             protected: true,
+            bytes: 1 << 20,
         });
     }
 

@@ -1,0 +1,119 @@
+//! A run that leaves the job unfinished keeps caches and control directories; another run in the allocation restarts
+//! from them.
+
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// A job that has halted after its fourth checkpoint; the next run of it goes on to the end.
+fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
+    let job = job.holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["halt", "set", "--now"], 0);
+    job.go_on();
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+    job
+}
+
+fn last_restart(world: &World) -> (Value, Value) {
+    let last = world.all("restarted").pop().unwrap();
+    (last["checkpoint"].clone(), last["source"].clone())
+}
+
+#[test]
+fn second_run_in_the_allocation_restarts_from_cache() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 1));
+    assert_eq!(world.all("cache_kept").len(), 1);
+    let workspace = world.kept_workspace().unwrap();
+    let of_first = world.all("job_started").pop().unwrap()["job_id"].clone();
+    job.command(&["run", "--dry-run"], 0).prints(&["would continue after generation 1 with the caches"]);
+    // The halt condition ended with the first run.
+    job.run(0).prints(&["continues after generation 1 with the caches"]);
+    assert_eq!(last_restart(&world), (json!(5), json!("cache")));
+    let started = world.all("job_started");
+    assert_eq!((started.len(), &started[1]["job_id"]), (2, &of_first));
+    assert_eq!(world.all("generation_launched").pop().unwrap()["generation"], 2);
+    job.assert_result();
+    assert!(!workspace.exists(), "a finished job keeps nothing");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn without_kept_caches_the_second_run_restarts_from_the_prefix() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 0).top("keep_cache: none"));
+    assert_eq!((world.kept_workspace(), world.all("cache_kept").len()), (None, 0));
+    job.run(0);
+    assert_eq!(last_restart(&world), (json!(5), json!("fetched")));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_removes_kept_caches() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 0));
+    let workspace = world.kept_workspace().unwrap();
+    assert!(workspace.is_dir());
+    job.command(&["drain"], 0);
+    assert!(!workspace.exists());
+    world.assert_nothing_is_left();
+    job.run(0);
+    assert_eq!(last_restart(&world), (json!(5), json!("fetched")));
+}
+
+#[test]
+fn node_that_was_down_is_not_used_by_the_second_run() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 1).chaos("{node: 1, after_checkpoint: 2}"));
+    job.run(0);
+    assert_eq!(last_restart(&world).1, json!("cache"));
+    let placed = world.all("generation_placed").pop().unwrap();
+    assert_eq!(placed["nodes"], json!(["node0", "node2", "node3", "node4"]));
+    assert_eq!(world.all("node_down").len(), 1);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn run_with_other_caches_drains_the_kept_ones_and_begins_anew() {
+    let world = World::new();
+    let job = halted(&world, Job::new(&world, 0));
+    let workspace = world.kept_workspace().unwrap();
+    let base = world.temporary().join("cache");
+    std::fs::create_dir(&base).unwrap();
+    let job = job.checkpoint(&format!("cache: [{{base: {}}}]", base.display()));
+    job.run(0);
+    assert!(!workspace.exists());
+    assert_eq!(last_restart(&world), (json!(5), json!("fetched")));
+    std::fs::remove_dir(&base).unwrap();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn second_signal_keeps_the_caches_and_the_next_run_restarts_from_them() {
+    use rustix::process::Signal;
+
+    let world = World::new();
+    let mut job = Job::new(&world, 0).holding_after(4);
+    job.down_after = "10min";
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    crate::world::signal(world.agent_pid("node2"), Signal::STOP);
+    running.signal(Signal::TERM);
+    running.sees("the first signal", |event| event["event"] == "signal" && event["at_once"] == false);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert!(!pfs::indexed(&world.prefix()).contains_key(&4), "nothing was drained");
+    job.go_on();
+    job.run(0);
+    assert_eq!(last_restart(&world).0, json!(4));
+    assert_ne!(last_restart(&world).1, json!("fetched"));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
