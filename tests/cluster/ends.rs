@@ -60,6 +60,37 @@ fn signal_of_batch_script_halts_job_and_is_ignored_by_agents() {
     assert_eq!(job.batch_exit_code(), 75, "{output}");
 }
 
+/// A program without the checkpoint API on two nodes, whose ranks save their state on SIGTERM.
+fn saves_on_sigterm(name: &str, launcher: &str, rank: &str) {
+    let cluster = super::cluster();
+    let script =
+        format!("trap 'echo state >saved-${rank}; exit 0' TERM; touch ready-${rank}; while :; do sleep 0.1; done");
+    let spec = format!(
+        "job: script\nprefix: ./heat-run\nallocation: {{manager: slurm}}\nhalt: {{grace: 60s}}\n\
+         run: {{nodes: 2, ranks_per_node: 2, {launcher}command: [sh, -c, {script:?}]}}\n"
+    );
+    let job = cluster.submit(name, &spec, "--nodes=3 --time=10", "exec holdfast run job.yaml");
+    job.wait_for("generation 1 launched");
+    job.run("for rank in 0 1 2 3; do until [ -e ready-$rank ]; do sleep 0.1; done; done");
+    job.run(&format!("scancel --batch --signal=TERM {}", job.id));
+    job.wait_for("took ");
+    let output = job.output();
+    assert!(output.contains("SIGTERM to the ranks") && output.contains("halted by SIGTERM"), "{output}");
+    assert_eq!(job.batch_exit_code(), 75, "{output}");
+    assert_eq!(job.run("cat saved-0 saved-1 saved-2 saved-3").matches("state").count(), 4);
+    assert!(job.events().iter().all(|event| event["event"] != "rank_failed" || event["end"]["signal"] != 9));
+}
+
+#[test]
+fn ranks_of_srun_handle_sigterm() {
+    saves_on_sigterm("sigterm-srun", "", "SLURM_PROCID");
+}
+
+#[test]
+fn ranks_of_mpirun_handle_sigterm() {
+    saves_on_sigterm("sigterm-mpirun", "launcher: mpirun, ", "OMPI_COMM_WORLD_RANK");
+}
+
 #[test]
 fn next_allocation_restarts_after_signal() {
     let cluster = super::cluster();

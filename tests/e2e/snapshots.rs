@@ -14,7 +14,7 @@ fn assert_output(world: &World, job: &Job<'_>, name: &str, words: &[&str]) {
 #[test]
 fn commands_show_a_running_job_and_its_halt_conditions() {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(2);
+    let job = Job::new(&world, 1).grace("10min").holding_after(2);
     let mut running = job.start();
     running.sees_checkpoint(2);
     world.wait("checkpoint 2 in the journal", || (world.state()["explanation"]["newest"] == 2).then_some(()));
