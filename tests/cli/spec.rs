@@ -153,14 +153,38 @@ fn steps_run_in_order_each_with_its_own_prefix_and_checkpoints() {
          - {name: simulate, run: {command: [./solve]}, checkpoint: {flush: {every: 5}}}\n",
     );
     assert_eq!(spec.steps[1].prefix, Path::new("/pfs/job/simulate"));
+    assert_eq!(spec.steps[1].needs, ["prepare"]);
     assert_eq!((spec.steps[0].run.nodes, spec.steps[1].run.nodes), (1, 4));
     assert_eq!((spec.steps[0].checkpoint.flush.every, spec.steps[1].checkpoint.flush.every), (10, 5));
+}
+
+#[test]
+fn steps_and_a_top_level_run_exclude_each_other() {
     let text =
         "steps:\n- {name: a, run: {command: [x]}}\n- {name: b, needs: [a], run: {command: [x]}}\nrun: {nodes: 1}\n";
     let message = mistakes_in(text);
-    assert!(message.contains("job.yaml:3:13: steps[1].needs: `needs` has no effect in this version"), "{message}");
     assert!(message.contains("job.yaml:4:1: run: `steps` and a top-level `run` exclude each other"), "{message}");
-    assert_eq!(message.matches("help: ").count(), 2, "{message}");
+}
+
+#[test]
+fn unknown_names_and_cycles_in_needs_are_refused_with_their_place() {
+    let step = |name: &str, needs: &str| format!("- {{name: {name}, run: {{command: [x]}}{needs}}}\n");
+    let with = |steps: &[(&str, &str)]| {
+        let steps: String = steps.iter().map(|(name, needs)| step(name, needs)).collect();
+        mistakes_in(&format!("steps:\n{steps}"))
+    };
+    let message = with(&[("prepare", ""), ("simulate", ", needs: [prepare, prepair]")]);
+    let expected = "job.yaml:3:58: steps[1].needs[1]: there is no step named `prepair`";
+    assert!(message.contains(expected) && message.contains("did you mean `prepare`?"), "{message}");
+    // Without `needs`, the second step needs the first one.
+    let message = with(&[("a", ", needs: [b]"), ("b", "")]);
+    let expected = "steps[0].needs: `a` needs `b`, which needs `a`: none of them could begin";
+    assert!(message.contains("job.yaml:2:") && message.contains(expected), "{message}");
+    let message = with(&[("a", ""), ("b", ", needs: [c]"), ("c", ", needs: [d]"), ("d", ", needs: [b]")]);
+    let expected = "steps[1].needs: `b` needs `c`, which needs `d`, which needs `b`";
+    assert!(message.contains("job.yaml:3:") && message.contains(expected), "{message}");
+    let message = with(&[("a", ", needs: [a]")]);
+    assert!(message.contains("steps[0].needs: `a` needs `a`"), "{message}");
 }
 
 #[test]

@@ -41,12 +41,13 @@ fn full_cache_drops_checkpoints_but_job_continues() {
     world.assert_nothing_is_left();
 }
 
-/// On node 1 the path of the cache is a file: it cannot be written to, even by root.
+/// On node 1 the path of the cache becomes a file before the first launch: it cannot be written to, even by root.
 fn with_a_cache_that_cannot_be_written(world: &World, spares: u32) -> Job<'_> {
-    let touch = "for n in $TMPDIR/holdfast-*/nodes/node1; do touch $n/cache; done";
+    let replace = "for n in $TMPDIR/holdfast-*/nodes/node1; do rm -rf $n/cache; touch $n/cache; done; \
+                   until grep -q node_down $HOLDFAST_PREFIX/.holdfast/events.jsonl; do sleep 0.05; done";
     Job::new(world, spares)
         .checkpoint("cache: [{base: /cache}]")
-        .top(&format!("before: [{{command: [sh, -c, {touch:?}]}}]"))
+        .top(&format!("before: [{{command: [sh, -c, {replace:?}]}}]"))
 }
 
 #[test]

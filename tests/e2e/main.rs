@@ -33,6 +33,7 @@ mod hang;
 mod lost_nodes;
 mod many_ranks;
 mod modes;
+mod needs;
 mod orchestrator_lost;
 mod other_users;
 mod outputs;

@@ -1,7 +1,7 @@
 //! `holdfast index`: the checkpoints below a prefix directory (`scr_index`).
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chrono::{Local, NaiveDateTime};
 use holdfast_core::prefix::add::AddOutcome;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable};
 use crate::exit;
+use crate::job::step_names;
 
 /// List and change the index of the checkpoints below a prefix directory
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub struct IndexArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum IndexCommand {
-    /// List the checkpoints, newest first, as `scr_index --list` does
+    /// List the checkpoints, newest first, as `scr_index --list` does; of a job of several steps, those of all steps
     #[command(after_help = "\
 Examples:
   holdfast index list --prefix ./heat-run
@@ -32,7 +33,7 @@ Examples:
 Flags: c complete, x incomplete; f a restart from it failed
 
 JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, flushed, \
-fetched: [time…], failed: [time…]}…]}")]
+fetched: [time…], failed: [time…]}…]}; of a job of several steps also steps: [{name, prefix, current, checkpoints}…]")]
     List(PrefixArg),
     /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
     #[command(after_help = "\
@@ -133,28 +134,53 @@ pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
 }
 
 fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
-    let Some(index) = index::read(prefix)? else {
+    let steps = step_names::read(prefix.path())?;
+    let own = listed(prefix, output)?;
+    if own.is_none() && steps.is_empty() {
         return Err(Failure::new(exit::UNAVAILABLE, "the prefix directory has no index")
             .at(prefix.path().display())
             .remedy("give the job's prefix with --prefix, or add a checkpoint with `holdfast index add`"));
-    };
+    }
+    let mut listed_steps = Vec::new();
+    for (name, path) in steps {
+        // A step that was not begun has no prefix directory.
+        let listed = if path.is_dir() { listed(&Prefix::open(&path)?, output)? } else { None };
+        listed_steps.push((name, listed.unwrap_or_else(|| ListedPrefix::empty(&path))));
+    }
+    let own = own.unwrap_or_else(|| ListedPrefix::empty(prefix.path()));
+    output.result(&Listed { own, steps: listed_steps })?;
+    Ok(exit::FINISHED)
+}
+
+/// The index of a prefix directory; `None` if it has none.
+fn listed(prefix: &Prefix, output: &dyn Output) -> Result<Option<ListedPrefix>, Failure> {
+    let Some(index) = index::read(prefix)? else { return Ok(None) };
     // An invalid link must not prevent the listing.
     let current = prefix.current().unwrap_or_else(|error| {
         output.warn(&error.to_string());
         None
     });
     let prefix = prefix.path().display().to_string();
-    output.result(&Listed { prefix, current, entries: index.entries() })?;
-    Ok(exit::FINISHED)
+    Ok(Some(ListedPrefix { prefix, current, entries: index.entries() }))
 }
 
 struct Listed {
+    own: ListedPrefix,
+    /// The steps of a job of several.
+    steps: Vec<(String, ListedPrefix)>,
+}
+
+struct ListedPrefix {
     prefix: String,
     current: Option<DirectoryName>,
     entries: Vec<IndexEntry>,
 }
 
-impl Report for Listed {
+impl ListedPrefix {
+    fn empty(prefix: &Path) -> Self {
+        ListedPrefix { prefix: prefix.display().to_string(), current: None, entries: Vec::new() }
+    }
+
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         // Line by line, because names may contain control characters.
         list_text(&self.entries).lines().try_for_each(|line| writeln!(to, "{}", printable(line)))
@@ -174,11 +200,36 @@ impl Report for Listed {
                 "failed": times(&entry.failed),
             })
         };
-        document(json!({
+        json!({
             "prefix": self.prefix,
             "current": self.current.as_ref().map(DirectoryName::as_str),
             "checkpoints": self.entries.iter().map(checkpoint).collect::<Vec<_>>(),
-        }))
+        })
+    }
+}
+
+impl Report for Listed {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        if self.steps.is_empty() || !self.own.entries.is_empty() {
+            self.own.human(to)?;
+        }
+        self.steps.iter().try_for_each(|(name, step)| {
+            writeln!(to, "step {}:", printable(name))?;
+            step.human(to)
+        })
+    }
+
+    fn json(&self) -> Value {
+        let mut fields = self.own.json();
+        if !self.steps.is_empty() {
+            let step = |(name, step): &(String, ListedPrefix)| {
+                let mut fields = step.json();
+                fields["name"] = name.as_str().into();
+                fields
+            };
+            fields["steps"] = self.steps.iter().map(step).collect();
+        }
+        document(fields)
     }
 }
 

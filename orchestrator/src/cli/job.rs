@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::output::Output;
 use crate::exit;
 use crate::job::state::{JobState, Stage, StateError};
+use crate::job::step_names;
 use crate::launch::registry::registered;
 use crate::spec::{Environment, JobSpec};
 
@@ -49,6 +50,19 @@ impl JobSelection {
     }
 }
 
+/// The steps of the job: name and prefix directory of each. None for a job of one step.
+pub(super) fn steps(
+    selection: &JobSelection,
+    environment: &Environment,
+    prefix: &Path,
+) -> Result<Vec<(String, PathBuf)>, Failure> {
+    match selection.spec(environment)? {
+        Some(spec) if spec.has_short_form() => Ok(Vec::new()),
+        Some(spec) => Ok(spec.steps.into_iter().map(|step| (step.name, step.prefix)).collect()),
+        None => Ok(step_names::read(prefix)?),
+    }
+}
+
 /// The prefix directory with the job's state. In a job of several steps, that of the step that runs or that left data.
 pub(super) fn prefix_with_state(
     selection: &JobSelection,
@@ -57,12 +71,13 @@ pub(super) fn prefix_with_state(
 ) -> Result<PathBuf, Failure> {
     let prefix = selection.prefix(environment)?;
     let mut candidates = vec![prefix.clone()];
-    candidates.extend(selection.spec(environment)?.into_iter().flat_map(|spec| spec.steps).map(|step| step.prefix));
+    candidates.extend(steps(selection, environment, &prefix)?.into_iter().map(|(_, prefix)| prefix));
     let mut known = None;
     for candidate in candidates {
         match read(&candidate)? {
             Some(state) if !matches!(state.stage, Stage::Finished { .. }) => return Ok(candidate),
-            Some(_) => drop(known.get_or_insert(candidate)),
+            // The last step that ran.
+            Some(_) => known = Some(candidate),
             None => {}
         }
     }

@@ -19,7 +19,7 @@ use crate::spec::{Environment, JobSpec};
 /// Starts an agent on every node, launches the application, relaunches it on the healthy nodes when a node is lost, and
 /// drains the newest checkpoint to the prefix directory. If the job is running already in this allocation, and its
 /// orchestrator ended, this one takes over. Ctrl-C or SIGTERM: stop the ranks, drain, report. A
-/// second one: end at once, without a drain.
+/// second one: end at once, without a drain. A job that is finished is not run again, without `--again`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   holdfast run --dry-run job.yaml           checks only: show what would be started where
 
 JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, checkpoint, checkpoint_directory, complete, \
-prefix, output, events, millis}")]
+prefix, output, events, millis}; of a job of several steps also steps: [{name, result, exit_code, outcome, …}…]")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]
@@ -38,7 +38,10 @@ pub struct RunArgs {
     /// Instead of a spec: a command, to be run with default settings
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "spec")]
     pub command: Vec<String>,
-    /// Show what would be started where, and exit
+    /// Repeat a job, or steps, that were finished in earlier runs; they restart from their newest checkpoints
+    #[arg(long)]
+    pub again: bool,
+    /// Show what would be started where, and exit with the code of the run
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -59,9 +62,9 @@ impl RunArgs {
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let spec = args.spec(&job::environment(&style)?)?;
     if args.dry_run {
-        return dry_run(&spec, style);
+        return dry_run(&spec, args.again, style);
     }
-    let report = run_spec(spec, style)?;
+    let report = run_spec(spec, args.again, style)?;
     if style == Style::Quiet && report.exit_code != exit::FINISHED {
         // Nothing else shows why: the report is not printed.
         let message = format!("job {}: {}", report.job, printable(&report.outcome));
@@ -70,15 +73,15 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     Ok(report.exit_code)
 }
 
-/// Runs a job and prints its report.
-pub(super) fn run_spec(spec: JobSpec, style: Style) -> Result<RunReport, Failure> {
+/// Runs a job and prints its report. With `again`, also if it is finished.
+pub(super) fn run_spec(spec: JobSpec, again: bool, style: Style) -> Result<RunReport, Failure> {
     super::runtime::with_screen(style, async |screen| {
-        crate::job::run(&RunOptions { spec, screen }).await.map_err(failed)
+        crate::job::run(&RunOptions { spec, again, screen }).await.map_err(failed)
     })
 }
 
-fn dry_run(spec: &JobSpec, style: Style) -> Result<u8, Failure> {
-    let Plan { text, refusal } = crate::job::plan(spec).map_err(failed)?;
+fn dry_run(spec: &JobSpec, again: bool, style: Style) -> Result<u8, Failure> {
+    let Plan { text, refusal } = crate::job::plan(spec, again).map_err(failed)?;
     let refusal = refusal.map(failed);
     style.result(&Planned { text, refusal: refusal.as_ref() })?;
     match refusal {

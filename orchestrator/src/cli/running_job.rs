@@ -13,7 +13,7 @@ use super::job::{self, JobSelection};
 use super::output::Output;
 use crate::exit;
 use crate::fleet::AgentClient;
-use crate::job::state::{JobLock, JobState};
+use crate::job::state::{JobLock, JobState, Stage, StateError};
 
 /// Time limit for the answer of an agent; agents that do not answer are left out.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -30,6 +30,13 @@ pub(super) struct RunningJob {
     client: Option<AgentClient>,
 }
 
+/// How a step of a job is.
+pub(super) struct StepStatus {
+    pub(super) name: String,
+    /// `None` if it was never begun.
+    pub(super) stage: Option<Stage>,
+}
+
 impl RunningJob {
     /// The job that the arguments select.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
@@ -39,11 +46,15 @@ impl RunningJob {
         RunningJob::in_prefix(prefix)
     }
 
-    /// As [`of`](Self::of); also the job of another user who permitted a group of this user to see its status.
-    pub(super) fn to_show(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
+    /// As [`of`](Self::of), with the states of the steps of a job of several; also the job of another user who
+    /// permitted a group of this user to see its status.
+    pub(super) fn to_show(selection: &JobSelection, output: &dyn Output) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
-        let prefix = job::prefix_with_state(selection, &job::environment(output)?, read)?;
-        RunningJob::in_prefix(prefix)
+        let environment = job::environment(output)?;
+        let job = RunningJob::in_prefix(job::prefix_with_state(selection, &environment, read)?)?;
+        let steps = job::steps(selection, &environment, &selection.prefix(&environment)?)?.into_iter();
+        let steps = steps.map(|(name, prefix)| Ok(StepStatus { name, stage: read(&prefix)?.map(|state| state.stage) }));
+        Ok((job, steps.collect::<Result<_, StateError>>()?))
     }
 
     fn in_prefix(prefix: PathBuf) -> Result<Self, Failure> {

@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
-use super::running_job::RunningJob;
+use super::running_job::{RunningJob, StepStatus};
 use crate::events::{History, reader::Reader};
 use crate::exit;
+use crate::job::state::Stage;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
 
-/// Show what a running job is doing: nodes, generation, newest checkpoint and whether it is protected
+/// Show what a job is doing, or how it ended: nodes, generation, newest checkpoint and whether it is protected
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,12 +26,14 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
-reason}…], halt}
+reason}…], halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…]}; stage: running, \
+undrained, kept, finished (the job has ended), not_started (steps only)
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
 
-Exit codes: 0 shown; 69 no job of this prefix is running; 78 its state belongs to another user")]
+Exit codes: 0 shown; 69 no job was run in this prefix, or its orchestrator ended unexpectedly and no agent answers; \
+78 its state belongs to another user")]
 pub struct StatusArgs {
     /// The job
     #[command(flatten)]
@@ -38,9 +41,9 @@ pub struct StatusArgs {
 }
 
 pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
-    let job = RunningJob::to_show(&args.job, &style)?;
+    let (job, steps) = RunningJob::to_show(&args.job, &style)?;
     let (health, halt) = super::runtime::block_on(async { (job.health().await, job.halt(None).await.ok()) })?;
-    if health.is_empty() && !job.has_orchestrator {
+    if health.is_empty() && !job.has_orchestrator && job.state.stage == Stage::Running {
         return Err(job.not_running());
     }
     let read = || Reader::open_in(&job.directory)?.map(History::of).transpose();
@@ -50,12 +53,14 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
         None
     });
     let explanation = job.state.explain();
-    style.result(&Status { job, explanation, health, halt, history: history.unwrap_or_default() })?;
+    style.result(&Status { job, steps, explanation, health, halt, history: history.unwrap_or_default() })?;
     Ok(exit::FINISHED)
 }
 
 struct Status {
     job: RunningJob,
+    /// None in a job of one step.
+    steps: Vec<StepStatus>,
     explanation: Option<Explanation>,
     health: BTreeMap<NodeName, Health>,
     halt: Option<HaltState>,
@@ -81,6 +86,7 @@ impl Status {
             let health = self.health.get(&node.node);
             let (state, reason) = match (&node.condition, health) {
                 (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
+                _ if self.has_ended() => (if self.keeps_cache() { "kept" } else { "released" }, None),
                 (_, _) if node.silent => ("silent", Some(SUSPECTED.to_owned())),
                 // Agents answer only the job's user.
                 (_, None) if self.job.directory.is_ours() => ("silent", None),
@@ -104,8 +110,59 @@ impl Status {
         self.explanation.as_ref().is_some_and(|explanation| explanation.protected)
     }
 
+    /// True if neither an orchestrator nor agents are left.
+    fn has_ended(&self) -> bool {
+        self.job.state.stage != Stage::Running && !self.job.has_orchestrator
+    }
+
+    fn keeps_cache(&self) -> bool {
+        matches!(self.job.state.stage, Stage::Kept { .. })
+    }
+
     fn phase(&self) -> Option<Activity> {
         self.explanation.as_ref().map(|explanation| explanation.phase)
+    }
+}
+
+fn stage_name(stage: Option<&Stage>) -> &'static str {
+    match stage {
+        None => "not_started",
+        Some(Stage::Running) => "running",
+        Some(Stage::Undrained { .. }) => "undrained",
+        Some(Stage::Kept { .. }) => "kept",
+        Some(Stage::Finished { .. }) => "finished",
+    }
+}
+
+/// The stage for a person: only exit code 0 is called finished.
+fn stage_text(stage: Option<&Stage>) -> String {
+    match stage {
+        None => "not started".to_owned(),
+        Some(Stage::Running) => "running".to_owned(),
+        Some(Stage::Undrained { .. }) => "ended, not drained".to_owned(),
+        Some(Stage::Kept { exit_code, .. }) => {
+            format!("ended with exit code {exit_code}; its nodes keep the caches, and `holdfast run` continues it")
+        }
+        Some(Stage::Finished { exit_code: exit::FINISHED, .. }) => "finished".to_owned(),
+        Some(Stage::Finished { exit_code: exit::NOT_FINISHED, .. }) => {
+            "ended with exit code 75, not finished; `holdfast run` continues it".to_owned()
+        }
+        Some(Stage::Finished { exit_code, .. }) => format!("ended with exit code {exit_code}"),
+    }
+}
+
+fn exit_code(stage: Option<&Stage>) -> Option<u8> {
+    match stage {
+        Some(Stage::Finished { exit_code, .. } | Stage::Kept { exit_code, .. }) => Some(*exit_code),
+        _ => None,
+    }
+}
+
+fn outcome(stage: Option<&Stage>) -> Option<&str> {
+    match stage {
+        Some(Stage::Finished { message, .. } | Stage::Kept { message, .. }) => Some(message),
+        Some(Stage::Undrained { reason }) => Some(reason),
+        Some(Stage::Running) | None => None,
     }
 }
 
@@ -118,12 +175,27 @@ fn local_time(time: Timestamp) -> String {
 impl Report for Status {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let state = &self.job.state;
-        let phase = self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string());
+        let phase = match &state.stage {
+            Stage::Finished { .. } | Stage::Kept { .. } | Stage::Undrained { .. } if self.has_ended() => {
+                stage_text(Some(&state.stage))
+            }
+            _ => self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string()),
+        };
         writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation())?;
+        for step in &self.steps {
+            writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref()))?;
+        }
+        if let Stage::Finished { message, .. } | Stage::Kept { message, .. } = &state.stage {
+            writeln!(to, "{}", printable(message))?;
+        }
+        if let Stage::Undrained { reason } = &state.stage {
+            writeln!(to, "its nodes hold a checkpoint that is not drained: {}", printable(reason))?;
+            writeln!(to, "to save it: `holdfast drain`")?;
+        }
         if !self.job.directory.is_ours() {
             writeln!(to, "as recorded by user id {}; the agents answer only that user", self.job.directory.owner())?;
         }
-        if !self.job.has_orchestrator {
+        if !self.job.has_orchestrator && state.stage == Stage::Running {
             writeln!(
                 to,
                 "its orchestrator (process {}) has ended; to take the job over: `holdfast run`",
@@ -165,6 +237,15 @@ impl Report for Status {
             let NodeLine { name, state, ranks, reason } = line;
             json!({"name": name, "state": state, "ranks": ranks, "reason": reason})
         };
+        let step = |step: &StepStatus| {
+            let stage = step.stage.as_ref();
+            json!({
+                "name": step.name,
+                "stage": stage_name(stage),
+                "exit_code": exit_code(stage),
+                "outcome": outcome(stage),
+            })
+        };
         document(json!({
             "job": state.job,
             "job_id": state.agents.job_id,
@@ -175,6 +256,10 @@ impl Report for Status {
             "protected": self.protected(),
             "nodes": self.nodes().into_iter().map(node).collect::<Vec<_>>(),
             "halt": self.halt,
+            "stage": stage_name(Some(&state.stage)),
+            "exit_code": exit_code(Some(&state.stage)),
+            "outcome": outcome(Some(&state.stage)),
+            "steps": self.steps.iter().map(step).collect::<Vec<_>>(),
         }))
     }
 }

@@ -171,6 +171,27 @@ pub enum StopReason {
     },
 }
 
+impl StopReason {
+    /// True if it concerns the job or its allocation, and not only the step that was under way.
+    pub fn ends_job(&self) -> bool {
+        match self {
+            StopReason::Halted { .. }
+            | StopReason::Signal { .. }
+            | StopReason::TimeLimit
+            | StopReason::OwnNodeDown { .. }
+            | StopReason::BeforeFailed { .. }
+            | StopReason::NoAgents { .. } => true,
+            StopReason::Finished
+            | StopReason::TooFewNodes { .. }
+            | StopReason::AttemptsUsed { .. }
+            | StopReason::NoProgress { .. }
+            | StopReason::ApplicationError { .. }
+            | StopReason::FailedAfterFinalize { .. }
+            | StopReason::CannotBegin { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,6 +19,40 @@ pub struct GenerationReport {
     pub newest: Option<CheckpointId>,
 }
 
+/// How a step of a job is at the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepResult {
+    Finished,
+    Failed,
+    /// A step that it needs failed or was skipped.
+    Skipped,
+    NotStarted,
+}
+
+/// The summary of a step of a job of several steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StepReport {
+    pub name: String,
+    pub result: StepResult,
+    /// Absent if it did not run.
+    pub exit_code: Option<u8>,
+    /// The outcome as a sentence.
+    pub outcome: String,
+    /// Its generations in this run, oldest first.
+    pub generations: Vec<GenerationReport>,
+    /// The dataset that its `scr.current` names.
+    pub checkpoint: Option<CheckpointId>,
+    /// The directory of that dataset.
+    pub checkpoint_directory: Option<PathBuf>,
+    /// Whether the drained dataset is complete; absent if nothing was drained.
+    pub complete: Option<bool>,
+    pub prefix: PathBuf,
+    /// The directory with the output of its last generation.
+    pub output: Option<PathBuf>,
+    pub events: PathBuf,
+}
+
 /// The summary of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunReport {
@@ -27,8 +61,12 @@ pub struct RunReport {
     /// The outcome as a sentence.
     pub outcome: String,
     pub exit_code: u8,
-    /// The generations, oldest first.
+    /// The generations of all steps, oldest first.
     pub generations: Vec<GenerationReport>,
+    /// The steps in the order in which they run; none in a job of one step. Checkpoint, output and events of the job
+    /// are those of the last step that ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepReport>,
     /// Down nodes, each with its reason.
     pub nodes_down: Vec<(NodeName, String)>,
     /// The dataset that `scr.current` names.
@@ -49,38 +87,53 @@ impl RunReport {
     /// The summary as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let none = || "none".to_owned();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\njob {} ({}): {}", self.job, self.job_id, self.outcome);
-        for generation in &self.generations {
-            let from = match (generation.launched, generation.from) {
-                (false, _) => "not started".to_owned(),
-                (true, None) => "from the beginning".to_owned(),
-                (true, Some(id)) => format!("from checkpoint {id}"),
-            };
-            let newest = generation.newest.map_or_else(none, |id| id.to_string());
-            let _ = writeln!(
-                text,
-                "  generation {}: {from}; {}; newest checkpoint: {newest}",
-                generation.generation, generation.ended
-            );
+        if self.steps.is_empty() {
+            write_generations(&mut text, "  ", &self.generations);
+        }
+        for step in &self.steps {
+            let _ = writeln!(text, "  step {}: {}", step.name, step.outcome);
+            write_generations(&mut text, "    ", &step.generations);
+            if let (Some(id), Some(directory)) = (&step.checkpoint, &step.checkpoint_directory) {
+                let _ = writeln!(text, "    checkpoint {id}, in {}", directory.display());
+            }
+            if let Some(output) = &step.output {
+                let _ = writeln!(text, "    output in {}", output.display());
+            }
         }
         for (node, reason) in &self.nodes_down {
             let _ = writeln!(text, "  {node} down: {reason}");
         }
         match (&self.checkpoint, &self.checkpoint_directory) {
+            _ if !self.steps.is_empty() => {}
             (Some(id), Some(directory)) => {
                 let _ = writeln!(text, "  checkpoint    {id}, in {}", directory.display());
             }
             _ => text.push_str("  checkpoint    none in the prefix directory\n"),
         }
         let _ = writeln!(text, "  prefix        {}", self.prefix.display());
-        if let Some(output) = &self.output {
-            let _ = writeln!(text, "  output        {}", output.display());
+        if self.steps.is_empty() {
+            if let Some(output) = &self.output {
+                let _ = writeln!(text, "  output        {}", output.display());
+            }
+            let _ = writeln!(text, "  events        {}", self.events.display());
         }
-        let _ = writeln!(text, "  events        {}", self.events.display());
         let _ = writeln!(text, "  took          {:.1} s, exit code {}", self.took.as_secs_f64(), self.exit_code);
         text
+    }
+}
+
+fn write_generations(text: &mut String, margin: &str, generations: &[GenerationReport]) {
+    for generation in generations {
+        let from = match (generation.launched, generation.from) {
+            (false, _) => "not started".to_owned(),
+            (true, None) => "from the beginning".to_owned(),
+            (true, Some(id)) => format!("from checkpoint {id}"),
+        };
+        let newest = generation.newest.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        let GenerationReport { generation, ended, .. } = generation;
+        let _ = writeln!(text, "{margin}generation {generation}: {from}; {ended}; newest checkpoint: {newest}");
     }
 }
 
@@ -109,6 +162,7 @@ mod tests {
             outcome: "the job is finished".to_owned(),
             exit_code: 0,
             generations: vec![generation, refused],
+            steps: Vec::new(),
             nodes_down: vec![("node1".into(), "lost".to_owned())],
             checkpoint: Some(CheckpointId(9)),
             checkpoint_directory: Some("/p/scr.x.17.9".into()),

@@ -10,6 +10,7 @@ use holdfast_wire::agent::{ForgetRequest, HaltRequest, KillRequest, PeersUpdate,
 use holdfast_wire::plan::PlanParts;
 
 use super::background::TaskResult;
+use super::drain_task::AfterCommands;
 use super::running_step::RunningStep;
 use super::step::StepDriver;
 use super::{settings, site, stacks};
@@ -269,9 +270,18 @@ impl StepDriver<'_> {
             events: self.background.events.clone(),
         };
         // `after:` is run once, at the end of the job.
-        let goes_on = !self.is_last && matches!(stop, StopReason::Finished);
+        let follows = self.follows;
+        let goes_on = match stop {
+            StopReason::Finished => follows.finished,
+            stop => follows.failed && !stop.ends_job(),
+        };
         let after = self.site_commands(CommandKey::After, self.nodes_up());
         let after = after.inspect_err(|error| tracing::warn!(%error, "the commands of `after` cannot be run")).ok();
-        self.drain.start(order, after.filter(|_| !goes_on), self.background.clone());
+        let after = match after {
+            Some(after) if goes_on => AfterCommands::IfDrainEndsJob { after, goes_on_after_failure: follows.failed },
+            Some(after) => AfterCommands::Now(after),
+            None => AfterCommands::None,
+        };
+        self.drain.start(order, after, self.background.clone());
     }
 }

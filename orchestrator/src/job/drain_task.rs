@@ -7,6 +7,20 @@ use super::site::SiteCommands;
 use crate::drain::{self, DrainOrder, DrainReport};
 use crate::events::DrainResult;
 
+/// When the commands of `after:` are run.
+pub(super) enum AfterCommands {
+    /// There are none.
+    None,
+    /// Before the drain: no step follows.
+    Now(SiteCommands),
+    /// After the drain, if its result is that no other step follows.
+    IfDrainEndsJob {
+        after: SiteCommands,
+        /// Another step follows if this one fails.
+        goes_on_after_failure: bool,
+    },
+}
+
 /// The drain, while it runs and after.
 #[derive(Default)]
 pub(super) struct DrainTask {
@@ -16,13 +30,19 @@ pub(super) struct DrainTask {
 
 impl DrainTask {
     /// Runs the commands of `after:`, then drains. Ends as [`TaskResult::Drained`].
-    pub(super) fn start(&mut self, order: DrainOrder, after: Option<SiteCommands>, background: Background) {
+    pub(super) fn start(&mut self, order: DrainOrder, after: AfterCommands, background: Background) {
         self.task = Some(tokio::spawn(async move {
-            if let Some(after) = after {
-                // A command that fails must not cost the checkpoint; its failure is an event.
+            // A command that fails must not cost the checkpoint; its failure is an event.
+            if let AfterCommands::Now(after) = &after {
                 let _ = after.run(|event| background.log(event)).await;
             }
             let report = drain::drain(&order).await.unwrap_or_else(|error| DrainReport::failed(&error));
+            if let AfterCommands::IfDrainEndsJob { after, goes_on_after_failure } = &after {
+                let failed = matches!(report.result, DrainResult::Incomplete { .. } | DrainResult::Failed { .. });
+                if report.retry_may_help || failed && !goes_on_after_failure {
+                    let _ = after.run(|event| background.log(event)).await;
+                }
+            }
             background.send(TaskResult::Drained(Box::new(report)));
         }));
     }

@@ -1,7 +1,7 @@
 //! The driver of a job: its lock, its screen, its signals, its nodes and their agents; and its steps, one after the
 //! other.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::background::Background;
 use super::drain_task::DrainTask;
+use super::earlier_steps::EarlierSteps;
 use super::error::RunError;
 use super::hand_over::{OpenedStep, hand_over};
 use super::inbox::Batch;
@@ -21,21 +22,22 @@ use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
 use super::report;
 use super::reporter::Reporter;
+use super::schedule::Schedule;
 use super::settings;
 use super::signals::Signals;
 use super::site::CommandContext;
 use super::start::{self, RunOptions};
 use super::state::{self, JobLock, JobState, Stage};
 use super::step::StepDriver;
+use super::step_names;
 use crate::allocation::Allocation;
 use crate::events::{EventLog, RunReport, Screen};
-use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
 use crate::relaunch::{Machine, Snapshot};
 use crate::spec::{JobSpec, Step};
 
-/// Runs the steps of a job one after the other, until one is not finished. Returns the report of the last one.
+/// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
 ///
 /// # Errors
 /// Why the job could not begin. Later failures are in the report.
@@ -51,27 +53,31 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<RunReport, RunError> {
-    let spec = &options.spec;
+    let (spec, began) = (&options.spec, Instant::now());
+    let prefix = start::make_prefix(&spec.prefix)?;
+    let signals = Signals::new().map_err(RunError::io("listen for signals"))?;
+    let lock = JobLock::take(&prefix, spec.group_access)?;
+    step_names::write(spec, &prefix)?;
+    let earlier = EarlierSteps::read(spec, options.again)?;
+    let steps = spec.steps.iter().zip(prepared).enumerate();
     let mut job = JobDriver {
         spec,
+        again: options.again,
         screen: options.screen.clone(),
-        signals: Signals::new().map_err(RunError::io("listen for signals"))?,
-        _lock: JobLock::take(&start::make_prefix(&spec.prefix)?, spec.group_access)?,
+        signals,
+        schedule: earlier.schedule(spec),
+        pending: steps.map(|(at, (step, prepared))| (at, NextStep { at, step, prepared })).collect(),
+        reports: BTreeMap::new(),
+        _lock: lock,
     };
-    let mut steps = Vec::new();
-    for (step, prepared) in spec.steps.iter().zip(prepared) {
-        if job.is_done(&step.prefix)? {
-            tracing::info!(step = step.name, "finished in an earlier run");
-        } else {
-            steps.push(NextStep { step, prepared });
-        }
-    }
-    let last = job.run_steps(steps).await?;
-    last.map_or_else(|| report::finished_before(spec), Ok)
+    job.run_steps(&earlier).await?;
+    Ok(report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed()))
 }
 
 /// A step that has not run yet.
 pub(super) struct NextStep<'job> {
+    /// Its position in the spec.
+    pub(super) at: usize,
     pub(super) step: &'job Step,
     pub(super) prepared: Prepared,
 }
@@ -79,8 +85,15 @@ pub(super) struct NextStep<'job> {
 /// The state that all steps of a job share.
 struct JobDriver<'job> {
     spec: &'job JobSpec,
+    /// A job that is finished is repeated.
+    again: bool,
     screen: Screen,
     signals: Signals,
+    schedule: Schedule,
+    /// Steps that have not begun, by their positions.
+    pending: BTreeMap<usize, NextStep<'job>>,
+    /// Of steps that have ended, by their positions.
+    reports: BTreeMap<usize, RunReport>,
     /// The lock of the job's prefix directory.
     _lock: JobLock,
 }
@@ -95,41 +108,30 @@ struct JobNodes {
 }
 
 impl<'job> JobDriver<'job> {
-    /// True if the step of this prefix directory was finished in an earlier run of a job of several steps.
-    fn is_done(&self, prefix: &Path) -> Result<bool, RunError> {
-        let finished = |state: JobState| matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. });
-        Ok(self.spec.steps.len() > 1 && JobState::read(prefix)?.is_some_and(finished))
-    }
-
-    async fn run_steps(&mut self, steps: Vec<NextStep<'job>>) -> Result<Option<RunReport>, RunError> {
-        let mut steps = VecDeque::from(steps);
-        let Some(first) = steps.pop_front() else { return Ok(None) };
-        let (mut nodes, mut opened) = self.open(first, &steps).await?;
-        loop {
-            let (report, next) = self.run_step(&mut nodes, opened, steps.pop_front()).await?;
-            match next {
-                Some(next) => opened = next,
-                None => return Ok(Some(report)),
-            }
+    async fn run_steps(&mut self, earlier: &EarlierSteps) -> Result<(), RunError> {
+        // A step whose nodes still exist is continued first.
+        let first = earlier.first().or_else(|| self.schedule.begin_next());
+        let Some(first) = first.and_then(|first| self.pending.remove(&first)) else { return Ok(()) };
+        let (mut nodes, mut opened) = self.open(first).await?;
+        while let Some(next) = self.run_step(&mut nodes, opened).await? {
+            opened = next;
         }
+        Ok(())
     }
 
     /// Opens the nodes and the first step that runs: those of an orchestrator that died, or new ones.
-    async fn open(
-        &mut self,
-        first: NextStep<'job>,
-        later: &VecDeque<NextStep<'job>>,
-    ) -> Result<(JobNodes, OpenedStep<'job>), RunError> {
-        let (spec, NextStep { step, prepared }) = (self.spec, first);
+    async fn open(&mut self, first: NextStep<'job>) -> Result<(JobNodes, OpenedStep<'job>), RunError> {
+        let (spec, NextStep { at, step, prepared }) = (self.spec, first);
         let prefix = start::make_prefix(&step.prefix)?;
         // In a job of several steps, each has a prefix directory of its own, and commands find the job by its lock.
         let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix, spec.group_access)).transpose()?;
         let event_log = EventLog::open(&state::directory(&prefix), &spec.job, spec.group_access.access())
             .map_err(RunError::io("open the event log"))?;
         let mut reporter = Reporter { event_log: Some(event_log), screen: self.screen.clone() };
-        let all: Vec<&Prepared> = iter::once(&prepared).chain(later.iter().map(|step| &step.prepared)).collect();
-        let (allocation, state) =
-            open_nodes(spec, step, (&prepared, &all), &prefix, &mut reporter, &mut self.signals).await?;
+        let all: Vec<&Prepared> =
+            iter::once(&prepared).chain(self.pending.values().map(|step| &step.prepared)).collect();
+        let opening = Opening { spec, step, again: self.again, prefix: &prefix };
+        let (allocation, state) = opening.nodes((&prepared, &all), &mut reporter, &mut self.signals).await?;
         let event_log = reporter.event_log;
         start::check_size(spec, &*allocation)?;
         let started = state.snapshot.as_ref().map_or_else(unix_now, Snapshot::started);
@@ -145,20 +147,19 @@ impl<'job> JobDriver<'job> {
             AgentClient::new(&fleet.template.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
         let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
         let nodes = JobNodes { allocation, agents, started, clock };
-        Ok((nodes, OpenedStep { step, prepared, prefix, lock, event_log, state }))
+        Ok((nodes, OpenedStep { at, step, prepared, prefix, lock, event_log, state }))
     }
 
-    /// Runs a step to its end. If it is finished, the agents are handed over to the next step, which is returned;
-    /// otherwise the agents are ended and the nodes released.
+    /// Runs a step to its end. If another one follows, the agents are handed over to it, and it is returned; otherwise
+    /// the agents are ended and the nodes released.
     async fn run_step(
         &mut self,
         nodes: &mut JobNodes,
         opened: OpenedStep<'job>,
-        next: Option<NextStep<'job>>,
-    ) -> Result<(RunReport, Option<OpenedStep<'job>>), RunError> {
+    ) -> Result<Option<OpenedStep<'job>>, RunError> {
         let (spec, began) = (self.spec, Instant::now());
         let JobNodes { allocation, agents, started, clock } = nodes;
-        let OpenedStep { step, prepared, prefix, lock: _lock, event_log, state } = opened;
+        let OpenedStep { at, step, prepared, prefix, lock: _lock, event_log, state } = opened;
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
         config.own_node = allocation.own_node();
@@ -186,7 +187,7 @@ impl<'job> JobDriver<'job> {
         let mut driver = StepDriver {
             spec,
             step,
-            is_last: next.is_none(),
+            follows: self.schedule.follows(at),
             clock: *clock,
             settings: settings::settings(spec, step, &prefix, end),
             machine,
@@ -216,7 +217,12 @@ impl<'job> JobDriver<'job> {
             inbox,
         };
         driver.run().await;
-        let next = match next.filter(|_| driver.is_finished()) {
+        self.schedule.ended(at, driver.exit_code());
+        let next = match driver.ends_job() {
+            true => None,
+            false => self.schedule.begin_next().and_then(|next| self.pending.remove(&next)),
+        };
+        let next = match next {
             Some(next) => hand_over(&mut driver, next).await.map(Some),
             None => Ok(None),
         };
@@ -224,53 +230,64 @@ impl<'job> JobDriver<'job> {
             Ok(Some(_)) => driver.leave_agents().await,
             Ok(None) | Err(_) => driver.end_job().await,
         }
-        Ok((report::of_step(&driver, began).await, next?))
+        self.reports.insert(at, report::of_step(&driver, began).await);
+        next
     }
 }
 
-/// Opens the nodes and the state of the first step that runs: those of an orchestrator that died, or new ones.
-async fn open_nodes(
-    spec: &JobSpec,
-    step: &Step,
-    (prepared, all): (&Prepared, &[&Prepared]),
-    prefix: &Path,
-    reporter: &mut Reporter,
-    signals: &mut Signals,
-) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
-    let previous = JobState::read(prefix)?;
-    let earlier = previous.as_ref().map(|state| (state.agents.job_id.clone(), state.generation()));
-    let mut previous = previous.filter(JobState::has_nodes);
-    let manager = prepared.manager.facts.name;
-    let job_prefix = start::make_prefix(&spec.prefix)?;
-    let faults = spec.allocation.faults.clone();
-    let logs = state::directory(&job_prefix).join("agents");
-    if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
-        if start::continues(spec, manager, &kept) {
-            let allocation = signals.or(kept.allocation.reopen(faults.clone(), logs.clone())).await?;
-            match start::begin_next_run(spec, step, (prefix, &job_prefix), &allocation, kept, reporter)? {
-                Ok(state) => return Ok((allocation, state)),
-                Err(kept) => previous = Some(*kept),
+/// The first step that runs, whose nodes are opened.
+struct Opening<'a> {
+    spec: &'a JobSpec,
+    step: &'a Step,
+    again: bool,
+    prefix: &'a Path,
+}
+
+impl Opening<'_> {
+    /// The nodes and the state of the step: those of an orchestrator that died or of an earlier run, or new ones.
+    async fn nodes(
+        &self,
+        (prepared, all): (&Prepared, &[&Prepared]),
+        reporter: &mut Reporter,
+        signals: &mut Signals,
+    ) -> Result<(Arc<dyn Allocation>, JobState), RunError> {
+        let Opening { spec, step, again, prefix } = *self;
+        let previous = JobState::read(prefix)?;
+        let earlier = previous.as_ref().map(|state| (state.agents.job_id.clone(), state.generation()));
+        let mut previous = previous.filter(JobState::has_nodes);
+        let manager = prepared.manager.facts.name;
+        let job_prefix = start::make_prefix(&spec.prefix)?;
+        let faults = spec.allocation.faults.clone();
+        let logs = state::directory(&job_prefix).join("agents");
+        if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
+            if start::continues(spec, manager, &kept) {
+                let allocation = signals.or(kept.allocation.reopen(faults.clone(), logs.clone())).await?;
+                match start::begin_next_run(spec, step, (prefix, &job_prefix), again, &allocation, kept, reporter)? {
+                    Ok(state) => return Ok((allocation, state)),
+                    Err(kept) => previous = Some(*kept),
+                }
+            } else {
+                previous = Some(kept);
             }
-        } else {
-            previous = Some(kept);
         }
-    }
-    let is_left = |state: &mut JobState| matches!(state.stage, Stage::Undrained { .. } | Stage::Kept { .. });
-    if let Some(state) = previous.take_if(is_left) {
-        signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
-    }
-    match previous.filter(|state| state.stage == Stage::Running) {
-        Some(state) => Ok((signals.or(state.allocation.reopen(faults, logs)).await?, state)),
-        None => {
-            let request = start::allocation_request(spec, all, faults, &job_prefix);
-            let allocation = signals.or((prepared.manager.open)(request)).await?;
-            start::check_size(spec, &*allocation).inspect_err(|_| {
-                let _ = allocation.release();
-            })?;
-            // Nodes of an earlier allocation with the same id may have its files.
-            let earlier = earlier.filter(|(job_id, _)| job_id == allocation.job_id()).map(|(_, generation)| generation);
-            let state = start::begin(spec, step, (prefix, &job_prefix), &allocation, earlier, reporter)?;
-            Ok((allocation, state))
+        let is_left = |state: &mut JobState| matches!(state.stage, Stage::Undrained { .. } | Stage::Kept { .. });
+        if let Some(state) = previous.take_if(is_left) {
+            signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
+        }
+        match previous.filter(|state| state.stage == Stage::Running) {
+            Some(state) => Ok((signals.or(state.allocation.reopen(faults, logs)).await?, state)),
+            None => {
+                let request = start::allocation_request(spec, all, faults, &job_prefix);
+                let allocation = signals.or((prepared.manager.open)(request)).await?;
+                start::check_size(spec, &*allocation).inspect_err(|_| {
+                    let _ = allocation.release();
+                })?;
+                // Nodes of an earlier allocation with the same id may have its files.
+                let earlier =
+                    earlier.filter(|(job_id, _)| job_id == allocation.job_id()).map(|(_, generation)| generation);
+                let state = start::begin(spec, step, (prefix, &job_prefix), again, &allocation, earlier, reporter)?;
+                Ok((allocation, state))
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use super::step::{CHECK_EVERY, StepDriver};
 use crate::allocation::Continuation;
 use crate::events::LogEvent;
 use crate::exit;
+use crate::relaunch::Outcome;
 use crate::spec::KeepCache;
 
 impl StepDriver<'_> {
@@ -53,9 +54,14 @@ impl StepDriver<'_> {
         }
     }
 
-    /// True if the next step of the job may begin.
-    pub(super) fn is_finished(&self) -> bool {
-        self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code() == exit::FINISHED) && !self.keeps_data()
+    /// True if no other step of the job may begin.
+    pub(super) fn ends_job(&self) -> bool {
+        self.keeps_data() || self.outcome.as_ref().is_none_or(|outcome| outcome.stop.reason.ends_job())
+    }
+
+    /// The exit code of the step.
+    pub(super) fn exit_code(&self) -> u8 {
+        self.outcome.as_ref().map_or(exit::INTERNAL, Outcome::exit_code)
     }
 
     /// The agents are those of the next step, whose state is on disk: this step is only recorded as finished.

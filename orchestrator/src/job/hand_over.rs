@@ -18,6 +18,8 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// A step that is about to begin. Its state is on disk.
 pub(super) struct OpenedStep<'job> {
+    /// Its position in the spec.
+    pub(super) at: usize,
     pub(super) step: &'job Step,
     pub(super) prepared: Prepared,
     pub(super) prefix: PathBuf,
@@ -27,13 +29,13 @@ pub(super) struct OpenedStep<'job> {
     pub(super) state: JobState,
 }
 
-/// Opens the step after a finished one. Afterwards the agents are in the states of both steps, so that an orchestrator
+/// Opens the step after one that ended. Afterwards the agents are in the states of both steps, so that an orchestrator
 /// that takes over finds them in either.
 pub(super) async fn hand_over<'job>(
     driver: &mut StepDriver<'_>,
     next: NextStep<'job>,
 ) -> Result<OpenedStep<'job>, RunError> {
-    let NextStep { step, prepared } = next;
+    let NextStep { at, step, prepared } = next;
     let (path, job, group_access) = (step.prefix.clone(), driver.spec.job.clone(), driver.spec.group_access);
     let opened = driver.signals.or(on_thread(move || OpenedPrefix::open(&path, &job, group_access)));
     let OpenedPrefix { prefix, lock, event_log, left } = opened.await?;
@@ -57,7 +59,7 @@ pub(super) async fn hand_over<'job>(
             state
         }
     };
-    Ok(OpenedStep { step, prepared, prefix, lock: Some(lock), event_log: reporter.event_log, state })
+    Ok(OpenedStep { at, step, prepared, prefix, lock: Some(lock), event_log: reporter.event_log, state })
 }
 
 /// Writes the state of a step that begins. If a signal comes first, the state is written nevertheless, and then that

@@ -5,6 +5,8 @@
 //! | [`driver`] | the job: lock, screen, signals, nodes and agents; its steps, one after the other |
 //! | `hand_over` | the transition from one step to the next |
 //! | [`start`] | the start of a job: nodes, state and prefix directory; the dry run |
+//! | `schedule`, `earlier_steps` | which step runs next; what earlier runs left of each |
+//! | [`step_names`] | the names of the steps, for commands that are given only the prefix directory |
 //! | `error` | why a job cannot begin |
 //! | `preflight` | the checks before anything is started |
 //! | `step` | the loop of one step |
@@ -35,6 +37,7 @@ mod command_record;
 mod drain_agents;
 mod drain_task;
 pub mod driver;
+mod earlier_steps;
 mod ending;
 mod error;
 mod hand_over;
@@ -49,6 +52,7 @@ mod record;
 mod report;
 mod reporter;
 pub mod running_step;
+mod schedule;
 pub mod settings;
 mod signals;
 pub mod site;
@@ -57,6 +61,7 @@ pub mod standalone;
 pub mod start;
 pub mod state;
 mod step;
+pub mod step_names;
 
 pub use driver::{run, run_on};
 pub use error::{PreflightError, RunError};

@@ -1,15 +1,18 @@
-//! The report of a step at its end.
+//! The report of a job at its end.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_core::prefix::Prefix;
+use holdfast_model::CheckpointId;
 
-use super::error::RunError;
-use super::start;
+use super::earlier_steps::EarlierSteps;
+use super::schedule::{Schedule, StepState};
 use super::state;
 use super::step::StepDriver;
 use crate::events::report::GenerationReport;
-use crate::events::{DrainResult, EndCause, RunReport};
+use crate::events::{DrainResult, EndCause, RunReport, StepReport, StepResult};
 use crate::exit;
 use crate::relaunch::Outcome;
 use crate::relaunch::explain::NodeCondition;
@@ -39,11 +42,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         Some(DrainResult::Nothing) | None => (None, None),
     };
     let read_from = prefix.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let prefix = Prefix::open(&read_from).ok()?;
-        let directory = prefix.current().ok().flatten()?;
-        Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
-    });
+    let read = tokio::task::spawn_blocking(move || current_checkpoint(&read_from));
     let current = tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(Result::ok).flatten();
     let last = explanation.generations.last().map(|past| state::generation_directory(prefix, past.generation));
     RunReport {
@@ -52,6 +51,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         outcome: outcome.map_or_else(|| "the loop ended without an outcome".to_owned(), ToString::to_string),
         exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
         generations: generations.collect(),
+        steps: Vec::new(),
         nodes_down: down.collect(),
         checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
         checkpoint_directory: current.map(|current| current.1),
@@ -63,22 +63,110 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
     }
 }
 
-/// The report of a job whose steps were all finished in earlier runs.
-pub(super) fn finished_before(spec: &JobSpec) -> Result<RunReport, RunError> {
-    let prefix = start::make_prefix(&spec.prefix)?;
-    Ok(RunReport {
+/// The current checkpoint of a prefix directory: its id, if the name of its directory has one, and its directory.
+fn current_checkpoint(prefix: &Path) -> Option<(Option<CheckpointId>, PathBuf)> {
+    let prefix = Prefix::open(prefix).ok()?;
+    let directory = prefix.current().ok().flatten()?;
+    Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
+}
+
+/// The report of a job: of its only step, or of all its steps.
+pub(super) fn of_job(
+    spec: &JobSpec,
+    schedule: &Schedule,
+    mut reports: BTreeMap<usize, RunReport>,
+    earlier: &EarlierSteps,
+    took: Duration,
+) -> RunReport {
+    if spec.has_short_form() {
+        return reports.remove(&0).unwrap_or_else(|| of_earlier_step(spec, 0, earlier));
+    }
+    let steps =
+        (0..spec.steps.len()).map(|at| of_scheduled_step(spec, at, schedule.state(at), reports.get(&at), earlier));
+    let steps: Vec<StepReport> = steps.collect();
+    let generations = reports.values().flat_map(|report| report.generations.clone()).collect();
+    let finished = steps.iter().filter(|step| step.result == StepResult::Finished).count();
+    let failed = steps.iter().filter(|step| step.result == StepResult::Failed);
+    let outcome = match failed.min_by_key(|step| step.exit_code != Some(schedule.exit_code())) {
+        None if reports.is_empty() => format!("all {finished} steps were finished in earlier runs; {REPEAT}"),
+        None => format!("all {finished} steps are finished"),
+        Some(step) => format!("{finished} of {} steps are finished; {}: {}", steps.len(), step.name, step.outcome),
+    };
+    let last = reports.into_values().last().unwrap_or_else(|| of_earlier_step(spec, spec.steps.len() - 1, earlier));
+    RunReport {
+        outcome,
+        exit_code: schedule.exit_code(),
+        generations,
+        steps,
+        prefix: spec.prefix.clone(),
+        took,
+        ..last
+    }
+}
+
+fn of_scheduled_step(
+    spec: &JobSpec,
+    at: usize,
+    state: &StepState,
+    report: Option<&RunReport>,
+    earlier: &EarlierSteps,
+) -> StepReport {
+    let (result, outcome) = match state {
+        StepState::Finished { earlier: true } => (StepResult::Finished, "finished in an earlier run".to_owned()),
+        StepState::Finished { earlier: false } => (StepResult::Finished, "finished".to_owned()),
+        StepState::Failed { .. } => {
+            let message = earlier.message(at).unwrap_or("it failed before its orchestrator ended");
+            (StepResult::Failed, message.to_owned())
+        }
+        StepState::Skipped { needs } => (StepResult::Skipped, format!("skipped: it needs {needs}")),
+        StepState::Waiting | StepState::Running => (StepResult::NotStarted, "not started".to_owned()),
+    };
+    let exit_code = match state {
+        StepState::Finished { .. } => Some(exit::FINISHED),
+        StepState::Failed { exit_code } => Some(*exit_code),
+        StepState::Skipped { .. } | StepState::Waiting | StepState::Running => None,
+    };
+    // The reason why a loop stops is that of a job of one step.
+    let outcome = report.map_or(outcome, |report| report.outcome.replacen("the job is finished", "finished", 1));
+    let report = report.cloned().unwrap_or_else(|| of_earlier_step(spec, at, earlier));
+    let RunReport { generations, checkpoint, checkpoint_directory, complete, prefix, output, events, .. } = report;
+    StepReport {
+        name: spec.steps[at].name.clone(),
+        result,
+        exit_code,
+        outcome,
+        generations,
+        checkpoint,
+        checkpoint_directory,
+        complete,
+        prefix,
+        output,
+        events,
+    }
+}
+
+/// How to run a finished job again.
+const REPEAT: &str = "`holdfast run --again` repeats it";
+
+/// The report of a step that did not run now.
+fn of_earlier_step(spec: &JobSpec, at: usize, earlier: &EarlierSteps) -> RunReport {
+    let step = &spec.steps[at];
+    let prefix = step.prefix.canonicalize().unwrap_or_else(|_| step.prefix.clone());
+    let current = current_checkpoint(&prefix);
+    RunReport {
         job: spec.job.clone(),
-        job_id: String::new(),
-        outcome: "all steps were finished in earlier runs".to_owned(),
+        job_id: earlier.job_id(at).unwrap_or_default().to_owned(),
+        outcome: format!("the job was finished in an earlier run; {REPEAT}"),
         exit_code: exit::FINISHED,
         generations: Vec::new(),
+        steps: Vec::new(),
         nodes_down: Vec::new(),
-        checkpoint: None,
-        checkpoint_directory: None,
+        checkpoint: current.as_ref().and_then(|current| current.0),
+        checkpoint_directory: current.map(|current| current.1),
         complete: None,
         output: None,
         events: state::directory(&prefix).join(crate::events::log::FILE),
         prefix,
         took: Duration::ZERO,
-    })
+    }
 }

@@ -29,6 +29,8 @@ use crate::spec::{JobSpec, Step, virtual_node};
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub spec: JobSpec,
+    /// Repeat a job, or steps, that were finished in earlier runs.
+    pub again: bool,
     /// The caller closes it.
     pub screen: Screen,
 }
@@ -46,7 +48,7 @@ pub struct Plan {
 ///
 /// # Errors
 /// Those of the preflight checks.
-pub fn plan(spec: &JobSpec) -> Result<Plan, RunError> {
+pub fn plan(spec: &JobSpec, again: bool) -> Result<Plan, RunError> {
     let mut plan = Plan::default();
     let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
     let job_prefix = canonical(&here.join(&spec.prefix));
@@ -76,6 +78,9 @@ pub fn plan(spec: &JobSpec) -> Result<Plan, RunError> {
         plan.refuse(preview.refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
         if let Some(old) = JobState::read(&prefix)? {
             plan.earlier_job(&prefix, &old);
+            if old.is_finished(spec, step) && !again {
+                plan.line(format_args!("  was finished in an earlier run and would not run; `--again` repeats it"));
+            }
         }
     }
     Ok(plan)
@@ -193,12 +198,13 @@ pub(super) fn begin(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
+    again: bool,
     allocation: &Arc<dyn Allocation>,
     earlier: Option<Generation>,
     reporter: &mut Reporter,
 ) -> Result<JobState, RunError> {
     set_old_generations_aside(prefix);
-    let begun = command_record::begin(job_prefix, &allocation.allocation_id(), false).map_err(StateError::from);
+    let begun = command_record::begin(job_prefix, &allocation.allocation_id(), again).map_err(StateError::from);
     // From here on, the nodes are released if something fails.
     let state = begun.map_err(RunError::from).and_then(|()| begin_state(spec, step, prefix, &**allocation, earlier));
     let state = state.inspect_err(|_| {
@@ -252,6 +258,7 @@ pub(super) fn begin_next_run(
     spec: &JobSpec,
     step: &Step,
     (prefix, job_prefix): (&Path, &Path),
+    again: bool,
     allocation: &Arc<dyn Allocation>,
     kept: JobState,
     reporter: &mut Reporter,
@@ -261,7 +268,7 @@ pub(super) fn begin_next_run(
     if agents != kept.agents {
         return Ok(Err(Box::new(kept)));
     }
-    command_record::begin(job_prefix, &allocation.allocation_id(), false).map_err(StateError::from)?;
+    command_record::begin(job_prefix, &allocation.allocation_id(), again).map_err(StateError::from)?;
     let mut state = state_of_step(spec, step, kept.allocation, template);
     state.finished = kept.finished;
     state.first_launch_ms = kept.first_launch_ms;
@@ -280,6 +287,7 @@ pub(super) fn state_of_step(
     template: AgentTemplate,
 ) -> JobState {
     let mut state = JobState::new(spec.job.clone(), allocation, template);
+    state.command = Some(step.run.command.clone());
     state.group_access = spec.group_access;
     state.crc = step.checkpoint.crc.on_flush;
     state.copy_bytes = settings::COPY_BYTES;

@@ -34,7 +34,7 @@ use crate::fleet::AgentRecord;
 use crate::host::own_files::{self, OWN};
 use crate::relaunch::changes::Unfit;
 use crate::relaunch::{Changes, Explanation, Snapshot};
-use crate::spec::GroupAccess;
+use crate::spec::{GroupAccess, JobSpec, Step};
 
 /// The version of the file.
 pub(crate) const VERSION: u32 = 6;
@@ -54,6 +54,9 @@ pub struct JobState {
     /// The version of the file.
     pub version: u32,
     pub job: String,
+    /// The command that the step runs.
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
     /// The process of its orchestrator.
     pub orchestrator: u32,
     pub stage: Stage,
@@ -217,7 +220,7 @@ pub fn open_directory(prefix: &Path) -> Result<Option<OwnedDirectory>, StateErro
 }
 
 /// As [`open_directory`]; also that of another user who permitted a group of this user to read it.
-fn open_directory_to_show(prefix: &Path) -> Result<Option<OwnedDirectory>, StateError> {
+pub(super) fn open_directory_to_show(prefix: &Path) -> Result<Option<OwnedDirectory>, StateError> {
     match open_directory(prefix) {
         Err(StateError::Owned(error)) if matches!(error.found(), Some(Found::OtherOwner { .. })) => {
             Ok(Base::shared(prefix)?.open_of_group_member(OWN)?)
@@ -246,6 +249,7 @@ impl JobState {
         JobState {
             version: VERSION,
             job,
+            command: None,
             orchestrator: std::process::id(),
             stage: Stage::Running,
             allocation,
@@ -386,6 +390,13 @@ impl JobState {
         let certificate = |state: &Self| state.trust.as_ref().map(|trust| trust.certificate.0.clone());
         self.agents.job_id == other.agents.job_id
             && certificate(self).is_some_and(|ours| certificate(other) == Some(ours))
+    }
+
+    /// True if this step was finished. With another command, it is another step.
+    pub(super) fn is_finished(&self, spec: &JobSpec, step: &Step) -> bool {
+        matches!(self.stage, Stage::Finished { exit_code: exit::FINISHED, .. })
+            && self.job == spec.job
+            && self.command.as_ref().is_none_or(|command| *command == step.run.command)
     }
 
     /// Applies changes.

@@ -21,6 +21,7 @@ use super::prefix_wait::{PrefixWait, PrefixWaitStep};
 use super::ranks::Ranks;
 use super::record::JobRecord;
 use super::reporter::Reporter;
+use super::schedule::Follows;
 use super::signals::Signals;
 use super::site::{CommandCancellation, CommandContext, SiteCommands};
 use super::{manager_poll, site};
@@ -37,8 +38,8 @@ pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct StepDriver<'job> {
     pub(super) spec: &'job JobSpec,
     pub(super) step: &'job Step,
-    /// No step of the job follows.
-    pub(super) is_last: bool,
+    /// Whether another step of the job follows.
+    pub(super) follows: Follows,
     pub(super) allocation: Arc<dyn Allocation>,
     pub(super) clock: Clock,
     pub(super) settings: Settings,

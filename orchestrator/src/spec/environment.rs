@@ -211,7 +211,7 @@ fn collect(keys: &[Declared], path: &str, found: &mut BTreeMap<&'static str, Par
             }
             Shape::Section(below) => collect(below, &format!("{path}{}.", key.name), found),
             Shape::Elements(below) => collect(below, &format!("{path}{}[0].", key.name), found),
-            Shape::Value { .. } | Shape::List(_) | Shape::Later => {}
+            Shape::Value { .. } | Shape::List(_) => {}
         }
     }
 }

@@ -55,8 +55,6 @@ pub(super) enum Shape {
     Elements(Vec<Declared>),
     /// A list of sections whose default is empty.
     List(Vec<Declared>),
-    /// Not available in this version; not in the reference.
-    Later,
 }
 
 /// The SCR_* parameter of a key.
@@ -350,31 +348,6 @@ impl<S: Keys> Key for Unless<S> {
 
     fn shape(&self) -> Shape {
         self.section.shape()
-    }
-}
-
-/// A planned key that is not available in this version.
-pub(super) struct Later {
-    instead: &'static str,
-}
-
-/// A key that is recognised and refused, with a remedy.
-pub(super) fn later(instead: &'static str) -> Later {
-    Later { instead }
-}
-
-impl Key for Later {
-    type Value = ();
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) {
-        section.skip(name);
-        if section.has(name) {
-            section.mistake(name, format!("`{name}` has no effect in this version"), self.instead);
-        }
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Later
     }
 }
 

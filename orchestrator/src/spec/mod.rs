@@ -11,6 +11,7 @@
 //! * [`reference`](mod@reference): every key with its default and documentation, from the declarations;
 //! * [`Environment`]: environment variables and SCR's parameters, which override the spec or its defaults;
 //! * `registered`: what resource managers and launchers declare about themselves;
+//! * `step_order`: the order of the steps, from `needs`;
 //! * `validation`: checks across sections; `applies`: keys that have no effect with this manager or launcher;
 //! * `diagnostics`: mistakes as the user sees them;
 //! * [`quantity`]: durations, sizes, points in time.
@@ -30,6 +31,7 @@ pub mod resolved;
 mod run;
 mod settings;
 mod ssh;
+mod step_order;
 mod supervision;
 mod validation;
 mod value_kinds;
@@ -52,7 +54,7 @@ pub use environment::{Environment, EnvironmentError, SYSTEM_FILE};
 
 use document::YamlNode;
 use holdfast_core::owned::Access;
-use keys::{keys, later, list, section};
+use keys::{keys, list, section, words};
 use reading::Reader;
 use serde::{Deserialize, Serialize};
 use value_kinds::{Choice, choice, path, text};
@@ -71,7 +73,8 @@ pub struct JobSpec {
     pub before: Vec<SiteCommand>,
     /// Commands that run once in an allocation, after the last launch and before the drain.
     pub after: Vec<SiteCommand>,
-    /// The steps in their order; at least one. The short form (top-level `run:`) is one step named after the job.
+    /// The steps, at least one, in the order in which they run: each follows all that it needs. The short form
+    /// (top-level `run:`) is one step named after the job.
     pub steps: Vec<Step>,
     pub relaunch: Relaunch,
     pub health: Health,
@@ -87,6 +90,8 @@ pub struct Step {
     pub name: String,
     /// The directory of its checkpoints and index: the job's prefix, or, in a job of several steps, `<prefix>/<name>`.
     pub prefix: PathBuf,
+    /// The names of the steps that must have finished before it begins.
+    pub needs: Vec<String>,
     pub run: RunSpec,
     pub checkpoint: Checkpoint,
 }
@@ -176,7 +181,7 @@ impl JobSpec {
     }
 
     /// True if `run` is a top-level key: one step, in the job's own prefix.
-    fn has_short_form(&self) -> bool {
+    pub fn has_short_form(&self) -> bool {
         matches!(&self.steps[..], [step] if step.prefix == self.prefix)
     }
 
@@ -187,9 +192,13 @@ impl JobSpec {
         let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
         let mut spec = written.completed(allocated_nodes, &reader);
         validation::check(&spec, manager, &reader);
+        step_order::check(&spec, &reader);
         applies::check(&spec, manager, &reader);
         let (mistakes, settings) = reader.finish();
         spec.settings = settings;
+        if let Ok(order) = step_order::order(&spec.steps) {
+            spec.steps = order.into_iter().map(|at| spec.steps[at].clone()).collect();
+        }
         if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
     }
 }
@@ -212,6 +221,8 @@ struct WrittenJob {
 struct WrittenStep {
     name: String,
     prefix: PathBuf,
+    /// Default: the step before it.
+    needs: Option<Vec<String>>,
     run: run::WrittenRun,
     checkpoint: Checkpoint,
 }
@@ -234,16 +245,19 @@ keys! {
     keep_cache = choice().or(KeepCache::All),
     /// The nodes of the job.
     allocation = section::<Allocation>(),
-    /// Commands that run once in an allocation, before the first launch, one after the other, on healthy nodes:
-    /// `{command: [./stage-in, input.nc]}`. If one fails, nothing is launched. A command that succeeded is not run again
-    /// in the same allocation; one that failed, or that was interrupted, is. Output: `<prefix>/.holdfast/commands`.
+    /// Commands that run once in an allocation, before the first launch, one after the other, on nodes whose agents are
+    /// up and healthy: `{command: [./stage-in, input.nc]}`. If one fails, nothing is launched. One that succeeded is
+    /// not run again in the same allocation; one that failed, or was interrupted, is. Output:
+    /// `<prefix>/.holdfast/commands`.
     before = list::<SiteCommand>(),
     /// The application.
     run = section::<RunSpec>().unless("steps"),
     /// The checkpoints of the run.
     checkpoint = section::<Checkpoint>().unless("steps"),
     /// Instead of `run` and `checkpoint`: several steps. They run one after the other in this order, each with its own
-    /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory.
+    /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory. If a step fails, those that
+    /// need it are skipped and the others run; the exit code is that of the first one that failed. A step that is
+    /// finished is not run again by the next `holdfast run`.
     steps = list::<Step>(),
     /// As `before`, but after the last launch and before the drain, and each time the job ends in an allocation. If one
     /// fails, the others are not run; the exit code of the job does not change.
@@ -263,7 +277,7 @@ keys! {
         let mut steps = steps.unwrap_or_default();
         steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
         if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
-            steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), run, checkpoint });
+            steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         WrittenJob { job, prefix, group_access, keep_cache, allocation, before, after, steps, relaunch, health, halt }
@@ -278,15 +292,15 @@ keys! {
     run = section::<RunSpec>(),
     /// As `checkpoint` above.
     checkpoint = section::<Checkpoint>(),
-    /// Steps that must have finished first.
-    needs = later("steps run one after the other in the order of the list: leave `needs` out"),
+    /// Names of steps that must have finished before this one begins: `[prepare, simulate]`. Default: the step before
+    /// it in the list. `[]`: none.
+    needs = words(),
     |section| {
-        let () = needs;
         if name.is_none() {
             section.mistake("name", "the step has no name", "write `name: prepare`");
         }
         let name = name.unwrap_or_default();
-        WrittenStep { prefix: PathBuf::new(), name, run, checkpoint }
+        WrittenStep { prefix: PathBuf::new(), name, needs, run, checkpoint }
     }
 }
 
@@ -307,9 +321,12 @@ impl WrittenJob {
             halt,
         } = self;
         let allocation = allocation.within(allocated_nodes);
+        let mut previous: Option<String> = None;
         let complete = |step: WrittenStep| {
-            let WrittenStep { name, prefix, run, checkpoint } = step;
-            Step { name, prefix, run: run.within(allocation.nodes, reader), checkpoint }
+            let WrittenStep { name, prefix, needs, run, checkpoint } = step;
+            let needs = needs.unwrap_or_else(|| previous.iter().cloned().collect());
+            previous = Some(name.clone());
+            Step { name, prefix, needs, run: run.within(allocation.nodes, reader), checkpoint }
         };
         let steps: Vec<Step> = steps.into_iter().map(complete).collect();
         let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);

@@ -73,14 +73,12 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
             let value = if key.name == "steps" { "" } else { " []" };
             push_line(text, &format!("{margin}{}:{value}", key.name));
         }
-        Shape::Later => {}
     }
 }
 
 /// A key of an empty list, as a comment.
 fn write_element_key(key: &Declared, margin: &str, registered: &Registered, text: &mut String) {
     let default = match &key.shape {
-        Shape::Later => return,
         Shape::Value { default: Some(default), .. } => format!(" {default}"),
         _ => String::new(),
     };

@@ -185,7 +185,8 @@ pub(super) fn srun(words: &[String]) -> Ran {
     output.line(&format!("prerun: {}", date()))?;
     prerun(&[])?;
     output.line(&format!("RUN 1: {}", date()))?;
-    let ran = run::run_spec(spec, Style::Human { verbose: false });
+    // As SCR: whether an earlier run in this directory was finished does not matter.
+    let ran = run::run_spec(spec, true, Style::Human { verbose: false });
     match &ran {
         Ok(report) => output.line(&format!("run: exit code {}", report.exit_code))?,
         // Nothing was started.

@@ -1,0 +1,84 @@
+//! The steps of a job that ended, or were begun, in earlier runs.
+
+use super::error::RunError;
+use super::schedule::Schedule;
+use super::state::{JobState, Stage};
+use crate::exit;
+use crate::spec::{JobSpec, Step};
+
+/// What earlier runs left of each step, in the order of the spec.
+pub(super) struct EarlierSteps {
+    states: Vec<Option<JobState>>,
+    /// The step that an orchestrator that died left under way.
+    under_way: Option<usize>,
+    /// The step whose nodes the run before kept: see `keep_cache`.
+    kept: Option<usize>,
+    /// Finished steps are repeated.
+    again: bool,
+}
+
+impl EarlierSteps {
+    /// Reads the states of all steps.
+    ///
+    /// # Errors
+    /// A state cannot be read.
+    pub(super) fn read(spec: &JobSpec, again: bool) -> Result<Self, RunError> {
+        let states = spec.steps.iter().map(|step| JobState::read(&step.prefix)).collect::<Result<Vec<_>, _>>()?;
+        let with_nodes = |is: fn(&Stage) -> bool| {
+            let found = |state: &JobState| is(&state.stage) && state.has_nodes();
+            states.iter().position(|state| state.as_ref().is_some_and(found))
+        };
+        let under_way = with_nodes(|stage| *stage == Stage::Running);
+        let kept = with_nodes(|stage| matches!(stage, Stage::Kept { .. })).filter(|_| !again);
+        Ok(EarlierSteps { states, under_way, kept, again })
+    }
+
+    /// The step that is continued before others begin: its nodes still exist.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.under_way.or(self.kept)
+    }
+
+    /// The schedule of what is left to do. With a step under way, steps that failed in the same allocation are not
+    /// repeated.
+    pub(super) fn schedule(&self, spec: &JobSpec) -> Schedule {
+        let mut schedule = Schedule::new(&spec.steps);
+        for (at, step) in spec.steps.iter().enumerate() {
+            let same_job = self
+                .job_id(at)
+                .is_some_and(|job_id| self.under_way.is_some_and(|under_way| self.job_id(under_way) == Some(job_id)));
+            match self.exit_code(at) {
+                _ if self.first() == Some(at) => schedule.take_over(at),
+                Some(exit::FINISHED) if self.is_finished(spec, step, at) && (same_job || !self.again) => {
+                    schedule.finished_earlier(at);
+                }
+                Some(code) if same_job && code != exit::FINISHED => schedule.ended(at, code),
+                _ => {}
+            }
+        }
+        schedule
+    }
+
+    fn is_finished(&self, spec: &JobSpec, step: &Step, at: usize) -> bool {
+        self.states[at].as_ref().is_some_and(|state| state.is_finished(spec, step))
+    }
+
+    fn exit_code(&self, at: usize) -> Option<u8> {
+        match self.states[at].as_ref()?.stage {
+            Stage::Finished { exit_code, .. } => Some(exit_code),
+            Stage::Running | Stage::Undrained { .. } | Stage::Kept { .. } => None,
+        }
+    }
+
+    /// The id of the job in which the step ran last.
+    pub(super) fn job_id(&self, at: usize) -> Option<&str> {
+        Some(self.states[at].as_ref()?.agents.job_id.as_str())
+    }
+
+    /// How the step ended, as a sentence.
+    pub(super) fn message(&self, at: usize) -> Option<&str> {
+        match &self.states[at].as_ref()?.stage {
+            Stage::Finished { message, .. } | Stage::Kept { message, .. } => Some(message),
+            Stage::Running | Stage::Undrained { .. } => None,
+        }
+    }
+}
