@@ -282,7 +282,7 @@ fn memory_follows_content_and_not_declared_numbers() {
     let cases: [(&str, u64, u32, &[(u64, u64)], &[&str]); 4] = [
         ("tasks", most, 1, &[(0, 512)], &all),
         ("never closed", most, 0, &[(0, 512)], &all),
-        ("chunks", 1, (1 << 25) - 1, &[(0, 512)], &["verify --json"]),
+        ("chunks", 1, (1 << 24) - 1, &[(0, 512)], &["verify --json"]),
         ("both", 60_000, 100, &[(0, 512), (59_999, 512)], &["verify --json", "inspect --json"]),
     ];
     for (name, tasks, blocks, head, commands) in cases {

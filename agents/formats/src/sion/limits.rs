@@ -2,8 +2,8 @@
 
 /// Largest number of tasks in one physical file: ten times that of the largest known runs.
 pub(super) const MOST_TASKS: u64 = 1 << 24;
-/// Tasks with one global rank in sequence. Writers give each task its own; a hole of the file reads as rank 0 for a very
-/// long table of tasks. Further tasks therefore take space in the file.
+/// Tasks with one global rank in sequence. Writers give each task its own; a hole of the file reads as a very long
+/// table of tasks with rank 0. Further tasks therefore take space in the file.
 pub(super) const MOST_EQUAL_RANKS: usize = 1 << 16;
 /// Largest number of byte counts in one physical file: a table of 256 MiB in the file, and of its runs in memory.
 pub(super) const MOST_CHUNKS: u64 = 1 << 25;
