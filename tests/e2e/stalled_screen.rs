@@ -129,6 +129,69 @@ fn closed_output_pipe_keeps_exit_code() {
     running.ends_with(90);
 }
 
+/// A job whose ranks, one on each node, run a shell command.
+fn shell_job(world: &World, ranks: u32, command: &str) -> std::process::Command {
+    let spec = format!(
+        "job: much\nprefix: {:?}\nallocation: {{manager: local, nodes: {ranks}}}\n\
+         run: {{nodes: {ranks}, ranks_per_node: 1, command: [/bin/sh, -c, {command:?}]}}\n",
+        world.prefix()
+    );
+    let spec = world.write("much.yaml", &spec);
+    world.holdfast(["run".as_ref(), spec.as_os_str()])
+}
+
+#[test]
+fn all_output_of_fast_ranks_is_shown_in_the_order_of_each_rank() {
+    let world = World::new();
+    let lines = 2_000_000;
+    let command = format!("seq -f \"rank $HOLDFAST_RANK line %.0f\" 1 {lines}");
+    let text = world.run(shell_job(&world, 2, &command)).with_code(0).out;
+    for rank in 0..2 {
+        let label = format!("rank {rank} line ");
+        let numbers = text.lines().filter_map(|line| line.strip_prefix(&label)?.parse::<u32>().ok());
+        assert!(numbers.eq(1..=lines), "rank {rank}");
+    }
+}
+
+#[test]
+fn line_of_a_megabyte_is_shown_as_one_line() {
+    let world = World::new();
+    let text = world.run(shell_job(&world, 1, "head -c 1000000 /dev/zero | tr '\\0' x; echo .")).with_code(0).out;
+    assert!(text.lines().any(|line| line.len() == 1_000_001), "{} lines", text.lines().count());
+}
+
+#[test]
+fn end_reports_how_much_output_is_only_in_the_files() {
+    let world = World::new();
+    let pipe = FullPipe::new();
+    let mut reader = pipe.reader.try_clone().unwrap();
+    let err = fs::File::create(world.path("errors")).unwrap();
+    let command = shell_job(&world, 1, "seq 1 4000000");
+    let mut running = world.start_to(command, pipe.writer.try_clone().unwrap(), err);
+    // A part is read, and then nothing more.
+    let mut read = vec![0; 3_000_001];
+    reader.read_exact(&mut read).unwrap();
+    running.sees_event("finished");
+    world.wait("the end after a signal", || {
+        running.signal(Signal::INT);
+        (!running.is_running()).then_some(())
+    });
+    running.ends_with(0);
+    let generation = world.prefix().join(".holdfast/generations/1");
+    drop(pipe.writer);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).unwrap();
+    let shown = read.len() + rest.len() - pipe.filled;
+    let missing = fs::metadata(generation.join("rank_0.out")).unwrap().len() - shown as u64;
+    assert!(missing > 0);
+    let errors = fs::read_to_string(world.path("errors")).unwrap();
+    let expected =
+        format!("{missing} bytes of the ranks' output are not shown; all of it is in {}", generation.display());
+    assert!(errors.contains(&expected), "{expected:?} is not in:\n{errors}");
+    let event = world.the("output_not_shown");
+    assert_eq!((&event["bytes"], &event["directories"][0]), (&missing.into(), &generation.to_str().unwrap().into()));
+}
+
 #[test]
 fn reports_blocked_standard_output_on_standard_error() {
     let world = World::new();

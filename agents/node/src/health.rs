@@ -5,14 +5,15 @@
 //!
 //! The orchestrator polls thousands of nodes several times a second. So values are cached for a moment, and directories
 //! are checked every few seconds, on a thread of their own: a file system that hangs is reported after the time limit
-//! that the orchestrator gave.
+//! that the orchestrator gave. A disk that is busy with the pages of a large checkpoint does not hang: the time counts
+//! only while its device completes nothing.
 //!
 //! A report has a version. As long as nothing changes by more than noise, the version stays the same, and a poller that
 //! has it does not get the report again. Memory, load and free space always vary: they count as changed when they
 //! differ by a sixteenth from the published values.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,10 @@ const NOISE: u64 = 16;
 const NO_LOAD: f64 = 0.5;
 /// How long the state of the directories is cached, unless the time limit of a check is shorter.
 const DIRECTORIES_CACHED: Duration = Duration::from_secs(3);
+/// The state of the device is read when a check has taken this long.
+const CHECK_IS_SLOW: Duration = Duration::from_millis(50);
+/// A directory is faulty after this many time limits even if its device works.
+const LONGEST_CHECK: u32 = 10;
 /// How long a poll waits for the first check.
 const FIRST_CHECK_AWAITED: Duration = Duration::from_secs(3);
 /// A file that is created and removed to check whether a directory can be written. Not hidden, so that `ls` shows it if
@@ -95,24 +100,71 @@ struct CheckRound {
     began: Instant,
     /// When the check of the present directory began.
     since: Instant,
+    /// The device of the present directory, as soon as it is known.
+    device: Option<BlockDevice>,
+    /// When the device was last seen to complete something.
+    progress: Instant,
     done: Vec<DirectoryHealth>,
 }
 
 impl CheckRound {
     fn begin(now: Instant) -> Self {
-        CheckRound { began: now, since: now, done: Vec::new() }
+        CheckRound { began: now, since: now, device: None, progress: now, done: Vec::new() }
     }
 
-    /// The present directory of this round, if its check takes longer than the time limit, as a fault.
-    fn late(&self, expected: &[ExpectedDirectory], limit: Duration) -> Option<DirectoryHealth> {
-        let (present, taken) = (expected.get(self.done.len())?, self.since.elapsed());
-        (taken >= limit).then(|| DirectoryHealth {
+    /// The check of the present directory has ended, and that of the next one begins.
+    fn next(&mut self, now: Instant, found: DirectoryHealth) {
+        self.done.push(found);
+        (self.since, self.progress, self.device) = (now, now, None);
+    }
+
+    /// The present directory of this round as a fault, if its check has been late for the time limit.
+    fn late(&mut self, expected: &[ExpectedDirectory], limit: Duration) -> Option<DirectoryHealth> {
+        let (present, now) = (expected.get(self.done.len())?, Instant::now());
+        let taken = now.saturating_duration_since(self.since);
+        if taken >= CHECK_IS_SLOW && self.device.as_mut().is_some_and(BlockDevice::has_progressed) {
+            self.progress = now;
+        }
+        let is_late = now.saturating_duration_since(self.progress) >= limit || taken >= limit * LONGEST_CHECK;
+        is_late.then(|| DirectoryHealth {
             path: present.node_path.clone(),
             fault: Some(format!("its file system has not responded for {} (health.disk_timeout)", seconds(taken))),
             total: 0,
             available: 0,
         })
     }
+}
+
+/// The device of a file system.
+#[derive(Debug)]
+struct BlockDevice {
+    /// In sysfs, which never waits for the device.
+    statistics: PathBuf,
+    completed: u64,
+}
+
+impl BlockDevice {
+    /// The device of a file on a local disk; `None` on a network file system or in memory.
+    fn of(device: u64) -> Option<Self> {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let statistics = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+        Some(BlockDevice { completed: completed(&statistics)?, statistics })
+    }
+
+    /// True if it has completed reads or writes since the last call.
+    fn has_progressed(&mut self) -> bool {
+        let before = self.completed;
+        self.completed = completed(&self.statistics).unwrap_or(before);
+        self.completed != before
+    }
+}
+
+/// Reads and writes that a device has completed: the first and the fifth field.
+fn completed(statistics: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(statistics).ok()?;
+    let mut fields = text.split_whitespace().map(str::parse::<u64>);
+    let (reads, writes) = (fields.next()?.ok()?, fields.nth(3)?.ok()?);
+    Some(reads.wrapping_add(writes))
 }
 
 /// Seconds with one decimal place below ten.
@@ -199,8 +251,8 @@ impl HealthMonitor {
         if let Some(left) = first {
             let _ = tokio::time::timeout(left, checked).await;
         }
-        let now = self.directories.lock();
-        let late = now.round.as_ref().and_then(|round| round.late(&self.expected, self.disk_timeout));
+        let mut now = self.directories.lock();
+        let late = now.round.as_mut().and_then(|round| round.late(&self.expected, self.disk_timeout));
         match late {
             Some(late) => {
                 let others = now.found.iter().filter(|directory| directory.path != late.path).cloned();
@@ -296,10 +348,14 @@ impl AgentStatus {
 /// Checks the directories one after the other. The lock is not held during a check.
 fn check_all(expected: &[ExpectedDirectory], directories: &Mutex<Directories>) {
     for directory in expected {
+        // The metadata of a directory that is in use is in memory, also if its disk is busy.
+        let device = rustix::fs::stat(&directory.real).ok().and_then(|metadata| BlockDevice::of(metadata.st_dev));
+        if let Some(round) = &mut directories.lock().round {
+            round.device = device;
+        }
         let found = check(directory);
         if let Some(round) = &mut directories.lock().round {
-            round.done.push(found);
-            round.since = Instant::now();
+            round.next(Instant::now(), found);
         }
     }
     let mut directories = directories.lock();
@@ -351,7 +407,6 @@ fn resident() -> u64 {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use super::*;
 
@@ -473,7 +528,7 @@ mod tests {
             let mut directories = monitor.directories.lock();
             let done = directories.found[..done].to_vec();
             let since = Instant::now() - Duration::from_secs(ago);
-            directories.round = Some(CheckRound { began: since, since, done });
+            directories.round = Some(CheckRound { done, ..CheckRound::begin(since) });
         };
         let faulty = async || {
             let directories = monitor.directories().await.into_iter();
@@ -486,6 +541,23 @@ mod tests {
             let fault = "its file system has not responded for 12 s (health.disk_timeout)".to_owned();
             assert_eq!(faulty().await, [(path.to_owned(), fault)]);
         }
+    }
+
+    #[test]
+    fn a_disk_that_completes_other_work_is_busy_and_does_not_hang() {
+        let base = tempfile::tempdir().unwrap();
+        let statistics = base.path().join("stat");
+        fs::write(&statistics, "       3        0       24        1        5        0\n").unwrap();
+        let (directories, limit) = ([expected(base.path(), None)], Duration::from_secs(8));
+        let round = |ago: u64| {
+            let device = BlockDevice { completed: completed(&statistics).unwrap(), statistics: statistics.clone() };
+            CheckRound { device: Some(device), ..CheckRound::begin(Instant::now() - Duration::from_secs(ago)) }
+        };
+        assert!(round(12).late(&directories, limit).is_some());
+        let (mut busy, mut too_long) = (round(12), round(90));
+        fs::write(&statistics, "       3        0       24        1        6        0\n").unwrap();
+        assert_eq!(busy.late(&directories, limit), None);
+        assert!(too_long.late(&directories, limit).is_some());
     }
 
     #[tokio::test]

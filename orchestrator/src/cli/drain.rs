@@ -114,7 +114,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
         })?;
         return Ok(exit::FINISHED);
     }
-    let report = super::runtime::with_screen(style, async |screen| {
+    let (report, _) = super::runtime::with_screen(style, async |screen| {
         let drained = match roots {
             Some(roots) => standalone::of_roots(&prefix, roots, requested, &screen).await.map(Some),
             None => standalone::of_prefix(&prefix, requested, &screen).await,

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use holdfast_core::owned::Access;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job;
 use super::output::{Output, Report, Style, document, printable};
-use crate::events::DrainResult;
-use crate::events::RunReport;
+use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
 use crate::job::{Plan, RunError, RunOptions};
 use crate::spec::{Environment, JobSpec};
@@ -75,9 +75,23 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
 
 /// Runs a job and prints its report. With `again`, also if it is finished.
 pub(super) fn run_spec(spec: JobSpec, again: bool, style: Style) -> Result<RunReport, Failure> {
-    super::runtime::with_screen(style, async |screen| {
+    let access = spec.group_access.access();
+    let (report, not_shown) = super::runtime::with_screen(style, async |screen| {
         crate::job::run(&RunOptions { spec, again, screen }).await.map_err(failed)
-    })
+    })?;
+    if let Some(not_shown) = not_shown {
+        record_not_shown(&report, access, not_shown);
+    }
+    Ok(report)
+}
+
+/// Records what standard output did not accept where it can be read.
+fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShown) {
+    let OutputNotShown { bytes, directories, .. } = not_shown;
+    let opened = report.events.parent().map(|directory| EventLog::open(directory, &report.job, access));
+    if let Some(Ok(mut event_log)) = opened {
+        event_log.write(&LogEvent::OutputNotShown { bytes, directories });
+    }
 }
 
 fn dry_run(spec: &JobSpec, again: bool, style: Style) -> Result<u8, Failure> {

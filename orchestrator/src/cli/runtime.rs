@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::failure::Failure;
 use super::output::{Report, Style};
-use crate::events::{Screen, ScreenStyle};
+use crate::events::{OutputNotShown, Screen, ScreenStyle};
 use crate::exit;
 
 /// The variable with the log filter: `debug`, `holdfast::drain=trace`, ….
@@ -45,8 +45,12 @@ pub(super) fn block_on<R>(work: impl Future<Output = R>) -> Result<R, Failure> {
 }
 
 /// Runs long work that is shown on a screen, then writes its result. A standard output that is closed early, or that
-/// accepts nothing for too long, changes nothing in what is returned.
-pub(super) fn with_screen<R, W>(style: Style, work: impl FnOnce(Screen) -> W) -> Result<R, Failure>
+/// accepts nothing for too long, changes nothing in what is returned; the output of ranks that is only in their files is
+/// returned beside it.
+pub(super) fn with_screen<R, W>(
+    style: Style,
+    work: impl FnOnce(Screen) -> W,
+) -> Result<(R, Option<OutputNotShown>), Failure>
 where
     R: Report,
     W: Future<Output = Result<R, Failure>>,
@@ -61,9 +65,10 @@ where
         let report = work(screen.clone()).await;
         let mut result = Vec::new();
         let rendered = report.as_ref().map_or(Ok(()), |report| style.write(report, &mut result));
-        match rendered.and(screen.close(result, interrupt()).await) {
+        let (written, not_shown) = screen.close(result, interrupt()).await;
+        match rendered.and(written) {
             Err(error) if report.is_ok() && error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => report,
+            _ => report.map(|report| (report, not_shown)),
         }
     })?
 }

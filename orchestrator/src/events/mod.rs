@@ -22,5 +22,5 @@ pub use history::History;
 pub use log::EventLog;
 pub use reason::{DownReason, DrainResult, EndCause, StopReason, TimedReason, ranks_text};
 pub use report::{RunReport, StepReport, StepResult};
-pub use screen::{OutputTurn, Screen, ScreenStyle, View};
+pub use screen::{OutputNotShown, OutputTurn, Screen, ScreenStyle, View};
 pub use vocabulary::{CommandKey, LogEvent};

@@ -6,6 +6,7 @@
 //! No call waits for output: separate threads write, because the file, pipe or terminal of a descriptor may block for
 //! minutes. At the end, [`Screen::close`] waits a limited time for the remaining output.
 
+mod account;
 mod live;
 mod queue;
 mod turns;
@@ -13,20 +14,23 @@ mod writer;
 
 use std::future::Future;
 use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::Local;
 use futures_util::FutureExt as _;
-use holdfast_model::{CheckpointId, Generation, NodeName, Progress, Rank};
+use holdfast_model::{CheckpointId, Generation, NodeName, Progress};
 use tokio::sync::oneshot;
 
+pub use self::account::OutputNotShown;
+use self::account::{Accounts, OutputAccount};
 use self::live::LiveView;
-use self::queue::{Message, Queue};
+use self::queue::{Message, OutputText, Queue};
 use self::turns::{Turn, Turns};
 use self::writer::{Standard, Writer};
 use super::LogEvent;
-use crate::launch::output::Stream;
+use crate::launch::output::{OutputLine, Stream};
 
 /// Time limit at the end for a descriptor that accepts no output, the same as for a prefix directory that hangs.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
@@ -34,8 +38,8 @@ const STALLED_AFTER: Duration = Duration::from_secs(120);
 const OUTPUT_WITHIN: Duration = Duration::from_secs(5);
 /// Time limit for writing after a signal at the end.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Maximum number of lines of ranks in one message.
-const LINES_AT_ONCE: usize = 256;
+/// Maximum size of a message with several lines of ranks.
+const OUTPUT_AT_ONCE: usize = 4096;
 /// Interval at which the progress of writing is checked at the end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -75,6 +79,7 @@ pub struct Screen {
     /// Writes to standard output. The same writer if both are the same file, so that the order of lines is kept.
     output: Arc<Writer>,
     turns: Arc<Turns>,
+    accounts: Arc<Accounts>,
 }
 
 /// The permission to show the output of a generation, after that of all earlier generations.
@@ -82,6 +87,7 @@ pub struct Screen {
 pub struct OutputTurn {
     screen: Screen,
     turn: Turn,
+    account: Arc<OutputAccount>,
 }
 
 impl Screen {
@@ -96,7 +102,7 @@ impl Screen {
             true => Arc::clone(&errors),
             false => Arc::new(Writer::start("stdout", Standard { live: None })?),
         };
-        Ok(Screen { style, is_live, errors, output, turns: Arc::default() })
+        Ok(Screen { style, is_live, errors, output, turns: Arc::default(), accounts: Arc::default() })
     }
 
     /// True if there is a live view to update.
@@ -112,12 +118,14 @@ impl Screen {
     }
 
     pub fn line(&self, text: &str) {
-        if self.style.quiet {
-            return;
+        if !self.style.quiet {
+            self.errors.push(Message::Line(Self::dated(text)));
         }
+    }
+
+    fn dated(text: &str) -> Vec<u8> {
         // Text from the network or a file must not send commands to the terminal.
-        let text = printable(text);
-        self.errors.push(Message::Line(format!("{} {text}\n", Local::now().format("%H:%M:%S%.3f")).into_bytes()));
+        format!("{} {}\n", Local::now().format("%H:%M:%S%.3f"), printable(text)).into_bytes()
     }
 
     /// Shows the state of the job.
@@ -134,18 +142,22 @@ impl Screen {
         }
     }
 
-    /// The turn of a new generation, after those of all earlier ones.
-    pub fn output_turn(&self) -> OutputTurn {
-        OutputTurn { turn: self.turns.take(), screen: self.clone() }
+    /// The turn of a new generation, whose output is in the files of this directory, after those of all earlier ones.
+    pub fn output_turn(&self, directory: &Path) -> OutputTurn {
+        OutputTurn { turn: self.turns.take(), account: self.accounts.open(directory), screen: self.clone() }
     }
 
     /// Removes the live view, writes the result of the command to standard output, and waits until everything is
     /// written, as long as there is progress, or until `interrupted`. If something could not be written, reports that
-    /// on standard error.
+    /// on standard error, and returns the output of ranks that is only in their files.
     ///
     /// # Errors
     /// Those of writing the result.
-    pub async fn close(&self, result: Vec<u8>, interrupted: impl Future<Output = ()>) -> io::Result<()> {
+    pub async fn close(
+        &self,
+        result: Vec<u8>,
+        interrupted: impl Future<Output = ()>,
+    ) -> (io::Result<()>, Option<OutputNotShown>) {
         let interrupted = interrupted.shared();
         tokio::select! {
             biased;
@@ -172,12 +184,19 @@ impl Screen {
             () = interrupted => None,
             () = self.stalled() => None,
         };
-        match written {
-            Some(written) => written,
-            None => {
-                self.name_what_is_missing().await;
-                Ok(())
-            }
+        let not_shown = self.not_shown().await;
+        self.report_missing(written.is_none(), not_shown.as_ref()).await;
+        (written.unwrap_or(Ok(())), not_shown)
+    }
+
+    /// The output of ranks that is only in their files. What cannot be read in time is not counted.
+    async fn not_shown(&self) -> Option<OutputNotShown> {
+        let known = self.accounts.known_missing()?;
+        let accounts = Arc::clone(&self.accounts);
+        let missing = tokio::task::spawn_blocking(move || accounts.missing());
+        match tokio::time::timeout(AT_ONCE, missing).await {
+            Ok(Ok(missing)) => missing,
+            Ok(Err(_)) | Err(_) => Some(known),
         }
     }
 
@@ -198,13 +217,18 @@ impl Screen {
         }
     }
 
-    async fn name_what_is_missing(&self) {
-        if !self.output.look(Queue::is_idle) && self.errors.look(Queue::is_idle) {
-            self.line(
-                "cannot write to standard output: it is blocked; the report and the last lines of ranks are missing \
-                there; see .holdfast/generations in the prefix directory for the output of ranks and \
-                .holdfast/events.jsonl for all events",
-            );
+    async fn report_missing(&self, is_blocked: bool, not_shown: Option<&OutputNotShown>) {
+        // Not where a line would wait too.
+        if !self.errors.look(Queue::is_idle) {
+            return;
+        }
+        let mut parts = Vec::new();
+        if is_blocked && !self.output.look(Queue::is_idle) {
+            parts.push("cannot write to standard output: it is blocked; the report is missing there".to_owned());
+        }
+        parts.extend(not_shown.map(OutputNotShown::sentence));
+        if !parts.is_empty() {
+            self.errors.push(Message::Line(Self::dated(&parts.join("; "))));
             let _ = tokio::time::timeout(AT_ONCE, self.errors.mark()).await;
         }
     }
@@ -217,27 +241,45 @@ impl OutputTurn {
         self.turn.is_first() && errors.look(Queue::has_room) && output.look(Queue::has_room)
     }
 
-    /// Shows lines of ranks, given without line ends.
-    pub fn show(&self, lines: &[(Rank, Stream, Vec<u8>)]) {
+    /// Shows lines of ranks.
+    pub fn show(&self, lines: &[OutputLine]) {
         let Screen { style, errors, output, .. } = &self.screen;
         let to = |stream: Stream| match stream {
             Stream::Output if !style.document => Stream::Output,
             Stream::Output | Stream::Errors => Stream::Errors,
         };
-        for lines in lines.chunk_by(|one, next| to(one.1) == to(next.1)) {
-            for lines in lines.chunks(LINES_AT_ONCE) {
-                let (stream, mut text) = (to(lines[0].1), Vec::new());
-                for (rank, _, line) in lines {
-                    if style.labels {
-                        text.extend_from_slice(format!("[{rank}] ").as_bytes());
-                    }
-                    text.extend_from_slice(line);
-                    text.push(b'\n');
-                }
+        for lines in lines.chunk_by(|one, next| to(one.stream) == to(next.stream)) {
+            let stream = to(lines[0].stream);
+            let (mut text, mut bytes) = (Vec::new(), 0);
+            let push = |text: &mut Vec<u8>, bytes: &mut u64| {
+                let (text, bytes) = (std::mem::take(text), std::mem::take(bytes));
+                self.account.hand_over(bytes);
                 let writer = if stream == Stream::Output { output } else { errors };
-                writer.push(Message::Output(stream, text));
+                let account = Arc::clone(&self.account);
+                writer.push(Message::Output(OutputText { stream, text, account, bytes }));
+            };
+            for line in lines {
+                let label = if style.labels { format!("[{}] ", line.rank) } else { String::new() };
+                if !text.is_empty() && text.len() + label.len() + line.text.len() >= OUTPUT_AT_ONCE {
+                    push(&mut text, &mut bytes);
+                }
+                text.extend_from_slice(label.as_bytes());
+                text.extend_from_slice(&line.text);
+                text.push(b'\n');
+                bytes += line.bytes;
             }
+            push(&mut text, &mut bytes);
         }
+    }
+
+    /// Counts bytes of the files that are not to be shown.
+    pub fn hide(&self, bytes: u64) {
+        self.account.hide(bytes);
+    }
+
+    /// All output of the generation was given to [`show`](Self::show).
+    pub fn complete(self) {
+        self.account.complete();
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Local};
 use holdfast_model::{NodeName, RestartSource};
 
-use super::LogEvent;
 use super::reason::ranks_text;
+use super::{LogEvent, OutputNotShown};
 use crate::spec::quantity::format_duration;
 
 impl LogEvent {
@@ -202,6 +202,9 @@ impl LogEvent {
             ),
             LogEvent::RunContinues { place, after } => {
                 format!("continues after generation {after} with the caches in {place}")
+            }
+            LogEvent::OutputNotShown { bytes, directories } => {
+                OutputNotShown { bytes: *bytes, more: false, directories: directories.clone() }.sentence()
             }
             LogEvent::ReleaseFailed { reason } => reason.clone(),
         })

@@ -573,6 +573,13 @@ vocabulary! {
         /// The last generation of the earlier run.
         after: Generation,
     },
+    /// At the end of the program, standard output or standard error did not accept all output of the ranks.
+    OutputNotShown {
+        /// The bytes that are only in files. If the files cannot be read, those that are known.
+        bytes: u64,
+        /// The directories of the files.
+        directories: Vec<PathBuf>,
+    },
     /// The allocation could not be released completely.
     ReleaseFailed {
         /// What remains.

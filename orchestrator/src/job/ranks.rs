@@ -287,7 +287,7 @@ impl LaunchContext {
     fn follow_from(&self, placement: &Placement, child: Option<Child>) -> Result<RunningStep, LaunchError> {
         let ranks: Vec<Rank> = placement.used().flat_map(|node| node.ranks.iter().copied()).collect();
         let (job_id, updates) = (self.allocation.job_id(), self.updates.clone());
-        let turn = self.screen.output_turn();
+        let turn = self.screen.output_turn(&self.directory);
         let running = RunningStep::follow(self.generation, job_id, &self.directory, ranks, child, updates, turn);
         running.map_err(LaunchError::Supervisor)
     }

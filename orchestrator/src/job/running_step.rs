@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::events::OutputTurn;
 use crate::host::process;
 use crate::launch::follow::{Followed, Follower};
-use crate::launch::output::{OutputTail, Stream};
+use crate::launch::output::{OutputLine, OutputTail};
 use crate::launch::{StepEvent, StepPlan, registry};
 
 /// How often the events are read.
@@ -157,21 +157,32 @@ impl Drop for RunningStep {
 /// Ends a step whose supervisor and ranks are these, if they are known: see [`RunningStep::cancel`]. Events in the file
 /// that were not handled yet count too: a step may have to be ended while it begins, or right after a take-over.
 pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u32>, job_id: &str) {
+    // Before the file is read, which waits if its file system hangs.
+    if supervisor.is_some_and(|pid| end_supervisor(directory, pid)) {
+        return;
+    }
     let (recorded, started) = recorded_processes(directory);
     ranks.extend(started);
-    // Identified by its plan and not by its lock, which it has not taken yet while it begins.
-    let supervisor =
-        supervisor.or(recorded).filter(|pid| process::runs_as_with(*pid, "step", &StepPlan::path_in(directory)));
-    if let Some(pid) = supervisor {
-        process::signal(pid, Signal::TERM);
-        if process::wait_for_end(pid, CANCEL_WITHIN) {
-            return;
-        }
-        process::signal(pid, Signal::KILL);
+    if recorded.filter(|_| supervisor.is_none()).is_some_and(|pid| end_supervisor(directory, pid)) {
+        return;
     }
     for pid in ranks {
         process::kill_rank(pid, environment::JOB, job_id);
     }
+}
+
+/// Ends a supervisor, which kills its ranks. True if it ended in time; otherwise it is killed.
+fn end_supervisor(directory: &Path, pid: u32) -> bool {
+    // Identified by its plan and not by its lock, which it has not taken yet while it begins.
+    if !process::runs_as_with(pid, "step", &StepPlan::path_in(directory)) {
+        return false;
+    }
+    process::signal(pid, Signal::TERM);
+    let ended = process::wait_for_end(pid, CANCEL_WITHIN);
+    if !ended {
+        process::signal(pid, Signal::KILL);
+    }
+    ended
 }
 
 /// The supervisor of a step and its ranks that have not ended, from the events in the file.
@@ -212,7 +223,7 @@ fn watch(
     let plan = StepPlan::read(&StepPlan::path_in(directory)).ok();
     let labels = plan.and_then(|plan| registry::supervision(&plan).ok()?.labels());
     let mut tail = OutputTail::new(directory, ranks.into_iter(), labels, child.is_none());
-    let (mut checks, mut stopped) = (0_u32, None);
+    let (mut checks, mut stopped, mut more) = (0_u32, None, false);
     let last = loop {
         checks = checks.wrapping_add(1);
         match follower.poll() {
@@ -226,10 +237,12 @@ fn watch(
                 }
                 // The output of a rank is shown before its end, unless the screen accepts nothing.
                 let done = events.contains(&StepEvent::Done);
-                if (!events.is_empty() || checks.is_multiple_of(CHECKS_AN_OUTPUT))
-                    && show_output(&mut tail, &turn, done)
-                {
-                    let _ = send(StepReport::Printed);
+                if more || !events.is_empty() || checks.is_multiple_of(CHECKS_AN_OUTPUT) {
+                    let shown = show_output(&mut tail, &turn, done);
+                    more = shown.more;
+                    if shown.printed {
+                        let _ = send(StepReport::Printed);
+                    }
                 }
                 for event in events {
                     let done = event == StepEvent::Done;
@@ -248,7 +261,9 @@ fn watch(
         if stop.load(Ordering::Relaxed) && stopped.get_or_insert_with(Instant::now).elapsed() > CANCEL_WITHIN {
             break None;
         }
-        std::thread::sleep(CHECK_EVERY);
+        if !more {
+            std::thread::sleep(CHECK_EVERY);
+        }
     };
     if let Some(last) = last {
         tail.all_started();
@@ -267,42 +282,53 @@ fn watch(
     }
 }
 
-/// Shows as much output of ranks as the screen accepts now; the rest stays in its files. With `all`, the ranks have
-/// ended, and their files are read to the end. Returns whether there was new output.
-fn show_output(tail: &mut OutputTail, turn: &OutputTurn, all: bool) -> bool {
-    let mut printed = false;
+/// What [`show_output`] did.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShownOutput {
+    /// Ranks have printed.
+    printed: bool,
+    /// There is more, and the screen accepts it.
+    more: bool,
+}
+
+/// Shows as much output of ranks as the screen accepts now, a piece of each file; the rest stays in its files. With
+/// `all`, the ranks have ended, and their files are read to the end.
+fn show_output(tail: &mut OutputTail, turn: &OutputTurn, all: bool) -> ShownOutput {
+    let mut shown = ShownOutput::default();
     while turn.has_room() {
-        let (lines, more) = read(tail);
-        printed |= !lines.is_empty();
+        let (lines, more) = read(tail, turn);
+        shown = ShownOutput { printed: shown.printed || !lines.is_empty(), more };
         turn.show(&lines);
         if !(all && more) {
-            return printed;
+            return shown;
         }
     }
-    tail.has_grown() || printed
+    ShownOutput { printed: tail.has_grown() || shown.printed, more: false }
 }
 
 /// Shows the output that is left after the end of a step, as soon as the screen accepts it. The end of the process
-/// waits for this with a time limit.
+/// waits for this as long as there is progress.
 fn show_rest(tail: &mut OutputTail, turn: OutputTurn) {
     loop {
         while !turn.has_room() {
             std::thread::sleep(CHECK_EVERY);
         }
-        let (mut lines, more) = read(tail);
+        let (mut lines, more) = read(tail, &turn);
         if !more {
-            tail.finish(|rank, stream, line| lines.push((rank, stream, line.to_vec())));
+            tail.finish(&mut lines);
+            turn.hide(tail.take_hidden());
         }
         turn.show(&lines);
         if !more {
-            return;
+            return turn.complete();
         }
     }
 }
 
 /// Lines from a piece of each rank's output, and whether there may be more.
-fn read(tail: &mut OutputTail) -> (Vec<(Rank, Stream, Vec<u8>)>, bool) {
+fn read(tail: &mut OutputTail, turn: &OutputTurn) -> (Vec<OutputLine>, bool) {
     let mut lines = Vec::new();
-    let more = tail.pass_on(|rank, stream, line| lines.push((rank, stream, line.to_vec())));
+    let more = tail.pass_on(&mut lines);
+    turn.hide(tail.take_hidden());
     (lines, more)
 }

@@ -13,8 +13,8 @@ use crate::host::own_files;
 
 /// Maximum size of a read of one file, so that a rank with much output does not delay the others.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Longer lines are passed on in parts of this size.
-const LONGEST_LINE: usize = 16 << 10;
+/// Longer lines are passed on as several lines.
+const LONGEST_LINE: usize = 1 << 20;
 
 /// An output stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,34 @@ pub enum Stream {
     Errors,
 }
 
+/// A line of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputLine {
+    pub rank: Rank,
+    pub stream: Stream,
+    /// Without label and line end.
+    pub text: Vec<u8>,
+    /// Its bytes in the file, with label and line end.
+    pub bytes: u64,
+}
+
+/// The size of the output files in a generation's directory.
+///
+/// # Errors
+/// Those of reading the directory.
+pub fn bytes_in(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in directory.read_dir()? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("rank") && (name.ends_with(".out") || name.ends_with(".err")) {
+            bytes += entry.metadata()?.len();
+        }
+    }
+    Ok(bytes)
+}
+
 /// The output files of a generation.
 #[derive(Debug)]
 pub struct OutputTail {
@@ -33,6 +61,8 @@ pub struct OutputTail {
     labels: Option<&'static LineLabels>,
     /// Ranks with their own files that have not been started yet.
     expected: BTreeSet<Rank>,
+    /// Bytes that are not passed on, since this was taken.
+    hidden: u64,
 }
 
 #[derive(Debug)]
@@ -57,11 +87,11 @@ impl OutputTail {
         labels: Option<&'static LineLabels>,
         from_end: bool,
     ) -> Self {
-        let mut tail =
-            OutputTail { directory: directory.to_owned(), files: Vec::new(), labels, expected: BTreeSet::new() };
+        let (directory, expected) = (directory.to_owned(), BTreeSet::new());
+        let mut tail = OutputTail { directory, files: Vec::new(), labels, expected, hidden: 0 };
         if labels.is_some() {
-            tail.add(None, Stream::Output, StepPlan::all_output_in(directory), from_end);
-            tail.add(None, Stream::Errors, StepPlan::all_errors_in(directory), from_end);
+            tail.add(None, Stream::Output, StepPlan::all_output_in(&tail.directory), from_end);
+            tail.add(None, Stream::Errors, StepPlan::all_errors_in(&tail.directory), from_end);
         } else if from_end {
             ranks.for_each(|rank| tail.add_rank(rank, true));
         } else {
@@ -72,6 +102,7 @@ impl OutputTail {
 
     fn add(&mut self, rank: Option<Rank>, stream: Stream, path: PathBuf, from_end: bool) {
         let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
+        self.hidden += offset;
         self.files.push(Tailed { rank, stream, path, file: None, offset, seen: 0, partial: Vec::new() });
     }
 
@@ -87,15 +118,21 @@ impl OutputTail {
         }
     }
 
-    /// Passes on new lines, without their line ends. True if there may be more.
-    pub fn pass_on(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) -> bool {
+    /// The bytes that were read and not passed on, since the last call: messages of launchers, and what another
+    /// orchestrator has shown.
+    pub fn take_hidden(&mut self) -> u64 {
+        std::mem::take(&mut self.hidden)
+    }
+
+    /// Passes on new lines. True if there may be more.
+    pub fn pass_on(&mut self, lines: &mut Vec<OutputLine>) -> bool {
         let (mut more, labels) = (false, self.labels);
         for tailed in &mut self.files {
             match tailed.read() {
                 Ok(read) => more |= read == PIECE_BYTES,
                 Err(error) => tracing::debug!(path = %tailed.path.display(), %error, "cannot read a rank's output"),
             }
-            tailed.take_lines(labels, &mut sink);
+            self.hidden += tailed.take_lines(labels, lines);
         }
         more
     }
@@ -119,12 +156,13 @@ impl OutputTail {
     }
 
     /// Passes on what is left, also lines that have no end.
-    pub fn finish(&mut self, mut sink: impl FnMut(Rank, Stream, &[u8])) {
+    pub fn finish(&mut self, lines: &mut Vec<OutputLine>) {
         self.all_started();
-        while self.pass_on(&mut sink) {}
+        while self.pass_on(lines) {}
         for tailed in &mut self.files {
             if !tailed.partial.is_empty() {
-                tailed.pass_on_line(&tailed.partial, self.labels, &mut sink);
+                let bytes = tailed.partial.len() as u64;
+                self.hidden += tailed.pass_on_line(&tailed.partial, bytes, self.labels, lines);
                 tailed.partial.clear();
             }
         }
@@ -146,30 +184,39 @@ impl Tailed {
         Ok(read)
     }
 
-    fn pass_on_line(&self, line: &[u8], labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
+    /// Passes on a line that has this many bytes in the file. Returns how many of them are hidden.
+    fn pass_on_line(&self, line: &[u8], bytes: u64, labels: Option<&LineLabels>, lines: &mut Vec<OutputLine>) -> u64 {
+        let stream = self.stream;
         match (self.rank, labels) {
-            (Some(rank), _) => sink(rank, self.stream, line),
-            (None, None) => {}
+            (Some(rank), _) => lines.push(OutputLine { rank, stream, text: line.to_vec(), bytes }),
+            (None, None) => return bytes,
             (None, Some(labels)) => match (labels.read)(line) {
-                Some((_, text)) if (labels.is_internal)(&text) => {}
-                Some((rank, text)) => sink(rank, self.stream, &text),
-                // Not shown: the ends of ranks are reported as events.
-                None => tracing::info!(line = %String::from_utf8_lossy(line), "launcher_message"),
+                Some((_, text)) if (labels.is_internal)(&text) => return bytes,
+                Some((rank, text)) => lines.push(OutputLine { rank, stream, text: text.into_owned(), bytes }),
+                None => {
+                    // Not shown: the ends of ranks are reported as events.
+                    tracing::info!(line = %String::from_utf8_lossy(line), "launcher_message");
+                    return bytes;
+                }
             },
         }
+        0
     }
 
-    fn take_lines(&mut self, labels: Option<&LineLabels>, sink: &mut impl FnMut(Rank, Stream, &[u8])) {
-        let mut begin = 0;
+    /// Passes on complete lines. Returns the bytes of hidden ones.
+    fn take_lines(&mut self, labels: Option<&LineLabels>, lines: &mut Vec<OutputLine>) -> u64 {
+        let (mut begin, mut hidden) = (0, 0);
         while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
-            self.pass_on_line(&self.partial[begin..begin + length], labels, sink);
+            let line = &self.partial[begin..begin + length];
+            hidden += self.pass_on_line(line, length as u64 + 1, labels, lines);
             begin += length + 1;
         }
         self.partial.drain(..begin);
         if self.partial.len() > LONGEST_LINE {
-            self.pass_on_line(&self.partial, labels, sink);
+            hidden += self.pass_on_line(&self.partial, self.partial.len() as u64, labels, lines);
             self.partial.clear();
         }
+        hidden
     }
 }
 
@@ -186,11 +233,12 @@ mod tests {
 
     fn lines(tail: &mut OutputTail) -> Vec<String> {
         let mut lines = Vec::new();
-        tail.pass_on(|rank, stream, line| {
-            let mark = if stream == Stream::Errors { "!" } else { "" };
-            lines.push(format!("{rank}{mark}: {}", String::from_utf8_lossy(line)));
-        });
-        lines
+        tail.pass_on(&mut lines);
+        let text = |line: OutputLine| {
+            let mark = if line.stream == Stream::Errors { "!" } else { "" };
+            format!("{}{mark}: {}", line.rank, String::from_utf8_lossy(&line.text))
+        };
+        lines.into_iter().map(text).collect()
     }
 
     #[test]
@@ -206,8 +254,8 @@ mod tests {
         add(&StepPlan::output_in(base.path(), Rank(0)), "o\nthree");
         assert_eq!(lines(&mut tail), ["0: two"]);
         let mut rest = Vec::new();
-        tail.finish(|_, _, line| rest.extend_from_slice(line));
-        assert_eq!(rest, b"three");
+        tail.finish(&mut rest);
+        assert_eq!(rest, [OutputLine { rank: Rank(0), stream: Stream::Output, text: b"three".to_vec(), bytes: 5 }]);
     }
 
     #[test]
@@ -217,8 +265,8 @@ mod tests {
         add(&StepPlan::errors_in(base.path(), Rank(0)), "no such program\n");
         assert!(lines(&mut tail).is_empty());
         let mut rest = Vec::new();
-        tail.finish(|_, _, line| rest.extend_from_slice(line));
-        assert_eq!(rest, b"no such program");
+        tail.finish(&mut rest);
+        assert_eq!(rest[0].text, b"no such program");
     }
 
     #[test]

@@ -97,8 +97,9 @@ keys! {
         /// An agent that does not answer although its process exists is replaced after this long; four times as long
         /// if most agents do not answer.
         replace_after: Duration = duration().or(Duration::from_secs(10)),
-        /// A node is down if the file system of its control directory or of a cache does not respond for this long.
-        disk_timeout: Duration = duration().or(Duration::from_secs(8)),
+        /// A node is down if the file system of its control directory or of a cache does not respond for this long; for
+        /// ten times as long while its block device completes other reads or writes.
+        disk_timeout: Duration = duration().or(Duration::from_secs(30)),
         /// Maximum number of concurrent requests of one kind to agents (prepare, kill, drain, …).
         requests: u32 = whole(1..=4096).or(64),
         /// A node with less available memory is down. Default: not checked.

@@ -48,7 +48,7 @@ pub(super) fn postrun(words: &[String]) -> Ran {
         drained(&prefix, state.is_some(), &screen).await.map(drain::Drained)
     });
     let code = match drained {
-        Ok(drain::Drained(report)) => result(&prefix, report.as_ref(), &output)?,
+        Ok((drain::Drained(report), _)) => result(&prefix, report.as_ref(), &output)?,
         Err(failure) => {
             output.line(&printable(&failure.to_string()))?;
             NO

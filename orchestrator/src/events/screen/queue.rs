@@ -9,11 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::sync::Arc;
 
 use holdfast_model::{NodeName, Progress};
 use tokio::sync::oneshot;
 
 use super::View;
+use super::account::OutputAccount;
 use crate::launch::output::Stream;
 
 /// Maximum number of lines of Holdfast in the queue: several times those of a relaunch of thousands of nodes.
@@ -28,14 +30,24 @@ const BATCH_BYTES: usize = 64 << 10;
 pub(super) enum Message {
     /// A line of Holdfast, with its end.
     Line(Vec<u8>),
-    /// Lines of a rank, with their ends.
-    Output(Stream, Vec<u8>),
+    /// Lines of ranks.
+    Output(OutputText),
     /// The live view is removed.
     ClearView,
     /// The result of the command, for standard output.
     Result(Vec<u8>, oneshot::Sender<io::Result<()>>),
     /// Everything before it is written.
     Mark(oneshot::Sender<()>),
+}
+
+/// Lines of ranks, with their ends.
+#[derive(Debug)]
+pub(super) struct OutputText {
+    pub(super) stream: Stream,
+    pub(super) text: Vec<u8>,
+    pub(super) account: Arc<OutputAccount>,
+    /// The bytes of the ranks' files that this is.
+    pub(super) bytes: u64,
 }
 
 /// New content of the live view.
@@ -93,8 +105,8 @@ impl Queue {
             self.lines += 1;
             self.messages.push_back(Message::Line(text.into_bytes()));
         }
-        if let Message::Output(_, text) = &message {
-            self.output_bytes += text.len();
+        if let Message::Output(output) = &message {
+            self.output_bytes += output.text.len();
         }
         self.messages.push_back(message);
     }
@@ -146,7 +158,8 @@ impl Queue {
                     self.lines -= 1;
                     bytes += text.len();
                 }
-                Message::Output(_, text) | Message::Result(text, _) => bytes += text.len(),
+                Message::Output(output) => bytes += output.text.len(),
+                Message::Result(text, _) => bytes += text.len(),
                 Message::ClearView | Message::Mark(_) => {}
             }
             batch.push(message);
@@ -178,7 +191,15 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::account::Accounts;
     use super::*;
+
+    fn output(text: Vec<u8>) -> Message {
+        let account = Accounts::default().open(Path::new("/"));
+        Message::Output(OutputText { stream: Stream::Output, bytes: text.len() as u64, text, account })
+    }
 
     fn line(number: usize) -> Message {
         Message::Line(format!("{number}\n").into_bytes())
@@ -186,7 +207,8 @@ mod tests {
 
     fn text(messages: &[Message]) -> String {
         let text = |message: &Message| match message {
-            Message::Line(text) | Message::Output(_, text) => String::from_utf8(text.clone()).unwrap(),
+            Message::Line(text) => String::from_utf8(text.clone()).unwrap(),
+            Message::Output(output) => String::from_utf8(output.text.clone()).unwrap(),
             _ => String::new(),
         };
         messages.iter().map(text).collect()
@@ -205,7 +227,7 @@ mod tests {
     fn messages_keep_their_order() {
         let mut queue = Queue::default();
         queue.push(line(1));
-        queue.push(Message::Output(Stream::Output, b"a\n".to_vec()));
+        queue.push(output(b"a\n".to_vec()));
         queue.push(line(2));
         assert_eq!(take_all(&mut queue), "1\na\n2\n");
     }
@@ -231,7 +253,7 @@ mod tests {
     fn output_that_is_not_written_keeps_its_producer_waiting() {
         let mut queue = Queue::default();
         let much = vec![b'x'; MUCH_OUTPUT];
-        queue.push(Message::Output(Stream::Output, much));
+        queue.push(output(much));
         assert!(!queue.has_room());
         assert!(queue.take().is_some());
         assert!(!queue.has_room(), "taken, and not written");

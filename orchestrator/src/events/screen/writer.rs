@@ -7,9 +7,13 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use super::account::OutputAccount;
 use super::live::LiveView;
-use super::queue::{Frame, Message, Queue};
+use super::queue::{Frame, Message, OutputText, Queue};
 use crate::launch::output::Stream;
+
+/// A pipe accepts a write of this size completely or, while it is full, not at all. So it is known what was written.
+const PIECE_BYTES: usize = 4096;
 
 /// The handle of the thread. After it is dropped, the thread writes what is left and ends.
 #[derive(Debug)]
@@ -25,7 +29,8 @@ struct Shared {
 
 /// Where the thread writes to.
 pub(super) trait Sink: Send + 'static {
-    fn write(&mut self, to: Stream, text: &[u8]) -> io::Result<()>;
+    /// Writes pieces, and reports each one that was [written](Piece::written).
+    fn write(&mut self, to: Stream, pieces: &[Piece]) -> io::Result<()>;
     fn show(&mut self, frame: Frame);
     fn clear_view(&mut self);
 }
@@ -94,36 +99,79 @@ impl Shared {
     }
 }
 
+/// What is written by one system call: at most [`PIECE_BYTES`], or one longer line.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    text: Vec<u8>,
+    /// The output of ranks in it.
+    output: Vec<(Arc<OutputAccount>, u64)>,
+}
+
+impl Piece {
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// It was written.
+    pub(super) fn written(&self) {
+        self.output.iter().for_each(|(account, bytes)| account.written(*bytes));
+    }
+}
+
+/// Messages for one stream that are written together.
+#[derive(Debug, Default)]
+struct Pieces(Vec<Piece>);
+
+impl Pieces {
+    fn add(&mut self, text: Vec<u8>, output: Option<(Arc<OutputAccount>, u64)>) {
+        match self.0.last_mut() {
+            Some(last) if last.text.len() + text.len() <= PIECE_BYTES => {
+                last.text.extend(text);
+                last.output.extend(output);
+            }
+            _ => self.0.push(Piece { text, output: output.into_iter().collect() }),
+        }
+    }
+}
+
 /// Writes messages, as few writes as their order allows. Returns how much output of ranks was among them.
 fn write(sink: &mut impl Sink, messages: Vec<Message>) -> usize {
-    let (mut output_bytes, mut text, mut to) = (0, Vec::new(), Stream::Errors);
+    let (mut output_bytes, mut pieces, mut to) = (0, Pieces::default(), Stream::Errors);
     for message in messages {
-        let stream = if let Message::Output(stream, _) = &message { *stream } else { Stream::Errors };
-        if stream != to || !matches!(message, Message::Line(_) | Message::Output(..)) {
-            flush(sink, to, &mut text);
+        let stream = if let Message::Output(output) = &message { output.stream } else { Stream::Errors };
+        if stream != to || !matches!(message, Message::Line(_) | Message::Output(_)) {
+            flush(sink, to, &mut pieces);
             to = stream;
         }
         match message {
-            Message::Line(line) => text.extend(line),
-            Message::Output(_, lines) => {
-                output_bytes += lines.len();
-                text.extend(lines);
+            Message::Line(line) => pieces.add(line, None),
+            Message::Output(OutputText { text, account, bytes, .. }) => {
+                output_bytes += text.len();
+                pieces.add(text, Some((account, bytes)));
             }
             Message::ClearView => sink.clear_view(),
             // The receivers may have given up waiting.
-            Message::Result(result, written) => drop(written.send(sink.write(Stream::Output, &result))),
+            Message::Result(text, written) => {
+                let piece = Piece { text, output: Vec::new() };
+                drop(written.send(sink.write(Stream::Output, &[piece])));
+            }
             Message::Mark(written) => drop(written.send(())),
         }
     }
-    flush(sink, to, &mut text);
+    flush(sink, to, &mut pieces);
     output_bytes
 }
 
-fn flush(sink: &mut impl Sink, to: Stream, text: &mut Vec<u8>) {
-    if !text.is_empty() {
-        // A reader that closed its end is not an error of the job.
-        let _ = sink.write(to, text);
-        text.clear();
+fn flush(sink: &mut impl Sink, to: Stream, pieces: &mut Pieces) {
+    let pieces = std::mem::take(pieces).0;
+    if pieces.is_empty() {
+        return;
+    }
+    match sink.write(to, &pieces) {
+        // A reader that closed its end does not want the rest.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => pieces.iter().for_each(Piece::written),
+        // Output that could not be written is reported at the end.
+        _ => {}
     }
 }
 
@@ -133,13 +181,20 @@ pub(super) struct Standard {
 }
 
 impl Sink for Standard {
-    fn write(&mut self, to: Stream, text: &[u8]) -> io::Result<()> {
-        let write = || match to {
+    fn write(&mut self, to: Stream, pieces: &[Piece]) -> io::Result<()> {
+        let write_piece = |piece: &Piece| match to {
             Stream::Output => {
                 let mut output = io::stdout().lock();
-                output.write_all(text).and_then(|()| output.flush())
+                output.write_all(piece.text()).and_then(|()| output.flush())
             }
-            Stream::Errors => io::stderr().write_all(text),
+            Stream::Errors => io::stderr().write_all(piece.text()),
+        };
+        let write = || {
+            pieces.iter().try_for_each(|piece| {
+                write_piece(piece)?;
+                piece.written();
+                Ok(())
+            })
         };
         match &self.live {
             Some(live) => live.suspend(write),
@@ -162,8 +217,10 @@ impl Sink for Standard {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::mpsc;
 
+    use super::super::account::Accounts;
     use super::*;
 
     /// A sink that reports what it is about to write, and writes when it is permitted to.
@@ -173,9 +230,13 @@ mod tests {
     }
 
     impl Sink for Permitted {
-        fn write(&mut self, to: Stream, text: &[u8]) -> io::Result<()> {
-            let _ = self.written.send((to, String::from_utf8_lossy(text).into_owned()));
-            Ok(self.permits.recv().map_err(|_| io::ErrorKind::BrokenPipe)?)
+        fn write(&mut self, to: Stream, pieces: &[Piece]) -> io::Result<()> {
+            pieces.iter().try_for_each(|piece| {
+                let _ = self.written.send((to, String::from_utf8_lossy(piece.text()).into_owned()));
+                self.permits.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+                piece.written();
+                Ok(())
+            })
         }
 
         fn show(&mut self, _: Frame) {}
@@ -194,7 +255,9 @@ mod tests {
         let writer = Writer::start("test", Permitted { permits, written }).unwrap();
         for number in 0..100 {
             writer.push(line(&format!("{number}\n")));
-            writer.push(Message::Output(Stream::Output, format!("rank {number}\n").into_bytes()));
+            let text = format!("rank {number}\n").into_bytes();
+            let (stream, account) = (Stream::Output, Accounts::default().open(Path::new("/")));
+            writer.push(Message::Output(OutputText { stream, bytes: text.len() as u64, text, account }));
         }
         let mark = writer.mark();
         (0..200).for_each(|_| permit.send(()).unwrap());

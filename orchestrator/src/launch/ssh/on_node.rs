@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,11 @@ use crate::launch::children::{Children, Started};
 
 /// Maximum size of an output message.
 const PIECE_BYTES: usize = 32 << 10;
-/// Time limit for reading the rest of a rank's output after its end, because its children may keep the pipe open.
+/// After the end of a rank, its pipe is read until it is empty for this long, because processes that the rank left
+/// behind may keep it open.
 const LEFT_OVER: Duration = Duration::from_millis(500);
+/// After its end, a rank's own output is at most what its pipe holds; what follows is of processes that it left behind.
+const PIPE_BYTES: u64 = 1 << 20;
 /// Interval at which the ends of ranks are polled.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
@@ -97,8 +101,8 @@ fn run_all<W: Write + Send + 'static>(
         match start(command, rank, &variables, children) {
             Ok(Some(Started { output, errors, .. })) => {
                 let of_rank = [
-                    output.map(|stream| pass_on(stream, rank, false, out)),
-                    errors.map(|stream| pass_on(stream, rank, true, out)),
+                    output.map(|stream| OutputReader::start(stream, rank, false, out)),
+                    errors.map(|stream| OutputReader::start(stream, rank, true, out)),
                 ];
                 readers.insert(rank, of_rank);
             }
@@ -143,37 +147,65 @@ fn start(
     children.start(rank, &mut process)
 }
 
-/// Passes on the output of a rank, on a separate thread.
-fn pass_on<W: Write + Send + 'static>(
-    mut stream: impl Read + Send + 'static,
-    rank: Rank,
-    errors: bool,
-    out: &Out<W>,
-) -> JoinHandle<()> {
-    let out = Arc::clone(out);
-    std::thread::spawn(move || {
-        let mut buffer = vec![0; PIECE_BYTES];
-        loop {
-            match stream.read(&mut buffer) {
-                Ok(0) => return,
-                Ok(bytes) => {
-                    if send(&out, &NodeRanksMessage::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
-                        return;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
-            }
-        }
-    })
+/// Passes on an output stream of a rank, on a separate thread.
+struct OutputReader {
+    thread: JoinHandle<()>,
+    passed_on: Arc<PassedOn>,
 }
 
-/// The output of a rank is sent before its end. The wait is limited, because a process that it left behind may keep the
-/// pipe open.
-fn wait_for(readers: Vec<JoinHandle<()>>) {
-    let begun = Instant::now();
-    while readers.iter().any(|reader| !reader.is_finished()) && begun.elapsed() < LEFT_OVER {
-        std::thread::sleep(POLL_EVERY / 5);
+#[derive(Debug, Default)]
+struct PassedOn {
+    bytes: AtomicU64,
+    /// A piece was read and is being sent, which takes as long as the connection does.
+    sending: AtomicBool,
+}
+
+impl OutputReader {
+    fn start<W: Write + Send + 'static>(
+        mut stream: impl Read + Send + 'static,
+        rank: Rank,
+        errors: bool,
+        out: &Out<W>,
+    ) -> Self {
+        let (out, passed_on) = (Arc::clone(out), Arc::new(PassedOn::default()));
+        let of_thread = Arc::clone(&passed_on);
+        let thread = std::thread::spawn(move || {
+            let mut buffer = vec![0; PIECE_BYTES];
+            loop {
+                let bytes = match stream.read(&mut buffer) {
+                    Ok(0) => return,
+                    Ok(bytes) => bytes,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(_) => return,
+                };
+                of_thread.sending.store(true, Ordering::Release);
+                if send(&out, &NodeRanksMessage::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
+                    return;
+                }
+                of_thread.bytes.fetch_add(bytes as u64, Ordering::Release);
+                of_thread.sending.store(false, Ordering::Release);
+            }
+        });
+        OutputReader { thread, passed_on }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.passed_on.bytes.load(Ordering::Acquire)
+    }
+}
+
+/// Waits until the output of a rank that has ended is sent: it precedes the report of the end.
+fn wait_for(readers: Vec<OutputReader>) {
+    for reader in readers {
+        let before = reader.bytes();
+        let (mut last, mut since) = (before, Instant::now());
+        while !reader.thread.is_finished() && last - before < PIPE_BYTES && since.elapsed() < LEFT_OVER {
+            std::thread::sleep(POLL_EVERY / 5);
+            let now = reader.bytes();
+            if now != last || reader.passed_on.sending.load(Ordering::Acquire) {
+                (last, since) = (now, Instant::now());
+            }
+        }
     }
 }
 
@@ -260,5 +292,37 @@ mod tests {
         let text = String::from_utf8(out.lock().clone()).unwrap();
         assert_eq!(text.matches("refused").count(), 1, "{text}");
         assert!(text.contains("/no/such"), "{text}");
+    }
+
+    /// An output that blocks for longer than a pipe may be empty.
+    #[derive(Clone, Default)]
+    struct SlowOutput(Arc<Mutex<(Vec<u8>, bool)>>);
+
+    impl Write for SlowOutput {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut written = self.0.lock();
+            if bytes.len() > PIECE_BYTES / 2 && !std::mem::replace(&mut written.1, true) {
+                std::thread::sleep(LEFT_OVER * 2);
+            }
+            written.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_slow_connection_loses_no_output_of_a_rank_that_has_ended() {
+        let words = ["/bin/sh", "-c", "head -c 160000 /dev/zero"].map(str::to_owned).to_vec();
+        let command = NodeCommand { words, directory: "/".into(), environment: BTreeMap::new() };
+        let slow = SlowOutput::default();
+        let out = Arc::new(Mutex::new(slow.clone()));
+        run_all(&command, BTreeMap::from([(Rank(0), BTreeMap::new())]), &out, &Children::default()).unwrap();
+        let written = std::mem::take(&mut slow.0.lock().0);
+        assert_eq!(written.iter().filter(|byte| **byte == 0).count(), 160_000);
+        let text: Vec<u8> = written.into_iter().filter(|byte| *byte != 0).collect();
+        assert!(text.ends_with(b"\"kind\":\"done\"}\n"), "{}", String::from_utf8_lossy(&text));
     }
 }
