@@ -393,9 +393,12 @@ impl World {
             Action::AskHalt => {
                 let (mut met, mut silent) = (None, Vec::new());
                 let agents: Vec<NodeName> = self.orchestrator.machine.agents().map(|(node, _)| node.clone()).collect();
+                // One answer in ten rounds is lost: with one in a hundred answers, no round of a thousand would end.
+                let lost = self.dice.percent(10).then(|| self.dice.below(self.scenario.nodes));
                 for agent in agents {
-                    let node = &self.nodes[position(&agent).unwrap() as usize];
-                    if node.life == Life::Alive && node.agent.is_some() && !self.dice.percent(1) {
+                    let at = position(&agent).unwrap();
+                    let node = &self.nodes[at as usize];
+                    if node.life == Life::Alive && node.agent.is_some() && lost != Some(at) {
                         met = met.or_else(|| node.disk.halt_condition());
                     } else {
                         silent.push(agent);

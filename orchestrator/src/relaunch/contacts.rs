@@ -68,6 +68,8 @@ pub(super) struct Contacts {
     last: Vec<Duration>,
     delays: Vec<DelayEstimate>,
     all: DelayEstimate,
+    /// Delays since the last report, by the position of the node. Only the next report shows whether there was a stall.
+    unconfirmed: Vec<(u32, Duration)>,
     pub suspects: BTreeMap<u32, Suspicion>,
     /// The silence of most agents is in the event log.
     pub most_logged: bool,
@@ -83,6 +85,7 @@ impl Contacts {
             last: vec![Duration::ZERO; nodes],
             delays: vec![DelayEstimate::default(); nodes],
             all: DelayEstimate::default(),
+            unconfirmed: Vec::new(),
             suspects: BTreeMap::new(),
             most_logged: false,
         }
@@ -109,7 +112,12 @@ impl Contacts {
         let (before, before_ran) = self.reported.replace((now, ran)).unwrap_or((now, ran));
         self.ran = self.ran.max(ran);
         let missing = now.saturating_sub(before).saturating_sub(ran.saturating_sub(before_ran));
+        let delays = std::mem::take(&mut self.unconfirmed);
         if missing < SHORTEST_STALL.max(config.down_after / 2) {
+            for (position, delay) in delays {
+                self.delays[position as usize].observe(delay, AGENT_WEIGHT);
+                self.all.observe(delay, FLEET_WEIGHT);
+            }
             return None;
         }
         self.counted_from = self.ran;
@@ -127,9 +135,7 @@ impl Contacts {
     pub fn observe(&mut self, position: u32, now: Duration, sent: Duration, config: &Config) {
         if sent >= self.stall_end {
             // The agent may delay its answer by the poll interval.
-            let delay = now.saturating_sub(sent).saturating_sub(config.poll);
-            self.delays[position as usize].observe(delay, AGENT_WEIGHT);
-            self.all.observe(delay, FLEET_WEIGHT);
+            self.unconfirmed.push((position, now.saturating_sub(sent).saturating_sub(config.poll)));
         }
     }
 
@@ -234,20 +240,25 @@ mod tests {
         for _ in 0..20 {
             contacts.observe(0, ms(3250), ms(1000), &config());
         }
+        contacts.advance(ms(1050), ms(1050), &config());
         let late = contacts.limit(0, &config());
         assert!(late > ms(4000), "{late:?}");
         assert!(contacts.limit(1, &config()) > prompt, "answers of another agent are late");
         for _ in 0..400 {
             contacts.observe(0, ms(1250), ms(1000), &config());
         }
+        contacts.advance(ms(1100), ms(1100), &config());
         assert_eq!(contacts.limit(0, &config()), config().down_after);
     }
 
     #[test]
     fn an_answer_to_a_poll_from_before_a_stall_is_no_delay() {
         let mut contacts = contacts(1);
+        // Answers arrive before the stall is reported, and after it.
+        contacts.observe(0, ms(61_000), ms(1000), &config());
         contacts.advance(ms(61_000), ms(1050), &config());
         contacts.observe(0, ms(61_010), ms(1000), &config());
+        contacts.advance(ms(61_050), ms(1100), &config());
         assert_eq!(contacts.limit(0, &config()), config().down_after);
     }
 
