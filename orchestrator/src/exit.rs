@@ -1,4 +1,4 @@
-//! Exit codes: what batch scripts may rely on (`[ $? = 75 ] && sbatch …`). They follow sysexits where one fits.
+//! Exit codes: what batch scripts may rely on. They follow sysexits where one fits.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,8 @@ pub const FINISHED: u8 = 0;
 pub const USAGE: u8 = 64;
 /// A file is damaged, or a dataset could not be completed.
 pub const DAMAGED_DATA: u8 = 65;
-/// Something that is needed is missing: a directory, a command, a running job.
+/// Something that is needed is missing: a directory, a command, a running job; or the next allocation could not be
+/// submitted.
 pub const UNAVAILABLE: u8 = 69;
 /// A defect of Holdfast.
 pub const INTERNAL: u8 = 70;

@@ -41,6 +41,12 @@ fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
     // tests/cluster submits it.
     let script = include_str!("../../configs/slurm/job.sbatch");
     let shown = format!("```bash\n{script}```\n");
+    let manual = include_str!("../../configs/slurm/manual.sbatch");
+    let page = include_str!("../../docs/slurm.md");
+    assert!(
+        page.contains(&format!("```bash\n{manual}```\n")),
+        "docs/slurm.md differs from configs/slurm/manual.sbatch"
+    );
     for (manual, text) in
         [("README.md", include_str!("../../README.md")), ("docs/slurm.md", include_str!("../../docs/slurm.md"))]
     {

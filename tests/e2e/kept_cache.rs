@@ -1,11 +1,12 @@
 //! A run that leaves the job unfinished keeps caches and control directories; another run in the allocation restarts
 //! from them.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
 use crate::pfs;
-use crate::world::World;
+use crate::world::{World, signal};
 
 /// A job that has halted after its fourth checkpoint; the next run of it goes on to the end.
 fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
@@ -13,8 +14,8 @@ fn halted<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
     let mut running = job.start();
     running.sees_checkpoint(4);
     job.command(&["halt", "set", "--now"], 0);
-    job.go_on();
     running.ends_with(75);
+    job.go_on();
     world.assert_nothing_is_left();
     job
 }
@@ -34,7 +35,7 @@ fn second_run_in_the_allocation_restarts_from_cache() {
     job.command(&["run", "--dry-run"], 0).prints(&["would continue after generation 1 with the caches"]);
     // The halt condition ended with the first run.
     job.run(0).prints(&["continues after generation 1 with the caches"]);
-    assert_eq!(last_restart(&world), (json!(5), json!("cache")));
+    assert_eq!(last_restart(&world), (json!(4), json!("cache")));
     let started = world.all("job_started");
     assert_eq!((started.len(), &started[1]["job_id"]), (2, &of_first));
     assert_eq!(world.all("generation_launched").pop().unwrap()["generation"], 2);
@@ -49,7 +50,7 @@ fn without_kept_caches_the_second_run_restarts_from_the_prefix() {
     let job = halted(&world, Job::new(&world, 0).top("keep_cache: none"));
     assert_eq!((world.kept_workspace(), world.all("cache_kept").len()), (None, 0));
     job.run(0);
-    assert_eq!(last_restart(&world), (json!(5), json!("fetched")));
+    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
     job.assert_result();
     world.assert_nothing_is_left();
 }
@@ -64,7 +65,7 @@ fn drain_removes_kept_caches() {
     assert!(!workspace.exists());
     world.assert_nothing_is_left();
     job.run(0);
-    assert_eq!(last_restart(&world), (json!(5), json!("fetched")));
+    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
 }
 
 #[test]
@@ -90,30 +91,30 @@ fn run_with_other_caches_drains_the_kept_ones_and_begins_anew() {
     let job = job.checkpoint(&format!("cache: [{{base: {}}}]", base.display()));
     job.run(0);
     assert!(!workspace.exists());
-    assert_eq!(last_restart(&world), (json!(5), json!("fetched")));
+    assert_eq!(last_restart(&world), (json!(4), json!("fetched")));
     std::fs::remove_dir(&base).unwrap();
     world.assert_nothing_is_left();
 }
 
 #[test]
-fn second_signal_keeps_the_caches_and_the_next_run_restarts_from_them() {
-    use rustix::process::Signal;
-
+fn end_without_drain_keeps_the_caches_and_the_next_run_restarts_from_them() {
     let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(4);
+    let mut job = Job::new(&world, 0).grace("10min").holding_after(4);
     job.down_after = "10min";
     let mut running = job.start();
     running.sees_checkpoint(4);
-    crate::world::signal(world.agent_pid("node2"), Signal::STOP);
-    running.signal(Signal::TERM);
-    running.sees("the first signal", |event| event["event"] == "signal" && event["at_once"] == false);
-    running.signal(Signal::TERM);
+    signal(world.agent_pid("node2"), Signal::STOP);
+    for number in 1..=3 {
+        running.signal(Signal::TERM);
+        running.sees("the signal", |event| event["event"] == "signal" && event["number"] == number);
+    }
     running.ends_with(75);
     assert!(!pfs::indexed(&world.prefix()).contains_key(&4), "nothing was drained");
     job.go_on();
     job.run(0);
-    assert_eq!(last_restart(&world).0, json!(4));
-    assert_ne!(last_restart(&world).1, json!("fetched"));
+    let (checkpoint, source) = last_restart(&world);
+    assert_eq!(checkpoint, 4);
+    assert_ne!(source, "fetched");
     job.assert_result();
     world.assert_nothing_is_left();
 }

@@ -22,6 +22,7 @@ mod world;
 
 mod agents;
 mod bad_input;
+mod batch_scripts;
 mod checksums;
 mod disk;
 mod drain;
@@ -37,6 +38,7 @@ mod needs;
 mod orchestrator_lost;
 mod other_users;
 mod outputs;
+mod requeue;
 mod schemes;
 mod scr_files;
 mod scr_scripts;

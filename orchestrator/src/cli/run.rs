@@ -25,8 +25,8 @@ use crate::spec::{Environment, JobSpec};
 Examples:
   holdfast run configs/quickstart.yaml      six virtual nodes, two of them are killed
   holdfast run -- ./app --steps 400         no spec: default settings
-  holdfast run job.yaml || [ $? -ne 75 ] || sbatch job.sh
-                                            75: not finished, another allocation can continue
+  exec holdfast run job.yaml                last line of a batch script: signals reach it, and `requeue:` in the spec
+                                            submits the next allocation on exit code 75 (not finished)
   holdfast run --dry-run job.yaml           checks only: show what would be started where
 
 JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, checkpoint, checkpoint_directory, complete, \

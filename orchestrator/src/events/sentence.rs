@@ -206,6 +206,12 @@ impl LogEvent {
             LogEvent::OutputNotShown { bytes, directories } => {
                 OutputNotShown { bytes: *bytes, more: false, directories: directories.clone() }.sentence()
             }
+            LogEvent::Requeued { command, message } => format!("next allocation submitted by {command}: {message}"),
+            LogEvent::RequeueSkipped => {
+                "the next allocation is not submitted: an earlier run in this allocation did so, or was about to"
+                    .to_owned()
+            }
+            LogEvent::RequeueFailed { reason } => format!("the next allocation was not submitted: {reason}"),
             LogEvent::ReleaseFailed { reason } => reason.clone(),
         })
     }

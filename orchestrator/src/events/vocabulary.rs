@@ -580,6 +580,20 @@ vocabulary! {
         /// The directories of the files.
         directories: Vec<PathBuf>,
     },
+    /// The next allocation was submitted (`requeue`).
+    Requeued {
+        /// The command.
+        command: String,
+        /// The last line that it printed.
+        message: String,
+    },
+    /// The next allocation was not submitted: an earlier run in this allocation did so, or was about to.
+    RequeueSkipped,
+    /// The next allocation could not be submitted.
+    RequeueFailed {
+        /// The command, and why it failed.
+        reason: String,
+    },
     /// The allocation could not be released completely.
     ReleaseFailed {
         /// What remains.

@@ -22,6 +22,7 @@ use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
 use super::report;
 use super::reporter::Reporter;
+use super::requeue::EndedRun;
 use super::schedule::Schedule;
 use super::settings;
 use super::signals::Signals;
@@ -65,13 +66,16 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
         again: options.again,
         screen: options.screen.clone(),
         signals,
+        allocation_id: None,
         schedule: earlier.schedule(spec),
         pending: steps.map(|(at, (step, prepared))| (at, NextStep { at, step, prepared })).collect(),
         reports: BTreeMap::new(),
         _lock: lock,
     };
-    job.run_steps(&earlier).await?;
-    Ok(report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed()))
+    let ended = job.run_steps(&earlier).await;
+    let ended = ended.map(|()| report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed()));
+    // While the lock is held, and signals do not end the process.
+    EndedRun { spec, prefix, allocation: job.allocation_id, screen: options.screen.clone() }.requeue(ended).await
 }
 
 /// A step that has not run yet.
@@ -94,6 +98,8 @@ struct JobDriver<'job> {
     pending: BTreeMap<usize, NextStep<'job>>,
     /// Of steps that have ended, by their positions.
     reports: BTreeMap<usize, RunReport>,
+    /// The allocation, from the moment at which it is open.
+    allocation_id: Option<String>,
     /// The lock of the job's prefix directory.
     _lock: JobLock,
 }
@@ -133,6 +139,7 @@ impl<'job> JobDriver<'job> {
         let opening = Opening { spec, step, again: self.again, prefix: &prefix };
         let (allocation, state) = opening.nodes((&prepared, &all), &mut reporter, &mut self.signals).await?;
         let event_log = reporter.event_log;
+        self.allocation_id = Some(allocation.allocation_id());
         start::check_size(spec, &*allocation)?;
         let started = state.snapshot.as_ref().map_or_else(unix_now, Snapshot::started);
         let clock = Clock::since(started);

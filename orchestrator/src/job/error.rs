@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use holdfast_core::durable::DurableError;
 use holdfast_wire::trust::TrustError;
 
+use super::requeue::RequeueError;
 use super::standalone::StandaloneError;
 use super::state::StateError;
 use crate::allocation::AllocationError;
@@ -55,6 +56,11 @@ pub enum RunError {
         /// It could not be written to the prefix directory.
         unwritable: bool,
     },
+    /// `requeue:` cannot be used.
+    #[error(transparent)]
+    Requeue(#[from] RequeueError),
+    #[error("{ended}; the next allocation was not submitted: {error}")]
+    NotRequeued { ended: Box<RunError>, error: RequeueError },
     /// The drain of an earlier job failed.
     #[error(transparent)]
     Standalone(#[from] Box<StandaloneError>),
@@ -79,6 +85,7 @@ impl RunError {
             RunError::Allocation(error) if error.is_refusal() => exit::CONFIGURATION,
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
             RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
+            RunError::Requeue(error) if error.is_configuration() => exit::CONFIGURATION,
             RunError::Signal(_) => exit::NOT_FINISHED,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),

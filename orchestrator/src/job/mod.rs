@@ -21,6 +21,7 @@
 //! | `reporter`, `report` | event log and screen; the report at the end |
 //! | [`state`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
 //! | `record` | hands changes of the state to that thread; the actions that wait for it |
+//! | `requeue` | submits the next allocation |
 //! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
 //! | `manager_poll` | polls the resource manager for down nodes and the end of the allocation |
 //! | [`settings`] | the settings of the loop and of the agents, from the spec |
@@ -51,6 +52,7 @@ mod ranks;
 mod record;
 mod report;
 mod reporter;
+mod requeue;
 pub mod running_step;
 mod schedule;
 pub mod settings;

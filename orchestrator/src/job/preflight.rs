@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::{PreflightError, RunError};
-use super::site;
+use super::{requeue, site};
 use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
@@ -51,6 +51,9 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {
         return Err(PreflightError::Libraries { program, missing }.into());
+    }
+    if let Some(requeue) = &spec.requeue {
+        requeue::check(requeue)?;
     }
     let (have, needed) = (spec.allocation.nodes, step.run.nodes);
     if have < needed {

@@ -48,7 +48,7 @@ pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, R
 pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};
 pub use ssh::{SshAccess, SshHost};
-pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, SiteCommand};
+pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, Requeue, SiteCommand};
 
 pub use environment::{Environment, EnvironmentError, SYSTEM_FILE};
 
@@ -68,6 +68,7 @@ pub struct JobSpec {
     pub prefix: PathBuf,
     pub group_access: GroupAccess,
     pub keep_cache: KeepCache,
+    pub requeue: Option<Requeue>,
     pub allocation: Allocation,
     /// Commands that run once in an allocation, before the first launch.
     pub before: Vec<SiteCommand>,
@@ -209,6 +210,7 @@ struct WrittenJob {
     prefix: PathBuf,
     group_access: GroupAccess,
     keep_cache: KeepCache,
+    requeue: Option<Requeue>,
     allocation: allocation::WrittenAllocation,
     before: Vec<SiteCommand>,
     after: Vec<SiteCommand>,
@@ -243,6 +245,9 @@ keys! {
     /// `holdfast run` in the same allocation restarts from the caches, and `holdfast drain` removes them; `none`:
     /// nothing. After any other end nothing stays, except files that could not be drained.
     keep_cache = choice().or(KeepCache::All),
+    /// What submits the next allocation when a run ends with exit code 75: at the very end, once in an allocation, and
+    /// never after another exit code. If it fails, the exit code is 69.
+    requeue = section::<Requeue>(),
     /// The nodes of the job.
     allocation = section::<Allocation>(),
     /// Commands that run once in an allocation, before the first launch, one after the other, on nodes whose agents are
@@ -280,7 +285,20 @@ keys! {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        WrittenJob { job, prefix, group_access, keep_cache, allocation, before, after, steps, relaunch, health, halt }
+        WrittenJob {
+            job,
+            prefix,
+            group_access,
+            keep_cache,
+            requeue,
+            allocation,
+            before,
+            after,
+            steps,
+            relaunch,
+            health,
+            halt,
+        }
     }
 }
 
@@ -312,6 +330,7 @@ impl WrittenJob {
             prefix,
             group_access,
             keep_cache,
+            requeue,
             allocation,
             before,
             after,
@@ -336,6 +355,7 @@ impl WrittenJob {
             prefix,
             group_access,
             keep_cache,
+            requeue,
             allocation,
             before,
             after,

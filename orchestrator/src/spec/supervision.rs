@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::keys::{keys, list, words};
 use super::quantity::format_duration;
 use super::reading::Section;
-use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, time, whole};
+use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, switch, time, whole};
 
 /// When the application is relaunched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,6 +220,38 @@ keys! {
             section.mistake("command", "the command is missing or empty", help);
         }
         SiteCommand { command: command.unwrap_or_default(), on, time_limit }
+    }
+}
+
+/// What submits the next allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// A command.
+    Command(Vec<String>),
+    /// `scontrol requeue` of the job itself.
+    Slurm,
+}
+
+keys! {
+    Requeue => Option<Requeue>;
+    /// A command, as a list; no shell is involved: `[sbatch, job.sbatch]`. It runs where `holdfast run` was started.
+    command = words(),
+    /// `true`: `scontrol requeue` of the Slurm job. It keeps its id, and runs its script again in another allocation.
+    slurm = switch().or(false),
+    |section| {
+        match (command, slurm) {
+            (Some(_), true) => {
+                section.mistake("slurm", "`command` and `slurm` exclude each other", "remove one of them");
+                None
+            }
+            (Some(command), false) if names_no_program(&command) => {
+                section.mistake("command", "the command is empty", "write `command: [sbatch, job.sbatch]`");
+                None
+            }
+            (Some(command), false) => Some(Requeue::Command(command)),
+            (None, true) => Some(Requeue::Slurm),
+            (None, false) => None,
+        }
     }
 }
 

@@ -10,13 +10,19 @@ use super::checkpoint::{Checkpoint, Redundancy};
 use super::quantity;
 use super::reading::Reader;
 use super::registered::ManagerFacts;
-use super::{JobSpec, Step};
+use super::{JobSpec, Requeue, Step};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     check_name(reader, "job", &spec.job);
     check_steps(spec, manager, reader);
     check_faults(spec, reader);
+    if let (Some(Requeue::Slurm), Some(manager)) = (&spec.requeue, spec.allocation.manager)
+        && manager != "slurm"
+    {
+        let message = format!("`slurm` has no effect with `manager: {manager}`");
+        reader.mistake("requeue.slurm", message, "write `requeue: {command: […]}`, or remove it");
+    }
     if let (Some(limit), before_end) = (spec.allocation.time_limit, spec.halt.before_end)
         && before_end >= limit
     {

@@ -1,0 +1,140 @@
+//! `requeue:` submits the next allocation: once, at the end of a run that leaves the job unfinished.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::job::Job;
+use crate::world::World;
+
+/// A job whose `requeue.command` notes the checkpoint that is current on the prefix when it runs.
+fn noting<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
+    let script = world.write(
+        "submit",
+        "#!/bin/sh\nreadlink \"$HOLDFAST_PREFIX/scr.current\" >> \"$1\"\necho noise >&2\necho Submitted batch job 17\n",
+    );
+    let command = format!("[sh, {}, {}]", script.display(), world.path("submitted").display());
+    job.top(&format!("requeue: {{command: {command}}}"))
+}
+
+fn submissions(world: &World) -> Vec<String> {
+    let text = fs::read_to_string(world.path("submitted")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn next_allocation_is_submitted_once_after_the_drain() {
+    let world = World::new();
+    let job = noting(&world, Job::new(&world, 0).holding_after(4));
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["next allocation submitted by", "Submitted batch job 17"]);
+    let noted = submissions(&world);
+    assert!(matches!(&noted[..], [current] if current.ends_with(".4")), "{noted:?}");
+    let events = world.events();
+    let place = |name: &str| events.iter().position(|event| event["event"] == name).unwrap();
+    assert!(place("drained") < place("requeued") && place("finished") < place("requeued"));
+    assert_eq!(world.the("requeued")["message"], "Submitted batch job 17");
+
+    // Another run in the same allocation ends unfinished too: its successor is already submitted.
+    let mut running = job.start();
+    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["an earlier run in this allocation did so"]);
+    assert_eq!((submissions(&world).len(), world.all("requeue_skipped").len()), (1, 1));
+
+    // A finished job submits nothing.
+    job.go_on();
+    job.run(0);
+    assert_eq!(submissions(&world).len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn orchestrator_that_takes_over_submits_the_next_allocation_once() {
+    let world = World::new();
+    let job = noting(&world, Job::new(&world, 0).holding_after(4));
+    job.abandon_after(4);
+    let mut running = job.start();
+    running.sees_event("took_over");
+    running.signal(Signal::USR1);
+    running.ends_with(75);
+    assert_eq!((submissions(&world).len(), world.all("requeued").len()), (1, 1));
+}
+
+#[test]
+fn signal_before_the_launch_submits_the_next_allocation() {
+    let world = World::new();
+    let before = "before: [{command: [sleep, \"600\"]}]";
+    let job = Job::new(&world, 0).top(before).top("requeue: {command: [sh, -c, echo called]}");
+    let mut running = job.start();
+    running.sees_event("job_started");
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["called"]);
+    assert_eq!(world.the("requeued")["message"], "called");
+}
+
+#[test]
+fn command_that_fails_is_reported_and_tried_again_by_the_next_run() {
+    let world = World::new();
+    let allowed = world.path("allowed");
+    let script = format!("test -e {} || {{ echo 'no such partition' >&2; exit 1; }}", allowed.display());
+    let job = Job::new(&world, 0).holding_after(4).top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    let ran = running.ends_with(69);
+    ran.prints(&["the next allocation was not submitted", "no such partition", "exit code 69"]);
+    assert!(world.the("requeue_failed")["reason"].as_str().unwrap().contains("no such partition"));
+    assert_eq!(world.all("requeued").len(), 0);
+
+    fs::write(&allowed, "").unwrap();
+    let mut running = job.start();
+    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_eq!((world.all("requeued").len(), world.all("requeue_failed").len()), (1, 1));
+}
+
+#[test]
+fn failed_application_submits_nothing() {
+    let world = World::new();
+    let mut job = noting(&world, Job::new(&world, 0)).top("relaunch: {attempts: 0}");
+    job.heat = vec!["--no-such-option".to_owned()];
+    job.run(90);
+    assert!(submissions(&world).is_empty());
+    assert_eq!(world.all("requeued").len(), 0);
+}
+
+#[test]
+fn command_that_does_not_exist_is_refused_before_anything_is_started() {
+    let world = World::new();
+    let job = Job::new(&world, 0).top("requeue: {command: [no-such-sbatch, job.sbatch]}");
+    job.run(78).prints(&["no-such-sbatch", "requeue.command"]);
+    let job = Job::new(&world, 0).top("requeue: {slurm: true}");
+    job.run(78).prints(&["`slurm` has no effect with `manager: local`"]);
+    assert_eq!(world.all("job_started"), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn killed_while_it_submits_it_does_not_submit_again() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let called = world.path("called");
+    let script = format!("echo called >> {}; sleep 600", called.display());
+    let job = job.top(&format!("requeue: {{command: [sh, -c, {script:?}]}}"));
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    world.wait("the command", || called.exists().then_some(()));
+    running.signal(Signal::KILL);
+    running.end();
+    world.kill(|line| line.contains("sleep 600"));
+    let mut running = job.start();
+    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_eq!(fs::read_to_string(&called).unwrap(), "called\n");
+    assert_eq!(world.all("requeue_skipped").len(), 1);
+}
