@@ -69,7 +69,7 @@ fn prefix_without_index_or_missing_prefix_ends_with_69() {
 fn damaged_index_ends_with_65_and_is_not_changed() {
     let prefix = tempfile::tempdir().unwrap();
     fs::write(prefix.path().join("index.scr"), "not an index").unwrap();
-    for arguments in [&["index", "list"][..], &["index", "remove", "x"]] {
+    for arguments in [&["index", "list"][..], &["index", "drop", "x"], &["index", "prune", "--failed"]] {
         let ran = holdfast_in(prefix.path(), arguments);
         assert_eq!(ran.code, 65, "{}", ran.err);
     }
@@ -77,20 +77,108 @@ fn damaged_index_ends_with_65_and_is_not_changed() {
 }
 
 #[test]
-fn remove_deletes_entry_once_and_dry_run_nothing() {
+fn drop_removes_entry_once_and_dry_run_nothing() {
     let prefix = prefix_of(&state(STATES[0]));
     let name = "scr.2026-11-20_10:26:07.1145655.1";
     let before = fs::read(prefix.path().join("index.scr")).unwrap();
-    let ran = holdfast_in(prefix.path(), ["index", "remove", "--dry-run", name]);
+    let ran = holdfast_in(prefix.path(), ["index", "drop", "--dry-run", name]);
     assert_eq!(ran.out, format!("{name} would be removed from the index; its files stay\n"));
     assert_eq!(fs::read(prefix.path().join("index.scr")).unwrap(), before);
-    assert_eq!(holdfast_in(prefix.path(), ["index", "remove", name]).code, 0);
+    assert_eq!(holdfast_in(prefix.path(), ["index", "drop", name]).code, 0);
     assert!(!holdfast_in(prefix.path(), ["index", "list"]).out.contains(name));
     assert!(prefix.path().join(name).is_dir());
-    let ran = holdfast_in(prefix.path(), ["index", "remove", name]);
+    let ran = holdfast_in(prefix.path(), ["index", "drop", name]);
     assert_eq!(ran.code, 69);
     assert!(ran.err.contains("is not in the index"), "{}", ran.err);
-    assert_eq!(holdfast_in(prefix.path(), ["index", "remove", "../x"]).code, 64);
+    assert_eq!(holdfast_in(prefix.path(), ["index", "drop", "../x"]).code, 64);
+}
+
+#[test]
+fn drop_of_current_checkpoint_removes_link() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let document = holdfast_in(prefix.path(), ["index", "drop", "--json", "scr.2026-11-20_10:26:07.1145655.3"]).json();
+    assert_eq!(document["unset_current"], true);
+    assert!(fs::symlink_metadata(prefix.path().join("scr.current")).is_err());
+    assert!(prefix.path().join("scr.2026-11-20_10:26:07.1145655.3").is_dir());
+}
+
+/// The directories below the prefix, and those in the index.
+fn datasets(prefix: &Path) -> (Vec<String>, Vec<String>) {
+    let names = fs::read_dir(prefix).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut there: Vec<String> = names.filter(|name| name.starts_with("scr.2")).collect();
+    there.sort();
+    let document = holdfast_in(prefix, ["index", "list", "--json"]).json();
+    let listed = document["checkpoints"].as_array().unwrap().iter();
+    let mut listed: Vec<String> = listed.map(|entry| entry["directory"].as_str().unwrap().to_owned()).collect();
+    listed.sort();
+    (there, listed)
+}
+
+#[test]
+fn delete_needs_confirmation_and_removes_files_and_entry_but_not_current_checkpoint() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let before = datasets(prefix.path());
+    let [first, second, third] =
+        [1, 2, 3].map(|id| before.0.iter().find(|name| name.ends_with(&format!(".{id}"))).unwrap().as_str());
+    let delete = |arguments: &[&str]| holdfast_in(prefix.path(), ["index", "delete"].iter().chain(arguments));
+    let ran = delete(&[first]);
+    assert_eq!(ran.code, 64);
+    assert!(ran.err.contains("give --yes"), "{}", ran.err);
+    assert_eq!(delete(&["--dry-run", first]).out, format!("{first} (checkpoint 1) would be deleted\n"));
+    let ran = delete(&["--yes", first, third]);
+    assert_eq!(ran.code, 64);
+    assert!(ran.err.contains("is the current checkpoint"), "{}", ran.err);
+    assert_eq!(datasets(prefix.path()), before, "nothing was deleted");
+    let document = delete(&["--yes", "--json", first]).json();
+    assert_eq!(document["deleted"], json!([{"directory": first, "id": 1}]));
+    let left = vec![second.to_owned(), third.to_owned()];
+    assert_eq!(datasets(prefix.path()), (left.clone(), left));
+    assert_eq!(delete(&["--yes", first]).code, 69);
+    assert_eq!(delete(&["--yes", ".holdfast"]).code, 69);
+}
+
+#[test]
+fn prune_keeps_newest_and_current_checkpoints() {
+    let prefix = prefix_of(&state(STATES[0]));
+    let prune = |arguments: &[&str]| holdfast_in(prefix.path(), ["index", "prune"].iter().chain(arguments));
+    let (before, _) = datasets(prefix.path());
+    assert_eq!(prune(&[]).code, 64);
+    assert_eq!(prune(&["--keep", "1"]).code, 64, "not confirmed");
+    let document = prune(&["--keep", "1", "--dry-run", "--json"]).json();
+    let ids: Vec<_> = document["deleted"].as_array().unwrap().iter().map(|it| (&it["id"], &it["reason"])).collect();
+    assert_eq!(ids, [(&json!(2), &json!("old")), (&json!(1), &json!("old"))]);
+    assert_eq!(datasets(prefix.path()).0, before);
+    // Checkpoint 1 is current: it stays although it is old.
+    let first = before.iter().find(|name| name.ends_with(".1")).unwrap();
+    assert_eq!(holdfast_in(prefix.path(), ["index", "current", first]).code, 0);
+    let ran = prune(&["--keep", "1", "--yes"]);
+    assert!(ran.code == 0 && ran.out.contains("(checkpoint 2, old) deleted"), "{}{}", ran.out, ran.err);
+    let left: Vec<String> = before.iter().filter(|name| !name.ends_with(".2")).cloned().collect();
+    assert_eq!(datasets(prefix.path()), (left.clone(), left));
+    assert_eq!(prune(&["--keep", "1", "--yes"]).out, "nothing to delete\n");
+}
+
+#[test]
+fn prune_deletes_failed_and_incomplete_checkpoints_and_temporary_files() {
+    let prefix = prefix_of(&state(STATES[1]));
+    let failed = holdfast_in(prefix.path(), ["index", "prune", "--failed", "--yes", "--json"]).json();
+    assert_eq!(failed["deleted"].as_array().unwrap().len(), 1, "{failed}");
+    assert_eq!((&failed["deleted"][0]["id"], &failed["deleted"][0]["reason"]), (&json!(3), &json!("failed")));
+
+    let prefix = prefix_of(&state(STATES[3]));
+    let (there, _) = datasets(prefix.path());
+    // Of another release, and old enough to belong to no process.
+    let leftover = prefix.path().join(&there[0]).join(".hf-1-1.tmp");
+    fs::write(&leftover, "").unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 3600);
+    fs::File::options().write(true).open(&leftover).unwrap().set_modified(long_ago).unwrap();
+    let incomplete = holdfast_in(prefix.path(), ["index", "prune", "--incomplete", "--yes", "--json"]).json();
+    let deleted = incomplete["deleted"].as_array().unwrap();
+    assert!(!deleted.is_empty() && deleted.iter().all(|it| it["reason"] == "incomplete"), "{incomplete}");
+    assert!(deleted.iter().all(|it| !prefix.path().join(it["directory"].as_str().unwrap()).exists()));
+    assert!(!leftover.exists());
+    let listed = holdfast_in(prefix.path(), ["index", "list"]).out;
+    assert!(!listed.lines().skip(1).any(|line| line.starts_with('x')), "{listed}");
 }
 
 #[test]

@@ -5,14 +5,16 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 30] = [
     &["run"],
     &["check"],
     &["drain"],
     &["index", "list"],
     &["index", "add"],
     &["index", "current"],
-    &["index", "remove"],
+    &["index", "drop"],
+    &["index", "delete"],
+    &["index", "prune"],
     &["halt", "list"],
     &["halt", "set"],
     &["halt", "unset"],

@@ -28,6 +28,7 @@ mod disk;
 mod drain;
 mod endings;
 mod fallback;
+mod flushes;
 mod foreign_directories;
 mod halting;
 mod hang;

@@ -16,8 +16,8 @@ use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCond
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
-    COPY, CopyReply, FLUSHED, FORGET, HALT, HALT_RANKS, INVENTORY, KILL, PEERS, POLL, REBUILD, RUN, STACK, TERMINATE,
-    VERIFY,
+    COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INVENTORY, KILL, PEERS, POLL, REBUILD, RUN, STACK,
+    TERMINATE, VERIFY,
 };
 use holdfast_wire::frame::{self, HELLO, Limit};
 use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
@@ -395,6 +395,7 @@ fn requests(attack: &Attack) -> Vec<(&'static str, &'static str, Value)> {
         ("GET", INVENTORY, Value::Null),
         ("GET", HALT, Value::Null),
         ("POST", HALT, value(examples::halt_change())),
+        ("POST", END_RUN, value(examples::end_run())),
         ("POST", FORGET, value(examples::forget())),
         ("POST", COPY, value(examples::copy(&directory))),
         ("POST", REBUILD, value(examples::rebuild(&directory))),

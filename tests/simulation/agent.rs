@@ -142,7 +142,8 @@ impl World {
                     adopted.as_ref().map(|(plan, _)| plan.generation)
                 );
                 let generation = adopted.as_ref().map(|(plan, _)| plan.generation);
-                if let Some((plan, issued)) = adopted {
+                let ended = self.nodes[at as usize].disk.ended;
+                if let Some((plan, issued)) = adopted.filter(|_| generation > ended) {
                     self.begin_part(at, plan, issued, true);
                 }
                 self.notify(Event::AgentReady { node: name(at), address: address(at, start), adopted: generation });
@@ -193,10 +194,24 @@ impl World {
         trace!(self, "n{at}: begins generation {generation}");
         self.kill_ranks(at, Generation(generation.0.saturating_sub(1)));
         self.break_links(at);
-        self.nodes[at as usize].disk.plan = Some((plan.clone(), issued));
+        let disk = &mut self.nodes[at as usize].disk;
+        (disk.plan, disk.ended) = (Some((plan.clone(), issued)), None);
         self.begin_part(at, plan.clone(), issued, false);
         self.notify(Event::RunPrepared { node: name(at), generation });
         self.ranks_connect(at);
+    }
+
+    /// The agent ends its part in the run, because the job is being drained. The driver waits for the work that is
+    /// under way.
+    pub fn end_run(&mut self, at: NodeIndex) {
+        let Some(generation) = self.serving(at) else { return };
+        trace!(self, "n{at}: ends generation {generation}");
+        self.break_links(at);
+        let node = &mut self.nodes[at as usize];
+        node.disk.ended = Some(generation);
+        if let Some(agent) = &mut node.agent {
+            (agent.part, agent.leading) = (None, None);
+        }
     }
 
     pub fn kill(&mut self, at: NodeIndex, start: u16, generation: Generation) {

@@ -199,7 +199,10 @@ impl World {
             None => None,
         };
         let answer = match action {
-            DrainAction::TakeInventory { .. } => {
+            DrainAction::TakeInventory { end_run, .. } => {
+                if end_run {
+                    self.end_run(at?);
+                }
                 let inventory = self.nodes[at? as usize].disk.inventory(at?, world);
                 Answer::Inventory(Box::new(inventory))
             }
@@ -248,6 +251,7 @@ impl World {
                 self.prefix.drain = None;
                 Answer::DirectoryClosed
             }
+            DrainAction::AbandonFlushes { .. } => Answer::FlushesAbandoned { directories: self.prefix.abandon_all() },
             DrainAction::NoteFlushed { checkpoint, .. } => {
                 let locations = self.nodes[at? as usize].disk.flush.entry(checkpoint).or_default();
                 (locations.pfs, locations.flushing) = (true, false);

@@ -137,7 +137,7 @@ impl World {
 
     /// Performs file work; the machine gets the result a little later, unless the agent dies in between.
     pub fn leader_work(&mut self, at: NodeIndex, instance: u64, id: u64, work: LeaderWork) {
-        if self.agent(at, instance).is_none() {
+        if self.agent(at, instance).is_none_or(|agent| agent.leading.is_none()) {
             return;
         }
         let midway = self.dies_midway(at);
@@ -221,6 +221,8 @@ impl World {
                 prefix.withdraw(&directory);
                 WorkOutput::Done
             }
+            LeaderWork::UnfinishedFlushes => WorkOutput::UnfinishedFlushes(prefix.unfinished_flushes()),
+            LeaderWork::AbandonFlush { directory } => WorkOutput::Removed(prefix.abandon(&directory)),
             LeaderWork::DeleteDirectory { directory } => {
                 prefix.directories.remove(&directory);
                 WorkOutput::Done

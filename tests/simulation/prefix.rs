@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use chrono::{NaiveDateTime, TimeDelta};
 use holdfast_core::control::meta::FileKind;
 use holdfast_core::prefix::fetch::{self, RestartCandidate};
+use holdfast_core::prefix::index::IndexEntry;
 use holdfast_core::prefix::scan::{
     CheckpointIdentity, ExpectationSource, ExpectedFiles, PresentFile, RankScan, RedundancySet, Scan,
 };
+use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Index, Summary};
 use holdfast_core::redundancy::files::SetId;
 use holdfast_core::redundancy::xor;
@@ -167,17 +169,61 @@ impl Prefix {
         false
     }
 
+    /// The flushes that did not end, newest first; datasets that bypass the cache are left out.
+    pub fn unfinished_flushes(&self) -> Vec<UnfinishedFlush> {
+        let entries = self.index.entries().into_iter().filter(|entry| self.is_unfinished(entry));
+        let through_cache = entries.filter(|entry| {
+            self.directories
+                .get(&entry.directory)
+                .is_none_or(|known| known.dataset.as_ref().is_none_or(|dataset| dataset.direct.is_none()))
+        });
+        let flushes = through_cache.map(|entry| UnfinishedFlush { checkpoint: entry.id, directory: entry.directory });
+        let mut flushes: Vec<_> = flushes.collect();
+        flushes.sort_by(|a, b| (b.checkpoint, &b.directory).cmp(&(a.checkpoint, &a.directory)));
+        flushes
+    }
+
+    pub fn is_unfinished(&self, entry: &IndexEntry) -> bool {
+        entry.complete != Some(true)
+            && self.directories.get(&entry.directory).is_none_or(|known| {
+                known.filemaps.is_empty() && known.summary.as_ref().is_none_or(|summary| summary.complete)
+            })
+    }
+
+    pub fn abandon(&mut self, name: &DirectoryName) -> bool {
+        if self.index.entry(name).is_some_and(|entry| entry.complete == Some(true)) {
+            return false;
+        }
+        let summary = self.directories.get(name).and_then(|known| known.summary.clone());
+        if let Some(summary) = summary.filter(|summary| summary.complete) {
+            self.publish(name, Some(&summary), false, usize::MAX);
+            return false;
+        }
+        self.withdraw(name);
+        self.directories.remove(name);
+        true
+    }
+
+    pub fn abandon_all(&mut self) -> Vec<DirectoryName> {
+        let entries = self.index.entries();
+        if !entries.iter().any(|entry| entry.complete == Some(true)) {
+            return Vec::new();
+        }
+        let unfinished: Vec<_> = entries.into_iter().filter(|entry| self.is_unfinished(entry)).collect();
+        unfinished.into_iter().map(|entry| entry.directory).filter(|name| self.abandon(name)).collect()
+    }
+
     /// The directory that a drain resumes.
     pub fn interrupted(&self, checkpoint: CheckpointId) -> Option<DirectoryName> {
         let noted = self.drain.as_ref().filter(|(id, name)| *id == checkpoint && self.directories.contains_key(name));
         let incomplete = || {
             let entries = self.index.entries().into_iter();
-            let mut ours = entries.filter(|entry| {
+            let ours = entries.filter(|entry| {
                 entry.id == checkpoint
-                    && entry.complete == Some(false)
+                    && entry.complete != Some(true)
                     && self.directories.contains_key(&entry.directory)
             });
-            ours.next().map(|entry| entry.directory)
+            ours.map(|entry| entry.directory).max()
         };
         noted.map(|(_, name)| name.clone()).or_else(incomplete)
     }

@@ -75,7 +75,10 @@ impl World {
     /// A checkpoint begins: the oldest in cache are evicted.
     pub fn evict(&mut self) {
         let keep = self.scenario.settings.caches[0].keep;
-        self.oracle.protected = self.oracle.protected.take().filter(|protected| protected.newer + 1 < keep);
+        // A checkpoint that is being flushed is not evicted: a newer one is evicted instead.
+        let flushing = self.nodes.iter().any(|node| node.disk.flush.values().any(|at| at.flushing));
+        let evicted = 1 + u32::from(flushing);
+        self.oracle.protected = self.oracle.protected.take().filter(|protected| protected.newer + evicted < keep);
     }
 
     /// A node whose files may be lost or damaged.
@@ -349,6 +352,14 @@ impl World {
         if let DrainResult::Complete { checkpoint } = result {
             let there = entries.iter().any(|entry| entry.id == *checkpoint && entry.complete == Some(true));
             assert!(there, "checkpoint {checkpoint} is drained, and the index does not list it as complete");
+        }
+        let ended = matches!(result, DrainResult::Complete { .. } | DrainResult::Nothing);
+        if undisturbed && ended && newest.is_some() {
+            let unfinished: Vec<_> = entries.iter().filter(|entry| self.prefix.is_unfinished(entry)).collect();
+            assert!(
+                unfinished.is_empty(),
+                "the drain ended with {result:?} and left unfinished flushes: {unfinished:?}"
+            );
         }
         let Some(protected) = self.oracle.protected.clone() else { return };
         let reached: BTreeSet<NodeIndex> =

@@ -118,6 +118,8 @@ pub struct Disk {
     pub member: Option<MemberMemory>,
     pub leader: Option<LeaderMemory>,
     pub flushes: Option<UnfinishedFlushes>,
+    /// The generation that was ended for a drain.
+    pub ended: Option<Generation>,
     pub halt: HaltState,
 }
 

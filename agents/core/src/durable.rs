@@ -26,17 +26,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{kill_point, regular_file};
-
-const TEMPORARY_PREFIX: &str = ".hf-";
-const TEMPORARY_SUFFIX: &str = ".tmp";
+use crate::{kill_point, regular_file, temporary};
 
 /// How many names are tried: a leftover of a crash, or another node on a shared file system, can use a name already.
 const NAME_ATTEMPTS: u32 = 1000;
-
-static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
 
 /// What could not be made durable, and what the user can do about it.
 #[derive(Debug, thiserror::Error)]
@@ -408,12 +402,6 @@ fn create_directory_as(durability: Durability, path: &Path, mode: CreationMode) 
     Ok(())
 }
 
-/// True for the name of a temporary file of this module: what a crash can leave, and what a scan of a directory must
-/// not take for a checkpoint's file.
-pub fn is_temporary(name: &str) -> bool {
-    name.starts_with(TEMPORARY_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
-}
-
 /// Makes renames and removals in a directory durable.
 ///
 /// # Errors
@@ -469,7 +457,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // A failure cannot be reported here; `is_temporary` recognises the file by its name.
+            // A failure cannot be reported here; `temporary::remove_abandoned` removes the file later.
             let _ = fs::remove_file(&self.0);
         }
     }
@@ -495,12 +483,6 @@ fn write_temporary<R>(
     Ok((temporary, result))
 }
 
-/// The next name of a temporary file: unique in this process.
-pub(crate) fn temporary_name() -> String {
-    let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
-    format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id())
-}
-
 fn with_temporary_name<T>(
     directory: &Path,
     path: &Path,
@@ -509,7 +491,7 @@ fn with_temporary_name<T>(
     kill_point::reach();
     // A short name of its own: the file's name with something added could pass the limit of 255 bytes.
     for attempt in 1..=NAME_ATTEMPTS {
-        let temporary = directory.join(temporary_name());
+        let temporary = directory.join(temporary::name());
         match make(&temporary) {
             Ok(made) => return Ok((Temporary(temporary), made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < NAME_ATTEMPTS => {}
@@ -624,19 +606,5 @@ mod tests {
         fs::write(&from, "again").unwrap();
         assert_eq!(rename_to_free(&from, &to), Err(rustix::io::Errno::EXIST));
         assert_eq!(fs::read(&to).unwrap(), b"from");
-    }
-
-    #[test]
-    fn leftovers_of_a_crash_are_skipped_and_recognised() {
-        let directory = tempfile::tempdir().unwrap();
-        let ahead = NEXT_NAME.load(Ordering::Relaxed);
-        for number in ahead..ahead + 50 {
-            fs::write(directory.path().join(format!(".hf-{}-{number}.tmp", std::process::id())), "").unwrap();
-        }
-        let path = directory.path().join("flush.scrinfo");
-        replace(&path, CreationMode::Private, b"x").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"x");
-        assert!(names(directory.path()).iter().filter(|name| is_temporary(name)).count() == 50);
-        assert!(!is_temporary("rank_0.ckpt"));
     }
 }

@@ -11,7 +11,8 @@
 //! * [`workers`]: a map over many small files with a few threads;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
 //! * [`owned`]: files and directories that must belong to this user, where other users may write;
-//! * [`durable`]: the one way to replace a file; [`regular_file`]: opening one that must be a regular file.
+//! * [`durable`]: the one way to replace a file; [`temporary`]: the names of its temporary files, and the removal of
+//!   those that killed processes left; [`regular_file`]: opening one that must be a regular file.
 
 #![forbid(unsafe_code)]
 
@@ -31,4 +32,5 @@ pub mod params;
 pub mod prefix;
 pub mod redundancy;
 pub mod regular_file;
+pub mod temporary;
 pub mod workers;

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::temporary;
 use holdfast_model::Generation;
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::StopRequest;
@@ -185,6 +186,7 @@ pub(crate) fn set_up(start: AgentStart, paths: Paths) -> Result<Agent, DaemonErr
 
 /// The agent's shared state, with these cache bases; nothing is served yet.
 fn set_up_with(start: AgentStart, paths: Paths, bases: Vec<String>) -> Result<Agent, DaemonError> {
+    remove_leftovers(&paths, &bases);
     let store = Store::open(paths.clone(), bases)?;
     for fault in store.faults() {
         tracing::warn!(fault, "control_file_damaged");
@@ -207,6 +209,16 @@ fn set_up_with(start: AgentStart, paths: Paths, bases: Vec<String>) -> Result<Ag
         paths,
         start,
     })
+}
+
+/// Removes the temporary files that an earlier agent, which was killed, left in the job's directories.
+fn remove_leftovers(paths: &Paths, bases: &[String]) {
+    let caches = bases.iter().filter_map(|base| paths.real(&paths.cache_node_path(base)).ok());
+    for directory in [paths.control()].into_iter().chain(caches) {
+        if let Err(error) = temporary::remove_abandoned_below(&directory) {
+            tracing::warn!(directory = %directory.display(), %error, "temporary_files_not_removed");
+        }
+    }
 }
 
 /// Reports on standard output that the agent is ready.

@@ -21,6 +21,8 @@ const RUN: &str = "holdfast.run";
 const MEMBER: &str = "holdfast.member";
 /// The files of the open dataset that lie below the prefix directory.
 const DIRECT_FILES: &str = "holdfast.direct_files.log";
+/// The generation that ended, if the job is being drained.
+const ENDED: &str = "holdfast.ended";
 /// The last generation of the steps whose remains were removed.
 const FORGOTTEN: &str = "holdfast.forgotten";
 /// The number of runs whose halt conditions were removed.
@@ -138,6 +140,16 @@ pub fn remove_plan(control: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// The last generation of which this node knows that it has ended.
+pub fn read_ended(control: &Path) -> Generation {
+    state_file::read(&control.join(ENDED)).unwrap_or(Generation::NONE)
+}
+
+/// Records that a generation has ended: an agent that is restarted takes no part in it.
+pub fn write_ended(control: &Path, ended: Generation) -> io::Result<()> {
+    state_file::write(&control.join(ENDED), &ended)
 }
 
 /// The last generation of the finished steps whose remains this node has removed.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_model::Rank;
 use holdfast_wire::plan::MemberPlan;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
 use crate::memory::Remembered;
@@ -18,6 +19,8 @@ pub struct Run {
     pub source: Arc<dyn CheckpointSource>,
     /// Cancels the copies of the run.
     pub cancelled: CancellationToken,
+    /// Its orders and the file work of its leader, on blocking threads.
+    pub work: TaskTracker,
 }
 
 impl Run {

@@ -10,6 +10,7 @@
 //! | POST | [`TERMINATE`] | [`TerminateRequest`] → [`KillReply`] |
 //! | POST | [`STACK`] | [`StackRequest`] → [`StackReply`] |
 //! | POST | [`PEERS`] | [`PeersUpdate`] → [`Empty`] |
+//! | POST | [`END_RUN`] | [`EndRunRequest`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
 //! | GET, POST | [`HALT`] | [`HaltChange`](holdfast_model::HaltChange) → [`HaltState`](holdfast_model::HaltState) |
 //! | POST | [`COPY`] | [`CopyRequest`] → [`CopyReply`] |
@@ -60,6 +61,8 @@ pub const TERMINATE: &str = "/v1/terminate";
 pub const STACK: &str = "/v1/stack";
 /// An agent of the run was restarted and listens elsewhere.
 pub const PEERS: &str = "/v1/peers";
+/// Drain: end the run, so that its flushes stop.
+pub const END_RUN: &str = "/v1/end_run";
 /// What the node holds.
 pub const INVENTORY: &str = "/v1/inventory";
 /// The halt conditions.
@@ -100,6 +103,14 @@ impl ForgetRequest {
     pub fn is_empty(&self) -> bool {
         self.finished == Generation::NONE && self.earlier_runs == 0 && !self.other_jobs
     }
+}
+
+/// Has an agent end its part in a run, before a drain. Answered when its orders have ended. Repeated, also to an agent
+/// that was restarted meanwhile, it changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndRunRequest {
+    /// A newer run is not ended: the request may be late.
+    pub generation: Generation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,10 +29,15 @@ pub struct AgentAt {
 #[derive(Clone, Debug)]
 pub enum DrainAction {
     /// Request the inventory of a node. Ends as [`Answer::Inventory`](super::Answer::Inventory).
-    TakeInventory { request: RequestId, agent: AgentAt },
-    /// Find the directory that an earlier drain of the dataset left incomplete, or create one, and record durably that
-    /// this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it fails, so
-    /// does the drain.
+    TakeInventory {
+        request: RequestId,
+        agent: AgentAt,
+        /// First have the agent end its part in the run: no flush of the run writes to the prefix directory after that.
+        end_run: bool,
+    },
+    /// Find the directory that an earlier drain or a flush of the dataset left incomplete, or create one, and record
+    /// durably that this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it
+    /// fails, so does the drain.
     OpenDirectory { request: RequestId, checkpoint: CheckpointId },
     /// Copy files of the dataset from an agent to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
@@ -81,6 +86,9 @@ pub enum DrainAction {
     /// [`Answer::FlushNoted`](super::Answer::FlushNoted). If it fails, a later drain may copy the
     /// dataset again.
     NoteFlushed { request: RequestId, agent: AgentAt, checkpoint: CheckpointId },
+    /// Remove the directories of flushes that did not end and that this drain has not completed. Ends as
+    /// [`Answer::FlushesAbandoned`](super::Answer::FlushesAbandoned). If it fails, they stay.
+    AbandonFlushes { request: RequestId },
     /// Cancel a request: its answer is ignored.
     Cancel { request: RequestId },
     /// Log and show an event.
@@ -101,6 +109,7 @@ impl DrainAction {
             | DrainAction::Rebuild { request, .. }
             | DrainAction::Publish { request, .. }
             | DrainAction::CloseDirectory { request }
+            | DrainAction::AbandonFlushes { request }
             | DrainAction::NoteFlushed { request, .. } => Some(*request),
             DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => None,
         }

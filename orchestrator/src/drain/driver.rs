@@ -8,8 +8,8 @@ use std::time::Duration;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::scan::FileDamage;
 use holdfast_core::redundancy::files::SetId;
-use holdfast_model::{CheckpointId, NodeName};
-use holdfast_wire::agent::{CopyRequest, FlushedNote, RebuildRequest, VerifyRequest};
+use holdfast_model::{CheckpointId, Generation, NodeName};
+use holdfast_wire::agent::{CopyRequest, EndRunRequest, FlushedNote, RebuildRequest, VerifyRequest};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
@@ -40,6 +40,8 @@ pub struct DrainOrder {
     pub prefix: PathBuf,
     /// The job id, part of the checkpoint directory's name.
     pub job_id: String,
+    /// Runs of this generation and older ones are ended.
+    pub generation: Generation,
     /// Compute checksums while copying.
     pub crc: bool,
     /// Size of a copy's buffer, bytes.
@@ -188,9 +190,12 @@ fn event_of(change: RosterChange) -> DrainEvent {
 }
 
 async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult {
-    let DrainOrder { client, prefix, job_id, crc, buffer_bytes, .. } = &*order;
+    let DrainOrder { client, prefix, job_id, generation, crc, buffer_bytes, .. } = &*order;
     match action {
-        DrainAction::TakeInventory { agent, .. } => {
+        DrainAction::TakeInventory { agent, end_run, .. } => {
+            if end_run {
+                client.end_run(agent.address, &EndRunRequest { generation: *generation }).await?;
+            }
             let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
         }
@@ -247,6 +252,11 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
             let prefix = prefix.clone();
             blocking(move || prefix_steps::close(prefix)).await?;
             Ok(Answer::DirectoryClosed)
+        }
+        DrainAction::AbandonFlushes { .. } => {
+            let (prefix, job_id) = (prefix.clone(), job_id.clone());
+            let directories = blocking(move || prefix_steps::abandon_flushes(prefix, &job_id)).await?;
+            Ok(Answer::FlushesAbandoned { directories })
         }
         DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint).await,
         DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => Err("not a request".into()),

@@ -56,6 +56,11 @@ pub enum Answer {
     Published,
     /// The record of the drain under way is removed.
     DirectoryClosed,
+    /// The flushes that did not end are removed.
+    FlushesAbandoned {
+        /// The names of the directories below the prefix.
+        directories: Vec<DirectoryName>,
+    },
     /// The node's flush file records that the dataset is in the prefix directory.
     FlushNoted,
 }

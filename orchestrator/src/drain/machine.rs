@@ -7,6 +7,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_model::{NodeName, Rank};
@@ -21,7 +22,7 @@ use super::event::{Answer, DrainEvent, RequestId};
 use super::inventory_round::InventoryRound;
 use super::plan;
 use super::reachable::ReachableAgents;
-use super::report::{DrainEnd, Survey};
+use super::report::{DrainEnd, DrainReport, Survey};
 use super::requests::{Destination, FileTask, NodeTask, PrefixStep, RequestPurpose, Requests, Task};
 use super::{DrainError, RequestFailure};
 use crate::events::LogEvent;
@@ -51,6 +52,8 @@ enum Phase {
     Closing(Published),
     /// Waits for the agents, which record where the dataset is.
     Noting(Published),
+    /// Waits for the removal of flushes that did not end.
+    Abandoning(Box<DrainReport>),
     Finished,
 }
 
@@ -62,7 +65,7 @@ enum Phase {
 ///  TakingInventory ────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
 ///                                   2 rounds                     │ nothing to rebuild           │    │
 ///                                                                └───▶ Publishing ◀─────────────┘    │
-///                      Finished ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
+///       Finished ◀── Abandoning ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
 /// ```
 #[derive(Clone, Debug)]
 pub struct DrainMachine {
@@ -97,7 +100,8 @@ impl DrainMachine {
     pub fn begin(&mut self, now: Duration) -> Vec<DrainAction> {
         if matches!(self.phase, Phase::NotBegun) {
             let nodes: Vec<NodeName> = self.agents.up().cloned().collect();
-            self.requests.add(nodes.iter().cloned().map(|node| Task::OfNode(node, NodeTask::Inventory)));
+            let task = self.inventory_task();
+            self.requests.add(nodes.iter().cloned().map(|node| Task::OfNode(node, task.clone())));
             let mut inventory_round = InventoryRound::new(nodes, self.config.lost_agent_wait);
             for node in self.agents.lost() {
                 inventory_round.failed(node.clone(), LOST.to_owned(), false);
@@ -165,17 +169,27 @@ impl DrainMachine {
         self.actions.extend(events.into_iter().map(DrainAction::Emit));
     }
 
+    /// A drain ends the run first, so that no flush of the run writes beside it.
+    fn inventory_task(&self) -> NodeTask {
+        NodeTask::Inventory { end_run: !self.config.survey_only }
+    }
+
     fn came_up(&mut self, node: &NodeName) {
+        let inventory = Task::OfNode(node.clone(), self.inventory_task());
         match &mut self.phase {
             Phase::TakingInventory(inventory_round) => {
-                let again = inventory_round.came_up(node).then(|| Task::OfNode(node.clone(), NodeTask::Inventory));
+                let again = inventory_round.came_up(node).then_some(inventory);
                 self.requests.add(again);
             }
-            Phase::Copying(copying, _, destination) => {
-                let again = copying.came_up(node);
-                self.requests.add(again.map(|order| copy_task(order, destination)));
+            Phase::NotBegun | Phase::Finished => {}
+            phase => {
+                // The inventory comes too late; but an agent that was not reached before has not ended the run.
+                self.requests.add([inventory]);
+                if let Phase::Copying(copying, _, destination) = phase {
+                    let again = copying.came_up(node);
+                    self.requests.add(again.map(|order| copy_task(order, destination)));
+                }
             }
-            _ => {}
         }
     }
 
@@ -239,7 +253,7 @@ impl DrainMachine {
 
     fn answered(&mut self, purpose: RequestPurpose, answer: Answer) {
         match (purpose, answer) {
-            (RequestPurpose::Task(Task::OfNode(node, NodeTask::Inventory)), Answer::Inventory(inventory)) => {
+            (RequestPurpose::Task(Task::OfNode(node, NodeTask::Inventory { .. })), Answer::Inventory(inventory)) => {
                 if let Phase::TakingInventory(inventory_round) = &mut self.phase {
                     inventory_round.answered(node, *inventory);
                 }
@@ -267,6 +281,10 @@ impl DrainMachine {
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
             (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published) => self.published(),
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
+            (RequestPurpose::Prefix(PrefixStep::AbandonFlushes), Answer::FlushesAbandoned { directories }) => {
+                let removed = |directory: DirectoryName| LogEvent::FlushAbandoned { directory: directory.to_string() };
+                self.emit(directories.into_iter().map(removed));
+            }
             (purpose, _) => self.failed(purpose, false, "the answer is to another request".into()),
         }
     }
@@ -281,6 +299,8 @@ impl DrainMachine {
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
                 self.rebuild_ended(number, set, Err(failure));
             }
+            // The dataset is drained. The next drain tries again, and `holdfast index prune` removes them.
+            RequestPurpose::Prefix(PrefixStep::AbandonFlushes) => {}
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | RequestPurpose::Prefix(_) => {
                 let RequestFailure { reason, unwritable } = failure;
                 self.finish(DrainEnd::Failed(DrainError::Prefix { reason, unwritable }));
@@ -290,7 +310,7 @@ impl DrainMachine {
 
     fn node_failed(&mut self, node: NodeName, task: NodeTask, failure: RequestFailure) {
         match task {
-            NodeTask::Inventory => {
+            NodeTask::Inventory { .. } => {
                 if let Phase::TakingInventory(inventory_round) = &mut self.phase {
                     let is_down = self.agents.is_down(&node);
                     inventory_round.failed(node, failure.reason, is_down);
@@ -350,6 +370,7 @@ impl DrainMachine {
                 self.phase = Phase::Noting(published);
             }
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
+            Phase::Abandoning(report) => self.finish(DrainEnd::Drained(*report)),
             // These phases end with the answer to their only request.
             phase @ (Phase::Opening(_) | Phase::Scanning(_) | Phase::Rescanning(..)) => {
                 self.phase = phase;

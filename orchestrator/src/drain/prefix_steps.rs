@@ -9,8 +9,9 @@ use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_core::prefix::{DirectoryName, Prefix, rebuild};
+use holdfast_core::prefix::{DirectoryName, Prefix, rebuild, unfinished};
 use holdfast_core::redundancy::RedundancyError;
+use holdfast_core::temporary;
 use holdfast_model::CheckpointId;
 
 use super::action::Findings;
@@ -27,11 +28,21 @@ pub(super) fn open(
     let found = resume::directory_of(&prefix, job_id, checkpoint)?;
     let resumed = found.is_some();
     let directory = match found {
-        Some(directory) => directory,
+        Some(directory) => {
+            // Of the process that was killed. No reader uses them: a failure must not prevent the drain.
+            let _ = temporary::remove_abandoned(&prefix.checkpoint_path(&directory));
+            directory
+        }
         None => prefix.create_checkpoint_directory(Local::now().naive_local(), job_id, checkpoint)?,
     };
     resume::begin(&prefix, job_id, checkpoint, &directory)?;
     Ok((directory, resumed))
+}
+
+/// Removes the directories of flushes that did not end, if the job has a complete dataset. Returns their names.
+pub(super) fn abandon_flushes(prefix: PathBuf, job_id: &str) -> Result<Vec<DirectoryName>, PrefixStepError> {
+    let removed = unfinished::abandon_all(&Prefix::open(prefix)?, job_id);
+    Ok(removed.inspect_err(|error| tracing::warn!(%error, "unfinished flushes cannot be removed"))?)
 }
 
 pub(super) fn read(directory: &Path) -> Result<Scan, PrefixStepError> {

@@ -36,7 +36,10 @@ pub(super) enum Task {
 /// A task for the agent of a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeTask {
-    Inventory,
+    /// Whether the agent first ends its part in the run.
+    Inventory {
+        end_run: bool,
+    },
     Copy(CopyOrder, Arc<Destination>),
     NoteFlushed(CheckpointId),
 }
@@ -44,7 +47,7 @@ pub(super) enum NodeTask {
 impl NodeTask {
     pub(super) fn action(self, request: RequestId, agent: AgentAt) -> DrainAction {
         match self {
-            NodeTask::Inventory => DrainAction::TakeInventory { request, agent },
+            NodeTask::Inventory { end_run } => DrainAction::TakeInventory { request, agent, end_run },
             NodeTask::Copy(order, destination) => {
                 let Destination { checkpoint, directory } = (*destination).clone();
                 DrainAction::Copy { request, agent, checkpoint, directory, order }
@@ -80,6 +83,7 @@ pub(super) enum PrefixStep {
     Scan,
     Publish,
     CloseDirectory,
+    AbandonFlushes,
 }
 
 #[derive(Clone, Debug)]

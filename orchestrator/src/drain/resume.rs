@@ -1,5 +1,4 @@
-//! The directory that an interrupted or incomplete drain of the same dataset left, so that another drain can complete
-//! it.
+//! The directory that a drain or a flush of the same dataset left incomplete, so that another drain can complete it.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +24,8 @@ fn path(prefix: &Prefix) -> PathBuf {
     prefix.path().join(own_files::OWN).join("drain.json")
 }
 
-/// Records which directory is written, before the first file is copied.
+/// Records which directory is written, before the first file is copied. If an earlier drain was killed while it wrote
+/// another one, that is entered into the index as incomplete: another drain of its dataset continues there.
 ///
 /// # Errors
 /// [`PrefixStepError::Owned`].
@@ -37,6 +37,19 @@ pub fn begin(
 ) -> Result<(), PrefixStepError> {
     let record = DrainRecord { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
     let path = path(prefix);
+    if let Some(killed) = read_record(&path)
+        && let Ok(left) = DirectoryName::new(killed.directory)
+        && left != *directory
+        && prefix.checkpoint_path(&left).is_dir()
+    {
+        let now = left.parts().map(|parts| parts.stamp).unwrap_or_default();
+        index::update(prefix, |index| {
+            if index.entry(&left).is_none() {
+                index.add(killed.checkpoint, &left, now);
+                index.set_complete(&left, false);
+            }
+        })?;
+    }
     own_files::create_directory(path.parent().unwrap_or(Path::new(".")))?;
     let mut text = serde_json::json!(record).to_string();
     text.push('\n');
@@ -52,8 +65,13 @@ pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
     Ok(())
 }
 
-/// The directory to continue: of a drain that was killed, or of one that is indexed as incomplete. A directory of a
-/// killed *flush* (indexed without COMPLETE) is left as it is, as in SCR.
+/// The directory of the drain that is under way, or was killed.
+pub fn under_way(prefix: &Prefix) -> Option<DirectoryName> {
+    read_record(&path(prefix)).and_then(|record| DirectoryName::new(record.directory).ok())
+}
+
+/// The directory to continue: of a drain that was killed, or else the newest of a drain or flush that is indexed and
+/// not complete. SCR leaves the directory of a killed flush as it is and copies to another one.
 ///
 /// # Errors
 /// The index cannot be read.
@@ -71,13 +89,13 @@ pub fn directory_of(
         return Ok(Some(directory));
     }
     let entries = index::read(prefix)?.unwrap_or_default().entries();
-    let incomplete = entries.into_iter().find(|entry| {
-        entry.id == checkpoint
-            && entry.complete == Some(false)
-            && entry.directory.parts().is_some_and(|parts| parts.job == job_id)
-            && prefix.checkpoint_path(&entry.directory).is_dir()
+    let incomplete = entries.into_iter().filter_map(|entry| {
+        let parts = entry.directory.parts().filter(|parts| parts.job == job_id)?;
+        let continued =
+            entry.id == checkpoint && entry.complete != Some(true) && prefix.checkpoint_path(&entry.directory).is_dir();
+        continued.then_some((parts.stamp, entry.directory))
     });
-    Ok(incomplete.map(|entry| entry.directory))
+    Ok(incomplete.max_by_key(|(stamp, _)| *stamp).map(|(_, directory)| directory))
 }
 
 /// A record that cannot be read, or is not ours, is ignored: the drain then begins in a new directory.
@@ -109,13 +127,29 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_drain_is_continued_and_a_killed_flush_is_not() {
+    fn an_incomplete_drain_and_a_killed_flush_are_continued_and_a_complete_dataset_is_not() {
         let base = tempfile::tempdir().unwrap();
         let prefix = Prefix::open(base.path()).unwrap();
         let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();
         index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
-        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), None);
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory.clone()));
         index::update(&prefix, |index| index.set_complete(&directory, false)).unwrap();
-        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory));
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory.clone()));
+        index::update(&prefix, |index| index.set_complete(&directory, true)).unwrap();
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_killed_drain_of_another_dataset_is_entered_into_the_index_and_continued_later() {
+        let base = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(base.path()).unwrap();
+        let make = |id| prefix.create_checkpoint_directory(time(), "17", CheckpointId(id)).unwrap();
+        let (killed, next) = (make(4), make(3));
+        begin(&prefix, "17", CheckpointId(4), &killed).unwrap();
+        begin(&prefix, "17", CheckpointId(3), &next).unwrap();
+        let entries = index::read(&prefix).unwrap().unwrap().entries();
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        assert_eq!((&entries[0].directory, entries[0].complete), (&killed, Some(false)));
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(4)).unwrap(), Some(killed));
     }
 }

@@ -152,6 +152,7 @@ impl LogEvent {
             LogEvent::DrainSkipped { checkpoint, reason } => {
                 format!("drain: checkpoint {checkpoint} skipped: {reason}")
             }
+            LogEvent::FlushAbandoned { directory } => format!("the unfinished flush to {directory} was removed"),
             LogEvent::DrainStarted { checkpoint, directory, resumed: false } => {
                 format!("drain: copying checkpoint {checkpoint} to {directory}")
             }

@@ -503,13 +503,18 @@ vocabulary! {
         /// Why.
         reason: String,
     },
+    /// A flush that did not end was removed: its dataset is not in the caches any more.
+    FlushAbandoned {
+        /// The directory's name below the prefix.
+        directory: String,
+    },
     /// A dataset is being copied.
     DrainStarted {
         /// The dataset.
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: String,
-        /// True if this continues an earlier drain.
+        /// True if this continues an earlier drain or flush.
         resumed: bool,
     },
     /// A round of copies ended on a node.

@@ -269,6 +269,18 @@ impl AgentClient {
         self.post(address, agent::VERIFY, request, within).await
     }
 
+    /// Has an agent end its part in a run, before a drain.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn end_run(
+        &self,
+        address: SocketAddr,
+        request: &agent::EndRunRequest,
+    ) -> Result<agent::Empty, RequestError> {
+        self.post(address, agent::END_RUN, request, MEDIUM).await
+    }
+
     /// Removes the state of the job's finished steps.
     ///
     /// # Errors

@@ -264,6 +264,7 @@ impl StepDriver<'_> {
             down,
             prefix: self.settings.prefix.clone(),
             job_id: self.allocation.job_id().to_owned(),
+            generation: self.machine.generation(),
             crc: self.step.checkpoint.crc.on_flush,
             buffer_bytes: settings::COPY_BYTES,
             requested: None,

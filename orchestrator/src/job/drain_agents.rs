@@ -194,6 +194,7 @@ impl DrainAgents {
             down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),
+            generation: Generation(u64::MAX),
             crc: false,
             buffer_bytes: settings::COPY_BYTES,
             requested,

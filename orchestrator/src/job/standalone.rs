@@ -296,6 +296,7 @@ async fn survey_of_running(
         down: Vec::new(),
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),
+        generation: Generation::NONE,
         crc: state.crc,
         buffer_bytes: state.copy_bytes,
         requested,

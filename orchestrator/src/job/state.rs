@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::{self, Durability};
 use holdfast_core::owned::{Access, Base, Found, OwnedDirectory, OwnedError};
+use holdfast_core::temporary;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust::{self, TrustError};
@@ -501,7 +502,11 @@ impl JobLock {
         own_files::permit_file(&file, access).map_err(StateError::file("change the mode of", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // Some parallel file systems are mounted without locks: refusing to run there would be worse.
-            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(JobLock { _file: file }),
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
+                // Left by processes that were killed. No reader uses them: a failure must not prevent the job.
+                let _ = temporary::remove_abandoned_below(own.path());
+                Ok(JobLock { _file: file })
+            }
             Err(Errno::WOULDBLOCK) => {
                 let pid = JobState::read(prefix).ok().flatten().map(|state| state.orchestrator);
                 Err(StateError::Running { prefix: prefix.to_owned(), pid })

@@ -258,6 +258,7 @@ impl Agents {
             },
             agent::HALT => self.done(agent::HALT, &body, &HaltState::default()),
             agent::PEERS => self.done(agent::PEERS, &body, &agent::Empty {}),
+            agent::END_RUN => self.done(agent::END_RUN, &body, &agent::Empty {}),
             agent::FORGET => self.done(agent::FORGET, &body, &agent::Empty {}),
             agent::STOP => self.done(agent::STOP, &body, &agent::Empty {}),
             agent::INVENTORY => {

@@ -12,8 +12,8 @@ use super::Access;
 use super::directory::{OwnedDirectory, component};
 use super::error::{Found, OwnedError};
 use super::walk;
-use crate::durable::{self, Durability};
-use crate::{io_count, kill_point};
+use crate::durable::Durability;
+use crate::{io_count, kill_point, temporary};
 
 /// `O_NONBLOCK` so that opening a pipe does not wait; it has no effect on regular files.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -174,7 +174,7 @@ impl OwnedDirectory {
 
     fn temporary_file(&self, access: Access, path: &Path) -> Result<(String, File), OwnedError> {
         loop {
-            let name = durable::temporary_name();
+            let name = temporary::name();
             match self.create_new(&name, access) {
                 Ok(Some(file)) => return Ok((name, file)),
                 // A crash left it, or another node on a shared file system uses it.

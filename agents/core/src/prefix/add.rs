@@ -14,7 +14,7 @@ use super::publish::{self, Publication};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
 use super::{index, rebuild};
-use crate::workers;
+use crate::{temporary, workers};
 use holdfast_model::CheckpointId;
 
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +136,10 @@ pub fn add(
         return Ok(AddReport::new(name, Some(entry.id), AddOutcome::AlreadyComplete));
     }
     let directory = prefix.checkpoint_path(name);
+    if !options.dry_run {
+        // Left by a rebuild or copy that was killed. No reader uses them: a failure must not prevent the rest.
+        let _ = temporary::remove_abandoned(&directory);
+    }
     let remedy = "give the name of a checkpoint directory below the prefix";
     let found =
         fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;

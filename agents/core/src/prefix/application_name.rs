@@ -11,8 +11,8 @@ use super::names::{LONGEST, NameError, check_base_name};
 use super::rank_filemap;
 use super::summary::OLD_SUMMARY_FILE;
 use crate::control::meta;
-use crate::durable;
 use crate::redundancy::registry;
+use crate::temporary;
 
 /// The longest name of an application's file, in bytes: its meta file is named after it.
 pub const LONGEST_APPLICATION_NAME: usize = LONGEST - meta::EXTENSION.len();
@@ -67,7 +67,7 @@ pub fn check_application_name(name: &str) -> Result<(), ApplicationNameError> {
         Err(ApplicationNameError::DatasetFile)
     } else if name == OLD_SUMMARY_FILE {
         Err(ApplicationNameError::OldSummary)
-    } else if durable::is_temporary(name) {
+    } else if temporary::is_temporary(name) {
         Err(ApplicationNameError::Temporary)
     } else if let Some(scheme) = redundancy_name(name) {
         Err(ApplicationNameError::RedundancyFile(scheme))

@@ -14,11 +14,12 @@ use chrono::NaiveDateTime;
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
-use super::lock::IndexLock;
+use super::lock::{IndexLock, OWN_DIRECTORY};
 use super::reading;
 use crate::control::is_number_key;
 use crate::kvtree::Tree;
 use crate::kvtree::file::{self, HashFileError};
+use crate::temporary;
 use holdfast_model::CheckpointId;
 
 /// The index file's name.
@@ -266,12 +267,17 @@ pub(super) struct LockedIndex<'a> {
     _lock: IndexLock,
 }
 
-/// Waits for the lock of the index.
+/// Waits for the lock of the index, and removes the temporary files that killed processes left beside it.
 ///
 /// # Errors
 /// [`PrefixError::Io`] if the lock file cannot be made or locked.
 pub(super) fn lock(prefix: &Prefix) -> Result<LockedIndex<'_>, PrefixError> {
-    Ok(LockedIndex { prefix, _lock: IndexLock::acquire(prefix)? })
+    let lock = IndexLock::acquire(prefix)?;
+    for directory in [prefix.path().to_owned(), prefix.path().join(OWN_DIRECTORY)] {
+        // No reader uses them: a failure must not prevent the change.
+        let _ = temporary::remove_abandoned(&directory);
+    }
+    Ok(LockedIndex { prefix, _lock: lock })
 }
 
 impl LockedIndex<'_> {

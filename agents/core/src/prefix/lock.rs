@@ -10,7 +10,7 @@ use super::error::PrefixError;
 use crate::owned::{Access, Base};
 
 /// Where Holdfast keeps what is its own below the prefix.
-const OWN_DIRECTORY: &str = ".holdfast";
+pub(super) const OWN_DIRECTORY: &str = ".holdfast";
 /// The file that is locked. It is empty and stays: removing a lock file would let two processes lock two files.
 const LOCK_FILE: &str = "index.lock";
 

@@ -10,6 +10,8 @@
 //! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost;
 //! * [`publish`]: recording a dataset in summary, index and link;
 //! * [`add`](mod@add): all of that as one call;
+//! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
+//! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
 //!
 //! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `docs/scr-files.md` §2, §11 to §13. Names read from any file pass
@@ -19,6 +21,7 @@ pub mod add;
 pub mod application_name;
 mod checksum;
 pub mod dataset;
+pub mod delete;
 pub mod directory;
 mod error;
 mod expected;
@@ -27,12 +30,14 @@ pub mod index;
 pub mod inspect;
 mod lock;
 pub mod names;
+pub mod prune;
 pub mod publish;
 pub mod rank_filemap;
 mod reading;
 pub mod rebuild;
 pub mod scan;
 pub mod summary;
+pub mod unfinished;
 pub mod verify;
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use super::inspect::{Inspection, summary_of};
 use super::rank_filemap::{FilemapWriter, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
+use crate::temporary;
 use holdfast_model::{CheckpointId, Dataset};
 
 /// Records what the application declared of a dataset in its directory, and enters the directory into the index without
@@ -90,6 +91,8 @@ impl Publication {
         let name = &self.directory;
         // Held to the end: two processes that publish the same directory must not mix their results.
         let index = index::lock(prefix)?;
+        // Left by copies that were killed. No reader uses them: a failure must not prevent the publication.
+        let _ = temporary::remove_abandoned(&prefix.checkpoint_path(name));
         let Some(summary) = &self.summary else {
             // The link first, because a restart would follow it. A link that cannot be read is followed by no restart.
             if prefix.current().is_ok_and(|current| current.as_ref() == Some(name)) {
@@ -134,17 +137,24 @@ pub fn make_current(prefix: &Prefix, directory: &DirectoryName) -> Result<(), Pr
     prefix.set_current(directory)
 }
 
-/// Takes a directory out of the index; its files stay. The link is removed first if it leads there, because a restart
-/// would follow it.
+/// Removes a directory from the index; its files stay. The link is removed first if it leads there, because a restart
+/// would follow it. Returns whether the index listed the directory.
 ///
 /// # Errors
 /// Those of the link and of the index.
-pub fn withdraw(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
-    let index = index::lock(prefix)?;
+pub fn withdraw(prefix: &Prefix, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    withdraw_locked(&index::lock(prefix)?, prefix, directory)
+}
+
+pub(super) fn withdraw_locked(
+    index: &index::LockedIndex<'_>,
+    prefix: &Prefix,
+    directory: &DirectoryName,
+) -> Result<bool, PrefixError> {
     if prefix.current()?.as_ref() == Some(directory) {
         prefix.remove_current()?;
     }
-    index.change(|index| index.remove(directory)).map(drop)
+    index.change(|index| index.remove(directory))
 }
 
 /// Whether two summaries list the same files of the same ranks. How many files a rank should have may be known to one

@@ -25,10 +25,9 @@ use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
 use crate::control::content::ContentMismatch;
 use crate::control::meta::{self, FileKind, Meta};
-use crate::durable;
 use crate::redundancy::files::{SetFile, SetId};
 use crate::redundancy::registry;
-use crate::workers;
+use crate::{temporary, workers};
 use holdfast_model::{CheckpointId, Rank};
 
 /// Which checkpoint a directory holds.
@@ -249,7 +248,7 @@ fn list(directory: &Path) -> Result<ScanListing, PrefixError> {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         // A name that is no text is none of ours.
-        let Some(name) = name.to_str().filter(|name| !durable::is_temporary(name)) else { continue };
+        let Some(name) = name.to_str().filter(|name| !temporary::is_temporary(name)) else { continue };
         let filemap = name.ends_with(rank_filemap::SUFFIX);
         if !filemap && (!name.ends_with(meta::EXTENSION) || name == SUMMARY_FILE) {
             continue;

@@ -99,8 +99,13 @@ fn handle(
             let (agent, run, to_leader) = (agent.clone(), part.run.clone(), to_leader.clone());
             let cancelled = run.cancelled.child_token();
             let _cancel = cancelled.clone().drop_guard();
+            let counted = run.work.token();
             let task = tokio::spawn(async move {
-                let work = tokio::task::spawn_blocking(move || orders::execute(&agent, &run, order, what, &cancelled));
+                let work = tokio::task::spawn_blocking(move || {
+                    let result = orders::execute(&agent, &run, order, what, &cancelled);
+                    drop(counted);
+                    result
+                });
                 let result = work.await.unwrap_or_else(|error| {
                     Err(Failure::new(FailureKind::Internal, format!("the agent failed: {error}")))
                 });

@@ -1,8 +1,12 @@
 //! The run in force, and beginning one.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use holdfast_core::prefix::{Prefix, unfinished};
+use holdfast_core::temporary;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{PeersUpdate, RunAccepted};
 use holdfast_wire::peer::Endpoint;
@@ -12,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::leader::driver::{self, Driver};
 use super::leader::{LayoutError, Leader};
@@ -26,6 +31,11 @@ use crate::run::Run;
 use crate::sources::{self, UnknownSource};
 use crate::store::StoreError;
 use crate::watchdog;
+
+/// How long the end of a run waits for orders and file work that are under way: copies end within a fraction of a
+/// second, unless a file system hangs. What ends later changes nothing: files are replaced in one step by the same
+/// content.
+const WORK_ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub struct Collectives {
@@ -67,6 +77,24 @@ impl Collectives {
         if let Some(leader) = self.leader(update.generation) {
             update.down.iter().for_each(|node| leader.node_down(node));
         }
+    }
+
+    /// Ends the run in force, if it is of this generation or an older one: the job is being drained. Its leader and its
+    /// flushes are stopped, also if this agent is restarted. Waits for orders and file work that are under way.
+    pub async fn end_run(&self, generation: Generation) {
+        let Some(part) = self.participation().filter(|part| part.run.plan.generation <= generation) else { return };
+        let (control, ended) = (self.agent.paths.control(), part.run.plan.generation);
+        let recorded = tokio::task::spawn_blocking(move || memory::write_ended(&control, ended)).await;
+        if let Err(error) = recorded.map_err(io::Error::from).flatten() {
+            // It matters only if this agent is restarted during the drain; the drain then ends the run again.
+            tracing::warn!(%error, "end_of_run_not_recorded");
+        }
+        part.end();
+        part.run.work.close();
+        if tokio::time::timeout(WORK_ENDS_WITHIN, part.run.work.wait()).await.is_err() {
+            tracing::warn!(generation = %ended, "work_of_ended_run_under_way");
+        }
+        tracing::info!(generation = %ended, "run_ended");
     }
 
     /// The leader of this generation, if it is this agent.
@@ -167,7 +195,7 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
         if in_force > generation {
             return Err(RunError::Old { asked: generation, serving: in_force });
         }
-        if serving.plan.is_same_run(&plan) {
+        if serving.plan.is_same_run(&plan) && !serving.run.cancelled.is_cancelled() {
             return Ok(accepted);
         }
     }
@@ -180,7 +208,7 @@ pub async fn begin_run(collectives: &Collectives, request: RunRequest) -> Result
     if let Some(old) = collectives.participation() {
         old.end();
     }
-    let prepared = prepare(agent, request, plan).await?;
+    let prepared = prepare(agent, request, plan, true).await?;
     start(collectives, prepared, false);
     Ok(accepted)
 }
@@ -192,13 +220,23 @@ struct Prepared {
     leader: Option<(Leader, Driver)>,
 }
 
-/// Sets up the filemaps and the state files of a run, on a thread that may block.
-async fn prepare(agent: &Arc<Agent>, request: RunRequest, plan: AcceptedPlan) -> Result<Prepared, RunError> {
+/// Sets up the filemaps and the state files of a run, on a thread that may block; `begins` unless it is adopted.
+async fn prepare(
+    agent: &Arc<Agent>,
+    request: RunRequest,
+    plan: AcceptedPlan,
+    begins: bool,
+) -> Result<Prepared, RunError> {
     let agent = agent.clone();
-    tokio::task::spawn_blocking(move || prepare_blocking(&agent, &request, plan)).await?
+    tokio::task::spawn_blocking(move || prepare_blocking(&agent, &request, plan, begins)).await?
 }
 
-fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> Result<Prepared, RunError> {
+fn prepare_blocking(
+    agent: &Agent,
+    request: &RunRequest,
+    plan: AcceptedPlan,
+    begins: bool,
+) -> Result<Prepared, RunError> {
     let member = &plan.member;
     let generation = member.generation;
     // Before anything is changed.
@@ -213,20 +251,23 @@ fn prepare_blocking(agent: &Agent, request: &RunRequest, plan: AcceptedPlan) -> 
         }
     }
     agent.store.begin_run(&member.local, &bases)?;
-    agent.store.write_nodes(member.used_nodes)?;
     let control = agent.paths.control();
-    memory::write_plan(&control, request)
-        .map_err(|source| RunError::Record { directory: control.display().to_string(), source })?;
-    let cancelled = CancellationToken::new();
+    let not_recorded = |source| RunError::Record { directory: control.display().to_string(), source };
+    if begins && memory::read_ended(&control) >= generation {
+        memory::write_ended(&control, Generation::NONE).map_err(not_recorded)?;
+    }
+    agent.store.write_nodes(member.used_nodes)?;
+    memory::write_plan(&control, request).map_err(not_recorded)?;
+    let (cancelled, work) = (CancellationToken::new(), TaskTracker::new());
     let leader = match &plan.leader {
         Some(plan) => {
             let unusable = |source| RunError::Unusable { generation, source };
-            Some(Leader::open(agent, plan.clone(), &*source).map_err(unusable)?)
+            Some(Leader::open(agent, plan.clone(), &*source, work.clone()).map_err(unusable)?)
         }
         None => None,
     };
     let memory = Remembered::open(&control, generation);
-    let run = Arc::new(Run { plan: member.clone(), memory, source, cancelled });
+    let run = Arc::new(Run { plan: member.clone(), memory, source, cancelled, work });
     Ok(Prepared { plan, run, leader })
 }
 
@@ -240,11 +281,17 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
         // The plan may be of another node: then there is nothing to adopt.
         let plan = request.clone().accept(&agent.start.node)?;
         // The filemaps are unchanged; this only assigns them to the ranks.
-        prepare(agent, request, plan).await
+        prepare(agent, request, plan, false).await
     };
     match prepared.await {
         Ok(prepared) => {
+            let prefix = prepared.run.plan.settings.prefix.clone();
             start(collectives, prepared, true);
+            if memory::read_ended(&agent.paths.control()) >= generation {
+                // The job is being drained.
+                collectives.participation().iter().for_each(|part| part.end());
+            }
+            remove_leftovers(agent, prefix);
             Some(generation)
         }
         Err(error) => {
@@ -252,6 +299,23 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
             None
         }
     }
+}
+
+/// Removes the temporary files that the earlier agent left in the directories of unfinished flushes. In the background:
+/// the prefix directory may not answer.
+fn remove_leftovers(agent: &Arc<Agent>, prefix: PathBuf) {
+    let job = agent.start.job_id.clone();
+    tokio::task::spawn_blocking(move || {
+        let directories = Prefix::open(prefix).and_then(|prefix| {
+            let unfinished = unfinished::of_job(&prefix, &job)?;
+            Ok(unfinished.iter().map(|flush| prefix.checkpoint_path(&flush.directory)).collect::<Vec<_>>())
+        });
+        for directory in directories.unwrap_or_default() {
+            if let Err(error) = temporary::remove_abandoned(&directory) {
+                tracing::warn!(directory = %directory.display(), %error, "temporary_files_not_removed");
+            }
+        }
+    });
 }
 
 fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Once};
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
+use holdfast_core::temporary;
 use holdfast_model::{NodeName, Rank, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
 use holdfast_wire::run::FaultPoint;
@@ -79,6 +80,10 @@ pub(super) fn copy_from(
     }
     let directory = DatasetDirectory::create(prefixes, &request.directory)?;
     let request = &CopyRequest { directory: directory.path().to_owned(), ..request.clone() };
+    // Of an earlier agent of this node that was killed during its copy.
+    if let Err(error) = temporary::remove_abandoned(&request.directory) {
+        tracing::warn!(%error, "temporary_files_not_removed");
+    }
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
         dataset::write(dataset, &request.directory)?;
     }

@@ -344,7 +344,7 @@ mod tests {
     use std::sync::Arc;
 
     use holdfast_core::control::content::ContentMismatch;
-    use holdfast_core::durable;
+    use holdfast_core::temporary;
     use holdfast_model::{CheckpointId, Task};
 
     use super::*;
@@ -522,7 +522,7 @@ mod tests {
         let (_board, working) = working();
         let result = pipeline().lane().receive(&mut far, &to, recorded(&bytes(3)), Checksum::IfRecorded, &working);
         assert!(matches!(result, Err(CopyFault::Peer(_))));
-        assert_eq!(names(directory.path()).iter().filter(|name| !durable::is_temporary(name)).count(), 0);
+        assert_eq!(names(directory.path()).iter().filter(|name| !temporary::is_temporary(name)).count(), 0);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, Empty, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest,
-    Health, INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest,
-    REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest,
-    TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
+    COPY, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT,
+    HALT_RANKS, HaltRequest, Health, INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate,
+    PollReply, PollRequest, REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply,
+    StackRequest, StopRequest, TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
@@ -47,6 +47,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(TERMINATE, post(terminate))
         .route(STACK, post(stack))
         .route(PEERS, post(peers))
+        .route(END_RUN, post(end_run))
         .route(INVENTORY, get(take_inventory))
         .route(HALT, get(halt_state).post(change_halt))
         .route(FORGET, post(forget_finished))
@@ -279,6 +280,14 @@ async fn stack(
 
 async fn peers(State(collectives): State<Arc<Collectives>>, Message(update): Message<PeersUpdate>) -> Answer<Empty> {
     collectives.update_addresses(update);
+    Ok(Json(Empty {}))
+}
+
+async fn end_run(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<EndRunRequest>,
+) -> Answer<Empty> {
+    collectives.end_run(request.generation).await;
     Ok(Json(Empty {}))
 }
 

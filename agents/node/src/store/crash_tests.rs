@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::{durable, kill_point};
+use holdfast_core::{kill_point, temporary};
 use holdfast_model::{CheckpointId, Locations, Rank};
 
 use super::Store;
@@ -142,7 +142,7 @@ fn after_a_kill_at_any_instant_every_file_has_an_entry() {
         assert_eq!(files_in_cache(root.path()).len(), RANKS.len() * FILES as usize, "{context}");
         assert!(!store.paths().control().join("filemap_2.scrinfo").exists(), "{context}");
         let leftovers = fs::read_dir(store.paths().control()).unwrap().map(|entry| entry.unwrap().file_name());
-        let leftovers: Vec<_> = leftovers.filter(|name| !durable::is_temporary(&name.to_string_lossy())).collect();
+        let leftovers: Vec<_> = leftovers.filter(|name| !temporary::is_temporary(&name.to_string_lossy())).collect();
         assert!(leftovers.len() <= 6, "{context}: {leftovers:?}");
         instant += 1;
     }

@@ -14,9 +14,9 @@ use holdfast_model::{
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
-    AgentEvent, CopyRequest, DirectoryHealth, FlushedNote, ForgetRequest, HaltReport, HaltRequest, Health, KillRequest,
-    KnownHealth, NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest, StackRequest,
-    TerminateRequest, VerifyRequest,
+    AgentEvent, CopyRequest, DirectoryHealth, EndRunRequest, FlushedNote, ForgetRequest, HaltReport, HaltRequest,
+    Health, KillRequest, KnownHealth, NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest,
+    StackRequest, TerminateRequest, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::payload::Payload;
@@ -408,6 +408,10 @@ pub fn halt_change() -> HaltChange {
         immediate: true,
         unset: vec![HaltCondition::Seconds],
     }
+}
+
+pub fn end_run() -> EndRunRequest {
+    EndRunRequest { generation: Generation(2) }
 }
 
 pub fn forget() -> ForgetRequest {

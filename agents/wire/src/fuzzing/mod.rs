@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{
-    CopyReply, CopyRequest, FlushedNote, ForgetRequest, HaltRequest, KillReply, KillRequest, PeersUpdate, PollReply,
-    PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest, StopRequest, TerminateRequest,
-    VerifyReply, VerifyRequest,
+    CopyReply, CopyRequest, EndRunRequest, FlushedNote, ForgetRequest, HaltRequest, KillReply, KillRequest,
+    PeersUpdate, PollReply, PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest,
+    StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
@@ -98,6 +98,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("halt_change", HaltChange, examples::halt_change()),
     json!("halt_state", HaltState, examples::halt_state()),
     json!("forget_request", ForgetRequest, examples::forget()),
+    json!("end_run_request", EndRunRequest, examples::end_run()),
     json!("copy_request", CopyRequest, examples::copy(directory())),
     json!("copy_reply", CopyReply, CopyReply { copied: [(Rank(1), 7)].into(), ..CopyReply::default() }),
     json!("rebuild_request", RebuildRequest, examples::rebuild(directory())),

@@ -15,16 +15,16 @@ use crate::drain::RequestFailure;
 use crate::drain::action::{DrainAction, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
-use crate::drain::report::DrainEnd;
+use crate::drain::report::{DrainEnd, DrainReport};
 use crate::drain::requests::{Destination, FileTask, NodeTask, PrefixStep, Task};
 use crate::drain::rounds::CopyOrder;
-use crate::events::LogEvent;
+use crate::events::{DrainResult, LogEvent};
 
 impl DrainMachine {
     pub(super) fn next_target(&mut self) {
         let Some(target) = self.agenda.next() else {
             let report = self.agenda.report();
-            return self.finish(DrainEnd::Drained(report));
+            return self.abandon_flushes(report);
         };
         let checkpoint = target.candidate.checkpoint;
         self.phase = Phase::Opening(target);
@@ -133,8 +133,20 @@ impl DrainMachine {
     pub(super) fn drained(&mut self, published: &Published) {
         let report = published.report(self.all_answered);
         match self.agenda.drained(&published.dataset.target, report) {
-            Some(report) => self.finish(DrainEnd::Drained(report)),
+            Some(report) => self.abandon_flushes(report),
             None => self.next_target(),
+        }
+    }
+
+    /// The last step: removes what flushes left beside the drained dataset. If a dataset could not be completed, all is
+    /// kept for another attempt.
+    fn abandon_flushes(&mut self, report: DrainReport) {
+        match report.result {
+            DrainResult::Nothing | DrainResult::Complete { .. } => {
+                self.phase = Phase::Abandoning(Box::new(report));
+                self.start_here(PrefixStep::AbandonFlushes, |request| DrainAction::AbandonFlushes { request });
+            }
+            DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish(DrainEnd::Drained(report)),
         }
     }
 }

@@ -414,3 +414,39 @@ fn an_answer_after_the_loss_of_the_agent_is_ignored() {
     assert_eq!(world.report().failed_nodes.keys().collect::<Vec<_>>(), [&name(1)]);
     assert_eq!(world.report().result, complete(1), "the files are there all the same");
 }
+
+#[test]
+fn unfinished_flushes_are_removed_after_a_complete_drain_and_kept_after_an_incomplete_one() {
+    let mut world = World::new(3, XOR, &[4]);
+    world.unfinished_flushes = [CheckpointId(5)].into();
+    world.run(|_| false);
+    assert_eq!(world.events().last().map(String::as_str), Some("abandoned directory.5"));
+
+    let mut world = World::new(3, XOR, &[4]);
+    world.unfinished_flushes = [CheckpointId(5)].into();
+    world.without(&[1, 2]);
+    world.run(|_| false);
+    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::AbandonFlushes { .. })));
+}
+
+#[test]
+fn a_flush_that_cannot_be_removed_does_not_fail_the_drain() {
+    let mut world = World::new(3, XOR, &[4]);
+    world.run(|action| matches!(action, DrainAction::AbandonFlushes { .. }));
+    world.fail(|action| matches!(action, DrainAction::AbandonFlushes { .. }));
+    assert!(matches!(world.report().result, DrainResult::Complete { .. }));
+}
+
+#[test]
+fn a_drain_ends_the_run_on_every_node_and_a_survey_on_none() {
+    let ends_run = |action: &DrainAction| match action {
+        DrainAction::TakeInventory { end_run, .. } => Some(*end_run),
+        _ => None,
+    };
+    let mut world = World::new(3, XOR, &[4]);
+    world.run(|_| false);
+    assert_eq!(world.log.iter().filter_map(ends_run).collect::<Vec<_>>(), [true; 3]);
+    world.configure(|config| config.survey_only = true);
+    world.run(|_| false);
+    assert_eq!(world.log.iter().filter_map(ends_run).collect::<Vec<_>>(), [false; 3]);
+}

@@ -70,6 +70,10 @@ pub(super) struct World {
     pub(super) prefix: BTreeMap<CheckpointId, Directory>,
     /// Directories that an earlier drain left.
     pub(super) resumable: BTreeSet<CheckpointId>,
+    /// Flushes that did not end.
+    pub(super) unfinished_flushes: BTreeSet<CheckpointId>,
+    /// Nodes that were not requested to end the run: their flushes write to the prefix directory.
+    running: BTreeSet<NodeName>,
     /// Ranks whose files arrive damaged in the prefix directory.
     pub(super) corrupted: BTreeSet<Rank>,
     /// The agents that are up according to the events so far.
@@ -98,6 +102,8 @@ impl World {
             datasets: ids.iter().map(dataset).collect(),
             prefix: BTreeMap::new(),
             resumable: BTreeSet::new(),
+            unfinished_flushes: BTreeSet::new(),
+            running: (0..nodes).map(name).collect(),
             corrupted: BTreeSet::new(),
             up,
             now: Duration::ZERO,
@@ -255,7 +261,12 @@ impl World {
                 assert_eq!(self.up.get(&agent.node), Some(&agent.address), "{action:?} to an agent that is not up");
             }
             match &action {
-                DrainAction::OpenDirectory { checkpoint, .. } => self.current = Some(*checkpoint),
+                DrainAction::TakeInventory { agent, end_run: true, .. } => drop(self.running.remove(&agent.node)),
+                DrainAction::OpenDirectory { checkpoint, .. } => {
+                    let flushing: Vec<_> = self.running.iter().filter(|node| self.up.contains_key(*node)).collect();
+                    assert!(flushing.is_empty(), "a directory is opened while {flushing:?} may flush");
+                    self.current = Some(*checkpoint);
+                }
                 DrainAction::Copy { order, .. } => {
                     let node = &order.node;
                     let same =
@@ -319,6 +330,11 @@ impl World {
                 Answer::Published
             }
             DrainAction::CloseDirectory { .. } => Answer::DirectoryClosed,
+            DrainAction::AbandonFlushes { .. } => {
+                let directory = |id| DirectoryName::new(format!("directory.{id}")).unwrap();
+                let ids = std::mem::take(&mut self.unfinished_flushes).into_iter();
+                Answer::FlushesAbandoned { directories: ids.map(directory).collect() }
+            }
             DrainAction::NoteFlushed { .. } => Answer::FlushNoted,
             other => panic!("{other:?} is no request"),
         }
@@ -453,6 +469,7 @@ fn text(event: &LogEvent) -> String {
         LogEvent::DamagedInPrefix { file, .. } => format!("damaged {}", file.split(':').next().unwrap()),
         LogEvent::RebuiltInPrefix { rank, .. } => format!("rebuilt {rank}"),
         LogEvent::Indexed { checkpoint, complete, .. } => format!("indexed {checkpoint} {complete}"),
+        LogEvent::FlushAbandoned { directory } => format!("abandoned {directory}"),
         LogEvent::InventoryFault { node, .. } => format!("inventory fault {node}"),
         other => panic!("{other:?} is no event of a drain"),
     }

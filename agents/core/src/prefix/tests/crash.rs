@@ -17,6 +17,7 @@ use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{ScanOptions, scan};
 use crate::prefix::summary::{RankFiles, SummaryFile};
 use crate::prefix::{Prefix, Summary, index, rebuild, summary};
+use crate::temporary;
 use holdfast_model::{CheckpointId, Dataset, Rank};
 
 /// The child process's working directory; without it the child's test does nothing.
@@ -230,9 +231,16 @@ fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
         Err(_) => format!("{} bytes, CRC {:#x}", bytes.len(), crc32fast::hash(bytes)),
     };
     let below = |path: &Path| path.strip_prefix(prefix.path()).unwrap().to_owned();
-    let temporary = |path: &Path| crate::durable::is_temporary(&path.file_name().unwrap().to_string_lossy());
+    let temporary = |path: &Path| temporary::is_temporary(&path.file_name().unwrap().to_string_lossy());
     let files = snapshot(prefix.path()).into_iter().filter(|(path, _)| !temporary(path));
     files.map(|(path, bytes)| (below(&path), digest(&path, &bytes))).collect()
+}
+
+/// The temporary files below a directory, those in Holdfast's own directory included.
+fn temporary_files(directory: &Path) -> Vec<String> {
+    let files = holdfast_testkit::files_below(directory).into_iter();
+    let names = files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    names.filter(|name| temporary::is_temporary(name)).collect()
 }
 
 /// The caller whose work the child process does, and the instant at which it is killed.
@@ -277,6 +285,7 @@ fn kill_at_every_instant(caller: Caller) {
         assert_eq!(ended.signal(), Some(9), "{caller:?} at {instant}: it failed by itself");
         caller.work(&prefix);
         caller.check_state(&prefix, instant);
+        assert_eq!(temporary_files(scratch.path()), [""; 0], "{caller:?} killed at {instant} and repeated");
         let (mut found, count) = (files_of(&prefix), expected.len());
         assert_eq!(found.len(), count, "{caller:?} killed at {instant} and repeated");
         found.retain(|path, digest| expected.get(path) != Some(digest));
@@ -285,6 +294,45 @@ fn kill_at_every_instant(caller: Caller) {
     }
     // At least summary and index, with five instants each.
     assert!(instant > 10, "{caller:?}: only {} instants", instant - 1);
+}
+
+#[test]
+fn the_next_change_of_the_index_removes_the_temporary_files_of_a_killed_process_beside_it() {
+    let (mut left, mut instant) = (0, 1);
+    loop {
+        let scratch = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(scratch.path()).unwrap();
+        fs::create_dir(prefix.path().join(NEW)).unwrap();
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "prefix::tests::crash::change_of_the_index_that_is_killed", "--ignored"])
+            .env(WHERE, scratch.path())
+            .env(WHAT, instant.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        left += temporary_files(scratch.path()).len();
+        // Another change than the one that was killed.
+        publish::withdraw(&prefix, &name("other")).unwrap();
+        assert_eq!(temporary_files(scratch.path()), [""; 0], "killed at {instant}");
+        if ended.success() {
+            break;
+        }
+        instant += 1;
+    }
+    assert!(left >= 4, "index and link leave temporary files");
+}
+
+#[test]
+#[ignore = "the process that the_next_change_of_the_index_removes_the_temporary_files_of_a_killed_process_beside_it \
+        kills"]
+fn change_of_the_index_that_is_killed() {
+    let (Some(path), Ok(instant)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
+    let prefix = Prefix::open(path).unwrap();
+    crate::kill_point::arm(instant.parse().unwrap());
+    index::update(&prefix, |index| index.add(CheckpointId(9), &name(NEW), some_time())).unwrap();
+    publish::make_current(&prefix, &name(NEW)).unwrap();
+    super::super::delete::delete(&prefix, &name(NEW)).unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::header::XorHeader;
@@ -16,7 +16,7 @@ use crate::durable::{self, CreationMode, Durability};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::files::RebuiltMember;
 use crate::redundancy::{RedundancyError, inside};
-use crate::regular_file;
+use crate::{regular_file, temporary};
 
 /// A lost member while its files are written.
 #[derive(Debug)]
@@ -90,8 +90,7 @@ impl LostMember {
             });
         }
         let mode = CreationMode::of_dataset(durability);
-        let mut temporaries =
-            TemporaryFiles { directory: directory.to_owned(), stem: xor_name.clone(), mode, pairs: Vec::new() };
+        let mut temporaries = TemporaryFiles { directory: directory.to_owned(), mode, pairs: Vec::new() };
         // Checked by the header: both numbers fit.
         let room = parsed.chunk * (parsed.members.len() as u64 - 1);
         let padding_left = room - parsed.current.total_bytes().unwrap_or(room);
@@ -293,22 +292,14 @@ impl MemberOutput {
 #[derive(Debug)]
 struct TemporaryFiles {
     directory: PathBuf,
-    stem: String,
     mode: CreationMode,
     pairs: Vec<(PathBuf, PathBuf)>,
 }
 
 impl TemporaryFiles {
     fn create(&mut self, name: &str, bytes: u64) -> Result<MemberOutput, RedundancyError> {
-        // By number: a long name with more around it may be too long. One rebuild of a member runs at a time, so that
-        // what is in the way is left from a crash.
-        let path = self.directory.join(format!(".hf-{}.{}.tmp", self.stem, self.pairs.len()));
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(RedundancyError::io("remove the old", &path)(error));
-            }
-            _ => {}
-        }
+        // A short name of its own: a long name with more around it may be too long.
+        let path = self.directory.join(temporary::name());
         let file = self.mode.new_file().open(&path).map_err(RedundancyError::io("create", &path))?;
         self.pairs.push((path.clone(), self.directory.join(name)));
         Ok(MemberOutput { file, path, left: bytes, crc: crc32fast::Hasher::new() })
@@ -328,7 +319,7 @@ impl TemporaryFiles {
 impl Drop for TemporaryFiles {
     fn drop(&mut self) {
         for (path, _) in &self.pairs {
-            // What cannot be removed is only a leftover: its name marks it, and the next attempt replaces it.
+            // What cannot be removed now is removed by `temporary::remove_abandoned`.
             let _ = fs::remove_file(path);
         }
     }

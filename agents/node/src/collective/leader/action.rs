@@ -68,6 +68,11 @@ pub enum LeaderWork {
     MakeCurrent { directory: DirectoryName },
     /// Remove a directory from the index; its files stay. Returns [`Done`](super::WorkOutput::Done).
     Withdraw { directory: DirectoryName },
+    /// The flushes of this job that did not end. Returns [`UnfinishedFlushes`](super::WorkOutput::UnfinishedFlushes).
+    UnfinishedFlushes,
+    /// End a flush that is not continued: remove its directory with its entry in the index, unless all files were
+    /// copied. Returns [`Removed`](super::WorkOutput::Removed).
+    AbandonFlush { directory: DirectoryName },
     /// Delete a directory below the prefix with all its files. Returns [`Done`](super::WorkOutput::Done).
     DeleteDirectory { directory: DirectoryName },
     /// What a restart may take from the prefix directory. Returns [`Candidates`](super::WorkOutput::Candidates).
@@ -106,6 +111,8 @@ impl LeaderWork {
             LeaderWork::FindDataset { .. } => "find_dataset",
             LeaderWork::MakeCurrent { .. } => "make_current",
             LeaderWork::Withdraw { .. } => "withdraw",
+            LeaderWork::UnfinishedFlushes => "unfinished_flushes",
+            LeaderWork::AbandonFlush { .. } => "abandon_flush",
             LeaderWork::DeleteDirectory { .. } => "delete_directory",
             LeaderWork::Candidates => "candidates",
             LeaderWork::LookUp { .. } => "look_up",

@@ -43,7 +43,7 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     // Output passes through the cache: it neither evicts a checkpoint nor counts as one.
     let kept: Vec<CheckpointId> = in_base.into_iter().filter(|id| *id != checkpoint && !outputs.contains(id)).collect();
     let surplus = if dataset.checkpoint { (kept.len() + 1).saturating_sub(keep as usize) } else { 0 };
-    let delete: Vec<CheckpointId> = half_evicted.into_iter().chain(kept.into_iter().take(surplus)).collect();
+    let delete: Vec<CheckpointId> = half_evicted.into_iter().chain(evicted(kept, surplus, cx.flushing())).collect();
     for id in &delete {
         // What is being flushed must not be deleted meanwhile.
         cx.flush_ended_of(*id).await;
@@ -57,9 +57,23 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
         // Spares may still hold files of it, from a run in which they were not spare.
         cx.order(cx.all_nodes(&Order::Delete { checkpoints: delete.clone(), all_but: None })).await?;
         cx.memory(|memory| memory.forget(|id| delete.contains(&id)));
+        for id in &delete {
+            flush::abandon(cx, *id).await;
+        }
     }
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
     Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
+}
+
+/// The checkpoints to evict: the oldest that are not being flushed, and only if these are not enough the one that is
+/// (`SCR manual §11.6`). `kept` is ascending.
+fn evicted(
+    mut kept: Vec<CheckpointId>,
+    surplus: usize,
+    flushing: Option<CheckpointId>,
+) -> impl Iterator<Item = CheckpointId> {
+    kept.sort_by_key(|id| Some(*id) == flushing);
+    kept.into_iter().take(surplus)
 }
 
 /// Datasets that the leader's own node has deleted already, but perhaps not all other nodes.

@@ -105,8 +105,7 @@ pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(),
         memory.datasets.remove(&checkpoint);
         memory.forget(|id| id == checkpoint);
     });
-    // The id may be given out again, and then means other files.
-    cx.record_flush(checkpoint, None).await;
+    flush::abandon(cx, checkpoint).await;
     Ok(())
 }
 
@@ -116,5 +115,8 @@ pub(super) async fn clear_cache(cx: &Context, all_but: Option<CheckpointId>) -> 
     let order = Order::Delete { checkpoints: Vec::new(), all_but: keep };
     cx.order(cx.all_nodes(&order)).await?;
     cx.memory(|memory| memory.forget(|id| Some(id) != all_but));
+    for checkpoint in cx.unfinished_flushes().into_keys().filter(|id| Some(*id) != all_but) {
+        flush::abandon(cx, checkpoint).await;
+    }
     Ok(())
 }

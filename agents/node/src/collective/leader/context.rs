@@ -204,6 +204,11 @@ impl Context {
         self.wait_until(|state| (state.flushing != Some(checkpoint)).then_some(())).await;
     }
 
+    /// The dataset that is being flushed in the background.
+    pub(super) fn flushing(&self) -> Option<CheckpointId> {
+        self.with(|state| state.flushing)
+    }
+
     /// Requests a flush in the background; from now on [`Context::flush_ended`] waits for it.
     pub(super) fn request_flush(&self, checkpoint: CheckpointId) {
         self.with(|state| {
@@ -235,6 +240,11 @@ impl Context {
     /// The directory of an interrupted flush of a dataset.
     pub(super) fn unfinished_flush(&self, checkpoint: CheckpointId) -> Option<String> {
         self.with(|state| state.flushes.directories.get(&checkpoint).cloned())
+    }
+
+    /// The interrupted flushes, by dataset.
+    pub(super) fn unfinished_flushes(&self) -> BTreeMap<CheckpointId, String> {
+        self.with(|state| state.flushes.directories.clone())
     }
 
     /// Records the directory of a dataset's flush, or that the flush has ended, in memory and on disk.

@@ -1,6 +1,7 @@
 //! The events of the leader's machine: messages of members, links, results of file work, time.
 
 use holdfast_core::prefix::fetch::RestartCandidate;
+use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, Failure, HaltState, Locations, NodeName};
 use holdfast_wire::peer::ToLeader;
@@ -52,6 +53,10 @@ pub enum WorkOutput {
     /// What a restart may fetch from the prefix directory, in the order of the attempts.
     Candidates(Vec<RestartCandidate>),
     Summary(Box<Summary>),
+    /// Flushes that did not end, newest first.
+    UnfinishedFlushes(Vec<UnfinishedFlush>),
+    /// Whether the directory was removed.
+    Removed(bool),
 }
 
 impl WorkOutput {
@@ -68,6 +73,8 @@ impl WorkOutput {
             WorkOutput::Found(_) => "Found",
             WorkOutput::Candidates(_) => "Candidates",
             WorkOutput::Summary(_) => "Summary",
+            WorkOutput::UnfinishedFlushes(_) => "UnfinishedFlushes",
+            WorkOutput::Removed(_) => "Removed",
         }
     }
 }

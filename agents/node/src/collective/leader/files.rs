@@ -1,6 +1,7 @@
 //! Typed file work: each function requests one kind of [`LeaderWork`].
 
 use holdfast_core::prefix::fetch::RestartCandidate;
+use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, HaltState, Locations};
 
@@ -89,6 +90,16 @@ pub(super) async fn withdraw(cx: &Context, directory: &DirectoryName) -> Result<
 
 pub(super) async fn delete_directory(cx: &Context, directory: &DirectoryName) -> Result<(), CallError> {
     done(cx, LeaderWork::DeleteDirectory { directory: directory.clone() }).await
+}
+
+/// The flushes of this job that did not end, newest first.
+pub(super) async fn unfinished_flushes(cx: &Context) -> Result<Vec<UnfinishedFlush>, CallError> {
+    expect!(cx.work(LeaderWork::UnfinishedFlushes).await?, UnfinishedFlushes)
+}
+
+/// Ends a flush that is not continued; returns whether its directory was removed.
+pub(super) async fn abandon_flush(cx: &Context, directory: &DirectoryName) -> Result<bool, CallError> {
+    expect!(cx.work(LeaderWork::AbandonFlush { directory: directory.clone() }).await?, Removed)
 }
 
 pub(super) async fn candidates(cx: &Context) -> Result<Vec<RestartCandidate>, CallError> {

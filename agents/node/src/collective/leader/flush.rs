@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
+use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Failure, FlushMode, Locations, Rank};
 use holdfast_wire::agent::AgentEvent;
@@ -58,6 +59,10 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
 
 /// Requests a flush in the background.
 pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+    if cx.flushing() == Some(checkpoint) {
+        // The leader was restarted, and has continued it by itself.
+        return Ok(());
+    }
     cx.flush_ended().await;
     if is_flushed(cx, checkpoint).await {
         return Ok(());
@@ -73,6 +78,50 @@ pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, seq
     if flushed && !cx.dataset(checkpoint).checkpoint {
         cx.results_saved(seq).await;
         discard_output(&cx, checkpoint).await;
+    }
+}
+
+/// The flush in the background that an earlier leader of this run did not end: the newest of a dataset that is still in
+/// cache. It is continued at once, because no rank repeats the call that requested it.
+pub(super) fn interrupted(cx: &Context) -> Option<CheckpointId> {
+    if cx.settings().flush.mode != FlushMode::Async {
+        // The ranks wait for it, and repeat their call.
+        return None;
+    }
+    let cached = cx.memory(|memory| memory.cached.clone());
+    cx.unfinished_flushes().into_keys().rfind(|checkpoint| cached.contains(checkpoint))
+}
+
+/// A generation begins: takes over the flushes that earlier ones did not end. The flush of the dataset that the run
+/// restarts from continues in its directory; [`abandon`] ends the others when their datasets are deleted.
+pub(super) async fn take_over(cx: &Context) {
+    let found = match files::unfinished_flushes(cx).await {
+        Ok(found) => found,
+        // The driver has reported it. The drain looks for them again.
+        Err(_) => return,
+    };
+    for UnfinishedFlush { checkpoint, directory } in found {
+        match cx.unfinished_flush(checkpoint) {
+            Some(known) if known == directory.as_str() => {}
+            Some(_) => end(cx, &directory).await,
+            None => cx.record_flush(checkpoint, Some(directory.as_str())).await,
+        }
+    }
+}
+
+/// The dataset was deleted from the caches: an unfinished flush of it cannot be continued.
+pub(super) async fn abandon(cx: &Context, checkpoint: CheckpointId) {
+    if let Some(directory) = cx.unfinished_flush(checkpoint).and_then(|name| DirectoryName::new(name).ok()) {
+        end(cx, &directory).await;
+    }
+    // The id may be given out again, and then means other files.
+    cx.record_flush(checkpoint, None).await;
+}
+
+async fn end(cx: &Context, directory: &DirectoryName) {
+    // The driver reports a failure. The drain tries again.
+    if files::abandon_flush(cx, directory).await.is_ok_and(|removed| removed) {
+        cx.emit(AgentEvent::Notice { message: format!("the unfinished flush to {directory} was removed") });
     }
 }
 

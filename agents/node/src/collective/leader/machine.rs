@@ -61,12 +61,12 @@ impl LeaderMachine {
     pub fn new(start: LeaderStart) -> Result<LeaderMachine, LayoutError> {
         let LeaderStart { plan, directories, instance, memory, flushes, policy } = start;
         let layout = Layout::new(&plan, directories)?;
-        Ok(LeaderMachine {
-            gather: Gather::new(layout.ranks(), memory.seq),
-            context: Context::new(plan, layout, instance, memory, flushes, policy),
-            collective: None,
-            flush: None,
-        })
+        let gather = Gather::new(layout.ranks(), memory.seq);
+        let context = Context::new(plan, layout, instance, memory, flushes, policy);
+        if let Some(checkpoint) = flush::interrupted(&context) {
+            context.request_flush(checkpoint);
+        }
+        Ok(LeaderMachine { gather, context, collective: None, flush: None })
     }
 
     /// Handles one event at `now`, which is counted from any fixed instant and never goes back.

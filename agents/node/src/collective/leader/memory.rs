@@ -91,8 +91,8 @@ impl LeaderMemory {
 }
 
 /// The directories below the prefix into which the leader of a run flushes, until each is published. A flush that
-/// failed, or whose leader was restarted, is resumed there; complete files are not copied again. A flush of another
-/// generation is not resumed: its dataset of the same id may have other files.
+/// failed, or whose leader was restarted, is resumed there; complete files are not copied again. The first leader of a
+/// generation finds those of earlier generations in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedFlushes {
     pub generation: Generation,

@@ -52,6 +52,7 @@ pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
             halt: Some(reason),
         }));
     }
+    flush::take_over(cx).await;
     restart_below(cx, None, begun).await
 }
 

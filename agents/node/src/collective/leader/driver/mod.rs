@@ -12,6 +12,8 @@ use holdfast_wire::peer::{ToLeader, ToMember};
 use holdfast_wire::run::RunPlan;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::action::{LeaderAction, LeaderWork};
 use super::event::LeaderEvent;
@@ -34,6 +36,8 @@ pub(in crate::collective) struct Driver {
     plan: Arc<RunPlan>,
     inputs: mpsc::UnboundedReceiver<Input>,
     results: mpsc::UnboundedSender<Input>,
+    /// Counts the file work that is under way.
+    work: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,7 @@ impl Leader {
         agent: &Agent,
         plan: Arc<RunPlan>,
         source: &dyn CheckpointSource,
+        work: TaskTracker,
     ) -> Result<(Leader, Driver), LayoutError> {
         let control = agent.paths.control();
         let descriptors = (0u32..).zip(&plan.settings.descriptors);
@@ -62,7 +67,7 @@ impl Leader {
             policy: source.policy(),
         })?;
         let (sender, inputs) = mpsc::unbounded_channel();
-        let driver = Driver { machine, plan, inputs, results: sender.clone() };
+        let driver = Driver { machine, plan, inputs, results: sender.clone(), work };
         Ok((Leader { inputs: sender, links: AtomicU64::new(1) }, driver))
     }
 
@@ -94,8 +99,8 @@ impl Leader {
 
 /// Drives the leader until the task is aborted at the end of the run.
 pub(in crate::collective) async fn drive(agent: Arc<Agent>, driver: Driver) {
-    let Driver { mut machine, plan, mut inputs, results } = driver;
-    let mut performer = Performer::new(agent, plan, results);
+    let Driver { mut machine, plan, mut inputs, results, work } = driver;
+    let mut performer = Performer::new(WorkContext { agent, plan, results, work });
     let begun = Instant::now();
     loop {
         let input = match machine.deadline() {
@@ -130,26 +135,34 @@ struct Link {
 
 /// Performs the machine's actions; never waits.
 struct Performer {
-    agent: Arc<Agent>,
-    plan: Arc<RunPlan>,
+    context: WorkContext,
     links: BTreeMap<NodeName, Link>,
-    results: mpsc::UnboundedSender<Input>,
     /// State files, written in order: an older one must not replace a newer one.
     saves: mpsc::UnboundedSender<(u64, LeaderWork)>,
 }
 
+/// What file work needs.
+#[derive(Clone)]
+struct WorkContext {
+    agent: Arc<Agent>,
+    plan: Arc<RunPlan>,
+    results: mpsc::UnboundedSender<Input>,
+    work: TaskTracker,
+}
+
 impl Performer {
-    fn new(agent: Arc<Agent>, plan: Arc<RunPlan>, results: mpsc::UnboundedSender<Input>) -> Self {
+    fn new(context: WorkContext) -> Self {
         let (saves, mut queue) = mpsc::unbounded_channel();
         tokio::spawn({
-            let (agent, plan, results) = (agent.clone(), plan.clone(), results.clone());
+            let context = context.clone();
             async move {
                 while let Some((id, work)) = queue.recv().await {
-                    finish(agent.clone(), plan.clone(), &results, id, work).await;
+                    let counted = context.work.token();
+                    finish(context.clone(), id, work, counted).await;
                 }
             }
         });
-        Performer { agent, plan, links: BTreeMap::new(), results, saves }
+        Performer { context, links: BTreeMap::new(), saves }
     }
 
     fn perform(&self, action: LeaderAction) {
@@ -160,14 +173,14 @@ impl Performer {
                     self.send(node, ToMember::Results { seq, outcome: (*outcome).clone() });
                 }
             }
-            LeaderAction::Emit(event) => self.agent.events.add(event),
+            LeaderAction::Emit(event) => self.context.agent.events.add(event),
             LeaderAction::Perform { id, work } if work.is_save() => {
                 // The task that receives them runs as long as this exists.
                 let _ = self.saves.send((id, work));
             }
             LeaderAction::Perform { id, work } => {
-                let (agent, plan, results) = (self.agent.clone(), self.plan.clone(), self.results.clone());
-                tokio::spawn(async move { finish(agent, plan, &results, id, work).await });
+                let counted = self.context.work.token();
+                tokio::spawn(finish(self.context.clone(), id, work, counted));
             }
         }
     }
@@ -181,15 +194,15 @@ impl Performer {
 }
 
 /// Performs file work on a blocking thread, and passes the result to the machine.
-async fn finish(
-    agent: Arc<Agent>,
-    plan: Arc<RunPlan>,
-    results: &mpsc::UnboundedSender<Input>,
-    id: u64,
-    work: LeaderWork,
-) {
+async fn finish(context: WorkContext, id: u64, work: LeaderWork, counted: TaskTrackerToken) {
+    let WorkContext { agent, plan, results, .. } = context;
     let name = work.name();
-    let done = tokio::task::spawn_blocking(move || work::perform(&agent, &plan, work)).await;
+    let done = tokio::task::spawn_blocking(move || {
+        let result = work::perform(&agent, &plan, work);
+        drop(counted);
+        result
+    });
+    let done = done.await;
     let result = done.map_err(CallError::from).flatten().map_err(Failure::from);
     if let Err(failure) = &result {
         tracing::warn!(work = name, error = %failure, "leader_work_failed");

@@ -1,11 +1,10 @@
 //! The leader's file work: the control directory of its node and the prefix directory. Blocks.
 
-use std::fs;
 use std::io;
 
 use chrono::{Local, NaiveDateTime, Utc};
 use holdfast_core::prefix::publish::{self, Publication};
-use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, dataset, fetch, index, summary};
+use holdfast_core::prefix::{Prefix, dataset, delete, fetch, index, summary, unfinished};
 use holdfast_model::{HaltChange, HaltState};
 use holdfast_wire::run::RunPlan;
 
@@ -61,8 +60,14 @@ pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result
             publish::withdraw(&prefix()?, &directory)?;
             WorkOutput::Done
         }
+        // Without a prefix directory there is no flush; it is not created for that.
+        LeaderWork::UnfinishedFlushes if !plan.settings.prefix.exists() => WorkOutput::UnfinishedFlushes(Vec::new()),
+        LeaderWork::UnfinishedFlushes => {
+            WorkOutput::UnfinishedFlushes(unfinished::of_job(&prefix()?, &agent.start.job_id)?)
+        }
+        LeaderWork::AbandonFlush { directory } => WorkOutput::Removed(unfinished::abandon(&prefix()?, &directory)?),
         LeaderWork::DeleteDirectory { directory } => {
-            delete_directory(&prefix()?, &directory)?;
+            delete::delete(&prefix()?, &directory)?;
             WorkOutput::Done
         }
         // Without a prefix directory there is nothing to fetch; it is not created for that.
@@ -102,22 +107,6 @@ fn halt(agent: &Agent, plan: &RunPlan, work: HaltWork) -> Result<HaltState, Halt
         HaltWork::CountCheckpoint => agent.halt.decrement(&moment),
         HaltWork::SetReason(reason) => agent.halt.set_reason(&reason, &moment),
     }
-}
-
-fn delete_directory(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
-    let path = prefix.checkpoint_path(directory);
-    let removed = match fs::symlink_metadata(&path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
-        Ok(_) => Err(io::Error::other("it is not a directory")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    };
-    removed.map_err(|source| PrefixError::Io {
-        action: "delete the dataset",
-        path,
-        source,
-        remedy: "it is not in the index any more; delete the remaining files by hand",
-    })
 }
 
 fn not_saved(agent: &Agent, source: io::Error) -> CallError {

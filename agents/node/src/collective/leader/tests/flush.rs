@@ -1,10 +1,10 @@
-use holdfast_model::{CheckpointId, FlushMode, Locations};
+use holdfast_model::{CheckpointId, FlushMode, Locations, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 
 use super::super::LeaderWork;
-use super::world::{World, disk_full};
+use super::world::{World, disk_full, from};
 
 fn world(mode: FlushMode, every: u64) -> World {
     let mut world = World::with(|plan| {
@@ -175,4 +175,85 @@ fn a_flush_of_which_a_node_lists_no_rank_is_not_published() {
     assert_eq!(world.prefix.complete(), [0u64; 0]);
     let AgentEvent::FlushFailed { reason, .. } = world.events.last().unwrap() else { panic!() };
     assert!(reason.contains("there are no files of rank 2"), "{reason}");
+}
+
+#[test]
+fn another_checkpoint_is_evicted_instead_of_the_one_that_is_being_flushed() {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 2;
+        plan.settings.flush.mode = FlushMode::Async;
+        plan.settings.caches[0].keep = 2;
+    });
+    world.init();
+    world.checkpoint();
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoints(2);
+    let started = world.call(Call::Start);
+    assert!(matches!(started, Ok(Reply::Started { checkpoint: CheckpointId(4), .. })), "{started:?}");
+    let held: Vec<u64> = world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect();
+    assert_eq!(held, [2, 4], "3 was evicted, because 2 is being flushed");
+    world.release();
+    assert_eq!(world.prefix.complete(), [2]);
+}
+
+#[test]
+fn a_restarted_leader_continues_a_flush_in_the_background_by_itself() {
+    let mut world = world(FlushMode::Async, 1);
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoint();
+    world.restart_leader(None);
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    world.hold_orders(|_, _| false);
+    world.restart_leader(None);
+    world.run();
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(world.prefix.directories.len(), 1, "in the directory of the first attempt");
+}
+
+#[test]
+fn a_generation_continues_the_flush_of_the_one_before_in_its_directory() {
+    let mut world = world(FlushMode::Async, 1);
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoint();
+    world.lose("n2");
+    world.hold_orders(|_, _| false);
+    world.next_run(&[&[0], &[1], &[], &[3], &[2]]);
+    assert_eq!(from(&world.init()).0, Some(1));
+    assert_eq!(world.prefix.complete(), [1]);
+    assert_eq!(world.prefix.directories.len(), 1, "{:?}", world.prefix.directories);
+}
+
+#[test]
+fn a_generation_removes_the_flush_of_a_checkpoint_that_it_cannot_restart_from() {
+    let mut world = world(FlushMode::Async, 2);
+    world.checkpoints(3);
+    world.hold_orders(|_, order| is_flush(order));
+    world.checkpoint();
+    assert_eq!(world.prefix.directories.len(), 2);
+    world.lose("n1");
+    world.lose("n2");
+    world.hold_orders(|_, _| false);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert_eq!(world.prefix.directories.len(), 1, "{:?}", world.prefix.directories);
+    assert_eq!(world.prefix.complete(), [2]);
+    assert!(world.saved_flushes.directories.is_empty());
+}
+
+#[test]
+fn the_unfinished_flush_of_an_evicted_checkpoint_is_removed() {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 2;
+        plan.settings.caches[0].keep = 1;
+    });
+    world.init();
+    world.checkpoint();
+    world.fail_orders(|node, order| (node == "n3" && is_flush(order)).then(disk_full));
+    world.checkpoint();
+    assert_eq!(world.prefix.directories.len(), 1);
+    world.fail_orders(|_, _| None);
+    world.checkpoint();
+    assert!(world.prefix.directories.is_empty(), "{:?}", world.prefix.directories);
+    world.checkpoint();
+    assert_eq!(world.prefix.complete(), [4]);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::prefix::fetch::RestartCandidate;
+use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind};
 
@@ -96,6 +97,23 @@ impl SimulatedPrefix {
                 directories.entry(directory).and_modify(|entry| entry.indexed = false);
             }
             LeaderWork::DeleteDirectory { directory } => drop(directories.remove(&directory)),
+            LeaderWork::UnfinishedFlushes => {
+                let unfinished = directories.iter().filter(|(_, entry)| entry.indexed && !entry.complete).rev();
+                let unfinished = unfinished
+                    .filter(|(_, entry)| entry.dataset.as_ref().is_none_or(|dataset| dataset.direct.is_none()));
+                let flush = |(directory, entry): (&DirectoryName, &Directory)| UnfinishedFlush {
+                    checkpoint: CheckpointId(entry.id),
+                    directory: directory.clone(),
+                };
+                return Ok(WorkOutput::UnfinishedFlushes(unfinished.map(flush).collect()));
+            }
+            LeaderWork::AbandonFlush { directory } => {
+                let incomplete = directories.get(&directory).is_some_and(|entry| !entry.complete);
+                if incomplete {
+                    directories.remove(&directory);
+                }
+                return Ok(WorkOutput::Removed(incomplete));
+            }
             LeaderWork::Candidates => return Ok(WorkOutput::Candidates(self.candidates())),
             LeaderWork::LookUp { directory } => {
                 let known = entry(directories, &directory)?;

@@ -1,5 +1,7 @@
 //! `holdfast index`: the checkpoints below a prefix directory (`scr_index`).
 
+mod removal;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -60,10 +62,35 @@ Exit codes: 0 shown, set or removed; 69 no checkpoint is current")]
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
 Examples:
-  holdfast index remove scr.2026-11-20_10:26:07.1145655.1
+  holdfast index drop scr.2026-11-20_10:26:07.1145655.1
 
-JSON: {version, removed, dry_run}")]
-    Remove(RemoveArgs),
+If the checkpoint is the current one, the link `scr.current` is removed too, because a restart would follow it.
+
+JSON: {version, dropped, unset_current, dry_run}")]
+    Drop(removal::DropArgs),
+    /// Delete checkpoints: their files and their entries in the index
+    #[command(after_help = "\
+Examples:
+  holdfast index delete --dry-run scr.2026-11-20_10:26:07.1145655.1
+  holdfast index delete --yes scr.2026-11-20_10:26:07.1145655.1 scr.2026-11-20_10:27:09.1145655.2
+
+The current checkpoint is not deleted, and neither is one that a job may be writing. Without --yes you are asked, which
+needs a terminal.
+
+JSON: {version, deleted: [{directory, id}…], dry_run}")]
+    Delete(removal::DeleteArgs),
+    /// Delete old, incomplete or failed checkpoints
+    #[command(after_help = "\
+Examples:
+  holdfast index prune --keep 3 --dry-run
+  holdfast index prune --keep 3 --incomplete --yes
+
+At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing, nor,
+by --keep, a dataset that the application declared as output. Temporary files that killed processes left are removed,
+too. Without --yes you are asked, which needs a terminal.
+
+JSON: {version, deleted: [{directory, id, reason: old | incomplete | failed}…], dry_run}")]
+    Prune(removal::PruneArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -112,24 +139,14 @@ struct CurrentArgs {
     dry_run: bool,
 }
 
-#[derive(Debug, clap::Args)]
-struct RemoveArgs {
-    /// The checkpoint directory's name below the prefix
-    #[arg(value_name = "DIRECTORY")]
-    directory: String,
-    #[command(flatten)]
-    prefix: PrefixArg,
-    /// Show what would be done; change nothing
-    #[arg(long)]
-    dry_run: bool,
-}
-
 pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
     match args.command {
         IndexCommand::List(prefix) => list(&prefix.open()?, output),
         IndexCommand::Add(args) => add_directory(&args, output),
         IndexCommand::Current(args) => current(&args, output),
-        IndexCommand::Remove(args) => remove(&args, output),
+        IndexCommand::Drop(args) => removal::drop_entry(&args, output),
+        IndexCommand::Delete(args) => removal::delete(&args, output),
+        IndexCommand::Prune(args) => removal::prune(&args, output),
     }
 }
 
@@ -385,43 +402,5 @@ impl Report for Current {
 
     fn json(&self) -> Value {
         document(json!({"current": self.current.as_ref().map(DirectoryName::as_str), "dry_run": self.dry_run}))
-    }
-}
-
-fn remove(args: &RemoveArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let prefix = args.prefix.open()?;
-    let directory = DirectoryName::given(&args.directory)?;
-    let removed = if args.dry_run {
-        index::read(&prefix)?.unwrap_or_default().entry(&directory).is_some()
-    } else {
-        index::update(&prefix, |index| index.remove(&directory))?
-    };
-    if !removed {
-        return Err(Failure::new(exit::UNAVAILABLE, format!("{directory} is not in the index"))
-            .at(prefix.path().display())
-            .remedy("`holdfast index list` shows the indexed directories"));
-    }
-    if prefix.current().ok().flatten().as_ref() == Some(&directory) {
-        output.warn(&format!(
-            "{directory} is still the current one; remove the link with `holdfast index current --unset`"
-        ));
-    }
-    output.result(&Removed { directory, dry_run: args.dry_run })?;
-    Ok(exit::FINISHED)
-}
-
-struct Removed {
-    directory: DirectoryName,
-    dry_run: bool,
-}
-
-impl Report for Removed {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let verb = if self.dry_run { "would be removed from" } else { "removed from" };
-        writeln!(to, "{} {verb} the index; its files stay", printable(self.directory.as_str()))
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"removed": self.directory.as_str(), "dry_run": self.dry_run}))
     }
 }

@@ -1,0 +1,264 @@
+//! The names of temporary files, and the removal of those that killed processes left.
+//!
+//! A temporary file is removed or renamed by the process that made it. If that process is killed, the file stays. A
+//! command that writes to a directory therefore first removes the temporary files in it that no process uses any more.
+//!
+//! The name contains the machine and the process that made the file: `.hf-<machine>-<pid>-<start>-<number>.tmp`.
+//! `<machine>` is a hash of the boot id, the PID namespace and the host name, `<start>` is the start time of the
+//! process, so that a reused process id is not mistaken for the same process. A file is abandoned if it belongs to this
+//! user, and
+//!
+//! * this machine made it, and the process has ended; or
+//! * another machine made it (or this one before a reboot, or an earlier release, whose names lack these parts), and it
+//!   was not modified for a day: whether the process runs cannot be found out from here, but a process that writes
+//!   changes the time of modification.
+//!
+//! The same name is used for a directory that is being deleted: it is renamed before its files are removed.
+
+use std::fs::{self, Metadata};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+const PREFIX: &str = ".hf-";
+const SUFFIX: &str = ".tmp";
+/// A file of another machine that was not modified for so long is abandoned.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Directories below a root that are searched: those of a job are fewer levels deep.
+const LEVELS: u32 = 16;
+
+static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
+
+/// The next name of a temporary file: unique among all processes and machines.
+pub(crate) fn name() -> String {
+    let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+    let Maker { machine, pid, start } = this_process();
+    format!("{PREFIX}{machine:016x}-{pid}-{start}-{number}{SUFFIX}")
+}
+
+/// True for the name of a temporary file: what a crash can leave, and what a scan of a directory must not take for a
+/// checkpoint's file.
+pub fn is_temporary(name: &str) -> bool {
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+}
+
+/// Removes the abandoned temporary files in a directory; returns their number. A missing directory has none.
+///
+/// # Errors
+/// The directory cannot be read, or a file cannot be removed; the others are removed.
+pub fn remove_abandoned(directory: &Path) -> io::Result<u32> {
+    remove_in(directory, 0)
+}
+
+/// As [`remove_abandoned`], in the directory and those below it. Links are not followed.
+///
+/// # Errors
+/// As [`remove_abandoned`].
+pub fn remove_abandoned_below(directory: &Path) -> io::Result<u32> {
+    remove_in(directory, LEVELS)
+}
+
+fn remove_in(directory: &Path, levels: u32) -> io::Result<u32> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let (mut removed, mut failure) = (0, None);
+    for entry in entries {
+        let entry = entry?;
+        let result = match entry.file_name().to_str().filter(|name| is_temporary(name)) {
+            Some(name) => remove_if_abandoned(&entry.path(), name).map(u32::from),
+            // The type is that of the link, if it is one.
+            None if levels > 0 && entry.file_type()?.is_dir() => remove_in(&entry.path(), levels - 1),
+            None => Ok(0),
+        };
+        match result {
+            Ok(count) => removed += count,
+            Err(error) => drop(failure.get_or_insert(error)),
+        }
+    }
+    failure.map_or(Ok(removed), Err)
+}
+
+fn remove_if_abandoned(path: &Path, name: &str) -> io::Result<bool> {
+    let removed = fs::symlink_metadata(path).and_then(|metadata| {
+        if !is_abandoned(name, &metadata) {
+            return Ok(false);
+        }
+        let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        removed.map(|()| true)
+    });
+    match removed {
+        // Its process, or another command, was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed,
+    }
+}
+
+fn is_abandoned(name: &str, metadata: &Metadata) -> bool {
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return false;
+    }
+    match Maker::of(name) {
+        Some(maker) if maker.machine == this_process().machine => !maker.runs(),
+        _ => {
+            let modified = metadata.modified().ok();
+            let age = modified.and_then(|modified| SystemTime::now().duration_since(modified).ok());
+            age.is_some_and(|age| age > ABANDONED_AFTER)
+        }
+    }
+}
+
+/// The process that made a temporary file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Maker {
+    machine: u64,
+    pid: u32,
+    /// Start time of the process, clock ticks since the boot.
+    start: u64,
+}
+
+impl Maker {
+    fn of(name: &str) -> Option<Maker> {
+        let mut parts = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split('-');
+        let (machine, pid, start, number) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let machine = (machine.len() == 16).then(|| u64::from_str_radix(machine, 16).ok()).flatten()?;
+        let maker = Maker { machine, pid: pid.parse().ok()?, start: start.parse().ok()? };
+        (number.parse::<u64>().is_ok() && parts.next().is_none()).then_some(maker)
+    }
+
+    /// False only if the process is known to have ended.
+    fn runs(self) -> bool {
+        match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(stat) => {
+                parse_stat(&stat).is_none_or(|(state, start)| start == self.start && !matches!(state, 'Z' | 'X'))
+            }
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+}
+
+/// State and start time of a process. The name before them may contain any character.
+fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // The 22nd field of the line; the state is the third.
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+fn this_process() -> Maker {
+    static THIS: OnceLock<Maker> = OnceLock::new();
+    *THIS.get_or_init(|| {
+        let start = fs::read_to_string("/proc/self/stat").ok().and_then(|stat| Some(parse_stat(&stat)?.1));
+        Maker { machine: this_machine(), pid: std::process::id(), start: start.unwrap_or_default() }
+    })
+}
+
+/// Two machines differ in boot id or host name (copies of a virtual machine share the former); containers of one
+/// machine differ in the PID namespace.
+fn this_machine() -> u64 {
+    let mut hash = DefaultHasher::new();
+    fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default().hash(&mut hash);
+    fs::read_link("/proc/self/ns/pid").unwrap_or_default().hash(&mut hash);
+    rustix::system::uname().nodename().to_bytes().hash(&mut hash);
+    hash.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+
+    fn make(directory: &Path, maker: Maker, number: u64) -> std::path::PathBuf {
+        let Maker { machine, pid, start } = maker;
+        let path = directory.join(format!("{PREFIX}{machine:016x}-{pid}-{start}-{number}{SUFFIX}"));
+        fs::write(&path, "half").unwrap();
+        path
+    }
+
+    fn set_age(path: &Path, age: Duration) {
+        File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
+
+    #[test]
+    fn a_name_contains_its_process() {
+        let first = name();
+        assert!(is_temporary(&first) && first != name());
+        assert_eq!(Maker::of(&first), Some(this_process()));
+        assert!(this_process().runs() && this_process().start > 0);
+        for other in [".hf-12-3.tmp", ".hf-1_of_4_in_0.2.tmp", "rank_0.ckpt"] {
+            assert_eq!(Maker::of(other), None, "{other}");
+        }
+        assert!(!is_temporary("rank_0.ckpt"));
+    }
+
+    #[test]
+    fn files_of_a_process_that_has_ended_are_removed_and_those_of_one_that_runs_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let maker = Maker { pid: child.id(), start: parse_stat(&stat).unwrap().1, ..this_process() };
+        let of_child = make(directory.path(), maker, 1);
+        // However old they are.
+        set_age(&of_child, 3 * ABANDONED_AFTER);
+        let own = make(directory.path(), this_process(), 2);
+        let reused = make(directory.path(), Maker { start: maker.start + 1, ..maker }, 3);
+        fs::write(directory.path().join("rank_0.ckpt"), "").unwrap();
+        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1, "the process id was reused");
+        assert!(of_child.exists() && own.exists() && !reused.exists());
+        child.kill().unwrap();
+        // Ended, and not yet waited for.
+        while maker.runs() {
+            std::thread::yield_now();
+        }
+        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1);
+        child.wait().unwrap();
+        assert!(!of_child.exists() && own.exists() && directory.path().join("rank_0.ckpt").exists());
+    }
+
+    #[test]
+    fn files_of_other_machines_are_removed_after_a_day_without_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let elsewhere = Maker { machine: this_process().machine ^ 1, ..this_process() };
+        let earlier_release = directory.path().join(".hf-12-3.tmp");
+        fs::write(&earlier_release, "").unwrap();
+        let fresh = make(directory.path(), elsewhere, 1);
+        let old = make(directory.path(), elsewhere, 2);
+        set_age(&old, ABANDONED_AFTER + Duration::from_secs(60));
+        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1);
+        assert!(fresh.exists() && earlier_release.exists() && !old.exists());
+        set_age(&earlier_release, 2 * ABANDONED_AFTER);
+        assert_eq!(remove_abandoned(directory.path()).unwrap(), 1);
+        assert!(!earlier_release.exists());
+    }
+
+    #[test]
+    fn directories_below_are_searched_and_links_are_not_followed() {
+        let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ended = Maker { start: this_process().start + 1, ..this_process() };
+        let below = directory.path().join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        let found = make(&below, ended, 1);
+        let linked = make(outside.path(), ended, 2);
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("link")).unwrap();
+        // A directory whose deletion was interrupted.
+        let deleted =
+            directory.path().join(format!("{PREFIX}{:016x}-{}-{}-3{SUFFIX}", ended.machine, ended.pid, ended.start));
+        fs::create_dir_all(deleted.join("inside")).unwrap();
+        assert_eq!(remove_abandoned(&below.join("missing")).unwrap(), 0);
+        assert_eq!(remove_abandoned_below(directory.path()).unwrap(), 2);
+        assert!(!found.exists() && !deleted.exists() && linked.exists());
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_process_name() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 10";
+        assert_eq!(parse_stat(stat), Some(('S', 4711)));
+    }
+}

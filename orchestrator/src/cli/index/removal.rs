@@ -1,0 +1,317 @@
+//! `holdfast index drop`, `delete` and `prune`.
+
+use std::fs;
+use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::time::{Duration, SystemTime};
+
+use holdfast_core::prefix::index::{self, IndexEntry};
+use holdfast_core::prefix::prune::{self, PruneCandidate, PruneReason, PruneRules};
+use holdfast_core::prefix::{DirectoryName, Prefix, dataset, delete, publish};
+use holdfast_core::temporary;
+use holdfast_model::CheckpointId;
+use serde_json::{Value, json};
+
+use super::PrefixArg;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Output, Report, document, printable};
+use crate::drain::resume;
+use crate::exit;
+use crate::job::state::{JobLock, JobState};
+
+/// A directory without COMPLETE that was not changed for so long is not being written, whichever program began it.
+const UNCHANGED: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug, clap::Args)]
+pub struct DropArgs {
+    /// The checkpoint directory's name below the prefix
+    #[arg(value_name = "DIRECTORY")]
+    directory: String,
+    #[command(flatten)]
+    prefix: PrefixArg,
+    /// Show what would be done; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DeleteArgs {
+    /// The checkpoint directories' names below the prefix
+    #[arg(value_name = "DIRECTORY", required = true)]
+    directories: Vec<String>,
+    #[command(flatten)]
+    prefix: PrefixArg,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PruneArgs {
+    /// Keep this many complete checkpoints, the newest; delete the older ones
+    #[arg(long, value_name = "N")]
+    keep: Option<usize>,
+    /// Delete what is not complete
+    #[arg(long)]
+    incomplete: bool,
+    /// Delete checkpoints from which a restart failed
+    #[arg(long)]
+    failed: bool,
+    #[command(flatten)]
+    prefix: PrefixArg,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, clap::Args)]
+struct Consent {
+    /// Delete without asking
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be done; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Consent {
+    /// True if the datasets may be deleted: the user has said so, or is asked now.
+    fn is_given(&self, planned: &Deleted) -> Result<bool, Failure> {
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Err(Failure::new(exit::USAGE, "nothing is deleted without confirmation")
+                .remedy("give --yes to delete, or --dry-run to see what would be deleted"));
+        }
+        let mut to = io::stderr().lock();
+        planned.write(&mut to, "to delete")?;
+        write!(to, "Delete these {} checkpoints with all their files? [y/N] ", planned.datasets.len())?;
+        to.flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+}
+
+pub(super) fn drop_entry(args: &DropArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let prefix = args.prefix.open()?;
+    let directory = DirectoryName::given(&args.directory)?;
+    let unset_current = prefix.current().ok().flatten().as_ref() == Some(&directory);
+    let dropped = if args.dry_run {
+        index::read(&prefix)?.unwrap_or_default().entry(&directory).is_some()
+    } else {
+        publish::withdraw(&prefix, &directory)?
+    };
+    if !dropped {
+        return Err(not_indexed(&prefix, &directory));
+    }
+    output.result(&Dropped { directory, unset_current, dry_run: args.dry_run })?;
+    Ok(exit::FINISHED)
+}
+
+struct Dropped {
+    directory: DirectoryName,
+    unset_current: bool,
+    dry_run: bool,
+}
+
+impl Report for Dropped {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let verb = if self.dry_run { "would be removed from" } else { "removed from" };
+        writeln!(to, "{} {verb} the index; its files stay", printable(self.directory.as_str()))?;
+        if self.unset_current {
+            let verb = if self.dry_run { "would be removed" } else { "removed" };
+            writeln!(to, "scr.current {verb}: it led there")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        document(json!({
+            "dropped": self.directory.as_str(),
+            "unset_current": self.unset_current,
+            "dry_run": self.dry_run,
+        }))
+    }
+}
+
+pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let prefix = args.prefix.open()?;
+    let index = index::read(&prefix)?.unwrap_or_default();
+    let (writers, current) = (Writers::of(&prefix), prefix.current()?);
+    let mut datasets: Vec<DeletedDataset> = Vec::new();
+    for name in &args.directories {
+        let directory = DirectoryName::given(name)?;
+        let entry = index.entry(&directory);
+        if current.as_ref() == Some(&directory) {
+            return Err(Failure::new(
+                exit::USAGE,
+                format!("{directory} is the current checkpoint, and is not deleted"),
+            )
+            .remedy("make another one current with `holdfast index current`, or remove the link with `--unset`"));
+        }
+        let known = entry.is_some() || directory.parts().is_some();
+        if !known || (entry.is_none() && !prefix.checkpoint_path(&directory).is_dir()) {
+            return Err(not_indexed(&prefix, &directory));
+        }
+        if writers.may_write(&prefix, &directory, entry.as_ref()) {
+            return Err(Failure::new(exit::UNAVAILABLE, format!("{directory} may be being written"))
+                .at(prefix.path().display())
+                .remedy("wait for the end of the job; `holdfast status` shows it"));
+        }
+        if datasets.iter().all(|dataset| dataset.directory != directory) {
+            let id = entry.map(|entry| entry.id).or_else(|| Some(directory.parts()?.id));
+            datasets.push(DeletedDataset { directory, id, reason: None });
+        }
+    }
+    carry_out(&prefix, datasets, &args.consent, output)
+}
+
+pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure> {
+    let rules = PruneRules { keep: args.keep, incomplete: args.incomplete, failed: args.failed };
+    if rules == PruneRules::default() {
+        return Err(Failure::new(exit::USAGE, "no rule is given")
+            .remedy("give at least one of --keep N, --incomplete and --failed"));
+    }
+    let prefix = args.prefix.open()?;
+    let (writers, current) = (Writers::of(&prefix), prefix.current()?);
+    let candidate = |entry: IndexEntry| {
+        let declared = dataset::read(&prefix, &entry.directory);
+        PruneCandidate {
+            // A record that cannot be read may be that of output.
+            output: declared.map_or(true, |dataset| dataset.is_some_and(|dataset| dataset.output)),
+            being_written: writers.may_write(&prefix, &entry.directory, Some(&entry)),
+            entry,
+        }
+    };
+    let candidates: Vec<PruneCandidate> =
+        index::read(&prefix)?.unwrap_or_default().entries().into_iter().map(candidate).collect();
+    let pruned = prune::plan(&candidates, current.as_ref(), rules);
+    if !args.consent.dry_run {
+        for candidate in &candidates {
+            if let Err(error) = temporary::remove_abandoned(&prefix.checkpoint_path(&candidate.entry.directory)) {
+                output.warn(&format!("{}: temporary files: {error}", candidate.entry.directory));
+            }
+        }
+    }
+    let dataset = |pruned: prune::PrunedDataset| DeletedDataset {
+        directory: pruned.directory,
+        id: Some(pruned.id),
+        reason: Some(pruned.reason),
+    };
+    carry_out(&prefix, pruned.into_iter().map(dataset).collect(), &args.consent, output)
+}
+
+fn not_indexed(prefix: &Prefix, directory: &DirectoryName) -> Failure {
+    Failure::new(exit::UNAVAILABLE, format!("{directory} is not in the index"))
+        .at(prefix.path().display())
+        .remedy("`holdfast index list` shows the indexed directories")
+}
+
+fn carry_out(
+    prefix: &Prefix,
+    datasets: Vec<DeletedDataset>,
+    consent: &Consent,
+    output: &dyn Output,
+) -> Result<u8, Failure> {
+    let mut deleted = Deleted { datasets, dry_run: consent.dry_run };
+    if !consent.dry_run && !deleted.datasets.is_empty() {
+        if !consent.is_given(&deleted)? {
+            deleted.datasets.clear();
+        }
+        for dataset in &deleted.datasets {
+            delete::delete(prefix, &dataset.directory)?;
+        }
+    }
+    output.result(&deleted)?;
+    Ok(exit::FINISHED)
+}
+
+struct DeletedDataset {
+    directory: DirectoryName,
+    id: Option<CheckpointId>,
+    /// The rule that applied.
+    reason: Option<PruneReason>,
+}
+
+struct Deleted {
+    datasets: Vec<DeletedDataset>,
+    dry_run: bool,
+}
+
+fn reason_text(reason: PruneReason) -> &'static str {
+    match reason {
+        PruneReason::Old => "old",
+        PruneReason::Incomplete => "incomplete",
+        PruneReason::Failed => "failed",
+    }
+}
+
+impl Deleted {
+    fn write(&self, to: &mut dyn Write, what: &str) -> io::Result<()> {
+        for DeletedDataset { directory, id, reason } in &self.datasets {
+            let id = id.map_or_else(|| "not indexed".to_owned(), |id| format!("checkpoint {id}"));
+            let reason = reason.map(|reason| format!(", {}", reason_text(reason))).unwrap_or_default();
+            writeln!(to, "{} ({id}{reason}) {what}", printable(directory.as_str()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Report for Deleted {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        if self.datasets.is_empty() {
+            return writeln!(to, "nothing to delete");
+        }
+        self.write(to, if self.dry_run { "would be deleted" } else { "deleted" })
+    }
+
+    fn json(&self) -> Value {
+        let dataset = |dataset: &DeletedDataset| {
+            let mut fields = json!({"directory": dataset.directory.as_str(), "id": dataset.id});
+            if let (Some(reason), Some(fields)) = (dataset.reason, fields.as_object_mut()) {
+                fields.insert("reason".to_owned(), reason_text(reason).into());
+            }
+            fields
+        };
+        document(json!({
+            "deleted": self.datasets.iter().map(dataset).collect::<Vec<_>>(),
+            "dry_run": self.dry_run,
+        }))
+    }
+}
+
+/// Which directories a job may be writing.
+struct Writers {
+    /// An orchestrator or a drain has the prefix directory in use.
+    active: bool,
+    /// The directory of the drain that is under way.
+    drained: Option<DirectoryName>,
+    /// The id of the last job that Holdfast ran here.
+    last_job: Option<String>,
+}
+
+impl Writers {
+    fn of(prefix: &Prefix) -> Writers {
+        Writers {
+            active: JobLock::is_held(prefix.path()),
+            drained: resume::under_way(prefix),
+            last_job: JobState::read(prefix.path()).ok().flatten().map(|state| state.agents.job_id),
+        }
+    }
+
+    fn may_write(&self, prefix: &Prefix, directory: &DirectoryName, entry: Option<&IndexEntry>) -> bool {
+        if self.active && self.drained.as_ref() == Some(directory) {
+            return true;
+        }
+        if entry.is_none_or(|entry| entry.complete.is_some()) {
+            return false;
+        }
+        // Indexed, and neither complete nor given up: of a flush.
+        if self.active {
+            return true;
+        }
+        let of_last_job = directory.parts().is_some_and(|parts| Some(&parts.job) == self.last_job.as_ref());
+        let changed = fs::metadata(prefix.checkpoint_path(directory)).and_then(|metadata| metadata.modified());
+        let unchanged_for = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
+        !of_last_job && unchanged_for.is_some_and(|age| age < UNCHANGED)
+    }
+}

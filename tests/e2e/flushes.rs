@@ -1,0 +1,197 @@
+//! Flushes in the background that are interrupted: the next generation or the drain continues them in the same
+//! directory, or removes them. They are so slow here that none ends by itself.
+
+use std::fs;
+
+use holdfast_testkit::files_below;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::{Running, World, signal};
+
+/// A job that flushes checkpoint 4, and would need hours for it.
+fn flushing(world: &World, spares: u32) -> Job<'_> {
+    Job::new(world, spares).flush("{every: 4, mode: async, bandwidth: 1}")
+}
+
+/// Waits until files of checkpoint 4 are being copied to its directory.
+fn sees_flush(world: &World) {
+    world.wait("the flush of checkpoint 4", || {
+        let begun = pfs::indexed(&world.prefix()).get(&4) == Some(&None);
+        (begun && !temporary_files(world).is_empty()).then_some(())
+    });
+}
+
+/// Temporary files below the prefix directory.
+fn temporary_files(world: &World) -> Vec<String> {
+    let names = files_below(&world.prefix()).into_iter().map(|path| path.file_name().unwrap().to_owned());
+    names.filter_map(|name| name.into_string().ok()).filter(|name| name.starts_with(".hf-")).collect()
+}
+
+/// The checkpoint directories below the prefix, by id.
+fn directories(world: &World) -> Vec<u64> {
+    let names = fs::read_dir(world.prefix()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let of_checkpoint = names.filter(|name| name.starts_with("scr.2"));
+    let mut ids: Vec<u64> = of_checkpoint.map(|name| name.rsplit_once('.').unwrap().1.parse().unwrap()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Checkpoint 4 is complete, in one directory, which a drain continued.
+#[track_caller]
+fn assert_continued(world: &World) {
+    let started = world.the("drain_started");
+    assert_eq!((&started["checkpoint"], &started["resumed"]), (&json!(4), &json!(true)), "{started}");
+    assert_eq!(directories(world), [4]);
+    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(4, Some(true))]);
+    pfs::assert_current(&world.prefix(), 4);
+    assert_eq!(temporary_files(world), [""; 0]);
+    world.assert_nothing_is_left();
+}
+
+fn holding_at_4<'a>(job: &Job<'a>, world: &World) -> Running<'a> {
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    sees_flush(world);
+    running
+}
+
+#[test]
+fn drain_after_a_signal_stops_the_flush_and_continues_in_its_directory() {
+    let world = World::new();
+    let job = flushing(&world, 0).holding_after(4);
+    let running = holding_at_4(&job, &world);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_continued(&world);
+}
+
+#[test]
+fn drain_after_the_death_of_the_orchestrator_stops_the_flush_and_continues_in_its_directory() {
+    let world = World::new();
+    let job = flushing(&world, 0).holding_after(4);
+    let running = holding_at_4(&job, &world);
+    running.signal(Signal::KILL);
+    running.end();
+    job.command(&["drain"], 0);
+    assert_continued(&world);
+}
+
+#[test]
+fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory() {
+    let world = World::new();
+    let job = flushing(&world, 0).holding_after(4);
+    let mut running = holding_at_4(&job, &world);
+    let killed = world.agent_pid("node0");
+    let before = temporary_files(&world);
+    signal(killed, Signal::KILL);
+    running.sees_event("agent_lost");
+    // All nodes copy again: the order of the killed leader was cancelled.
+    world.wait("the flush of the restarted leader", || {
+        let now = temporary_files(&world);
+        (now.len() == 4 && now.iter().all(|name| !before.contains(name))).then_some(())
+    });
+    assert_eq!(directories(&world), [4]);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_continued(&world);
+}
+
+#[test]
+fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_not_restart_from() {
+    let world = World::new();
+    // Checkpoint 6 would evict 5, because 4 is being flushed: the ranks wait for the loss.
+    let mut job = flushing(&world, 1).chaos("{node: 2, after_checkpoint: 5}").holding_after(5);
+    // Seven checkpoints: the next one that would be flushed is not reached.
+    job.steps = 35;
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let restarted: Vec<Value> = world.all("restarted");
+    assert_eq!(restarted[1]["checkpoint"], 5, "{restarted:#?}");
+    let notices = world.all("notice");
+    assert!(
+        notices.iter().any(|notice| notice["message"].as_str().unwrap().contains("unfinished flush")),
+        "{notices:#?}"
+    );
+    assert_eq!(directories(&world), [7]);
+    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(7, Some(true))]);
+    assert_eq!(temporary_files(&world), [""; 0]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn generation_after_a_node_loss_continues_the_flush_of_the_checkpoint_that_it_restarts_from() {
+    let world = World::new();
+    let mut job = flushing(&world, 1).chaos("{node: 2, after_checkpoint: 4}").holding_after(4);
+    job.steps = 35;
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let restarted: Vec<Value> = world.all("restarted");
+    assert_eq!(restarted[1]["checkpoint"], 4, "{restarted:#?}");
+    assert_eq!(directories(&world), [4, 7]);
+    let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
+    assert_eq!(indexed, [(4, Some(true)), (7, Some(true))]);
+    assert_eq!(temporary_files(&world), [""; 0]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn halt_waits_for_the_flush_that_is_under_way_and_leaves_one_directory_a_checkpoint() {
+    let world = World::new();
+    // Half a second for the 1152 bytes of a rank.
+    let job = Job::new(&world, 0).flush("{every: 3, mode: async, bandwidth: 2304}").top("halt: {checkpoints_left: 4}");
+    job.run(75);
+    assert_eq!(directories(&world), [3, 4]);
+    let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
+    assert_eq!(indexed, [(3, Some(true)), (4, Some(true))]);
+    pfs::assert_current(&world.prefix(), 4);
+    assert_eq!(temporary_files(&world), [""; 0]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one() {
+    let world = World::new();
+    let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 2}]").holding_after(7);
+    let mut running = job.start();
+    // Two more checkpoints than the cache keeps, while checkpoint 4 stays in it.
+    running.sees_checkpoint(7);
+    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(4, None)]);
+    let cached = |id: u64| {
+        files_below(&world.node_root("node1"))
+            .iter()
+            .any(|path| path.components().any(|part| part.as_os_str().to_string_lossy() == format!("checkpoint.{id}")))
+    };
+    assert_eq!([4, 5, 6, 7].map(cached), [true, false, false, true]);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    // The newest is drained; the flush of the older one is removed.
+    assert_eq!(directories(&world), [7]);
+    assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(7, Some(true))]);
+    let removed = world.the("flush_abandoned");
+    assert!(removed["directory"].as_str().unwrap().ends_with(".4"), "{removed}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn temporary_files_of_killed_processes_are_removed_by_the_next_command() {
+    let world = World::new();
+    let job = flushing(&world, 0).holding_after(4);
+    let running = holding_at_4(&job, &world);
+    // The orchestrator first, so that it restarts no agent.
+    running.signal(Signal::KILL);
+    running.end();
+    world.kill(|line| line.contains("holdfast"));
+    world.wait("the end of all processes", || world.processes().is_empty().then_some(()));
+    assert!(!temporary_files(&world).is_empty(), "the copies were killed in the middle");
+    job.command(&["drain"], 0);
+    assert_continued(&world);
+}
