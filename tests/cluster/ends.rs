@@ -60,18 +60,18 @@ fn signal_of_batch_script_halts_job_and_is_ignored_by_agents() {
     assert_eq!(job.batch_exit_code(), 75, "{output}");
 }
 
-/// A program without the checkpoint API on two nodes, whose ranks save their state on SIGTERM.
+/// A program without the checkpoint API on four nodes, whose ranks save their state on SIGTERM.
 fn saves_on_sigterm(name: &str, launcher: &str, rank: &str) {
     let cluster = super::cluster();
     let script =
         format!("trap 'echo state >saved-${rank}; exit 0' TERM; touch ready-${rank}; while :; do sleep 0.1; done");
     let spec = format!(
         "job: script\nprefix: ./heat-run\nallocation: {{manager: slurm}}\nhalt: {{grace: 60s}}\n\
-         run: {{nodes: 2, ranks_per_node: 2, {launcher}command: [sh, -c, {script:?}]}}\n"
+         run: {{nodes: 4, ranks_per_node: 1, {launcher}command: [sh, -c, {script:?}]}}\n"
     );
-    let job = cluster.submit(name, &spec, "--nodes=3 --time=10", "exec holdfast run job.yaml");
+    let job = cluster.submit(name, &spec, "--nodes=5 --time=10", "exec holdfast run job.yaml");
     job.wait_for("generation 1 launched");
-    job.run("for rank in 0 1 2 3; do until [ -e ready-$rank ]; do sleep 0.1; done; done");
+    job.run("timeout 60 bash -c 'for rank in 0 1 2 3; do until [ -e ready-$rank ]; do sleep 0.1; done; done'");
     job.run(&format!("scancel --batch --signal=TERM {}", job.id));
     job.wait_for("took ");
     let output = job.output();
