@@ -17,6 +17,7 @@ mod mpi;
 mod mpirun;
 mod nodes;
 mod preflight;
+mod scr_commands;
 mod services;
 
 use std::process::ExitCode;

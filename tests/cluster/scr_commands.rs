@@ -1,0 +1,38 @@
+//! SCR's commands in a Slurm job, without pdsh: a job with `scr_srun`, and commands that run on all nodes.
+
+/// The commands of a batch script, each with its exit code.
+const SCRIPT: &str = "\
+holdfast compat install bin; PATH=$PWD/bin:$PATH; export SCR_FLUSH=0
+scr_list_down_nodes; echo \"down: $?\"
+scr_list_down_nodes --reason --down n2; echo \"one down: $?\"
+scr_srun -n 4 -N 4 holdfast example heat --size 24x24 --steps 40 --step-delay 0 --checkpoint-every 10
+echo \"srun: $?\"
+scr_postrun; echo \"postrun: $?\"
+scr_halt --checkpoints 5; echo \"halt: $?\"
+scr_halt --list | grep CheckpointsLeft
+scr_halt --remove; echo \"remove: $?\"
+true";
+
+#[test]
+fn scr_srun_runs_a_job_and_commands_reach_all_nodes() {
+    let cluster = super::cluster();
+    let job = cluster.submit("scr-commands", "", "--nodes=5 --time=10", SCRIPT);
+    let (output, code) = job.finish();
+    assert_eq!(code, 0, "{output}");
+    for expected in [
+        "down: 0\n",
+        "n2: Specified on command line\none down: 1\n",
+        "scr_srun: run: exit code 0\n",
+        "srun: 0\n",
+        "has already been flushed",
+        "postrun: 0\n",
+        "n1: Setting CheckpointsLeft\n",
+        "halt: 0\n",
+        "n1:   CheckpointsLeft: 5\n",
+        "remove: 0\n",
+    ] {
+        assert!(output.contains(expected), "{expected}:\n{output}");
+    }
+    let listing = cluster.on("ctl", "find /pfs/scr-commands -name index.scr");
+    assert!(listing.contains("index.scr"), "{listing}");
+}
