@@ -57,7 +57,8 @@ impl World {
     pub fn leader_tick(&mut self, at: NodeIndex, instance: u64) {
         let now = self.now;
         let Some(leading) = self.agent(at, instance).and_then(|agent| agent.leading.as_mut()) else { return };
-        if leading.timer == Some(now) {
+        // Later than planned if the node was frozen.
+        if leading.timer.is_some_and(|timer| timer <= now) {
             leading.timer = None;
             self.leader_event(at, LeaderEvent::Tick);
         }
