@@ -36,7 +36,7 @@ pub fn of_job(prefix: &Prefix, job: &str) -> Result<Vec<UnfinishedFlush>, Prefix
             found.push(UnfinishedFlush { checkpoint: entry.id, directory: entry.directory });
         }
     }
-    found.sort_by(|a, b| (b.checkpoint, stamp(&b.directory)).cmp(&(a.checkpoint, stamp(&a.directory))));
+    found.sort_by_key(|found| std::cmp::Reverse((found.checkpoint, stamp(&found.directory))));
     Ok(found)
 }
 
@@ -188,7 +188,7 @@ mod tests {
         let drained = world.begin("17", 5);
         let filemap = RankFilemap { rank: Rank(0), id: CheckpointId(5), files: Vec::new(), expected: 1 };
         filemap.write(&world.prefix.checkpoint_path(&drained), FilemapWriter::Copy).unwrap();
-        assert_eq!(world.unfinished("17"), [only.clone()]);
+        assert_eq!(world.unfinished("17"), std::slice::from_ref(&only));
         assert_eq!(abandon_all(&world.prefix, "17").unwrap(), [only]);
         assert!(world.prefix.checkpoint_path(&drained).is_dir());
     }
@@ -199,7 +199,7 @@ mod tests {
         let newer = world.complete("17", 9);
         let copied = world.begin("17", 8);
         summary::write(&world.prefix.checkpoint_path(&copied), &summary(8)).unwrap();
-        assert_eq!(world.unfinished("17"), [copied.clone()]);
+        assert_eq!(world.unfinished("17"), std::slice::from_ref(&copied));
         assert!(!abandon(&world.prefix, &copied).unwrap());
         let index = index::read(&world.prefix).unwrap().unwrap();
         assert_eq!(index.entry(&copied).unwrap().complete, Some(true));

@@ -42,7 +42,7 @@ pub(super) fn flush_file(words: &[String]) -> Ran {
     }
     match flush.checkpoints().last() {
         Some(latest) if args.latest => {
-            print(&latest)?;
+            print(latest)?;
             Ok(YES)
         }
         _ => Ok(NO),
@@ -62,7 +62,7 @@ pub(super) fn nodes_file(words: &[String]) -> Ran {
     let args: NodesFileArgs = parse(words)?;
     match nodes_of(&args.dir) {
         Ok(Some(number)) => {
-            print(&number)?;
+            print(number)?;
             Ok(if number == 0 { NO } else { YES })
         }
         Ok(None) => Ok(NO),

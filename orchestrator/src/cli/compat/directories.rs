@@ -114,7 +114,7 @@ pub(super) fn env(words: &[String]) -> Ran {
         Ok(YES)
     } else if let (true, Some(control)) = (args.runnodes, &args.cntldir) {
         let number = nodes_of(control).ok().flatten().unwrap_or(0);
-        print(&number)?;
+        print(number)?;
         Ok(if number == 0 { NO } else { YES })
     } else {
         Err(usage::<EnvArgs>("one of the options is required, `--runnodes` with `--cntldir`").into())

@@ -45,7 +45,7 @@ pub(super) fn glob_hosts(words: &[String]) -> Ran {
             print(format!("scr_glob_hosts: ERROR: Host index ({index}) is out of range for specified host list."))?;
             return Ok(NO);
         };
-        print(&host)?;
+        print(host)?;
     } else if args.count {
         print(hosts.len())?;
     } else {
