@@ -63,9 +63,10 @@ fn detects_node_loss_while_prefix_directory_hangs() {
     assert_eq!(ranks.len(), 4);
     disk.freeze();
     let frozen = Instant::now();
+    // The directory first: an agent that was started again before would make another one.
+    fs::rename(&root, world.path("lost")).unwrap();
     crate::world::signal(agent, Signal::KILL);
     world.kill(|line| line.contains(&of_node));
-    fs::rename(&root, world.path("lost")).unwrap();
     // From standard error, which does not hang.
     let output = || fs::read_to_string(world.path("err.0")).unwrap();
     world.wait("the node's death", || output().contains("node1 is down").then_some(()));
