@@ -15,7 +15,7 @@ const HEAD: &str = "\
 # Durations: 250ms, 30s, 5min, 1h30m, 2d.   Sizes: 4096, 512KiB, 1GiB, 200MB (powers of 1024, as in SCR).
 # Times: 2026-11-20T18:00:00 (local), 2026-11-20T18:00:00Z.   A key without a value counts as not written.
 #
-# SCR's parameters keep their meaning. The order of precedence: the environment (SCR_FLUSH=5 sets
+# SCR_… in parentheses is the parameter that sets the key. The order of precedence: the environment (SCR_FLUSH=5 sets
 # `checkpoint.flush.every`), the file that SCR_CONF_FILE names, this spec, the site's file /etc/holdfast/scr.conf.
 ";
 
