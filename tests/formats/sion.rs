@@ -279,7 +279,8 @@ fn memory_follows_content_and_not_declared_numbers() {
         "sion dump --recover --json",
         "extract --recover --dry-run --to",
     ];
-    let cases: [(&str, u64, u32, &[(u64, u64)], &[&str]); 4] = [
+    type Case<'a> = (&'a str, u64, u32, &'a [(u64, u64)], &'a [&'a str]);
+    let cases: [Case<'_>; 4] = [
         ("tasks", most, 1, &[(0, 512)], &all),
         ("never closed", most, 0, &[(0, 512)], &all),
         ("chunks", 1, (1 << 24) - 1, &[(0, 512)], &["verify --json"]),

@@ -201,6 +201,7 @@ impl Agents {
     }
 
     /// The agent closes its connections, and accepts new ones.
+    #[allow(dead_code, reason = "not used by the benchmark, which includes this module")]
     pub fn close_connections(&self, index: usize) {
         self.agents[index].closed.send_modify(|times| *times += 1);
     }
