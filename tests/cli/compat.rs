@@ -461,7 +461,7 @@ fn transfer_ends_at_once_and_events_without_a_job_are_accepted() {
 fn stand_ins(links: &Links, programs: &[(&str, &str)]) -> (TempDir, String) {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
-    // As pdsh: runs the command for each node, with the node's name in front of each line. Here it is a command of this
+    // Steps are refused. As pdsh: runs the command for each node, with the node's name in front of each line. Here it is a command of this
     // machine, which gets the node in NODE.
     let pdsh = format!(
         "while [ $# -gt 2 ]; do case $1 in -w) list=$2; shift;; esac; shift; done\n\
@@ -471,7 +471,8 @@ fn stand_ins(links: &Links, programs: &[(&str, &str)]) -> (TempDir, String) {
          sh -c \"$1\" | sed \"s/^/$NODE: /\"; done",
         links.0.path().display()
     );
-    for (name, script) in programs.iter().copied().chain([("pdsh", pdsh.as_str())]) {
+    let usual = [("pdsh", pdsh.as_str()), ("srun", "exit 1")];
+    for (name, script) in usual.into_iter().chain(programs.iter().copied()) {
         let path = directory.path().join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();

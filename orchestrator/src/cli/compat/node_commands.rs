@@ -1,4 +1,4 @@
-//! Runs one of these commands on several nodes: here, with pdsh as SCR's scripts do, or as a step of the Slurm job.
+//! Runs one of these commands on several nodes: here, as a step of the Slurm job, or with pdsh as SCR's scripts do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,22 +36,32 @@ pub(super) fn run_on(
         let lines = output(&words)?.lines().map(str::to_owned).collect();
         return Ok(BTreeMap::from([(own, lines)]));
     }
-    let list = hostlist::compress(nodes);
-    let words = match (which::which("pdsh"), job.map(str::to_owned).or_else(|| directories::variable(directories::JOB)))
-    {
-        (Ok(_), _) => {
-            let command: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-            let words = ["pdsh", "-f", "256", "-S", "-w", &list, &command.join(" ")];
-            words.map(str::to_owned).to_vec()
-        }
-        (Err(_), Some(job)) => step(&job, nodes.len(), &list, words),
-        (Err(_), None) => {
-            return Err(refused(format!(
-                "{list} cannot be reached from here: there is no pdsh, and this is not a Slurm job"
-            )));
-        }
+    let job = job.map(str::to_owned).or_else(|| directories::variable(directories::JOB));
+    let step_of = job.filter(|_| which::which("srun").is_ok());
+    let has_pdsh = which::which("pdsh").is_ok();
+    if step_of.is_none() && !has_pdsh {
+        return Err(refused(format!(
+            "{} cannot be reached from here: this is not a Slurm job, and there is no pdsh",
+            hostlist::compress(nodes)
+        )));
+    }
+    let mut answers = match &step_of {
+        Some(job) => by_node(&output(&step(job, nodes, &words))?),
+        None => NodeLines::new(),
     };
-    Ok(by_node(&output(&words)?))
+    // A step does not start if Slurm refuses one of the nodes.
+    let missing: Vec<NodeName> = nodes.iter().filter(|node| !answers.contains_key(*node)).cloned().collect();
+    if !missing.is_empty() && has_pdsh {
+        answers.extend(by_node(&output(&pdsh(&missing, &words))?));
+    }
+    Ok(answers)
+}
+
+/// The command line of pdsh.
+fn pdsh(nodes: &[NodeName], command: &[String]) -> Vec<String> {
+    let command: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    let (list, command) = (hostlist::compress(nodes), command.join(" "));
+    ["pdsh", "-f", "256", "-S", "-w", &list, &command].map(str::to_owned).to_vec()
 }
 
 /// The name of this node: Slurm's, or that of the host.
@@ -60,15 +70,16 @@ pub(super) fn own_name() -> NodeName {
 }
 
 /// The command line of a step with one task a node.
-fn step(job: &str, nodes: usize, list: &str, command: Vec<String>) -> Vec<String> {
+fn step(job: &str, nodes: &[NodeName], command: &[String]) -> Vec<String> {
     let mut words: Vec<String> =
         ["srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--mpi=none", "--input=none", "--quiet"]
             .map(str::to_owned)
             .to_vec();
-    words.extend([format!("--jobid={job}"), format!("--nodes={nodes}"), format!("--ntasks={nodes}")]);
+    let (count, list) = (nodes.len(), hostlist::compress(nodes));
+    words.extend([format!("--jobid={job}"), format!("--nodes={count}"), format!("--ntasks={count}")]);
     words.extend(["--ntasks-per-node=1".to_owned(), format!("--nodelist={list}")]);
     words.extend(["sh", "-c", WITH_NODE, "sh"].map(str::to_owned));
-    words.extend(command);
+    words.extend(command.iter().cloned());
     words
 }
 

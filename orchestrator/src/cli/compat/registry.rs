@@ -95,7 +95,7 @@ pub(super) static COMMANDS: &[ScrCommand] = &[
     command(
         "scr_list_down_nodes",
         "prints the nodes that cannot be used",
-        "a node that does not answer is down; without pdsh, a step of the job runs the check",
+        "a node that does not answer is down; a step of the job runs the check",
         down_nodes::list_down_nodes,
     ),
     command(
