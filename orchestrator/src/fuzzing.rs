@@ -172,7 +172,7 @@ const JOB_STATE: &str = r#"{"version":0,"job":"heat","orchestrator":7,"stage":{"
     "allocation":{"manager":"local","job_id":"17","user":"user1","nodes":["node0","node1"],
         "details":{"workspace":"/w","roots":"/w/nodes","end":null}},
     "agents":{"job":"heat","job_id":"17","user":"user1","prefixes":[],"control_base":"/tmp","control_bytes":null,
-        "cache_bases":{"/tmp":null}},
+        "cache_bases":{"/tmp":null},"disk_timeout":30000},
     "running":{},"halt_set":false,"crc":true,"copy_bytes":1048576,"requests_at_once":64,"snapshot":null,
     "keeps_data":false,"first_launch_ms":null,"finished":0}"#;
 

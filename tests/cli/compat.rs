@@ -461,8 +461,8 @@ fn transfer_ends_at_once_and_events_without_a_job_are_accepted() {
 fn stand_ins(links: &Links, programs: &[(&str, &str)]) -> (TempDir, String) {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
-    // Steps are refused. As pdsh: runs the command for each node, with the node's name in front of each line. Here it is a command of this
-    // machine, which gets the node in NODE.
+    // Steps are refused. As pdsh: runs the command for each node, with the node's name in front of each line. Here it
+    // is a command of this machine, which gets the node in NODE.
     let pdsh = format!(
         "while [ $# -gt 2 ]; do case $1 in -w) list=$2; shift;; esac; shift; done\n\
          while [ $# -gt 1 ]; do case $1 in -w) list=$2; shift;; esac; shift; done\n\

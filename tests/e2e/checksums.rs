@@ -113,7 +113,8 @@ fn changed_partner_copy_is_not_moved_back() {
     assert!(reason.contains("rank_1.ckpt"), "{reason}");
 }
 
-/// A job that is stopped after checkpoint 4 and drained, in which `change` changed a file before. Nothing stays in cache.
+/// A job that is stopped after checkpoint 4 and drained, in which `change` changed a file before. Nothing stays in
+/// cache.
 fn drained<'a>(world: &'a World, job: Job<'a>, change: impl Fn()) -> Job<'a> {
     let job = job.holding_after(4).top("keep_cache: none");
     let mut running = job.start();

@@ -68,8 +68,8 @@ pub struct HaltSetArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct TypedConditions {
-    /// Stop at the next checkpoint; the reason is recorded. Ranks that reach none within `halt.grace`, and ranks that do
-    /// not use the checkpoint API, get SIGTERM, and after as long again SIGKILL
+    /// Stop at the next checkpoint; the reason is recorded. Ranks that reach none within `halt.grace`, and ranks that
+    /// do not use the checkpoint API, get SIGTERM, and after as long again SIGKILL
     #[arg(long, value_name = "REASON", num_args = 0..=1, require_equals = true, default_missing_value = "USER_REQUEST")]
     now: Option<String>,
     /// Kill the ranks now, without a checkpoint; the reason is recorded

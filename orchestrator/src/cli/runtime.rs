@@ -45,8 +45,8 @@ pub(super) fn block_on<R>(work: impl Future<Output = R>) -> Result<R, Failure> {
 }
 
 /// Runs long work that is shown on a screen, then writes its result. A standard output that is closed early, or that
-/// accepts nothing for too long, changes nothing in what is returned; the output of ranks that is only in their files is
-/// returned beside it.
+/// accepts nothing for too long, changes nothing in what is returned; the output of ranks that is only in their files
+/// is returned beside it.
 pub(super) fn with_screen<R, W>(
     style: Style,
     work: impl FnOnce(Screen) -> W,

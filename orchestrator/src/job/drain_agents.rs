@@ -19,7 +19,8 @@ use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetError, FleetEvent, 
 
 /// The interval of polls.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// An agent that is silent for this long, in running time, is lost. Longer than in a running job, because agents are busy copying.
+/// An agent that is silent for this long, in running time, is lost. Longer than in a running job, because agents are
+/// busy copying.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Restarts of a node's agent before the node is given up.
 const RESTARTS: u32 = 3;

@@ -207,8 +207,8 @@ impl Machine {
         }
     }
 
-    /// The agent has `ended`, or was silent for too long. The generation goes on while the agent is restarted: its ranks
-    /// may be unaffected.
+    /// The agent has `ended`, or was silent for too long. The generation goes on while the agent is restarted: its
+    /// ranks may be unaffected.
     fn agent_is_lost(&mut self, now: Duration, position: u32, reason: String, ended: bool, out: &mut Vec<Action>) {
         let node = &self.state.nodes[position as usize];
         if !node.is_healthy() {
