@@ -11,6 +11,7 @@ mod exit_codes;
 mod hosts;
 mod index;
 mod inspect;
+mod node;
 mod program;
 mod redaction;
 mod snapshots;

@@ -1,4 +1,5 @@
-//! The inventories of the nodes: requested from every agent, and once more if it is lost and comes back in time.
+//! The inventories of the nodes: requested from every agent, and again if it is lost and comes back in time. The second
+//! loss of an agent is not waited for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use holdfast_model::{Inventory, NodeName};
 
 use super::awaited::Awaited;
 
-/// Requests to a node, at most.
+/// After this many requests, a lost agent is not waited for.
 const MOST_TIMES: u8 = 2;
 
 /// The answers so far.
@@ -31,14 +32,14 @@ impl InventoryRound {
         }
     }
 
-    /// An agent came up. True if its inventory is to be requested.
+    /// An agent came up. True if its inventory is to be requested, which also ends the run at its node.
     pub(super) fn came_up(&mut self, node: &NodeName) -> bool {
         self.awaited.remove(node);
-        let asked = self.asked.entry(node.clone()).or_default();
-        if *asked >= MOST_TIMES || self.inventories.contains_key(node) {
+        if self.inventories.contains_key(node) {
             return false;
         }
-        *asked += 1;
+        let asked = self.asked.entry(node.clone()).or_default();
+        *asked = asked.saturating_add(1);
         true
     }
 

@@ -303,49 +303,4 @@ mod tests {
         assert_eq!(text.matches("refused").count(), 1, "{text}");
         assert!(text.contains("/no/such"), "{text}");
     }
-
-    /// An output that blocks for longer than a pipe may be empty.
-    #[derive(Clone, Default)]
-    struct SlowOutput(Arc<Mutex<(Vec<u8>, bool)>>);
-
-    impl Write for SlowOutput {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut written = self.0.lock();
-            if bytes.len() > PIECE_BYTES / 2 && !std::mem::replace(&mut written.1, true) {
-                std::thread::sleep(LEFT_OVER * 2);
-            }
-            written.0.extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// Set in the process that runs a test alone.
-    const ALONE: &str = "HOLDFAST_TEST_ALONE";
-
-    /// In a process of its own: tests of supervisors kill all descendants of their process.
-    #[test]
-    fn a_slow_connection_loses_no_output_of_a_rank_that_has_ended() {
-        if std::env::var_os(ALONE).is_none() {
-            let (_, path) = module_path!().split_once("::").unwrap();
-            let test = format!("{path}::a_slow_connection_loses_no_output_of_a_rank_that_has_ended");
-            let mut alone = Command::new(std::env::current_exe().unwrap());
-            let output = alone.args(["--exact", &test]).env(ALONE, "1").output().unwrap();
-            let text = String::from_utf8_lossy(&output.stdout);
-            return assert!(text.contains("1 passed"), "{text}");
-        }
-        let words = ["/bin/sh", "-c", "head -c 160000 /dev/zero"].map(str::to_owned).to_vec();
-        let command = NodeCommand { words, directory: "/".into(), environment: BTreeMap::new() };
-        let slow = SlowOutput::default();
-        let out = Arc::new(Mutex::new(slow.clone()));
-        run_all(&command, BTreeMap::from([(Rank(0), BTreeMap::new())]), &out, &Children::default()).unwrap();
-        let written = std::mem::take(&mut slow.0.lock().0);
-        let bytes = written.iter().filter(|byte| **byte == 0).count();
-        let text: Vec<u8> = written.into_iter().filter(|byte| *byte != 0).collect();
-        let text = String::from_utf8_lossy(&text);
-        assert!(bytes == 160_000 && text.ends_with("\"kind\":\"done\"}\n"), "{bytes} bytes, {text}");
-    }
 }
