@@ -61,6 +61,10 @@ impl RunningHalt {
     }
 }
 
+/// The supervisor of a step reports its start within this time. A step that has not started then, because its launcher
+/// waits for something, has no ranks that could take a checkpoint.
+const START_REPORTED_WITHIN: Duration = Duration::from_secs(1);
+
 impl Machine {
     pub(super) fn halt_set(
         &mut self,
@@ -132,11 +136,13 @@ impl Machine {
         if facts.finalized && cause == HaltCause::Condition {
             return;
         }
-        if !facts.started {
-            return self.kill_halted(now, cause, reason, out);
-        }
         let can_checkpoint = facts.joined && !facts.finalized || cause == HaltCause::TimeLimit;
-        let mut until = if can_checkpoint { self.checkpoint_until(now, ends) } else { now };
+        let mut until = match facts.started {
+            // The ranks may run already.
+            false => now.saturating_add(START_REPORTED_WITHIN),
+            true if can_checkpoint => self.checkpoint_until(now, ends),
+            true => now,
+        };
         match &facts.halt {
             Some(RunningHalt { stage: HaltStage::Requested { until: known }, .. }) => until = until.min(*known),
             Some(_) => return,
@@ -225,7 +231,10 @@ impl Machine {
             None if over(self.halt_at()) => {
                 self.begin_halt(now, HaltCause::TimeLimit, self.end_is_near(now), None, out);
             }
-            Some(HaltStage::Requested { until }) if now >= until => self.terminate_ranks(now, out),
+            Some(HaltStage::Requested { until }) if now >= until => {
+                let started = self.state.active.as_ref().is_some_and(|active| active.facts.started);
+                if started { self.terminate_ranks(now, out) } else { self.kill_after_grace(now, out) }
+            }
             Some(HaltStage::Terminating { until }) if now >= until => self.kill_after_grace(now, out),
             _ => {}
         }
