@@ -406,6 +406,11 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
         job.command(&["status"], 0).prints(&["running, generation 1"]);
         job.go_on();
         running.ends_with(0);
+        if umask == 0o022 {
+            // What is in the prefix directory itself is as readable as the umask permits.
+            let list = ["index", "list", "--prefix", &prefix_of(&world)].map(str::to_owned);
+            world.run(world.holdfast_as(OTHER_USER, list)).with_code(0).prints(&["scr."]);
+        }
     }
 }
 

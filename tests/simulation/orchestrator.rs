@@ -149,6 +149,14 @@ impl World {
                 *self.oracle.reported.entry(node.clone()).or_default() += 1;
             }
         }
+        // The machine restarts an agent whose loss it receives together with the report of the next one.
+        for event in &events {
+            if let Event::AgentLost { node, .. } = event
+                && let Some(at) = position(node)
+            {
+                self.nodes[at as usize].undisturbed = false;
+            }
+        }
         let is_of_agents = |event: &&Event| matches!(event, Event::AgentReady { .. } | Event::AgentLost { .. });
         let of_agents: Vec<Event> = events.iter().filter(is_of_agents).cloned().collect();
         let actions = self.orchestrator.machine.handle_all(self.clock(), events);

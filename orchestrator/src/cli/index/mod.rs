@@ -2,10 +2,11 @@
 
 mod removal;
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use chrono::{Local, NaiveDateTime};
+use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::add::AddOutcome;
 use holdfast_core::prefix::index::{self, IndexEntry, list_text};
 use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add, publish};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output::{Output, Report, document, printable};
 use crate::exit;
+use crate::job::state::StateError;
 use crate::job::step_names;
 
 /// List and change the index of the checkpoints below a prefix directory
@@ -151,7 +153,11 @@ pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
 }
 
 fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
-    let steps = step_names::read(prefix.path())?;
+    let steps = match step_names::read(prefix.path()) {
+        // Users who may read the prefix directory may list its checkpoints; the job's own directory is private.
+        Err(StateError::Owned(error)) if is_of_another_user(&error) => Vec::new(),
+        steps => steps?,
+    };
     let own = listed(prefix, output)?;
     if own.is_none() && steps.is_empty() {
         return Err(Failure::new(exit::UNAVAILABLE, "the prefix directory has no index")
@@ -167,6 +173,13 @@ fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
     let own = own.unwrap_or_else(|| ListedPrefix::empty(prefix.path()));
     output.result(&Listed { own, steps: listed_steps })?;
     Ok(exit::FINISHED)
+}
+
+fn is_of_another_user(error: &OwnedError) -> bool {
+    match error {
+        OwnedError::Io { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        error => error.found().is_some(),
+    }
 }
 
 /// The index of a prefix directory; `None` if it has none.
