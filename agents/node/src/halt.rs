@@ -65,6 +65,9 @@ struct HaltMemory {
     requested: Option<HaltRequest>,
     /// The recorded reason is to end the ranks at once.
     immediate: bool,
+    /// The conditions of the leader's node that were received last. After a start of the agent: those in the file, which
+    /// an earlier agent received.
+    received: HaltState,
     file: CachedFile,
 }
 
@@ -81,7 +84,13 @@ struct CachedFile {
 impl HaltKeeper {
     /// The halt file of the control directory.
     pub fn new(paths: &Paths) -> Self {
-        HaltKeeper { path: paths.control().join("halt.scrinfo"), memory: Arc::default() }
+        HaltKeeper::of_file(paths.control().join("halt.scrinfo"))
+    }
+
+    fn of_file(path: PathBuf) -> Self {
+        let file = HaltFile::read(&path).ok().flatten().unwrap_or_default();
+        let memory = HaltMemory { received: conditions_of(&file), ..HaltMemory::default() };
+        HaltKeeper { path, memory: Arc::new(Mutex::new(memory)) }
     }
 
     /// Replaces the end of the allocation in the run's settings.
@@ -209,26 +218,33 @@ impl HaltKeeper {
         self.update(moment, |file| file.set_reason(reason))
     }
 
-    /// Replaces the conditions by those of another node.
+    /// Takes over the conditions of the leader's node, except for those that were changed here since the last time: see
+    /// [`HaltState::updated`].
     ///
     /// # Errors
     /// When the file cannot be changed.
-    pub fn take_over(&self, state: &HaltState, moment: &Moment) -> Result<HaltState, HaltError> {
+    pub fn take_over(&self, leader: &HaltState, moment: &Moment) -> Result<HaltState, HaltError> {
+        let leader = HaltState { met: None, ..leader.clone() };
+        let before = self.memory.lock().received.clone();
         // They come with every checkpoint, usually unchanged.
-        let conditions = |state: &HaltState| HaltState { met: None, ..state.clone() };
         if let Ok(Some(file)) = HaltFile::read(&self.path) {
-            let known = state_of(&file, moment);
-            if conditions(&known) == conditions(state) {
-                return Ok(known);
+            let known = conditions_of(&file);
+            if known == known.updated(&before, &leader) {
+                self.memory.lock().received = leader;
+                return Ok(state_of(&file, moment));
             }
         }
-        self.update(moment, |file| {
+        let state = self.update(moment, |file| {
+            let conditions = conditions_of(file).updated(&before, &leader);
             *file = HaltFile::new();
-            set_numbers(file, state.checkpoints_left, state.after, state.before, state.seconds);
-            if let Some(reason) = &state.reason {
+            let HaltState { reason, checkpoints_left, after, before, seconds, met: _ } = conditions;
+            set_numbers(file, checkpoints_left, after, before, seconds);
+            if let Some(reason) = &reason {
                 file.set_reason(reason);
             }
-        })
+        })?;
+        self.memory.lock().received = leader;
+        Ok(state)
     }
 
     /// Removes all conditions.
@@ -237,6 +253,7 @@ impl HaltKeeper {
     /// When the file cannot be removed.
     pub fn clear(&self) -> Result<(), HaltError> {
         HaltFile::remove(&self.path)?;
+        self.memory.lock().received = HaltState::default();
         self.changed(HaltFile::new());
         Ok(())
     }
@@ -305,16 +322,21 @@ fn set_numbers(file: &mut HaltFile, left: Option<i64>, after: Option<i64>, befor
     }
 }
 
-fn state_of(file: &HaltFile, moment: &Moment) -> HaltState {
-    let reasons = file.check(moment.now, moment.remaining, moment.halt_seconds);
+/// Without the one that holds.
+fn conditions_of(file: &HaltFile) -> HaltState {
     HaltState {
         reason: file.reason().map(str::to_owned),
         checkpoints_left: file.checkpoints_left(),
         after: file.exit_after(),
         before: file.exit_before(),
         seconds: file.halt_seconds(),
-        met: reasons.first().map(|reason| reason.message(&Local)),
+        met: None,
     }
+}
+
+fn state_of(file: &HaltFile, moment: &Moment) -> HaltState {
+    let reasons = file.check(moment.now, moment.remaining, moment.halt_seconds);
+    HaltState { met: reasons.first().map(|reason| reason.message(&Local)), ..conditions_of(file) }
 }
 
 #[cfg(test)]
@@ -323,7 +345,7 @@ mod tests {
 
     fn keeper() -> (tempfile::TempDir, HaltKeeper) {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = HaltKeeper { path: directory.path().join("halt.scrinfo"), memory: Arc::default() };
+        let keeper = HaltKeeper::of_file(directory.path().join("halt.scrinfo"));
         (directory, keeper)
     }
 
@@ -415,12 +437,28 @@ mod tests {
     }
 
     #[test]
-    fn another_node_s_conditions_replace_ours() {
-        let (_directory, keeper) = keeper();
+    fn conditions_of_the_leader_replace_those_that_an_earlier_agent_received() {
+        let (directory, keeper) = keeper();
         keeper.change(&HaltChange { after: Some(3), ..HaltChange::default() }, &at(0)).unwrap();
-        let theirs = HaltState { reason: Some("JOB_HALTED".to_owned()), seconds: Some(7), ..HaltState::default() };
-        let state = keeper.take_over(&theirs, &at(10)).unwrap();
+        let keeper = HaltKeeper::of_file(directory.path().join("halt.scrinfo"));
+        let leader = HaltState { reason: Some("JOB_HALTED".to_owned()), seconds: Some(7), ..HaltState::default() };
+        let state = keeper.take_over(&leader, &at(10)).unwrap();
         assert_eq!(state.met.as_deref(), Some("JOB_HALTED"));
         assert_eq!((state.after, state.seconds), (None, Some(7)));
+    }
+
+    #[test]
+    fn a_condition_that_is_set_while_the_conditions_of_the_leader_are_under_way_is_kept() {
+        let (_directory, keeper) = keeper();
+        let of_checkpoint = HaltState { seconds: Some(7), ..HaltState::default() };
+        keeper.take_over(&of_checkpoint, &at(0)).unwrap();
+        keeper.change(&HaltChange { reason: Some("NOW".to_owned()), ..HaltChange::default() }, &at(0)).unwrap();
+        let state = keeper.take_over(&of_checkpoint, &at(0)).unwrap();
+        assert_eq!((state.met.as_deref(), state.seconds), (Some("NOW"), Some(7)));
+        assert_eq!(keeper.state(&at(0)).met.as_deref(), Some("NOW"));
+        // The leader has received the condition, and then its removal.
+        keeper.take_over(&HaltState { reason: Some("NOW".to_owned()), ..of_checkpoint.clone() }, &at(0)).unwrap();
+        keeper.take_over(&of_checkpoint, &at(0)).unwrap();
+        assert_eq!(keeper.state(&at(0)).met, None);
     }
 }
