@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use holdfast_wire::agent::{POLL, PollReply, PollRequest};
 use holdfast_wire::trust;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -125,7 +126,9 @@ impl PollConnection {
             answer = &mut answer => answer,
             // The answer was polled first, so that an answer before the end of the connection is not lost.
             ended = &mut self.exchange => match ended {
-                Ok(()) => answer.await,
+                // The agent has closed the connection in order. A request that was not sent before is never answered,
+                // and its answer must not be awaited.
+                Ok(()) => answer.now_or_never().unwrap_or_else(|| Err(closed(address))),
                 Err(error) => Err(broken(address, &error)),
             },
         }
@@ -144,6 +147,54 @@ impl PollConnection {
     }
 }
 
+fn closed(address: SocketAddr) -> RequestError {
+    RequestError::Broken { address, path: POLL, reason: "the connection was closed".to_owned() }
+}
+
 fn broken(address: SocketAddr, error: &(dyn std::error::Error + 'static)) -> RequestError {
     RequestError::Broken { address, path: POLL, reason: innermost(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use holdfast_wire::ALPN_HTTP;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::sync::oneshot;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_poll_over_a_connection_that_the_agent_has_closed_in_order_fails_and_does_not_wait() {
+        let material = trust::generate().unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(trust::server_config(&material, &[ALPN_HTTP]).unwrap()));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (closed, is_closed) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut stream = acceptor.accept(listener.accept().await?.0).await?;
+            let mut request = Vec::new();
+            while !request.ends_with(b"}") {
+                stream.read_buf(&mut request).await?;
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
+            // The end of TLS; the socket stays open.
+            stream.shutdown().await?;
+            let _ = closed.send(stream);
+            io::Result::Ok(())
+        });
+        let connector = Connector {
+            tls: TlsConnector::from(Arc::new(trust::client_config(&material, &[ALPN_HTTP]).unwrap())),
+            bearer: HeaderValue::from_static("Bearer x"),
+        };
+        let mut connection = PollConnection::open(&connector, address, Duration::from_secs(60)).await.unwrap();
+        assert!(matches!(connection.poll(&PollRequest::HEALTH_ONLY).await, Ok(PollAnswer::Unchanged)));
+        let _stream = is_closed.await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(60), connection.poll(&PollRequest::HEALTH_ONLY)).await;
+        assert!(matches!(answer.expect("no answer is awaited"), Err(RequestError::Broken { .. })));
+    }
 }
