@@ -314,6 +314,14 @@ fn rejects_contradicting_numbers() {
         ("health: {poll: 1s}", "health.down_after: `poll` (1s) is longer than `down_after` (750ms)"),
         ("health: {poll: 0}", "health.poll: shorter than 10ms"),
         (
+            "health: {replace_after: 500ms}",
+            "job.yaml:1:25: health.replace_after: `replace_after` (500ms) is shorter than `down_after` (750ms)",
+        ),
+        (
+            "health: {replace_after: 10s, down_after: 5min}",
+            "health.replace_after: `replace_after` (10s) is shorter than `down_after` (5min)",
+        ),
+        (
             "health: {hang_after: 20}",
             "health.hang_after: expected a duration with a unit, such as `30s` or `5min`, or `none`",
         ),

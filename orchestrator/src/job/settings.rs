@@ -27,6 +27,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.settle = spec.relaunch.settle;
     config.poll = spec.health.poll;
     config.down_after = spec.health.down_after;
+    // Shorter only if it is the default.
     config.replace_after = spec.health.replace_after.max(spec.health.down_after);
     config.hang_after = spec.health.hang_after;
     config.busy_hang_after = spec.health.busy_hang_after;
@@ -133,6 +134,13 @@ mod tests {
         assert_eq!((settings.flush.every, settings.flush.mode), (7, FlushMode::Async));
         let settings = settings.for_node(&"node1".into());
         assert_eq!((settings.caches[0].base.as_str(), settings.descriptors[0].base.as_str()), ("/c/node1", "/c/node1"));
+    }
+
+    #[test]
+    fn default_of_replace_after_follows_a_longer_down_after() {
+        let spec = spec("run: {command: [./app]}\nhealth: {down_after: 5min}\n");
+        let config = config(&spec, &spec.steps[0], &[spec::virtual_node(0)], 0, None);
+        assert_eq!(config.replace_after, config.down_after);
     }
 
     #[test]

@@ -95,8 +95,9 @@ keys! {
         /// the limit grows with the delay of answers.
         down_after: Duration = duration().or(Duration::from_millis(750)),
         /// An agent that does not answer although its process exists is replaced after this long; four times as long
-        /// if most agents do not answer.
-        replace_after: Duration = duration().or(Duration::from_secs(10)),
+        /// if most agents do not answer. Not shorter than `down_after`: if this key is left out and `down_after` is
+        /// longer than 10 s, `down_after` applies.
+        replace_after: Duration = duration().or(USUAL_REPLACE_AFTER),
         /// A node is down if the file system of its control directory or of a cache does not respond for this long; for
         /// ten times as long while its block device completes other reads or writes.
         disk_timeout: Duration = duration().or(Duration::from_secs(30)),
@@ -120,6 +121,8 @@ keys! {
 
 /// Within less time, a hung rank cannot be distinguished from one that waits for a disk.
 const SHORTEST_HANG: Duration = Duration::from_secs(1);
+/// The default of `replace_after`.
+const USUAL_REPLACE_AFTER: Duration = Duration::from_secs(10);
 /// A healthy disk may need as long.
 const SHORTEST_DISK_TIMEOUT: Duration = Duration::from_millis(100);
 /// Polling more often would cost the nodes too much processor time.
@@ -144,6 +147,15 @@ impl Health {
         if self.disk_timeout < SHORTEST_DISK_TIMEOUT {
             let help = "write a longer time: a busy disk takes seconds to respond";
             section.mistake("disk_timeout", "shorter than 100ms", help);
+        }
+        let is_set = section.has("replace_after") || self.replace_after != USUAL_REPLACE_AFTER;
+        if is_set && self.replace_after < self.down_after {
+            let message = format!(
+                "`replace_after` ({}) is shorter than `down_after` ({}): an agent is checked only after `down_after`",
+                format_duration(self.replace_after),
+                format_duration(self.down_after)
+            );
+            section.mistake("replace_after", message, "make it at least as long as `down_after`, or leave it out");
         }
         if self.poll < SHORTEST_POLL {
             let message = "shorter than 10ms: polling would cost the nodes too much processor time";
