@@ -65,8 +65,8 @@ struct HaltMemory {
     requested: Option<HaltRequest>,
     /// The recorded reason is to end the ranks at once.
     immediate: bool,
-    /// The conditions of the leader's node that were received last. After a start of the agent: those in the file, which
-    /// an earlier agent received.
+    /// The conditions of the leader's node that were received last. After a start of the agent: those in the file,
+    /// which an earlier agent received.
     received: HaltState,
     file: CachedFile,
 }

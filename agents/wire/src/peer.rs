@@ -266,7 +266,8 @@ pub enum Order {
         checkpoint: CheckpointId,
         locations: Locations,
     },
-    /// Take over the halt conditions as the leader has them, except for those that were changed here since the last time.
+    /// Take over the halt conditions as the leader has them, except for those that were changed here since the last
+    /// time.
     Halt {
         state: HaltState,
     },
