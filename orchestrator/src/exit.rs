@@ -23,7 +23,8 @@ pub const NOT_FINISHED: u8 = 75;
 pub const CONFIGURATION: u8 = 78;
 /// The application ended with an error for which the policy excludes a relaunch; another allocation would not help.
 pub const APPLICATION_ERROR: u8 = 90;
-/// `no_progress_limit` generations ended without a newer complete checkpoint.
+/// No progress: `relaunch.no_progress_limit` generations, or `requeue.no_progress_limit` allocations, in a row made
+/// none.
 pub const NO_PROGRESS: u8 = 91;
 
 /// The code as the return value of `main`.

@@ -680,3 +680,25 @@ fn keys_that_conflict_with_hosts_are_refused_with_their_position() {
     let message = mistakes_in("allocation: {hosts: [n1, n2]}\nrun: {nodes: 3, command: [./app]}\n");
     assert!(message.contains("list at least 3 hosts"), "{message}");
 }
+
+#[test]
+fn refuses_patterns_and_expressions_of_progress_that_are_no_such_at_their_places() {
+    let mistakes =
+        mistakes_in("run: {command: [./app]}\nprogress:\n  files: [state/*.ckpt, 'a/[b']\n  output: 'step ([0-9]+'\n");
+    for part in [
+        "job.yaml:3:25",
+        "`a/[b` is not a pattern of files",
+        "job.yaml:4:11",
+        "`step ([0-9]+` is not a regular expression: unclosed group",
+    ] {
+        assert!(mistakes.contains(part), "{part} is not in:\n{mistakes}");
+    }
+    assert!(mistakes_in("run: {command: [./app]}\nprogress: {files: []}\n").contains("job.yaml:2:12"));
+    assert!(mistakes_in("run: {command: [./app]}\nprogress: {files: ['']}\n").contains("the pattern is empty"));
+}
+
+#[test]
+fn refuses_limit_of_chain_that_nothing_submits() {
+    let mistakes = mistakes_in("run: {command: [./app]}\nrequeue: {no_progress_limit: 5}\n");
+    assert!(mistakes.contains("nothing submits the next allocation"), "{mistakes}");
+}

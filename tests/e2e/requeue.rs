@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::job::Job;
-use crate::world::World;
+use crate::world::{Ran, World};
 
 /// A job whose `requeue.command` notes the checkpoint that is current on the prefix when it runs.
 fn noting<'a>(world: &'a World, job: Job<'a>) -> Job<'a> {
@@ -36,6 +36,7 @@ fn next_allocation_is_submitted_once_after_the_drain() {
     let place = |name: &str| events.iter().position(|event| event["event"] == name).unwrap();
     assert!(place("drained") < place("requeued") && place("finished") < place("requeued"));
     assert_eq!(world.the("requeued")["message"], "Submitted batch job 17");
+    assert_eq!(counts(&world), [0], "a newer checkpoint is progress");
 
     // Another run in the same allocation ends unfinished too: its successor is already submitted.
     let mut running = job.start();
@@ -137,4 +138,63 @@ fn killed_while_it_submits_it_does_not_submit_again() {
     running.ends_with(75);
     assert_eq!(fs::read_to_string(&called).unwrap(), "called\n");
     assert_eq!(world.all("requeue_skipped").len(), 1);
+}
+
+/// Runs a program that does not use the checkpoint API until it is ended by a signal, in an allocation of its own.
+fn plain_allocation(world: &World, keys: &str, code: u8, during: impl FnOnce()) -> Ran {
+    let submitted = world.path("submitted");
+    let script = world.write("submit", "#!/bin/sh\necho next >> \"$1\"\necho Submitted batch job 17\n");
+    let spec = format!(
+        "prefix: {:?}\nkeep_cache: none\nallocation: {{manager: local}}\n\
+         run: {{nodes: 1, command: [sh, -c, 'echo up; sleep 600']}}\n\
+         requeue: {{command: [sh, {script:?}, {submitted:?}]{keys}\n",
+        world.prefix()
+    );
+    let spec = world.write("plain.yaml", &spec);
+    let launched = world.all("generation_launched").len();
+    let running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let up = || {
+        let output = world.prefix().join(".holdfast/generations/1/rank_0.out");
+        let printed = fs::read_to_string(output).is_ok_and(|text| text.contains("up"));
+        (printed && world.all("generation_launched").len() > launched).then_some(())
+    };
+    world.wait("the program", up);
+    during();
+    running.signal(Signal::TERM);
+    running.ends_with(code)
+}
+
+fn counts(world: &World) -> Vec<u64> {
+    world.all("requeued").iter().map(|event| event["without_progress"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn chain_of_allocations_without_progress_ends_after_three() {
+    let world = World::new();
+    plain_allocation(&world, "}", 75, || ());
+    plain_allocation(&world, "}", 75, || ());
+    plain_allocation(&world, "}", 91, || ()).prints(&[
+        "the next allocation was not submitted: 3 allocations in a row (requeue.no_progress_limit) made no progress",
+        "exit code 91",
+    ]);
+    assert_eq!((submissions(&world).len(), counts(&world)), (2, vec![1, 2]));
+    assert_eq!(world.the("requeue_ended")["allocations"], 3);
+    // A user who starts the job again begins another chain.
+    plain_allocation(&world, "}", 75, || ());
+    assert_eq!(counts(&world), [1, 2, 1]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn progress_in_an_allocation_starts_the_count_of_the_chain_again() {
+    let world = World::new();
+    let state = world.path("state");
+    let keys = format!(", no_progress_limit: 2}}\nprogress: {{files: [{state:?}]}}");
+    let writes = || fs::write(&state, "more").unwrap();
+    plain_allocation(&world, &keys, 75, || ());
+    plain_allocation(&world, &keys, 75, writes);
+    plain_allocation(&world, &keys, 75, || ());
+    assert_eq!(counts(&world), [1, 0, 1]);
+    plain_allocation(&world, &keys, 91, || ()).prints(&["2 allocations in a row"]);
+    world.assert_nothing_is_left();
 }

@@ -30,6 +30,8 @@ pub struct Oracle {
     signals: u32,
     pub finished: Option<Outcome>,
     without_progress: u32,
+    /// The generation whose progress is being checked.
+    checked: Option<Generation>,
     take_overs: u32,
     pub drains: u32,
     /// The results of the collectives of the newest generation, by sequence number.
@@ -147,8 +149,18 @@ impl World {
                 assert!(oracle.down.insert(node.clone()), "{node} is reported as down twice");
             }
             Action::Record(LogEvent::Signal { .. }) => oracle.signals += 1,
-            Action::Record(LogEvent::GenerationEnded { without_progress, .. }) => {
+            Action::Record(LogEvent::GenerationEnded { without_progress, progress, .. }) => {
+                let most = if progress.is_some() { 0 } else { oracle.without_progress + 1 };
+                assert!(*without_progress <= most, "a wrong number of generations without progress: {action:?}");
                 oracle.without_progress = *without_progress;
+                oracle.checked = None;
+            }
+            Action::CheckProgress { generation } => {
+                oracle.checked = Some(*generation);
+                for (node, _) in self.orchestrator.machine.agents() {
+                    let alive = self.living_ranks(node).filter(|ranks| ranks <= generation);
+                    assert_eq!(alive, None, "{node}: progress is checked while ranks are alive");
+                }
             }
             Action::FenceNode { node, .. } => {
                 assert!(oracle.down.contains(node), "{node} is fenced and not down");
@@ -239,6 +251,7 @@ impl World {
             assert!(!oracle.down.contains(&node.name), "{} is down: {action:?}", node.name);
         }
         assert!(oracle.launched.is_none_or(|before| before < generation), "generation numbers increase");
+        assert_eq!(oracle.checked, None, "a launch while the progress of an earlier generation is checked");
         assert!(oracle.signals == 0, "a launch after a signal");
         assert!(oracle.launches <= config.attempts, "more launches than attempts allow");
         assert!(

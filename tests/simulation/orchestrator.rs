@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast::allocation::AgentPresence;
-use holdfast::events::LogEvent;
+use holdfast::events::{GenerationProgress, LogEvent};
 use holdfast::relaunch::explain::{Activity, NodeCondition};
-use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, Snapshot};
+use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, ProgressFound, Snapshot};
 use holdfast_core::control::halt::reason;
 use holdfast_core::redundancy::registry::is_unprotected;
 use holdfast_model::{Generation, NodeName, Placement, RestartSource};
@@ -455,6 +455,20 @@ impl World {
             Action::CancelStep { generation } => {
                 let delay = self.between(10 * MS, 2000 * MS);
                 self.after(delay, SimulatedEvent::CancelStep(generation));
+            }
+            Action::CheckProgress { generation } => {
+                let progress = GenerationProgress::Files { file: "state".into() };
+                let found = match self.dice.below(3) {
+                    0 => ProgressFound::Progress(progress),
+                    1 => ProgressFound::NoProgress,
+                    _ => ProgressFound::Unknown { reason: "no result in time".to_owned() },
+                };
+                let delay = match self.dice.below(20) {
+                    0 => self.between(1000 * MS, 30_000 * MS),
+                    _ => self.between(MS, 100 * MS),
+                };
+                let checked = Box::new(Event::ProgressChecked { generation, found });
+                self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, checked));
             }
             Action::UpdatePeers { generation, addresses, down, to } => {
                 let update = Arc::new(PeersUpdate { generation, issued: self.issue(), addresses, down });

@@ -74,6 +74,7 @@ impl Scenario {
         config.min_nodes = if large { needed - 20 } else { 1 + dice.below(needed) };
         config.attempts = if large { 8 } else { dice.below(10) };
         config.no_progress_limit = if large { 6 } else { 1 + dice.below(5_u32) };
+        config.checks_progress = Dice(seed ^ 0x9e37).percent(20);
         config.settle = if dice.percent(20) { ms(dice.below(2000)) } else { Duration::ZERO };
         config.start_within = ms(5000);
         config.agent_restarts = 4;

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
-use crate::events::{History, reader::Reader};
+use crate::events::{GenerationProgress, History, reader::Reader};
 use crate::exit;
 use crate::job::state::Stage;
 use crate::relaunch::Explanation;
@@ -26,8 +26,9 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
-reason}…], halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…]}; stage: running, \
-undrained, kept, finished (the job has ended), not_started (steps only)
+reason}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…]}; stage: running, \
+undrained, kept, finished (the job has ended), not_started (steps only); without_progress: generations in a row that \
+ended without progress; progress: the last one that was seen, as in the event generation_ended
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
@@ -220,7 +221,10 @@ impl Report for Status {
                 Some(Some(id)) => format!("from checkpoint {id}"),
             };
             let ended = past.ended.as_ref().map(|cause| format!("; {}", printable(&cause.to_string())));
-            writeln!(to, "generation {}: {from}{}", past.generation, ended.unwrap_or_default())?;
+            let progress = past.progress.as_ref().and_then(GenerationProgress::beyond_checkpoints);
+            let progress = progress.map(|progress| format!("; progress: {}", printable(&progress.to_string())));
+            let (ended, progress) = (ended.unwrap_or_default(), progress.unwrap_or_default());
+            writeln!(to, "generation {}: {from}{ended}{progress}", past.generation)?;
         }
         if let Some((at, sentence)) = &self.history.last {
             writeln!(to, "last event, {}: {}", local_time(*at), printable(sentence))?;
@@ -255,6 +259,8 @@ impl Report for Status {
             "checkpoint": self.checkpoint(),
             "protected": self.protected(),
             "nodes": self.nodes().into_iter().map(node).collect::<Vec<_>>(),
+            "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
+            "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),
             "halt": self.halt,
             "stage": stage_name(Some(&state.stage)),
             "exit_code": exit_code(Some(&state.stage)),

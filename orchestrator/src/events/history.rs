@@ -4,7 +4,7 @@ use holdfast_model::{CheckpointId, Generation, Timestamp};
 
 use super::log::Record;
 use super::reader::ReadError;
-use super::{EndCause, LogEvent};
+use super::{EndCause, GenerationProgress, LogEvent};
 
 /// The history since the job began in its current allocation, or in its last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct PastGeneration {
     /// What its ranks started from; `None` before they started, `Some(None)` for the beginning.
     pub from: Option<Option<CheckpointId>>,
     pub ended: Option<EndCause>,
+    /// The progress that it made.
+    pub progress: Option<GenerationProgress>,
 }
 
 impl History {
@@ -43,13 +45,13 @@ impl History {
         match record.event {
             LogEvent::JobStarted { .. } => self.generations.clear(),
             LogEvent::GenerationPlaced { generation, .. } => {
-                self.generations.push(PastGeneration { generation, from: None, ended: None });
+                self.generations.push(PastGeneration { generation, from: None, ended: None, progress: None });
             }
             LogEvent::Restarted { generation, checkpoint, .. } => {
                 self.change(generation, |past| past.from = Some(checkpoint));
             }
-            LogEvent::GenerationEnded { generation, cause, .. } => {
-                self.change(generation, |past| past.ended = Some(cause));
+            LogEvent::GenerationEnded { generation, cause, progress, .. } => {
+                self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));
             }
             _ => {}
         }
@@ -97,6 +99,7 @@ mod tests {
             cause: cause.clone(),
             newest: None,
             without_progress: 0,
+            progress: Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }),
         };
         let records = [
             started(),
@@ -114,8 +117,11 @@ mod tests {
             }),
         ];
         let history = History::of(records).unwrap();
-        let past = |generation, from, ended| PastGeneration { generation: Generation(generation), from, ended };
-        assert_eq!(history.generations, [past(3, Some(None), Some(cause)), past(4, Some(Some(CheckpointId(6))), None)]);
+        let [third, fourth] = &history.generations[..] else { panic!("{history:?}") };
+        assert_eq!((third.generation, third.from, &third.ended), (Generation(3), Some(None), &Some(cause)));
+        assert_eq!(third.progress, Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }));
+        assert_eq!((fourth.generation, fourth.from), (Generation(4), Some(Some(CheckpointId(6)))));
+        assert_eq!((&fourth.ended, &fourth.progress), (&None, &None));
         assert!(history.last.unwrap().1.starts_with("started from checkpoint 6"));
     }
 }

@@ -163,8 +163,20 @@ mod tests {
                 millis: 4,
             },
             LogEvent::RankFailed { generation, rank: Rank(3), end: RankEnd::Code(-1) },
-            LogEvent::GenerationEnded { generation, cause: application.clone(), newest: None, without_progress: 1 },
-            LogEvent::GenerationEnded { generation, cause: EndCause::Finalized, newest: None, without_progress: 0 },
+            LogEvent::GenerationEnded {
+                generation,
+                cause: application.clone(),
+                newest: None,
+                without_progress: 1,
+                progress: None,
+            },
+            LogEvent::GenerationEnded {
+                generation,
+                cause: EndCause::Finalized,
+                newest: None,
+                without_progress: 0,
+                progress: None,
+            },
             LogEvent::Stopping { reason: StopReason::AttemptsUsed { attempts: 5, last: application } },
             LogEvent::HaltCleared,
             LogEvent::Drained {

@@ -1,6 +1,7 @@
 //! Typed reasons: why a node is down, why a generation ended, why the loop stopped. Each is displayed as a sentence.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RankEnd};
@@ -71,6 +72,38 @@ pub enum EndCause {
     StepLost { reason: String },
 }
 
+/// The progress that a generation made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum GenerationProgress {
+    /// A newer complete checkpoint.
+    Checkpoint { checkpoint: CheckpointId },
+    /// `progress.files`: this file is new or was changed.
+    Files { file: PathBuf },
+    /// `progress.output`: this rank printed this line.
+    Output { rank: Rank, line: String },
+}
+
+impl GenerationProgress {
+    /// `None` for a newer checkpoint, which is shown elsewhere.
+    pub fn beyond_checkpoints(&self) -> Option<&Self> {
+        match self {
+            GenerationProgress::Checkpoint { .. } => None,
+            GenerationProgress::Files { .. } | GenerationProgress::Output { .. } => Some(self),
+        }
+    }
+}
+
+impl fmt::Display for GenerationProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GenerationProgress::Checkpoint { checkpoint } => write!(f, "checkpoint {checkpoint}"),
+            GenerationProgress::Files { file } => write!(f, "{} was written", file.display()),
+            GenerationProgress::Output { rank, line } => write!(f, "rank {rank} printed {line:?}"),
+        }
+    }
+}
+
 impl EndCause {
     /// True if the job is finished.
     pub fn is_finished(&self) -> bool {
@@ -138,6 +171,9 @@ pub enum StopReason {
         generations: u32,
         /// The newest complete checkpoint, from which all of them started.
         checkpoint: Option<CheckpointId>,
+        /// `progress` in the spec had other sources of progress; none of them had any.
+        #[serde(default)]
+        other_sources: bool,
         /// How the last generation ended.
         last: EndCause,
     },
@@ -209,15 +245,19 @@ impl fmt::Display for StopReason {
                 let relaunches = if *attempts == 1 { "relaunch" } else { "relaunches" };
                 write!(f, "gave up after {attempts} {relaunches} (relaunch.attempts): {last}")
             }
-            StopReason::NoProgress { generations, checkpoint, last } => {
+            StopReason::NoProgress { generations, checkpoint, other_sources, last } => {
                 write!(
                     f,
                     "no progress: {generations} generations in a row (relaunch.no_progress_limit) ended without "
                 )?;
                 match checkpoint {
-                    Some(id) => write!(f, "a checkpoint newer than {id}; the last one: {last}"),
-                    None => write!(f, "a complete checkpoint; the last one: {last}"),
+                    Some(id) => write!(f, "a checkpoint newer than {id}")?,
+                    None => f.write_str("a complete checkpoint")?,
                 }
+                if *other_sources {
+                    f.write_str(", and nothing that `progress` names has changed")?;
+                }
+                write!(f, "; the last one: {last}")
             }
             StopReason::ApplicationError { rank, end } => {
                 write!(f, "{} failed with {end}, for which relaunch.on_exit_code excludes a relaunch", culprit(*rank))

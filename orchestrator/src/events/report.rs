@@ -7,6 +7,8 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::Serialize;
 
+use super::GenerationProgress;
+
 /// The summary of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GenerationReport {
@@ -17,6 +19,8 @@ pub struct GenerationReport {
     pub ended: String,
     /// The newest complete checkpoint at its end.
     pub newest: Option<CheckpointId>,
+    /// The progress that it made.
+    pub progress: Option<GenerationProgress>,
 }
 
 /// How a step of a job is at the end of a run.
@@ -132,8 +136,11 @@ fn write_generations(text: &mut String, margin: &str, generations: &[GenerationR
             (true, Some(id)) => format!("from checkpoint {id}"),
         };
         let newest = generation.newest.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        let progress = generation.progress.as_ref().and_then(GenerationProgress::beyond_checkpoints);
+        let progress = progress.map(|progress| format!("; progress: {progress}")).unwrap_or_default();
         let GenerationReport { generation, ended, .. } = generation;
-        let _ = writeln!(text, "{margin}generation {generation}: {from}; {ended}; newest checkpoint: {newest}");
+        let _ =
+            writeln!(text, "{margin}generation {generation}: {from}; {ended}; newest checkpoint: {newest}{progress}");
     }
 }
 
@@ -149,11 +156,13 @@ mod tests {
             launched: true,
             ended: "node failure: node1".to_owned(),
             newest: Some(CheckpointId(3)),
+            progress: Some(GenerationProgress::Files { file: "state/7".into() }),
         };
         let refused = GenerationReport {
             generation: Generation(2),
             launched: false,
             ended: "the launch failed: busy".to_owned(),
+            progress: None,
             ..generation.clone()
         };
         let report = RunReport {
@@ -174,7 +183,7 @@ mod tests {
         };
         let text = report.text();
         for part in [
-            "from the beginning; node failure: node1",
+            "from the beginning; node failure: node1; newest checkpoint: 3; progress: state/7 was written",
             "generation 2: not started; the launch failed",
             "node1 down: lost",
             "9, in /p/scr.x.17.9",

@@ -6,7 +6,7 @@ use chrono::{DateTime, Local};
 use holdfast_model::{NodeName, RestartSource};
 
 use super::reason::ranks_text;
-use super::{LogEvent, OutputNotShown};
+use super::{GenerationProgress, LogEvent, OutputNotShown};
 use crate::spec::quantity::format_duration;
 
 impl LogEvent {
@@ -51,10 +51,18 @@ impl LogEvent {
             LogEvent::GenerationEnding { generation, seen } => {
                 format!("stopping generation {generation}: {seen}")
             }
-            LogEvent::GenerationEnded { generation, cause, newest, .. } => match newest {
-                Some(id) => format!("generation {generation} ended: {cause}; newest checkpoint {id}"),
-                None => format!("generation {generation} ended: {cause}; no checkpoint yet"),
-            },
+            LogEvent::GenerationEnded { generation, cause, newest, progress, .. } => {
+                let progress = progress.as_ref().and_then(GenerationProgress::beyond_checkpoints);
+                let newest = match (newest, progress) {
+                    (_, Some(progress)) => format!("progress: {progress}"),
+                    (Some(id), _) => format!("newest checkpoint {id}"),
+                    (None, _) => "no checkpoint yet".to_owned(),
+                };
+                format!("generation {generation} ended: {cause}; {newest}")
+            }
+            LogEvent::ProgressUnknown { generation, reason } => {
+                format!("it is not known whether generation {generation} made progress: {reason}")
+            }
             LogEvent::HaltSet { reason } => format!("halt: {reason}"),
             LogEvent::HaltCleared => "the halt condition was removed".to_owned(),
             LogEvent::HaltRequested { generation, reason, within_ms } => {
@@ -207,7 +215,17 @@ impl LogEvent {
             LogEvent::OutputNotShown { bytes, directories } => {
                 OutputNotShown { bytes: *bytes, more: false, directories: directories.clone() }.sentence()
             }
-            LogEvent::Requeued { command, message } => format!("next allocation submitted by {command}: {message}"),
+            LogEvent::Requeued { command, message, without_progress: 0 } => {
+                format!("next allocation submitted by {command}: {message}")
+            }
+            LogEvent::Requeued { command, message, without_progress } => format!(
+                "next allocation submitted by {command}: {message}; allocations in a row without progress: \
+                 {without_progress}"
+            ),
+            LogEvent::RequeueEnded { allocations } => format!(
+                "the next allocation was not submitted: {allocations} allocations in a row (requeue.no_progress_limit) \
+                 made no progress"
+            ),
             LogEvent::RequeueSkipped => {
                 "the next allocation is not submitted: an earlier run in this allocation did so, or was about to"
                     .to_owned()

@@ -12,7 +12,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartS
 use holdfast_wire::agent::AgentEvent;
 use serde::{Deserialize, Serialize};
 
-use super::reason::{DownReason, DrainResult, EndCause, StopReason};
+use super::reason::{DownReason, DrainResult, EndCause, GenerationProgress, StopReason};
 
 /// A declared event: its variant's name and, for the documentation, its meaning and its fields with their meanings.
 pub(super) struct DeclaredEvent {
@@ -445,8 +445,18 @@ vocabulary! {
         cause: EndCause,
         /// The newest complete checkpoint.
         newest: Option<CheckpointId>,
-        /// Number of generations in a row that ended without a newer complete checkpoint.
+        /// Number of generations in a row that ended without progress.
         without_progress: u32,
+        /// Its progress: `source`, and `checkpoint`, `file`, or `rank` and `line`; absent in logs before 1.3.
+        #[serde(default)]
+        progress: Option<GenerationProgress>,
+    },
+    /// It could not be found out whether a generation made progress. It does not count for `no_progress_limit`.
+    ProgressUnknown {
+        /// The generation.
+        generation: Generation,
+        /// Why.
+        reason: String,
     },
     /// A halt condition is met.
     HaltSet {
@@ -591,6 +601,14 @@ vocabulary! {
         command: String,
         /// The last line that it printed.
         message: String,
+        /// Allocations in a row, up to this one, without progress; absent in logs before 1.3.
+        #[serde(default)]
+        without_progress: u32,
+    },
+    /// The next allocation was not submitted: too many in a row made no progress (`requeue.no_progress_limit`).
+    RequeueEnded {
+        /// Their number.
+        allocations: u32,
     },
     /// The next allocation was not submitted: an earlier run in this allocation did so, or was about to.
     RequeueSkipped,

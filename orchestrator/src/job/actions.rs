@@ -56,6 +56,7 @@ impl StepDriver<'_> {
             Action::TerminateRanks { generation, to, reason } => self.terminate_ranks(generation, &to, reason),
             Action::KillRanks { generation, to, reason } => self.kill_ranks(generation, &to, reason),
             Action::CancelStep { generation } => self.ranks.cancel(generation),
+            Action::CheckProgress { generation } => self.check_progress(generation),
             Action::UpdatePeers { generation, addresses, down, to } => {
                 self.update_peers(PeersUpdate { generation, issued: issue_number(), addresses, down }, &to);
             }
@@ -167,6 +168,14 @@ impl StepDriver<'_> {
         // An agent that is restarted gets ranks only with the next generation.
         let sockets = std::mem::take(&mut self.sockets.1);
         self.ranks.launch(generation, placement, sockets, self.background.clone());
+    }
+
+    fn check_progress(&self, generation: Generation) {
+        let (sources, background) = (self.progress.clone(), self.background.clone());
+        tokio::spawn(async move {
+            let found = sources.check(generation).await;
+            background.event(Event::ProgressChecked { generation, found });
+        });
     }
 
     /// The ranks of a generation were launched, or are followed.

@@ -18,6 +18,7 @@ use super::hand_over::{OpenedStep, hand_over};
 use super::inbox::Batch;
 use super::prefix_wait::PrefixWait;
 use super::preflight::{Prepared, preflight};
+use super::progress::ProgressSources;
 use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
 use super::report;
@@ -33,6 +34,7 @@ use super::step::StepDriver;
 use super::step_names;
 use crate::allocation::Allocation;
 use crate::events::{EventLog, RunReport, Screen};
+use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
 use crate::relaunch::{Machine, Snapshot};
@@ -67,6 +69,7 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
         screen: options.screen.clone(),
         signals,
         allocation_id: None,
+        made_progress: false,
         schedule: earlier.schedule(spec),
         pending: steps.map(|(at, (step, prepared))| (at, NextStep { at, step, prepared })).collect(),
         reports: BTreeMap::new(),
@@ -75,7 +78,14 @@ pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<Run
     let ended = job.run_steps(&earlier).await;
     let ended = ended.map(|()| report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed()));
     // While the lock is held, and signals do not end the process.
-    EndedRun { spec, prefix, allocation: job.allocation_id, screen: options.screen.clone() }.requeue(ended).await
+    let ended_run = EndedRun {
+        spec,
+        prefix,
+        allocation: job.allocation_id,
+        made_progress: job.made_progress,
+        screen: options.screen.clone(),
+    };
+    ended_run.requeue(ended).await
 }
 
 /// A step that has not run yet.
@@ -100,6 +110,8 @@ struct JobDriver<'job> {
     reports: BTreeMap<usize, RunReport>,
     /// The allocation, from the moment at which it is open.
     allocation_id: Option<String>,
+    /// A step was finished, or a generation made progress.
+    made_progress: bool,
     /// The lock of the job's prefix directory.
     _lock: JobLock,
 }
@@ -178,6 +190,7 @@ impl<'job> JobDriver<'job> {
             Some(snapshot) => Machine::restore(config, snapshot.clone())?,
             None => Machine::new(config),
         };
+        let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
         let launch = LaunchSettings {
             launcher: prepared.launcher,
             run: step.run.clone(),
@@ -185,6 +198,7 @@ impl<'job> JobDriver<'job> {
             supervisor: prepared.supervisor.clone(),
             working_directory: prepared.working_directory.clone(),
             prefix: prefix.clone(),
+            progress: progress.clone(),
         };
         let (running, commands_running) = mpsc::channel(1);
         let job_prefix = start::make_prefix(&spec.prefix)?;
@@ -199,6 +213,7 @@ impl<'job> JobDriver<'job> {
             settings: settings::settings(spec, step, &prefix, end),
             machine,
             agents,
+            progress,
             ranks: Ranks::new(launch, Arc::clone(allocation), self.screen.clone()),
             commands: CommandContext {
                 job_id: allocation.job_id().to_owned(),
@@ -224,6 +239,10 @@ impl<'job> JobDriver<'job> {
             inbox,
         };
         driver.run().await;
+        self.made_progress |= driver.machine.made_progress();
+        if driver.exit_code() != exit::NOT_FINISHED {
+            driver.progress.forget().await;
+        }
         self.schedule.ended(at, driver.exit_code());
         let next = match driver.ends_job() {
             true => None,

@@ -86,6 +86,7 @@ impl RunError {
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
             RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
             RunError::Requeue(error) if error.is_configuration() => exit::CONFIGURATION,
+            RunError::NotRequeued { error, .. } => error.exit_code(),
             RunError::Signal(_) => exit::NOT_FINISHED,
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),

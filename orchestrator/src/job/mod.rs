@@ -21,6 +21,7 @@
 //! | `reporter`, `report` | event log and screen; the report at the end |
 //! | [`state`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
 //! | `record` | hands changes of the state to that thread; the actions that wait for it |
+//! | `progress` | sources of progress besides the checkpoints |
 //! | `requeue` | submits the next allocation |
 //! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
 //! | `manager_poll` | polls the resource manager for down nodes and the end of the allocation |
@@ -48,6 +49,7 @@ pub mod journal;
 mod manager_poll;
 mod prefix_wait;
 mod preflight;
+mod progress;
 mod ranks;
 mod record;
 mod report;

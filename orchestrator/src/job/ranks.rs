@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::background::{Background, TaskResult};
+use super::progress::ProgressSources;
 use super::running_step::{self, RanksOfNode, RunningStep, StepReport, StepUpdate};
 use super::state;
 use crate::allocation::Allocation;
@@ -42,6 +43,7 @@ pub(super) struct LaunchSettings {
     pub(super) supervisor: PathBuf,
     pub(super) working_directory: PathBuf,
     pub(super) prefix: PathBuf,
+    pub(super) progress: ProgressSources,
 }
 
 /// The ranks of the step's present generation.
@@ -253,7 +255,7 @@ impl LaunchContext {
         sockets: &BTreeMap<NodeName, PathBuf>,
         cancelled: &CancellationToken,
     ) -> Result<Option<RunningStep>, LaunchError> {
-        let LaunchSettings { launcher, run, program, supervisor, working_directory, .. } = &*self.settings;
+        let LaunchSettings { launcher, run, program, supervisor, working_directory, progress, .. } = &*self.settings;
         let directory = &self.directory;
         own_files::create_directory(directory)?;
         let shell = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
@@ -270,6 +272,7 @@ impl LaunchContext {
             directory,
         })?;
         plan.write(directory)?;
+        progress.begin(self.generation, cancelled);
         if cancelled.is_cancelled() {
             return Ok(None);
         }

@@ -31,6 +31,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         launched: !past.ended.as_ref().is_some_and(|ended| matches!(ended.reason, EndCause::LaunchFailed { .. })),
         ended: past.ended.as_ref().map_or_else(|| "still running".to_owned(), |ended| ended.reason.to_string()),
         newest: past.newest,
+        progress: past.progress.clone(),
     });
     let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
         NodeCondition::Down(cause) => Some((node.node.clone(), cause.reason.to_string())),

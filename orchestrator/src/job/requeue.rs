@@ -2,7 +2,8 @@
 //!
 //! `<prefix>/.holdfast/requeue.json` records for which allocation that was done. It is written before the command runs:
 //! if this process is killed meanwhile, the command is not run a second time, because two allocations would run the
-//! same job. After a failure it may be run again.
+//! same job. After a failure it may be run again. The file also has the number of allocations in a row that made no
+//! progress: the chain ends when they are too many.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,12 @@ use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
 use crate::host::own_files;
 use crate::host::program::{self, ProgramError};
-use crate::spec::{JobSpec, Requeue};
+use crate::spec::{JobSpec, Requeue, Submission};
 
 /// Time limit of the command: a controller that is restarted answers after some seconds.
 const WITHIN: Duration = Duration::from_secs(60);
+/// Time limit for recording the end of a chain.
+const END_WITHIN: Duration = Duration::from_secs(10);
 const FILE: &str = "requeue.json";
 const VERSION: u32 = 1;
 const LARGEST: u64 = 64 << 10;
@@ -45,12 +48,26 @@ pub enum RequeueError {
     Record(#[from] OwnedError),
     #[error("the thread of the command failed: {0}")]
     Task(#[from] tokio::task::JoinError),
+    /// Another one would most likely make no progress either.
+    #[error(
+        "{allocations} allocations in a row (requeue.no_progress_limit) made no progress; programs that keep their own \
+         state need `progress` in the spec"
+    )]
+    NoProgress { allocations: u32 },
 }
 
 impl RequeueError {
     /// True if the spec cannot be used here.
     pub fn is_configuration(&self) -> bool {
         matches!(self, RequeueError::NoJob | RequeueError::Program(_))
+    }
+
+    /// The exit code of a run whose successor was not submitted.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            RequeueError::NoProgress { .. } => exit::NO_PROGRESS,
+            _ => exit::UNAVAILABLE,
+        }
     }
 }
 
@@ -61,6 +78,27 @@ struct RequeueRecord {
     /// See [`AllocatedNodes::allocation_id`](crate::allocation::AllocatedNodes::allocation_id).
     allocation: String,
     progress: RequeueProgress,
+    /// Allocations in a row, up to this one, that made no progress.
+    #[serde(default)]
+    without_progress: u32,
+}
+
+impl RequeueRecord {
+    /// Allocations in a row without progress after a run in this allocation. An allocation counts once, and not at all
+    /// if one of its runs made progress.
+    fn without_progress(earlier: Option<&Self>, allocation: Option<&str>, made_progress: bool) -> u32 {
+        match earlier {
+            _ if made_progress => 0,
+            Some(earlier) if allocation == Some(&earlier.allocation) => earlier.without_progress,
+            earlier => earlier.map_or(0, |earlier| earlier.without_progress).saturating_add(1),
+        }
+    }
+
+    /// True if a run in this allocation has submitted the next one, or was about to.
+    fn is_submitted_by(&self, allocation: Option<&str>) -> bool {
+        let submitted = matches!(self.progress, RequeueProgress::Begun | RequeueProgress::Submitted);
+        submitted && allocation == Some(&self.allocation)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +108,8 @@ enum RequeueProgress {
     Begun,
     Submitted,
     Failed,
+    /// Nothing was submitted: the chain has ended.
+    Ended,
 }
 
 /// Checks before the job begins that the command can be run.
@@ -77,14 +117,14 @@ enum RequeueProgress {
 /// # Errors
 /// [`RequeueError::NoJob`], [`RequeueError::Program`].
 pub(super) fn check(requeue: &Requeue) -> Result<(), RequeueError> {
-    command(requeue).map(drop)
+    command(&requeue.submission).map(drop)
 }
 
 /// The command with the path of its program.
-fn command(requeue: &Requeue) -> Result<Vec<String>, RequeueError> {
-    let mut words = match requeue {
-        Requeue::Command(words) => words.clone(),
-        Requeue::Slurm => {
+fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
+    let mut words = match submission {
+        Submission::Command(words) => words.clone(),
+        Submission::Slurm => {
             let job_id = job_of_environment(|name| env::var(name).ok()).ok_or(RequeueError::NoJob)?;
             vec!["scontrol".to_owned(), "requeue".to_owned(), job_id]
         }
@@ -102,24 +142,32 @@ pub(super) struct EndedRun<'a> {
     pub prefix: PathBuf,
     /// `None` if the run ended before it had nodes.
     pub allocation: Option<String>,
+    pub made_progress: bool,
     pub screen: Screen,
 }
 
 impl EndedRun<'_> {
     /// Submits the next allocation if the run ended with exit code 75, and no run in this allocation did so before.
-    /// If that fails, the run ends with [`exit::UNAVAILABLE`].
+    /// If that fails, the run ends with [`exit::UNAVAILABLE`]; if too many allocations made no progress, with
+    /// [`exit::NO_PROGRESS`].
     pub(super) async fn requeue(self, ended: Result<RunReport, RunError>) -> Result<RunReport, RunError> {
         let code = match &ended {
             Ok(report) => report.exit_code,
             Err(error) => error.exit_code(),
         };
-        let Some(requeue) = self.spec.requeue.clone().filter(|_| code == exit::NOT_FINISHED) else {
+        let Some(requeue) = self.spec.requeue.clone() else { return ended };
+        if code != exit::NOT_FINISHED {
+            self.end_chain().await;
             return ended;
-        };
-        let (prefix, allocation) = (self.prefix.clone(), self.allocation.clone());
-        let submitted = tokio::task::spawn_blocking(move || submit(&requeue, &prefix, allocation.as_deref())).await;
+        }
+        let (prefix, allocation, made_progress) = (self.prefix.clone(), self.allocation.clone(), self.made_progress);
+        let submitted = move || submit(&requeue, &prefix, allocation.as_deref(), made_progress);
+        let submitted = tokio::task::spawn_blocking(submitted).await;
         let (event, failure) = match submitted.unwrap_or_else(|error| Err(error.into())) {
             Ok(event) => (event, None),
+            Err(error @ RequeueError::NoProgress { allocations }) => {
+                (LogEvent::RequeueEnded { allocations }, Some(error))
+            }
             Err(error) => (LogEvent::RequeueFailed { reason: error.to_string() }, Some(error)),
         };
         self.emit(&event);
@@ -127,10 +175,26 @@ impl EndedRun<'_> {
             (ended, None) => ended,
             (Ok(report), Some(error)) => Ok(RunReport {
                 outcome: format!("{}; the next allocation was not submitted: {error}", report.outcome),
-                exit_code: exit::UNAVAILABLE,
+                exit_code: error.exit_code(),
                 ..report
             }),
             (Err(ended), Some(error)) => Err(RunError::NotRequeued { ended: Box::new(ended), error }),
+        }
+    }
+
+    /// The chain has ended: a later run begins another one.
+    async fn end_chain(&self) {
+        let prefix = self.prefix.clone();
+        let ended = tokio::task::spawn_blocking(move || match read_record(&prefix) {
+            Some(known) if known.without_progress > 0 => {
+                write_record(&prefix, &RequeueRecord { without_progress: 0, ..known })
+            }
+            Some(_) | None => Ok(()),
+        });
+        match tokio::time::timeout(END_WITHIN, ended).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => tracing::warn!(%error, "the end of a chain of allocations is not recorded"),
+            Ok(Err(_)) | Err(_) => tracing::warn!("the end of a chain of allocations is not recorded"),
         }
     }
 
@@ -145,26 +209,37 @@ impl EndedRun<'_> {
 }
 
 /// Blocks.
-fn submit(requeue: &Requeue, prefix: &Path, allocation: Option<&str>) -> Result<LogEvent, RequeueError> {
-    let words = command(requeue)?;
+fn submit(
+    requeue: &Requeue,
+    prefix: &Path,
+    allocation: Option<&str>,
+    made_progress: bool,
+) -> Result<LogEvent, RequeueError> {
+    let words = command(&requeue.submission)?;
     let line = words.join(" ");
-    if allocation.is_some_and(|allocation| was_submitted(prefix, allocation)) {
+    let earlier = read_record(prefix);
+    let without_progress = RequeueRecord::without_progress(earlier.as_ref(), allocation, made_progress);
+    let record = |progress, without_progress| {
+        let allocation = allocation.unwrap_or_default().to_owned();
+        write_record(prefix, &RequeueRecord { version: VERSION, allocation, progress, without_progress })
+    };
+    if let Some(earlier) = earlier.filter(|earlier| earlier.is_submitted_by(allocation)) {
+        record(earlier.progress, without_progress)?;
         return Ok(LogEvent::RequeueSkipped);
     }
-    let record = |progress| {
-        let allocation = allocation.unwrap_or_default().to_owned();
-        let record = RequeueRecord { version: VERSION, allocation, progress };
-        // Numbers and strings can always be written as JSON.
-        own_files::replace(&file(prefix), &serde_json::to_vec(&record).unwrap_or_default())
-    };
-    record(RequeueProgress::Begun)?;
+    if without_progress >= requeue.no_progress_limit {
+        // A user who submits the job again begins another chain.
+        record(RequeueProgress::Ended, 0)?;
+        return Err(RequeueError::NoProgress { allocations: without_progress });
+    }
+    record(RequeueProgress::Begun, without_progress)?;
     let arguments: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
     let variables = [("HOLDFAST_PREFIX".to_owned(), Some(prefix.to_string_lossy().into_owned()))].into();
     let program = words.first().map(String::as_str).unwrap_or_default();
     let outcome = match external_command::run(program, &arguments, &variables, WITHIN) {
         Ok(CommandOutput { success: true, output, .. }) => {
             let message = output.lines().last().unwrap_or_default().trim().to_owned();
-            Ok(LogEvent::Requeued { command: line, message })
+            Ok(LogEvent::Requeued { command: line, message, without_progress })
         }
         Ok(CommandOutput { output, errors, .. }) => {
             let last = |text: &str| text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
@@ -179,17 +254,51 @@ fn submit(requeue: &Requeue, prefix: &Path, allocation: Option<&str>) -> Result<
         Err(RequeueError::Command(ExternalCommandError::Timeout { .. })) => RequeueProgress::Begun,
         Err(_) => RequeueProgress::Failed,
     };
-    record(progress)?;
+    record(progress, without_progress)?;
     outcome
 }
 
-/// True if a run in this allocation has submitted the next one, or was about to.
-fn was_submitted(prefix: &Path, allocation: &str) -> bool {
+/// The record of an earlier run; `None` if there is none, or it cannot be understood.
+fn read_record(prefix: &Path) -> Option<RequeueRecord> {
     let read = own_files::read(&file(prefix), LARGEST).ok().flatten();
-    let known: Option<RequeueRecord> = read.and_then(|text| serde_json::from_slice(&text).ok());
-    known.is_some_and(|known| known.allocation == allocation && known.progress != RequeueProgress::Failed)
+    read.and_then(|text| serde_json::from_slice(&text).ok())
+}
+
+fn write_record(prefix: &Path, record: &RequeueRecord) -> Result<(), OwnedError> {
+    // Numbers and strings can always be written as JSON.
+    own_files::replace(&file(prefix), &serde_json::to_vec(record).unwrap_or_default())
 }
 
 fn file(prefix: &Path) -> PathBuf {
     state::directory(prefix).join(FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(allocation: &str, without_progress: u32) -> RequeueRecord {
+        let progress = RequeueProgress::Submitted;
+        RequeueRecord { version: VERSION, allocation: allocation.to_owned(), progress, without_progress }
+    }
+
+    #[test]
+    fn allocations_without_progress_are_counted_once_each() {
+        let after = |earlier: Option<&RequeueRecord>, allocation, made_progress| {
+            RequeueRecord::without_progress(earlier, allocation, made_progress)
+        };
+        assert_eq!(after(None, Some("1"), false), 1);
+        assert_eq!(after(Some(&record("1", 1)), Some("2"), false), 2);
+        assert_eq!(after(Some(&record("2", 2)), Some("2"), false), 2, "another run in the same allocation");
+        assert_eq!(after(Some(&record("2", 0)), Some("2"), false), 0, "an earlier run there made progress");
+        assert_eq!(after(Some(&record("2", 2)), Some("3"), true), 0);
+        // These ended before they had nodes.
+        assert_eq!(after(Some(&record("", 2)), None, false), 3);
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_has_no_count() {
+        let text = r#"{"version":1,"allocation":"7","progress":"submitted"}"#;
+        assert_eq!(serde_json::from_str::<RequeueRecord>(text).unwrap(), record("7", 0));
+    }
 }

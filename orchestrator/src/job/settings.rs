@@ -24,6 +24,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.before = !spec.before.is_empty();
     config.attempts = spec.relaunch.attempts;
     config.no_progress_limit = spec.relaunch.no_progress_limit;
+    config.checks_progress = spec.progress.is_used();
     config.settle = spec.relaunch.settle;
     config.poll = spec.health.poll;
     config.down_after = spec.health.down_after;

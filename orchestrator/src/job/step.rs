@@ -18,6 +18,7 @@ use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
 use super::inbox::Batch;
 use super::prefix_wait::{PrefixWait, PrefixWaitStep};
+use super::progress::ProgressSources;
 use super::ranks::Ranks;
 use super::record::JobRecord;
 use super::reporter::Reporter;
@@ -46,6 +47,7 @@ pub(super) struct StepDriver<'job> {
     pub(super) machine: Machine,
     pub(super) agents: &'job mut AgentSupervisor,
     pub(super) ranks: Ranks,
+    pub(super) progress: ProgressSources,
     pub(super) drain: DrainTask,
     pub(super) record: JobRecord,
     pub(super) reporter: Reporter,

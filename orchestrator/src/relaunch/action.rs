@@ -79,6 +79,9 @@ pub enum Action {
     },
     /// Cancel the launcher's step in the background. Has no event.
     CancelStep { generation: Generation },
+    /// Find out whether a generation whose ranks have ended made progress that the machine does not see: see
+    /// `progress` in the spec. Always ends as `ProgressChecked`, within a time limit.
+    CheckProgress { generation: Generation },
     /// Agents have new addresses: send them to the agents that need them. The leader needs all, the others the
     /// leader's.
     UpdatePeers {
@@ -119,6 +122,7 @@ impl Action {
     ///   number;
     /// * a node that was fenced has no agent, and is found to be down again;
     /// * commands of `before:` that did not succeed are run again;
+    /// * the progress of a generation is checked again, with the same result;
     /// * requests, lines of the event log and stacks are repeated.
     ///
     /// The others are decisions that must not be made again with another result: which ranks run on which node in which
@@ -143,6 +147,7 @@ impl Action {
             | Action::KillRanks { .. }
             | Action::FenceNode { .. }
             | Action::CancelStep { .. }
+            | Action::CheckProgress { .. }
             | Action::UpdatePeers { .. }
             | Action::Record(_) => true,
         }

@@ -46,6 +46,9 @@ pub(super) struct GenerationFacts {
     /// The ranks are being halted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<RunningHalt>,
+    /// Why it ended, while its progress is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<EndCause>,
 }
 
 impl ActiveGeneration {
@@ -66,6 +69,7 @@ impl ActiveGeneration {
             hang: None,
             signal: None,
             halt: None,
+            cause: None,
         };
         ActiveGeneration { facts, ended: AppendOnlyMap::default(), down: TrackedSet::default() }
     }

@@ -35,8 +35,10 @@ pub struct Config {
     pub before: bool,
     /// Launches after the first one, at most.
     pub attempts: u32,
-    /// Stop when this many generations in a row ended without a newer complete checkpoint.
+    /// Stop when this many generations in a row ended without progress.
     pub no_progress_limit: u32,
+    /// Besides newer checkpoints there are other sources of progress, which are checked when a generation has ended.
+    pub checks_progress: bool,
     /// Wait between the end of a generation and the next launch.
     pub settle: Duration,
     /// How long an agent may delay the answer to a poll.
@@ -91,6 +93,7 @@ impl Config {
             before: false,
             attempts: 5,
             no_progress_limit: 3,
+            checks_progress: false,
             settle: Duration::ZERO,
             poll: Duration::from_millis(250),
             down_after: Duration::from_millis(750),

@@ -7,6 +7,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 
 use super::action::Action;
 use super::classify::ActiveGeneration;
+use super::event::ProgressFound;
 use super::halt::HaltCause;
 use super::machine::Machine;
 use super::outcome::Outcome;
@@ -14,7 +15,7 @@ use super::policy::stop_after;
 use super::snapshot::{HaltCheckBefore, Phase};
 use crate::events::DrainResult;
 use crate::events::LogEvent;
-use crate::events::{StopReason, TimedReason};
+use crate::events::{EndCause, GenerationProgress, StopReason, TimedReason};
 
 impl Machine {
     /// The generation under way, if it is this one.
@@ -215,26 +216,76 @@ impl Machine {
         }
     }
 
-    /// Every node of the generation has answered or is down: decides why it ended, and what follows.
+    /// Every node of the generation has answered or is down: decides why it ended. What follows may depend on sources
+    /// of progress that are checked first.
     pub(super) fn conclude(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let Some(active) = &mut self.state.active else { return };
+        let cause = active.cause(&self.config);
+        let has_run = active.facts.launch_failed.is_none();
+        if self.config.checks_progress && has_run && !cause.is_finished() {
+            // Nodes that go down from now on are not the cause.
+            active.facts.cause = Some(cause);
+            let generation = active.facts.generation;
+            self.set_phase(Phase::CheckingProgress);
+            return out.push(Action::CheckProgress { generation });
+        }
+        self.end_with(now, cause, ProgressFound::NoProgress, out);
+    }
+
+    pub(super) fn progress_checked(
+        &mut self,
+        now: Duration,
+        generation: Generation,
+        found: ProgressFound,
+        out: &mut Vec<Action>,
+    ) {
+        if self.state.head.phase != Phase::CheckingProgress {
+            return;
+        }
+        let cause = self.active_of(generation).and_then(|active| active.facts.cause.take());
+        if let Some(cause) = cause {
+            self.end_with(now, cause, found, out);
+        }
+    }
+
+    /// The generation ended for this cause: decides what follows. `found`: progress besides a newer checkpoint.
+    fn end_with(&mut self, now: Duration, cause: EndCause, found: ProgressFound, out: &mut Vec<Action>) {
         let Some(active) = self.state.active.take() else {
             return;
         };
-        let cause = active.cause(&self.config);
-        let newest = self.state.head.newest;
-        self.state.head.without_progress = match newest > active.facts.newest_before {
-            true => 0,
-            false => self.state.head.without_progress.saturating_add(1),
+        let (generation, newest) = (active.facts.generation, self.state.head.newest);
+        let found = match newest.filter(|_| newest > active.facts.newest_before) {
+            Some(checkpoint) => ProgressFound::Progress(GenerationProgress::Checkpoint { checkpoint }),
+            None => found,
+        };
+        let head = &mut self.state.head;
+        head.made_progress |= cause.is_finished();
+        let progress = match found {
+            ProgressFound::Progress(progress) => {
+                (head.without_progress, head.made_progress) = (0, true);
+                Some(progress)
+            }
+            ProgressFound::NoProgress => {
+                head.without_progress = head.without_progress.saturating_add(1);
+                None
+            }
+            // Neither progress nor the lack of it.
+            ProgressFound::Unknown { reason } => {
+                self.record(LogEvent::ProgressUnknown { generation, reason }, out);
+                None
+            }
         };
         if let Some(past) = self.state.history.change_last() {
             past.ended = Some(TimedReason { reason: cause.clone(), at: now });
             past.newest = newest;
+            past.progress.clone_from(&progress);
         }
         let ended = LogEvent::GenerationEnded {
-            generation: active.facts.generation,
+            generation,
             cause: cause.clone(),
             newest,
             without_progress: self.state.head.without_progress,
+            progress,
         };
         self.record(ended, out);
         match stop_after(&self.config, &self.state, &active, &cause, self.launch_until(), now) {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::AgentPresence;
 use crate::events::DownReason;
 use crate::events::DrainResult;
+use crate::events::GenerationProgress;
 
 /// An event. Events may arrive in any order, twice, or too late: those of an older generation, of a node that is down,
 /// or of an unknown node are ignored.
@@ -132,6 +133,8 @@ pub enum Event {
         /// The generation of the request.
         generation: Generation,
     },
+    /// [`Action::CheckProgress`](super::Action::CheckProgress) ended.
+    ProgressChecked { generation: Generation, found: ProgressFound },
     /// [`Action::Drain`](super::Action::Drain) ended.
     Drained { result: DrainResult },
     /// The end of the allocation changed.
@@ -144,6 +147,17 @@ pub enum Event {
     Signal { name: String },
     /// Time has passed: to be sent when [`Machine::deadline`](super::Machine::deadline) is reached.
     Tick,
+}
+
+/// The result of a check for progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgressFound {
+    Progress(GenerationProgress),
+    NoProgress,
+    /// It could not be found out.
+    Unknown {
+        reason: String,
+    },
 }
 
 /// Why the commands of `before:` did not all succeed.

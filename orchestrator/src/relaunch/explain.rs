@@ -26,7 +26,7 @@ pub struct Explanation {
     pub newest: Option<CheckpointId>,
     /// The newest checkpoint survives the loss of a node.
     pub protected: bool,
-    /// Generations in a row that ended without a newer checkpoint.
+    /// Generations in a row that ended without progress.
     pub without_progress: u32,
     /// The halt condition that holds, or why the ranks are being halted.
     pub halt: Option<String>,
@@ -105,6 +105,9 @@ pub enum Activity {
     /// The ranks are being killed.
     #[serde(rename = "ending the generation")]
     Ending,
+    /// Checks whether the generation made progress.
+    #[serde(rename = "checking progress")]
+    CheckingProgress,
     /// Waits for agents that the drain needs.
     #[serde(rename = "stopping")]
     Stopping,
@@ -125,6 +128,7 @@ impl fmt::Display for Activity {
             Activity::Preparing => "preparing",
             Activity::Running => "running",
             Activity::Ending => "ending the generation",
+            Activity::CheckingProgress => "checking progress",
             Activity::Stopping => "stopping",
             Activity::Draining => "draining",
             Activity::Finished => "finished",
@@ -143,6 +147,7 @@ impl From<Phase> for Activity {
             Phase::Preparing => Activity::Preparing,
             Phase::Running => Activity::Running,
             Phase::Ending { .. } => Activity::Ending,
+            Phase::CheckingProgress => Activity::CheckingProgress,
             Phase::Stopping => Activity::Stopping,
             Phase::Draining => Activity::Draining,
             Phase::Finished => Activity::Finished,

@@ -182,6 +182,7 @@ impl Machine {
                 self.note_fact(generation, |active| active.facts.halting = Some(reason))
             }
             Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
+            Event::ProgressChecked { generation, found } => self.progress_checked(now, generation, found, out),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),
             Event::AllocationEnd { end } => self.allocation_end(now, end, out),
@@ -205,7 +206,7 @@ impl Machine {
             }
             Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
             Phase::Running => self.halt_deadline(),
-            Phase::Ending { .. } | Phase::Stopping | Phase::Draining => None,
+            Phase::Ending { .. } | Phase::CheckingProgress | Phase::Stopping | Phase::Draining => None,
         }
     }
 
@@ -217,6 +218,11 @@ impl Machine {
     /// Runs in this allocation that ended before this one, and left the job unfinished.
     pub fn earlier_runs(&self) -> u32 {
         self.state.earlier_runs
+    }
+
+    /// True if a generation of this run made progress.
+    pub fn made_progress(&self) -> bool {
+        self.state.head.made_progress
     }
 
     /// Nodes that are not down.

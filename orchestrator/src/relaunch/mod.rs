@@ -13,6 +13,8 @@
 //!                                └── relaunch ────────▲───────────────────────────  node, every node has answered
 //! ```
 //!
+//! With `progress` in the spec, `CheckingProgress` follows `Ending`.
+//!
 //! | file | subject |
 //! |---|---|
 //! | [`config`] | the configuration of the loop |
@@ -76,7 +78,7 @@ mod watchdog;
 pub use action::Action;
 pub use changes::Changes;
 pub use config::{AllocatedNode, Config};
-pub use event::{BeforeFailure, Event};
+pub use event::{BeforeFailure, Event, ProgressFound};
 pub use explain::Explanation;
 pub use held::HeldActions;
 pub use machine::Machine;

@@ -45,6 +45,7 @@ pub(super) fn stop_after(
         return Some(StopReason::NoProgress {
             generations: state.head.without_progress,
             checkpoint: state.head.newest,
+            other_sources: config.checks_progress,
             last: cause.clone(),
         });
     }

@@ -13,7 +13,7 @@ use super::node_state::NodeState;
 use super::outcome::Outcome;
 use super::tracked::{TrackedSet, TrackedVec};
 use crate::events::DrainResult;
-use crate::events::{EndCause, StopReason, TimedReason};
+use crate::events::{EndCause, GenerationProgress, StopReason, TimedReason};
 
 /// The state of the machine, without its configuration, the times of the last answers of the nodes and the observations
 /// of the watchdog. To be serialised, updated with [`Changes`](super::Changes), and restored.
@@ -57,8 +57,11 @@ pub(super) struct Head {
     pub newest: Option<CheckpointId>,
     /// The newest checkpoint survives the loss of a node.
     pub protected: bool,
-    /// Generations in a row that ended without a newer checkpoint.
+    /// Generations in a row that ended without progress.
     pub without_progress: u32,
+    /// A generation of this run made progress, in this step or in an earlier one.
+    #[serde(default)]
+    pub made_progress: bool,
     /// A halt condition that holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<String>,
@@ -93,6 +96,7 @@ impl Head {
             newest: None,
             protected: false,
             without_progress: 0,
+            made_progress: false,
             halt: None,
             signals: u32::from(signal.is_some()),
             signal,
@@ -133,6 +137,8 @@ pub(super) enum Phase {
     Ending {
         since: Duration,
     },
+    /// The ranks have ended, and the cause is decided; waiting for the result of the check for progress.
+    CheckingProgress,
     /// The loop is over; waiting for agents that are being restarted, so that the drain finds them.
     Stopping,
     /// The drain is under way.
@@ -161,6 +167,9 @@ pub struct PastGeneration {
     pub ended: Option<TimedReason<EndCause>>,
     /// The newest complete checkpoint at its end.
     pub newest: Option<CheckpointId>,
+    /// The progress that it made, if it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<GenerationProgress>,
 }
 
 impl Snapshot {
@@ -195,6 +204,7 @@ impl Snapshot {
             earlier_runs: self.earlier_runs,
             names: self.names.clone(),
             head: Head {
+                made_progress: self.head.made_progress,
                 before_done: self.head.before_done,
                 drain_estimate: self.head.drain_estimate.in_next_step(),
                 ..Head::fresh(self.head.generation, self.head.signal.clone())
@@ -269,8 +279,8 @@ impl Snapshot {
         if !self.homes.is_empty() && self.homes.len() != config.ranks as usize {
             return mismatch("it has another number of ranks");
         }
-        let placed = matches!(self.head.phase, Phase::Preparing | Phase::Running | Phase::Ending { .. });
-        let runs = matches!(self.head.phase, Phase::Running | Phase::Ending { .. });
+        let runs = matches!(self.head.phase, Phase::Running | Phase::Ending { .. } | Phase::CheckingProgress);
+        let placed = runs || self.head.phase == Phase::Preparing;
         if placed && self.homes.is_empty() || runs && self.active.is_none() {
             return mismatch("a generation is under way, but it is not recorded which");
         }

@@ -255,7 +255,14 @@ impl Machine {
         let relaunches = self.state.head.launches;
         self.state.head.launches += 1;
         self.state.active = Some(ActiveGeneration::new(generation, now, self.state.head.newest));
-        self.state.history.push(PastGeneration { generation, from: None, launched: now, ended: None, newest: None });
+        self.state.history.push(PastGeneration {
+            generation,
+            from: None,
+            launched: now,
+            ended: None,
+            newest: None,
+            progress: None,
+        });
         self.set_phase(Phase::Running);
         self.watchdog.begin(now);
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
@@ -341,6 +348,7 @@ impl Machine {
                 out.push(Action::PollNow { to: unanswered });
                 self.advance(now, out);
             }
+            Phase::CheckingProgress => out.push(Action::CheckProgress { generation }),
             Phase::Draining => self.drain(now, out),
             Phase::Finished => {
                 if let Some(outcome) = self.state.head.outcome.clone() {

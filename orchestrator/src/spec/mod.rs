@@ -48,7 +48,9 @@ pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, R
 pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};
 pub use ssh::{SshAccess, SshHost};
-pub use supervision::{CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Relaunch, Requeue, SiteCommand};
+pub use supervision::{
+    CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Progress, Relaunch, Requeue, SiteCommand, Submission,
+};
 
 pub use environment::{Environment, EnvironmentError, SYSTEM_FILE};
 
@@ -78,6 +80,7 @@ pub struct JobSpec {
     /// (top-level `run:`) is one step named after the job.
     pub steps: Vec<Step>,
     pub relaunch: Relaunch,
+    pub progress: Progress,
     pub health: Health,
     pub halt: Halt,
     /// Every setting and its origin.
@@ -216,6 +219,7 @@ struct WrittenJob {
     after: Vec<SiteCommand>,
     steps: Vec<WrittenStep>,
     relaunch: Relaunch,
+    progress: Progress,
     health: Health,
     halt: Halt,
 }
@@ -269,6 +273,9 @@ keys! {
     after = list::<SiteCommand>(),
     /// When the application is relaunched after it ended without finishing.
     relaunch = section::<Relaunch>(),
+    /// What counts as progress besides a newer complete checkpoint, for programs that keep their own state. The limits
+    /// `relaunch.no_progress_limit` and `requeue.no_progress_limit` use it: see docs/progress.md.
+    progress = section::<Progress>(),
     /// When a node counts as down. A down node is not used again in this allocation.
     health = section::<Health>(),
     /// When the job stops by itself, with a checkpoint, so that another allocation can continue. Conditions can be
@@ -296,6 +303,7 @@ keys! {
             after,
             steps,
             relaunch,
+            progress,
             health,
             halt,
         }
@@ -336,6 +344,7 @@ impl WrittenJob {
             after,
             steps,
             relaunch,
+            progress,
             health,
             halt,
         } = self;
@@ -361,6 +370,7 @@ impl WrittenJob {
             after,
             steps,
             relaunch,
+            progress,
             health,
             halt,
             settings: Settings::default(),

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use super::keys::{keys, list, words};
 use super::quantity::format_duration;
 use super::reading::Section;
-use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, switch, time, whole};
+use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, regular_expression, switch, time, whole};
 
 /// When the application is relaunched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relaunch {
     /// Maximum number of launches after the first; 0 = no relaunch.
     pub attempts: u32,
-    /// Stop when this many generations in a row end without a newer complete checkpoint.
+    /// Stop when this many generations in a row end without progress.
     pub no_progress_limit: u32,
     /// Wait between the end of a generation and the next launch.
     pub settle: Duration,
@@ -28,7 +28,7 @@ keys! {
     Relaunch => Relaunch;
     /// Maximum number of launches after the first; 0 = no relaunch.
     attempts = whole(0..=u32::MAX.into()).or(5).see_scr("SCR_RETRIES"),
-    /// Stop after this many launches in a row without a newer complete checkpoint.
+    /// Stop after this many launches in a row without progress: a newer complete checkpoint, or what `progress` names.
     no_progress_limit = whole(1..=u32::MAX.into()).or(3),
     /// Wait between the end of a generation and the next launch; SCR waits 60s.
     settle = duration().or(Duration::ZERO),
@@ -235,10 +235,53 @@ keys! {
     }
 }
 
+keys! {
+    /// What counts as progress besides a newer complete checkpoint, for programs that keep their own state.
+    pub struct Progress {
+        /// Files that the program writes when it has made progress: `[state/*.ckpt, step.txt]`. A file that is new, or
+        /// whose size or time of modification changed, since the launch. `*`, `?`, `[a-z]`, and `**` for directories;
+        /// relative to the working directory of the ranks, and as the machine of `holdfast run` sees them.
+        files: Option<Vec<String>> = words(),
+        /// A regular expression for the lines that ranks print. With a group, `"step ([0-9]+)"`: a line whose number
+        /// in the group is larger than all before. Without: any line that matches.
+        output: Option<String> = regular_expression().optional(),
+    }
+    checked by Progress::check;
+}
+
+impl Progress {
+    fn check(&self, section: &Section<'_>) {
+        if self.files.as_ref().is_some_and(Vec::is_empty) {
+            section.mistake("files", "the list is empty", "write `files: [\"state/*.ckpt\"]`, or leave it out");
+        }
+        for (at, pattern) in self.files.iter().flatten().enumerate() {
+            let key = format!("files[{at}]");
+            if pattern.is_empty() {
+                section.mistake(&key, "the pattern is empty", "write the path of a file, or remove it");
+            } else if let Err(error) = glob::Pattern::new(pattern) {
+                let message = format!("`{}` is not a pattern of files: {}", pattern.escape_debug(), error.msg);
+                section.mistake(&key, message, "a `[` that is meant literally is written `[[]`");
+            }
+        }
+    }
+
+    /// True if there is anything to check.
+    pub fn is_used(&self) -> bool {
+        self.files.is_some() || self.output.is_some()
+    }
+}
+
+/// How a chain of allocations goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requeue {
+    pub submission: Submission,
+    /// The chain ends when this many allocations in a row made no progress.
+    pub no_progress_limit: u32,
+}
+
 /// What submits the next allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Requeue {
-    /// A command.
+pub enum Submission {
     Command(Vec<String>),
     /// `scontrol requeue` of the job itself.
     Slurm,
@@ -250,8 +293,11 @@ keys! {
     command = words(),
     /// `true`: `scontrol requeue` of the Slurm job. It keeps its id, and runs its script again in another allocation.
     slurm = switch().or(false),
+    /// Submit nothing, and end with exit code 91, when this many allocations in a row made no progress: no step was
+    /// finished, and no launch made progress as under `relaunch`.
+    no_progress_limit = whole(1..=u32::MAX.into()).or(3),
     |section| {
-        match (command, slurm) {
+        let submission = match (command, slurm) {
             (Some(_), true) => {
                 section.mistake("slurm", "`command` and `slurm` exclude each other", "remove one of them");
                 None
@@ -260,10 +306,17 @@ keys! {
                 section.mistake("command", "the command is empty", "write `command: [sbatch, job.sbatch]`");
                 None
             }
-            (Some(command), false) => Some(Requeue::Command(command)),
-            (None, true) => Some(Requeue::Slurm),
-            (None, false) => None,
-        }
+            (Some(command), false) => Some(Submission::Command(command)),
+            (None, true) => Some(Submission::Slurm),
+            (None, false) => {
+                if section.reader().is_decided(&section.path_of("no_progress_limit")) {
+                    let help = "write `command: [sbatch, job.sbatch]` or `slurm: true` too";
+                    section.mistake("no_progress_limit", "it has no effect: nothing submits the next allocation", help);
+                }
+                None
+            }
+        };
+        Some(Requeue { submission: submission?, no_progress_limit })
     }
 }
 

@@ -10,14 +10,15 @@ use super::checkpoint::{Checkpoint, Redundancy};
 use super::quantity;
 use super::reading::Reader;
 use super::registered::ManagerFacts;
-use super::{JobSpec, Requeue, Step};
+use super::{JobSpec, Step, Submission};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     check_name(reader, "job", &spec.job);
     check_steps(spec, manager, reader);
     check_faults(spec, reader);
-    if let (Some(Requeue::Slurm), Some(manager)) = (&spec.requeue, spec.allocation.manager)
+    if let (Some(requeue), Some(manager)) = (&spec.requeue, spec.allocation.manager)
+        && requeue.submission == Submission::Slurm
         && manager != "slurm"
     {
         let message = format!("`slurm` has no effect with `manager: {manager}`");

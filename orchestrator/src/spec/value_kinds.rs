@@ -101,6 +101,27 @@ pub(super) fn path() -> ValueKind<PathBuf> {
     ValueKind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
 }
 
+/// A regular expression.
+pub(super) fn regular_expression() -> ValueKind<String> {
+    let read = |text: &str| match regex::bytes::Regex::new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            // A syntax error is several lines, of which the last one has the reason.
+            let error = error.to_string();
+            let reason = error.lines().last().unwrap_or_default();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            let message = format!("`{}` is not a regular expression: {reason}", text.escape_debug());
+            Err(Some((message, "write it as for the crate `regex`: `\"step ([0-9]+)\"`".to_owned())))
+        }
+    };
+    ValueKind {
+        expected: "a regular expression, such as `\"step ([0-9]+)\"`".to_owned(),
+        read: Box::new(read),
+        show: String::clone,
+        from_scr: str::to_owned,
+    }
+}
+
 fn is_text(text: &str) -> bool {
     !text.is_empty() && !text.contains('\0')
 }

@@ -1,6 +1,6 @@
 //! Events in arbitrary order, also orders that no driver sends.
 
-use crate::events::{DownReason, DrainResult, LogEvent};
+use crate::events::{DownReason, DrainResult, GenerationProgress, LogEvent};
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use std::time::Duration;
 
@@ -71,6 +71,12 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         58 if dice.percent(10) => Event::Signal { name: reason },
         58 if dice.percent(10) => Event::AllocationEnd { end: dice.percent(50).then(|| dice.below(30_i64)) },
         58 => Event::Flushed { generation, took: ms(dice.below(5000)) },
+        59 if dice.percent(70) => {
+            let progress = GenerationProgress::Files { file: "state".into() };
+            let found =
+                [ProgressFound::Progress(progress), ProgressFound::NoProgress, ProgressFound::Unknown { reason }];
+            Event::ProgressChecked { generation, found: found[dice.below(3) as usize].clone() }
+        }
         59 => Event::Drained { result: DrainResult::Nothing },
         60..=62 => {
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
@@ -94,7 +100,12 @@ proptest! {
     #[test]
     fn a_restored_machine_behaves_as_the_original(seed: u64) {
         let mut dice = Dice(seed);
-        let mut machine = Machine::new(Config { min_nodes: 2, settle: ms(dice.below(2) * 500), ..config(6, 4) });
+        let mut machine = Machine::new(Config {
+            min_nodes: 2,
+            settle: ms(dice.below(2) * 500),
+            checks_progress: dice.percent(50),
+            ..config(6, 4)
+        });
         let mut twin = machine.clone();
         let mut now = Duration::ZERO;
         prop_assert_eq!(machine.begin(now), twin.begin(now));
@@ -114,7 +125,7 @@ proptest! {
     #[test]
     fn no_order_of_events_launches_two_generations_at_once_or_finishes_twice(seed: u64) {
         let mut dice = Dice(seed);
-        let mut machine = Machine::new(Config { min_nodes: 2, ..config(6, 4) });
+        let mut machine = Machine::new(Config { min_nodes: 2, checks_progress: dice.percent(50), ..config(6, 4) });
         let mut now = Duration::ZERO;
         let (mut ends, mut open) = (0, false);
         let mut actions = machine.begin(now);

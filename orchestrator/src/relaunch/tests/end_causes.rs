@@ -64,7 +64,10 @@ fn an_application_that_fails_every_time_is_given_up_after_no_progress_limit_gene
     }
     assert_eq!(world.launches().len(), 3);
     let last = EndCause::Application { rank: Some(Rank(0)), end: RankEnd::Code(1) };
-    assert_eq!(*world.stop(), StopReason::NoProgress { generations: 3, checkpoint: Some(CheckpointId(4)), last });
+    assert_eq!(
+        *world.stop(),
+        StopReason::NoProgress { generations: 3, checkpoint: Some(CheckpointId(4)), other_sources: false, last }
+    );
     assert_eq!(world.outcome().exit_code(), exit::NO_PROGRESS);
     assert!(world.outcome().to_string().contains("newer than 4"));
     assert!(world.drained());

@@ -6,6 +6,7 @@ mod before;
 mod changes;
 mod end_causes;
 mod halts;
+mod progress;
 mod scenarios;
 mod takeover;
 mod world;

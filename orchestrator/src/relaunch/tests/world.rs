@@ -49,6 +49,8 @@ pub struct World {
     pub drain: DrainResult,
     /// How the commands of `before:` end; `None`: they run until the test ends them.
     pub before: Option<Option<BeforeFailure>>,
+    /// What a check for progress finds; `None`: it has no result until the test sends one.
+    pub progress: Option<ProgressFound>,
     starts: BTreeMap<NodeName, u16>,
 }
 
@@ -65,6 +67,7 @@ impl World {
             halt: None,
             drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
             before: Some(None),
+            progress: Some(ProgressFound::NoProgress),
             starts: BTreeMap::new(),
         }
     }
@@ -176,6 +179,10 @@ impl World {
             Action::SaveStacks { generation, .. } => vec![Event::StacksSaved { generation }],
             Action::KillRanks { generation, to, .. } => {
                 alive(to).into_iter().map(|node| Event::RanksKilled { node, generation }).collect()
+            }
+            Action::CheckProgress { generation } => {
+                let found = self.progress.clone();
+                found.map(|found| Event::ProgressChecked { generation, found }).into_iter().collect()
             }
             Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone() }],
             _ => vec![],

@@ -1,0 +1,83 @@
+//! `<prefix>/.holdfast/progress.json`: what the end of a generation is compared with.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::durable::Durability;
+use holdfast_model::Generation;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::ProgressError;
+use super::files::FileStamp;
+use crate::host::own_files;
+use crate::job::state::{self, StateError};
+
+const FILE: &str = "progress.json";
+const VERSION: u32 = 1;
+/// A hundred thousand files with long names.
+const LARGEST: u64 = 64 << 20;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Baseline {
+    version: u32,
+    /// The generation before whose launch it was taken.
+    pub(super) generation: Generation,
+    /// The files at that time.
+    #[serde(default)]
+    pub(super) files: Option<BTreeMap<PathBuf, FileStamp>>,
+    /// Why they could not be listed.
+    #[serde(default)]
+    pub(super) files_unknown: Option<String>,
+    /// The largest number in the output of earlier generations.
+    #[serde(default)]
+    pub(super) largest_before: Option<f64>,
+    /// As above, including this generation when it was checked.
+    #[serde(default)]
+    pub(super) largest: Option<f64>,
+}
+
+impl Baseline {
+    const NONE: Baseline = Baseline {
+        version: VERSION,
+        generation: Generation::NONE,
+        files: None,
+        files_unknown: None,
+        largest_before: None,
+        largest: None,
+    };
+
+    /// That of the prefix directory. One that is missing or cannot be understood is empty.
+    pub(super) fn read(prefix: &Path) -> Result<Self, ProgressError> {
+        let text = own_files::read(&path(prefix), LARGEST)?;
+        let known = text.and_then(|text| serde_json::from_slice::<Baseline>(&text).ok());
+        Ok(known.filter(|known| known.version == VERSION).unwrap_or(Self::NONE))
+    }
+
+    /// The baseline of a generation that is about to be launched, before its sources are asked.
+    pub(super) fn of_next(self, generation: Generation) -> Self {
+        let largest = self.largest;
+        Baseline { generation, largest_before: largest, largest, ..Self::NONE }
+    }
+
+    /// Writes it, unless that was cancelled.
+    pub(super) fn write(&self, prefix: &Path, cancelled: &CancellationToken) -> Result<(), ProgressError> {
+        // Numbers, strings and maps can always be written as JSON.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        if cancelled.is_cancelled() {
+            return Err(ProgressError::Cancelled);
+        }
+        Ok(own_files::replace(&path(prefix), &text)?)
+    }
+
+    pub(super) fn remove(prefix: &Path) -> Result<(), StateError> {
+        if let Some(own) = state::open_directory(prefix)? {
+            own.remove_file(FILE, Durability::Machine)?;
+        }
+        Ok(())
+    }
+}
+
+fn path(prefix: &Path) -> PathBuf {
+    state::directory(prefix).join(FILE)
+}

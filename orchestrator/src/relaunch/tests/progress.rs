@@ -1,0 +1,146 @@
+//! Sources of progress besides the checkpoints.
+
+use holdfast_model::{CheckpointId, Generation};
+
+use super::world::{World, config, name};
+use crate::events::{EndCause, GenerationProgress, LogEvent, StopReason};
+use crate::exit;
+use crate::relaunch::explain::Activity;
+use crate::relaunch::*;
+
+fn checked(limit: u32) -> World {
+    World::running_with(Config { no_progress_limit: limit, checks_progress: true, ..config(9, 4) })
+}
+
+fn written() -> GenerationProgress {
+    GenerationProgress::Files { file: "state".into() }
+}
+
+fn seen() -> Option<ProgressFound> {
+    Some(ProgressFound::Progress(written()))
+}
+
+/// The progress of each generation that ended, and the number of those without.
+fn recorded(world: &World) -> Vec<(Option<GenerationProgress>, u32)> {
+    let ended = |action: &Action| match action {
+        Action::Record(LogEvent::GenerationEnded { progress, without_progress, .. }) => {
+            Some((progress.clone(), *without_progress))
+        }
+        _ => None,
+    };
+    world.actions.iter().filter_map(ended).collect()
+}
+
+fn checks(world: &World) -> Vec<Generation> {
+    let check = |action: &Action| match action {
+        Action::CheckProgress { generation } => Some(*generation),
+        _ => None,
+    };
+    world.actions.iter().filter_map(check).collect()
+}
+
+#[test]
+fn progress_of_another_source_starts_the_count_again() {
+    let mut world = checked(2);
+    world.dies(0);
+    world.progress = seen();
+    world.dies(1);
+    world.progress = Some(ProgressFound::NoProgress);
+    world.dies(2);
+    assert_eq!(world.machine.explain().phase, Activity::Running);
+    assert!(world.machine.made_progress());
+    world.dies(3);
+    assert!(matches!(world.stop(), StopReason::NoProgress { generations: 2, other_sources: true, .. }));
+    assert_eq!(world.outcome().exit_code(), exit::NO_PROGRESS);
+    assert!(world.outcome().to_string().contains("nothing that `progress` names has changed"));
+    assert_eq!(recorded(&world), [(None, 1), (Some(written()), 0), (None, 1), (None, 2)]);
+    assert_eq!(world.machine.explain().generations[1].progress, Some(written()));
+}
+
+#[test]
+fn a_newer_checkpoint_is_progress_whatever_the_check_finds() {
+    let mut world = checked(1);
+    world.checkpoint(1);
+    world.dies(0);
+    world.checkpoint(2);
+    world.progress = Some(ProgressFound::Unknown { reason: "stale handle".into() });
+    world.dies(1);
+    let checkpoint = |id| Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(id) });
+    assert_eq!(recorded(&world), [(checkpoint(1), 0), (checkpoint(2), 0)]);
+    assert_eq!(checks(&world), [Generation(1), Generation(2)]);
+}
+
+#[test]
+fn a_check_without_result_changes_no_count() {
+    let mut world = checked(2);
+    world.dies(0);
+    world.progress = Some(ProgressFound::Unknown { reason: "stale handle".into() });
+    world.dies(1);
+    world.dies(2);
+    assert_eq!(recorded(&world), [(None, 1), (None, 1), (None, 1)]);
+    let unknown = |action: &Action| matches!(action, Action::Record(LogEvent::ProgressUnknown { .. }));
+    assert_eq!(world.actions.iter().filter(|action| unknown(action)).count(), 2);
+    assert!(!world.machine.made_progress());
+}
+
+#[test]
+fn nothing_is_launched_before_the_result_of_the_check() {
+    let mut world = checked(3);
+    world.progress = None;
+    world.dies(0);
+    assert_eq!((world.machine.explain().phase, world.launches().len()), (Activity::CheckingProgress, 1));
+    // Not the cause, which is decided.
+    world.dies(1);
+    world.happens(Event::ProgressChecked { generation: Generation(7), found: ProgressFound::NoProgress });
+    assert_eq!(world.launches().len(), 1, "the result of another generation");
+    world.happens(Event::ProgressChecked { generation: Generation(1), found: ProgressFound::NoProgress });
+    assert_eq!((world.machine.explain().phase, world.launches().len()), (Activity::Running, 2));
+    assert_eq!(world.causes(), [EndCause::NodeFailure { nodes: vec![name(0)] }]);
+}
+
+#[test]
+fn a_signal_during_the_check_ends_the_job_with_its_result() {
+    let mut world = checked(3);
+    world.progress = None;
+    world.dies(0);
+    world.happens(Event::Signal { name: "SIGTERM".into() });
+    assert!(!world.machine.is_finished());
+    world.happens(Event::ProgressChecked { generation: Generation(1), found: ProgressFound::NoProgress });
+    assert_eq!(*world.stop(), StopReason::Signal { name: "SIGTERM".into() });
+    assert_eq!(world.launches().len(), 1);
+}
+
+#[test]
+fn the_third_signal_does_not_wait_for_the_check() {
+    let mut world = checked(3);
+    world.progress = None;
+    world.dies(0);
+    (0..3).for_each(|_| world.happens(Event::Signal { name: "SIGTERM".into() }));
+    assert!(world.machine.is_finished());
+}
+
+#[test]
+fn an_orchestrator_that_takes_over_repeats_the_check() {
+    let mut world = checked(3);
+    world.progress = None;
+    world.dies(0);
+    let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
+    world.machine = Machine::restore(world.machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
+    world.progress = seen();
+    world.begin();
+    assert_eq!(checks(&world), [Generation(1), Generation(1)]);
+    assert_eq!(recorded(&world), [(Some(written()), 0)]);
+    assert_eq!(world.launches().len(), 2);
+}
+
+#[test]
+fn what_never_ran_and_what_is_finished_is_not_checked() {
+    let mut world = checked(3);
+    let generation = world.generation();
+    world.happens(Event::LaunchFailed { generation, reason: "no such program".into() });
+    assert_eq!(recorded(&world), [(None, 1)]);
+    world.ranks_end_well();
+    assert_eq!(*world.stop(), StopReason::Finished);
+    assert_eq!(checks(&world), []);
+    assert!(world.machine.made_progress(), "a job that is finished has made progress");
+}
