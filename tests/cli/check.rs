@@ -178,7 +178,7 @@ checkpoint:
         "9:11: checkpoint.source: `scr-files` is not available in this version",
         "10:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
         "11:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
-        "11:38: checkpoint.flush.percent: a limit on processor share is not available in this version",
+        "11:38: checkpoint.flush.percent: `percent` has no effect with `mode: sync`",
         "12:15: checkpoint.data_plane: `plain` is not available in this version",
     ];
     // The environment determines what `manager: auto` selects.

@@ -12,6 +12,7 @@ mod hosts;
 mod index;
 mod inspect;
 mod node;
+mod parameters;
 mod program;
 mod redaction;
 mod snapshots;

@@ -346,7 +346,7 @@ fn rejects_contradicting_numbers() {
         ),
         ("checkpoint: {redundancy: [{every: 2}]}", "checkpoint.redundancy: no descriptor has `every: 1`"),
         ("checkpoint: {redundancy: [{}, {}]}", "checkpoint.redundancy[1].every: a second descriptor with `every: 1`"),
-        ("checkpoint: {flush: {percent: 20}}", "checkpoint.flush.percent: a limit on processor share is not available"),
+        ("checkpoint: {flush: {percent: 20}}", "checkpoint.flush.percent: `percent` has no effect with `mode: sync`"),
         ("checkpoint: {need: {overhead: 101}}", "checkpoint.need.overhead: expected a percentage from 0 to 100"),
         ("relaunch: {min_nodes: 9}", "relaunch.min_nodes: 9 nodes are more than the allocation has (1)"),
         (

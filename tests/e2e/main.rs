@@ -39,6 +39,7 @@ mod needs;
 mod orchestrator_lost;
 mod other_users;
 mod outputs;
+mod parameters;
 mod progress;
 mod requeue;
 mod schemes;

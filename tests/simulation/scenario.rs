@@ -150,11 +150,17 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
     let keep = 1 + dice.below(3_u32);
     Settings {
         descriptors,
-        restart: RestartPolicy { distribute: !dice.percent(3), fetch: !dice.percent(10) },
+        restart: RestartPolicy {
+            distribute: !dice.percent(3),
+            fetch: !dice.percent(10),
+            fetch_width: [256, 1, 3][keep as usize % 3],
+        },
         flush: FlushPolicy {
             every: [0, 1, 2, 3, 100][dice.below(5_usize)],
             mode: if dice.percent(50) { FlushMode::Sync } else { FlushMode::Async },
+            width: [1, 3, 256][keep as usize % 3],
             bandwidth: 0,
+            percent: 0.0,
             on_restart: dice.percent(20),
         },
         crc: CrcPolicy {

@@ -164,10 +164,46 @@ fn only_the_system_file_sets_the_control_base() {
         .with_system_file(system("SCR_CNTL_BASE=/ram"));
     let parameters = resolved(&sources);
     assert_eq!(parameters.control_base.value, "/ram");
-    let kinds: Vec<ParamWarningKind> = parameters.warnings().iter().map(|warning| warning.kind).collect();
-    assert_eq!(kinds, [ParamWarningKind::SystemFileOnly; 2]);
+    let kinds: Vec<_> = parameters.warnings().iter().map(|warning| warning.kind.clone()).collect();
+    assert_eq!(kinds, [ParamWarningKind::SystemFileOnly, ParamWarningKind::SystemFileOnly]);
     let text = parameters.warnings()[1].to_string();
     assert_eq!(text, "SCR_CNTL_BASE (user file user.conf:1) is ignored: only the system file may set it");
+}
+
+#[test]
+fn a_line_of_the_system_file_with_fixed_cannot_be_overridden() {
+    let site = "SCR_FLUSH_ASYNC_BW=1MB FIXED=1\nSCR_CACHE_BASE=/ssd FIXED=1\nSCR_FLUSH=3 FIXED=0";
+    let sources = environment("SCR_FLUSH_ASYNC_BW=2g SCR_FLUSH=5")
+        .with_user_file(user("CACHEDESC=0 BASE=/mine SIZE=1\nSCR_CACHE_BASE=/mine"))
+        .with_system_file(system(site));
+    let parameters = resolved(&sources);
+    assert_eq!(parameters.flush_async_bandwidth.value, 1 << 20);
+    assert_eq!(parameters.flush_async_bandwidth.origin, Origin::Fixed(line("scr.conf", 1)));
+    assert_eq!((parameters.cache_base.value.as_str(), parameters.flush.value), ("/ssd", 5));
+    assert_eq!(parameters.descriptors().cache[0].base, "/ssd");
+    let warnings: Vec<String> = parameters.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "SCR_FLUSH_ASYNC_BW (environment) is ignored: scr.conf:1 fixes it",
+            "CACHEDESC (user file user.conf:1) is ignored: scr.conf:2 fixes it",
+            "SCR_CACHE_BASE (user file user.conf:2) is ignored: scr.conf:2 fixes it",
+        ]
+    );
+    let error = parse(b"SCR_FLUSH=1 FIXED=yes", "scr.conf", FileOwner::System).unwrap_err().to_string();
+    assert!(error.starts_with("scr.conf:1: FIXED is \"yes\", expected is 0 or 1"), "{error}");
+    // In a user's file it has no meaning.
+    let user = resolved(&environment("").with_user_file(user("SCR_FLUSH=1 FIXED=1")));
+    assert_eq!((user.flush.value, user.warnings()[0].kind.clone()), (1, ParamWarningKind::Unknown));
+}
+
+#[test]
+fn values_that_are_not_supported_are_refused_with_their_place() {
+    let refused = |sources: Sources| Parameters::resolve(&sources).unwrap_err().to_string();
+    let error = refused(environment("").with_user_file(user("\nSCR_GLOBAL_RESTART=1")));
+    assert!(error.starts_with("SCR_GLOBAL_RESTART=1 (user file user.conf:2) is not supported: "), "{error}");
+    assert!(refused(environment("SCR_CHECKPOINT_PATTERN=ckpt")).contains("link with libscr"));
+    assert!(Parameters::resolve(&environment("SCR_GLOBAL_RESTART=0")).is_ok());
 }
 
 /// The directory of the job below a base, by these parameters.
@@ -279,20 +315,19 @@ fn an_invalid_value_is_named_with_its_place_and_the_expected_form() {
 #[test]
 fn lines_without_effect_are_warnings() {
     let text = "SCR_FLUSH=1\nSCR_FLUSH=2\nSCR_FLUHS=3 X=1\nSCR_DB_HOST=db\nCACHEDESC=0 BASE=/ssd SIZE=1 \
-            COLOUR=red\nSCR_DEBUG=1 Y=2";
+            COLOUR=red\nSCR_FETCH=1 Y=2";
     let parameters = resolved(&environment("").with_user_file(user(text)));
     assert_eq!(parameters.flush.value, 2, "the last line counts");
     let found: Vec<(&str, ParamWarningKind)> =
-        parameters.warnings().iter().map(|ParamWarning { name, kind, .. }| (name.as_str(), *kind)).collect();
+        parameters.warnings().iter().map(|ParamWarning { name, kind, .. }| (name.as_str(), kind.clone())).collect();
     assert_eq!(
         found,
         [
             ("SCR_FLUSH", ParamWarningKind::SetAgain),
             ("SCR_FLUHS", ParamWarningKind::Unknown),
+            ("SCR_DB_HOST", ParamWarningKind::NoEffect("events are written to the event log only, not to a database")),
             ("Y", ParamWarningKind::Unknown),
             ("COLOUR", ParamWarningKind::Unknown),
-            // It stores below /tmp, and only /ssd keeps any.
-            ("checkpoint descriptor 0", ParamWarningKind::NoCache),
         ]
     );
 }
@@ -324,6 +359,17 @@ fn the_descriptors_of_the_fixture_are_those_of_its_configuration() {
     assert_eq!(asked, [(0, 1, "/tmp", Scheme::new("XOR"), 1, 8), (1, 2, "/ssd", Scheme::new("PARTNER"), 1, 8)]);
     assert_eq!((descriptors.cache_size("/ssd"), descriptors.cache_size("/other")), (3, 0));
     assert!(parameters.warnings().is_empty());
+}
+
+#[test]
+fn a_descriptor_whose_base_keeps_no_checkpoint_is_a_warning() {
+    let kinds = |copy_type: &str| {
+        let text = format!("{copy_type}CACHEDESC=0 BASE=/ssd SIZE=1\nCKPTDESC=0 BASE=/tmp");
+        let parameters = resolved(&environment("").with_user_file(user(&text)));
+        parameters.warnings().iter().map(|warning| warning.kind.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("SCR_COPY_TYPE=FILE\n"), [ParamWarningKind::NoCache]);
+    assert_eq!(kinds(""), []);
 }
 
 #[test]

@@ -4,14 +4,19 @@
 use serde::{Deserialize, Serialize};
 
 /// Copies to the prefix directory while the application runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlushPolicy {
     /// Flush every n-th checkpoint id; 0 never, not even at the end.
     pub every: u64,
     /// Whether the application waits.
     pub mode: FlushMode,
-    /// Asynchronous: bytes a second of one node at most; 0 is no limit.
+    /// Synchronous: ranks whose files are copied at a time, in the entire run (`SCR_FLUSH_WIDTH`).
+    pub width: u32,
+    /// Asynchronous: bytes a second of all nodes together at most; 0 is no limit (`SCR_FLUSH_ASYNC_BW`).
     pub bandwidth: u64,
+    /// Asynchronous: percentage of a processor that the copies of a node may use; 0 is no limit
+    /// (`SCR_FLUSH_ASYNC_PERCENT`).
+    pub percent: f64,
     /// Flush what a run was restarted from (`SCR_FLUSH_ON_RESTART`).
     pub on_restart: bool,
 }
@@ -31,6 +36,8 @@ pub struct RestartPolicy {
     pub distribute: bool,
     /// On the prefix directory (`SCR_FETCH`).
     pub fetch: bool,
+    /// Ranks whose files are fetched at a time, in the entire run (`SCR_FETCH_WIDTH`).
+    pub fetch_width: u32,
 }
 
 /// When CRC32s are computed. A recorded one is compared whenever the file is copied or a rebuild reads it.

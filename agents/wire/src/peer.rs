@@ -223,14 +223,15 @@ pub enum Order {
         /// Each local rank's descriptor and files.
         ranks: Vec<FetchRank>,
         total_ranks: u32,
+        /// Files that the node copies at a time at most.
+        width: u32,
     },
     /// Copy a dataset to the prefix directory.
     Flush {
         checkpoint: CheckpointId,
         /// Its directory, absolute.
         directory: PathBuf,
-        /// Bytes per second at the most; 0 is no limit.
-        bandwidth: u64,
+        limits: CopyLimits,
         /// Compute CRCs.
         crc: bool,
     },
@@ -291,6 +292,22 @@ impl Order {
             _ => BTreeSet::new(),
         }
     }
+}
+
+/// Limits of the copies that a node makes for an order.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CopyLimits {
+    /// Files that are copied at a time at most.
+    pub width: u32,
+    /// Bytes per second at most; 0 is no limit.
+    pub bandwidth: u64,
+    /// Percentage of a processor at most; 0 is no limit.
+    pub percent: f64,
+}
+
+impl CopyLimits {
+    /// None.
+    pub const NONE: CopyLimits = CopyLimits { width: u32::MAX, bandwidth: 0, percent: 0.0 };
 }
 
 /// A rank whose files are sent to the node where it now runs.

@@ -113,6 +113,8 @@ pub struct AllocationRequest<'a> {
     pub job_id: String,
     /// The user, for managers that do not provide one.
     pub user: String,
+    /// The user that a parameter sets, also where the manager provides one.
+    pub given_user: Option<String>,
     /// Nodes of the largest step.
     pub needed: u32,
     pub faults: Vec<InjectedFault>,

@@ -59,6 +59,7 @@ pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
         return Ok(exit::FINISHED);
     };
     let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
+    spec.warnings.iter().for_each(|warning| output.warn(warning));
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         output.result(&Resolved { text })?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
-use super::output::{Report, Style, document, printable};
+use super::output::{Output as _, Report, Style, document, printable};
 use crate::drain::DrainReport;
 use crate::events::DrainResult;
 use crate::exit;
@@ -89,7 +89,7 @@ impl DrainArgs {
             directory: directory.clone(),
             nodes,
             job_id: job_id.clone(),
-            user: self.roots.user.clone().unwrap_or_else(host::user_name),
+            user: self.roots.user.clone().or(environment.identity().user.clone()).unwrap_or_else(host::user_name),
             checkpoint,
             disk_timeout,
             requests_at_once,
@@ -98,7 +98,10 @@ impl DrainArgs {
 }
 
 pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
-    let environment = job::environment(&style)?;
+    let environment = args.job.environment(&style)?;
+    if let Some(disabled) = environment.disabled() {
+        style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
+    }
     let roots = args.roots(&environment)?;
     let prefix = match &roots {
         Some(_) => args.job.prefix(&environment)?,

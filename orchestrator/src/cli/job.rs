@@ -30,6 +30,18 @@ pub struct JobSelection {
 }
 
 impl JobSelection {
+    /// The environment of this process. Warns of parameters without effect, also on the job of the spec.
+    ///
+    /// # Errors
+    /// A mistake in the parameters or in the spec.
+    pub(super) fn environment(&self, output: &dyn Output) -> Result<Environment, Failure> {
+        let environment = environment(output)?;
+        if let Some(spec) = self.spec(&environment)? {
+            spec.warnings.iter().for_each(|warning| output.warn(warning));
+        }
+        Ok(environment)
+    }
+
     /// The spec, if one was named.
     ///
     /// # Errors
@@ -38,7 +50,7 @@ impl JobSelection {
         self.spec.as_deref().map(|path| Ok(JobSpec::load(path, environment)?)).transpose()
     }
 
-    /// The prefix directory: of the arguments, of the spec, or the current directory.
+    /// The prefix directory: of the arguments, of the spec, of `SCR_PREFIX`, or the current directory.
     ///
     /// # Errors
     /// The mistakes in the spec.
@@ -46,7 +58,8 @@ impl JobSelection {
         if let Some(prefix) = &self.prefix {
             return Ok(prefix.clone());
         }
-        Ok(self.spec(environment)?.map_or_else(|| Path::new(".").to_owned(), |spec| spec.prefix))
+        let of_spec = self.spec(environment)?.map(|spec| spec.prefix);
+        Ok(of_spec.or_else(|| environment.prefix()).unwrap_or_else(|| Path::new(".").to_owned()))
     }
 }
 

@@ -60,9 +60,15 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
-    let spec = args.spec(&job::environment(&style)?)?;
+    let environment = job::environment(&style)?;
+    let spec = args.spec(&environment)?;
+    spec.warnings.iter().for_each(|warning| style.warn(warning));
     if args.dry_run {
         return dry_run(&spec, args.again, style);
+    }
+    if let Some(disabled) = environment.disabled() {
+        style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
+        return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
     let report = run_spec(spec, args.again, style)?;
     if style == Style::Quiet && report.exit_code != exit::FINISHED {

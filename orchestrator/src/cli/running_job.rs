@@ -40,7 +40,7 @@ pub(super) struct StepStatus {
 impl RunningJob {
     /// The job that the arguments select.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
-        let environment = job::environment(output)?;
+        let environment = selection.environment(output)?;
         // Refuses a state that is not ours.
         let prefix = job::prefix_with_state(selection, &environment, JobState::read)?;
         RunningJob::in_prefix(prefix)
@@ -50,7 +50,7 @@ impl RunningJob {
     /// permitted a group of this user to see its status.
     pub(super) fn to_show(selection: &JobSelection, output: &dyn Output) -> Result<(Self, Vec<StepStatus>), Failure> {
         let read = |prefix: &Path| Ok(JobState::read_to_show(prefix)?.map(|(state, _)| state));
-        let environment = job::environment(output)?;
+        let environment = selection.environment(output)?;
         let job = RunningJob::in_prefix(job::prefix_with_state(selection, &environment, read)?)?;
         let steps = job::steps(selection, &environment, &selection.prefix(&environment)?)?.into_iter();
         let steps = steps.map(|(name, prefix)| Ok(StepStatus { name, stage: read(&prefix)?.map(|state| state.stage) }));

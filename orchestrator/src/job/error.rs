@@ -73,7 +73,8 @@ impl RunError {
             RunError::Launch(
                 LaunchError::Program(ProgramError::Missing { .. } | ProgramError::NotExecutable { .. })
                 | LaunchError::NoDirectory { .. }
-                | LaunchError::Unsuitable { .. },
+                | LaunchError::Unsuitable { .. }
+                | LaunchError::NotPlain,
             )
             | RunError::TooFewNodes { .. }
             | RunError::Allocation(

@@ -9,6 +9,7 @@
 //! | [`step_names`] | the names of the steps, for commands that are given only the prefix directory |
 //! | `error` | why a job cannot begin |
 //! | `preflight` | the checks before anything is started |
+//! | `plain` | the application without Holdfast's agents and loop |
 //! | `step` | the loop of one step |
 //! | `inbox` | the inputs of the loop: all that are ready are handled together |
 //! | `background` | the channel from background tasks to the loop |
@@ -47,6 +48,7 @@ mod inbox;
 mod inputs;
 pub mod journal;
 mod manager_poll;
+mod plain;
 mod prefix_wait;
 mod preflight;
 mod progress;
@@ -69,5 +71,6 @@ pub mod step_names;
 
 pub use driver::{run, run_on};
 pub use error::{PreflightError, RunError};
+pub use plain::run_plain;
 pub use preflight::Prepared;
 pub use start::{Plan, RunOptions, plan};

@@ -53,7 +53,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
     let caches = checkpoint.cache.iter().map(|cache| run::Cache { base: text(&cache.base), keep: cache.keep });
     let descriptors = (0u32..).zip(&checkpoint.redundancy).map(|(index, redundancy)| Descriptor {
         index,
-        enabled: true,
+        enabled: redundancy.enabled,
         base: text(&redundancy.cache),
         scheme: redundancy.scheme,
         interval: redundancy.every,

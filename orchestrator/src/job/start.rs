@@ -169,8 +169,9 @@ pub(super) fn allocation_request<'a>(
 ) -> AllocationRequest<'a> {
     AllocationRequest {
         spec: &spec.allocation,
-        job_id: new_job_id(),
-        user: user_name(),
+        job_id: spec.identity.job_id.clone().unwrap_or_else(new_job_id),
+        user: spec.identity.user.clone().unwrap_or_else(user_name),
+        given_user: spec.identity.user.clone(),
         needed: nodes_needed(spec),
         faults,
         prefix,

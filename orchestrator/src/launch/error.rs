@@ -21,6 +21,11 @@ pub enum LaunchError {
     /// A launcher that does not support the resource manager.
     #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
     Unsuitable { launcher: &'static str, manager: &'static str },
+    #[error(
+        "SCR_ENABLE=0: this launcher has no command that starts all ranks without Holdfast; write \
+        `launcher: mpirun`, or unset SCR_ENABLE"
+    )]
+    NotPlain,
     /// A plan names a launcher that this version does not have.
     #[error("the launch plan is for the launcher {launcher:?}, which this version of Holdfast does not have")]
     UnknownLauncher { launcher: String },

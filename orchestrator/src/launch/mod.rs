@@ -38,6 +38,7 @@ pub mod step;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
 use holdfast_wire::environment;
@@ -70,8 +71,34 @@ pub struct LauncherContext<'a> {
     pub working_directory: &'a Path,
 }
 
+/// A launch without agents and supervision.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainLaunch<'a> {
+    pub run: &'a RunSpec,
+    /// The executable of the program.
+    pub program: &'a Path,
+}
+
+impl PlainLaunch<'_> {
+    /// A command that starts all ranks.
+    fn command(&self, launcher: &Path, options: &[String]) -> Command {
+        let mut command = Command::new(launcher);
+        command.args(options).args(&self.run.launcher_options);
+        command.arg(self.program).args(self.run.command.iter().skip(1)).envs(&self.run.env);
+        command
+    }
+}
+
 /// Turns a placement into a plan.
 pub trait Launcher: Send + Sync {
+    /// The commands that a user would type to start the ranks: one for all, or one a rank.
+    ///
+    /// # Errors
+    /// There are none for this launcher.
+    fn plain(&self, _launch: &PlainLaunch<'_>) -> Result<Vec<Command>, LaunchError> {
+        Err(LaunchError::NotPlain)
+    }
+
     /// The plan of a generation.
     ///
     /// # Errors

@@ -31,9 +31,16 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             refuse(reader, &key, message, help.to_owned());
         }
         if step.checkpoint.flush.mode == FlushMode::Sync {
-            let key = format!("{path}checkpoint.flush.bandwidth");
-            let help = "it limits asynchronous flushes only: add `mode: async`";
-            refuse(reader, &key, "`bandwidth` has no effect with `mode: sync`".to_owned(), help.to_owned());
+            for limit in ["bandwidth", "percent"] {
+                let help = "it limits asynchronous flushes only: add `mode: async`";
+                let message = format!("`{limit}` has no effect with `mode: sync`");
+                refuse(reader, &format!("{path}checkpoint.flush.{limit}"), message, help.to_owned());
+            }
+        }
+        if !step.checkpoint.restart.fetch {
+            let message = "`fetch_width` has no effect with `restart: {fetch: false}`".to_owned();
+            let help = "leave it out, or write `fetch: true`".to_owned();
+            refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
         }
     }
 }

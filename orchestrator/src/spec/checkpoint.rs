@@ -46,7 +46,7 @@ keys! {
         /// Base of the control directory; only the site's file may set the parameter.
         base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CNTL_BASE"),
         /// Required capacity of its file system; a node with less is down. Default: not checked.
-        bytes: Option<u64> = bytes().optional(),
+        bytes: Option<u64> = bytes().optional().scr_of_directory("CNTLDIR"),
     }
 }
 
@@ -54,11 +54,11 @@ keys! {
     /// One cache: `<base>/<user>/scr.<job id>`.
     pub struct Cache {
         /// Base of the cache directory.
-        base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CACHE_BASE"),
+        base: PathBuf = path().or(TEMPORARY.into()).scr_of_first("SCR_CACHE_BASE"),
         /// Number of checkpoints kept in it.
         keep: u32 = whole(1..=1000).or(2).scr("SCR_CACHE_SIZE"),
         /// Required capacity, as for the control directory.
-        bytes: Option<u64> = bytes().optional(),
+        bytes: Option<u64> = bytes().optional().scr_of_directory("CACHEDIR"),
     }
 }
 
@@ -74,6 +74,8 @@ pub struct Redundancy {
     pub every: u64,
     /// The base of the cache that its checkpoints are kept in: one of [`Checkpoint::cache`].
     pub cache: PathBuf,
+    /// Without, it is never used; the others keep their numbers.
+    pub enabled: bool,
 }
 
 keys! {
@@ -88,12 +90,15 @@ keys! {
     every = whole(1..=u64::MAX).or(1),
     /// The base of one of the caches. Default: the first.
     cache = path().same_as("cache[0].base"),
+    /// `false`: never used. The numbers of the other descriptors stay.
+    enabled = switch().or(true),
     /// What fails together: no set has two members in one failure domain.
     failure_domain = choice().or(FailureDomain::Node),
     |section| {
         // The only value: groups are always formed over nodes.
         let (FailureDomain::Node, _) = (failure_domain, section);
-        Redundancy { scheme, set_size, hop_distance, every, cache: cache.unwrap_or_else(|| TEMPORARY.into()) }
+        let cache = cache.unwrap_or_else(|| TEMPORARY.into());
+        Redundancy { scheme, set_size, hop_distance, every, cache, enabled }
     }
 }
 
@@ -105,19 +110,16 @@ keys! {
     every = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
     /// `sync`: the application waits; `async`: it continues.
     mode = choice().or(FlushMode::Sync).scr_as("SCR_FLUSH_ASYNC", mode_of_parameter),
-    /// `async`: maximum for each node; 0 = unlimited.
+    /// `sync`, and the last flush of a run: number of ranks whose files are copied at a time. If it is smaller than the
+    /// number of nodes, the nodes take turns.
+    width = whole(1..=u32::MAX.into()).or(256).scr("SCR_FLUSH_WIDTH"),
+    /// `async`: maximum of all nodes together, of which each gets the same part; 0 = unlimited.
     bandwidth = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
-    /// `async`: maximum share of a processor. Only 0 (unlimited) is available in this version.
+    /// `async`: maximum percentage of one processor that the copies use on a node; 0 = unlimited.
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
-    |section| {
-        if percent > 0.0 {
-            let message = "a limit on processor share is not available in this version";
-            section.mistake("percent", message, "use `bandwidth` instead, or write 0");
-        }
-        FlushPolicy { every, mode, bandwidth, on_restart }
-    }
+    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart } }
 }
 
 keys! {
@@ -126,7 +128,10 @@ keys! {
     distribute = switch().or(true).scr("SCR_DISTRIBUTE"),
     /// Restart from the prefix: fetch files.
     fetch = switch().or(true).scr("SCR_FETCH"),
-    |_section| { RestartPolicy { distribute, fetch } }
+    /// Number of ranks whose files are fetched at a time. If it is smaller than the number of nodes, the nodes take
+    /// turns.
+    fetch_width = whole(1..=u32::MAX.into()).or(256).scr("SCR_FETCH_WIDTH"),
+    |_section| { RestartPolicy { distribute, fetch, fetch_width } }
 }
 
 keys! {

@@ -5,7 +5,7 @@
 //! and `holdfast check --explain` can name its origin.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use holdfast_core::params::conf::{self, ConfError, FileOwner};
 use holdfast_core::params::descriptors::CheckpointDescriptor;
@@ -14,23 +14,44 @@ use holdfast_core::params::{self, CopyType, LaunchLimit, ParamError, Parameters}
 
 use super::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
-use super::reading::Overrides;
+use super::overrides::{ListOverride, OverrideLevel, Overrides};
 use super::registered::{ManagerFacts, NodeCount, Registered};
 use super::settings::Origin;
 
-/// The site's file: in SCR the system configuration file.
+/// The site's file: in SCR the system configuration file. Without it, the file of this path below the directory in which
+/// the program is installed counts (`/opt/holdfast/bin/holdfast`: `/opt/holdfast/etc/holdfast/scr.conf`).
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
+
+/// The path of the site's file for this program.
+fn system_file() -> PathBuf {
+    let installed = || {
+        let program = std::env::current_exe().ok()?;
+        Some(program.parent()?.parent()?.join(SYSTEM_FILE.trim_start_matches('/')))
+    };
+    let path = PathBuf::from(SYSTEM_FILE);
+    if path.exists() { path } else { installed().unwrap_or(path) }
+}
 
 /// Everything outside the spec that determines settings.
 #[derive(Clone, Debug)]
 pub struct Environment {
     pub(super) registered: Registered,
-    /// Takes precedence over the spec.
-    pub(super) above: Overrides,
-    /// Replaces the defaults.
-    pub(super) below: Overrides,
+    pub(super) overrides: Overrides,
+    /// `SCR_USER_NAME` and `SCR_JOB_ID`.
+    pub(super) identity: GivenIdentity,
+    /// What set `SCR_ENABLE` to 0.
+    disabled: Option<String>,
     warnings: Vec<String>,
     variables: BTreeMap<String, String>,
+}
+
+/// The user and the job id of directory names, where parameters set them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenIdentity {
+    /// `SCR_USER_NAME`
+    pub user: Option<String>,
+    /// `SCR_JOB_ID`
+    pub job_id: Option<String>,
 }
 
 /// An environment that cannot be used.
@@ -46,8 +67,8 @@ pub enum EnvironmentError {
 impl Environment {
     /// No variables and no files.
     pub fn empty(registered: Registered) -> Self {
-        let (above, below) = Default::default();
-        Environment { registered, above, below, warnings: Vec::new(), variables: BTreeMap::new() }
+        let (overrides, identity, warnings, variables) = Default::default();
+        Environment { registered, overrides, identity, disabled: None, warnings, variables }
     }
 
     /// The environment of this process: its variables, the user's file, the site's file.
@@ -55,7 +76,7 @@ impl Environment {
     /// # Errors
     /// A file that cannot be read or parsed, an invalid parameter.
     pub fn of_process(registered: Registered) -> Result<Self, EnvironmentError> {
-        Environment::new(registered, process_variables(), Path::new(SYSTEM_FILE))
+        Environment::new(registered, process_variables(), &system_file())
     }
 
     /// SCR's parameters of this process, for the commands that follow SCR.
@@ -63,7 +84,7 @@ impl Environment {
     /// # Errors
     /// As [`Environment::of_process`].
     pub fn parameters_of_process() -> Result<Parameters, EnvironmentError> {
-        resolve(&process_variables().collect(), Path::new(SYSTEM_FILE))
+        resolve(&process_variables().collect(), &system_file())
     }
 
     /// These variables, the file of their `SCR_CONF_FILE`, and this system file, if it exists.
@@ -82,12 +103,37 @@ impl Environment {
         environment.take_single_values(&parameters);
         environment.take_runs(&parameters);
         environment.take_descriptors(&parameters);
+        environment.take_directories(&parameters);
+        environment.take_identity(&parameters);
+        let enable = &parameters.enable;
+        environment.disabled = (!enable.value).then(|| format!("SCR_ENABLE=0 ({})", enable.origin));
         Ok(environment)
+    }
+
+    /// What disables checkpoints and relaunches: `SCR_ENABLE=0`, with its place.
+    pub fn disabled(&self) -> Option<&str> {
+        self.disabled.as_deref()
+    }
+
+    /// `SCR_USER_NAME` and `SCR_JOB_ID`.
+    pub fn identity(&self) -> &GivenIdentity {
+        &self.identity
+    }
+
+    /// `SCR_PREFIX`, for commands without a spec.
+    pub fn prefix(&self) -> Option<PathBuf> {
+        let Overrides { fixed, above, below } = &self.overrides;
+        let mut levels = [fixed, above, below].into_iter();
+        levels.find_map(|level| level.value("prefix")).map(|(prefix, _)| PathBuf::from(prefix))
     }
 
     /// Parameters without effect.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    pub(super) fn variable(&self, name: &str) -> Option<&String> {
+        self.variables.get(name).filter(|value| !value.is_empty())
     }
 
     /// The manager in force if the spec has `written`; `None` if its allocation cannot be used.
@@ -101,14 +147,33 @@ impl Environment {
         names.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
     }
 
+    /// The settings of the precedence that an origin has; `None` for defaults.
+    fn level(&mut self, origin: &params::Origin) -> Option<&mut OverrideLevel> {
+        match origin {
+            params::Origin::Environment | params::Origin::UserFile(_) => Some(&mut self.overrides.above),
+            params::Origin::SystemFile(_) => Some(&mut self.overrides.below),
+            params::Origin::Fixed(_) => Some(&mut self.overrides.fixed),
+            params::Origin::Default => None,
+        }
+    }
+
     fn set(&mut self, key: &str, text: String, name: &str, origin: &params::Origin) {
-        let (overrides, from) = match origin {
-            params::Origin::Environment => (&mut self.above, name.to_owned()),
-            params::Origin::UserFile(place) => (&mut self.above, format!("{name} ({place})")),
-            params::Origin::SystemFile(place) => (&mut self.below, format!("{name} ({place})")),
-            params::Origin::Default => return,
-        };
-        overrides.values.insert(key.to_owned(), (text, Origin::Parameter(from)));
+        self.set_as(origin, key, text, name, origin);
+    }
+
+    /// Sets a key with the precedence of another parameter.
+    fn set_as(&mut self, level: &params::Origin, key: &str, text: String, name: &str, origin: &params::Origin) {
+        let from = parameter(name, origin);
+        if let Some(level) = self.level(level) {
+            level.values.insert(key.to_owned(), (text, from));
+        }
+    }
+
+    fn set_list(&mut self, key: &str, list: ListOverride, name: &str, origin: &params::Origin) {
+        let from = parameter(name, origin);
+        if let Some(level) = self.level(origin) {
+            level.lists.insert(key.to_owned(), (list, from));
+        }
     }
 
     fn take_single_values(&mut self, parameters: &Parameters) {
@@ -129,53 +194,83 @@ impl Environment {
         self.set("relaunch.attempts", attempts.to_string(), "SCR_RUNS", &parameters.runs.origin);
     }
 
-    /// `SCR_COPY_TYPE` selects one descriptor, or those of the CKPTDESC lines; either replaces the entire list.
+    /// `SCR_COPY_TYPE` selects one descriptor, or those of the CKPTDESC lines, which replace the entire list.
     fn take_descriptors(&mut self, parameters: &Parameters) {
+        const CACHES: &str = "checkpoint.cache";
+        const DESCRIPTORS: &str = "checkpoint.redundancy";
         let caches = &parameters.descriptors().cache;
         if let Some(first) = caches.iter().find(|cache| cache.origin != params::Origin::Default)
             && parameters.explain().iter().all(|explained| explained.origin != first.origin)
         {
-            self.set_length("checkpoint.cache", caches.len(), &first.origin);
+            // One line that is fixed fixes the list.
+            let fixed = caches.iter().find(|cache| matches!(cache.origin, params::Origin::Fixed(_)));
+            let level = fixed.unwrap_or(first).origin.clone();
+            self.set_list(CACHES, ListOverride::Elements(caches.len()), "CACHEDESC", &level);
             for (at, cache) in caches.iter().enumerate() {
-                let key = |name: &str| format!("checkpoint.cache[{at}].{name}");
-                self.set(&key("base"), cache.base.clone(), "CACHEDESC", &cache.origin);
-                self.set(&key("keep"), cache.size.to_string(), "CACHEDESC", &cache.origin);
+                let key = |name: &str| format!("{CACHES}[{at}].{name}");
+                self.set_as(&level, &key("base"), cache.base.clone(), "CACHEDESC", &cache.origin);
+                self.set_as(&level, &key("keep"), cache.size.to_string(), "CACHEDESC", &cache.origin);
             }
+        } else if let origin @ params::Origin::Fixed(_) = &parameters.cache_base.origin {
+            self.set_list(CACHES, ListOverride::Elements(1), "SCR_CACHE_BASE", origin);
         }
         let copy_type = &parameters.copy_type;
         match copy_type.value {
             CopyType::Scheme(scheme) => {
-                self.set_length("checkpoint.redundancy", 1, &copy_type.origin);
-                let key = "checkpoint.redundancy[0].scheme";
-                self.set(key, scheme.to_string().to_lowercase(), "SCR_COPY_TYPE", &copy_type.origin);
+                let scheme = scheme.to_string().to_lowercase();
+                let one = ListOverride::One { key: "scheme", value: scheme.clone() };
+                self.set_list(DESCRIPTORS, one, "SCR_COPY_TYPE", &copy_type.origin);
+                for (key, text) in [("scheme", scheme), ("every", "1".to_owned()), ("enabled", "true".to_owned())] {
+                    self.set(&format!("{DESCRIPTORS}[0].{key}"), text, "SCR_COPY_TYPE", &copy_type.origin);
+                }
             }
             CopyType::File => {
-                let descriptors = parameters.descriptors().checkpoint.iter().filter(|asked| asked.descriptor.enabled);
-                let descriptors: Vec<_> = descriptors.collect();
-                self.set_length("checkpoint.redundancy", descriptors.len(), &copy_type.origin);
-                for (at, CheckpointDescriptor { descriptor, origin }) in descriptors.into_iter().enumerate() {
+                let descriptors = &parameters.descriptors().checkpoint;
+                let list = ListOverride::Elements(descriptors.len());
+                self.set_list(DESCRIPTORS, list, "SCR_COPY_TYPE", &copy_type.origin);
+                for (at, CheckpointDescriptor { descriptor, origin }) in descriptors.iter().enumerate() {
                     let mut set = |name: &str, text: String| {
-                        let key = format!("checkpoint.redundancy[{at}].{name}");
-                        self.set(&key, text, "CKPTDESC", origin);
+                        let key = format!("{DESCRIPTORS}[{at}].{name}");
+                        self.set_as(&copy_type.origin, &key, text, "CKPTDESC", origin);
                     };
                     set("scheme", descriptor.scheme.to_string().to_lowercase());
                     set("set_size", descriptor.set_size.to_string());
                     set("hop_distance", descriptor.hop_distance.to_string());
                     set("every", descriptor.interval.to_string());
                     set("cache", descriptor.base.clone());
+                    set("enabled", descriptor.enabled.to_string());
                 }
             }
         }
     }
 
-    fn set_length(&mut self, key: &str, length: usize, origin: &params::Origin) {
-        let overrides = match origin {
-            params::Origin::Environment | params::Origin::UserFile(_) => &mut self.above,
-            params::Origin::SystemFile(_) => &mut self.below,
-            params::Origin::Default => return,
-        };
-        overrides.lengths.insert(key.to_owned(), length);
+    /// The capacities that the CNTLDIR and CACHEDIR lines require.
+    fn take_directories(&mut self, parameters: &Parameters) {
+        for (table, checks) in [("CNTLDIR", &parameters.control_checks), ("CACHEDIR", &parameters.cache_checks)] {
+            for check in checks {
+                let bytes = check.bytes.unwrap_or_default().to_string();
+                self.set(&format!("{table}={}", check.directory), bytes, table, &check.origin);
+            }
+        }
     }
+
+    fn take_identity(&mut self, parameters: &Parameters) {
+        let value = |name: &str| {
+            let set = parameters.explain().iter().find(|explained| explained.name == name)?;
+            Some(set.value.clone()).filter(|value| !value.is_empty())
+        };
+        self.identity = GivenIdentity { user: value("SCR_USER_NAME"), job_id: value("SCR_JOB_ID") };
+    }
+}
+
+/// The origin of a setting: a parameter and its place.
+fn parameter(name: &str, origin: &params::Origin) -> Origin {
+    Origin::Parameter(match origin {
+        params::Origin::Environment | params::Origin::Default => name.to_owned(),
+        params::Origin::UserFile(place) | params::Origin::SystemFile(place) | params::Origin::Fixed(place) => {
+            format!("{name} ({place})")
+        }
+    })
 }
 
 fn process_variables() -> impl Iterator<Item = (String, String)> {
@@ -206,11 +301,12 @@ fn parameter_keys() -> BTreeMap<&'static str, ParameterKey> {
 fn collect(keys: &[Declared], path: &str, found: &mut BTreeMap<&'static str, ParameterKey>) {
     for key in keys {
         match &key.shape {
-            Shape::Value { parameter: Some(Parameter { name, text: Some(text) }), .. } => {
+            Shape::Value { parameter: Some(Parameter { name, text: Some(text), of_each }), .. } => {
+                let path = if *of_each { path.to_owned() } else { path.replace("[*]", "[0]") };
                 found.insert(name, (format!("{path}{}", key.name), *text));
             }
             Shape::Section(below) => collect(below, &format!("{path}{}.", key.name), found),
-            Shape::Elements(below) => collect(below, &format!("{path}{}[0].", key.name), found),
+            Shape::Elements(below) => collect(below, &format!("{path}{}[*].", key.name), found),
             Shape::Value { .. } | Shape::List(_) => {}
         }
     }

@@ -63,6 +63,8 @@ pub(super) struct Parameter {
     pub(super) name: &'static str,
     /// Converts its value to the text of the key. `None`: the parameter sets more than this key, see `environment`.
     pub(super) text: Option<fn(&str) -> String>,
+    /// In a list: it sets the key of each element, not of the first only.
+    pub(super) of_each: bool,
 }
 
 /// How a key is read and described.
@@ -157,26 +159,38 @@ impl<T> ValueKind<T> {
 impl<T> Single<T> {
     /// The SCR parameter of the same meaning.
     pub(super) fn scr(self, name: &'static str) -> Self {
-        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr) });
+        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr), of_each: true });
+        Single { parameter, ..self }
+    }
+
+    /// As [`Single::scr`]; in a list, the parameter sets the key of the first element only.
+    pub(super) fn scr_of_first(self, name: &'static str) -> Self {
+        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr), of_each: false });
         Single { parameter, ..self }
     }
 
     /// The SCR parameter of the same meaning, with a conversion of its values to those of the spec.
     pub(super) fn scr_as(self, name: &'static str, text: fn(&str) -> String) -> Self {
-        Single { parameter: Some(Parameter { name, text: Some(text) }), ..self }
+        Single { parameter: Some(Parameter { name, text: Some(text), of_each: true }), ..self }
     }
 
     /// An SCR parameter that sets this key and others.
     pub(super) fn see_scr(self, name: &'static str) -> Self {
-        Single { parameter: Some(Parameter { name, text: None }), ..self }
+        Single { parameter: Some(Parameter { name, text: None, of_each: true }), ..self }
     }
 }
 
 impl<T> Optional<T> {
     /// The SCR parameter of the same meaning.
     pub(super) fn scr(self, name: &'static str) -> Self {
-        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr) });
+        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr), of_each: true });
         Optional { parameter, ..self }
+    }
+
+    /// A table of SCR's configuration files whose lines set the key for the directory in `base`, which is declared
+    /// before.
+    pub(super) fn scr_of_directory(self, table: &'static str) -> OfDirectory<T> {
+        OfDirectory { kind: self.kind, table }
     }
 }
 
@@ -201,6 +215,25 @@ impl<T: Clone> Key for Optional<T> {
 
     fn shape(&self) -> Shape {
         Shape::Value { default: None, parameter: self.parameter }
+    }
+}
+
+/// An optional single value that a table of SCR's configuration files can set for a directory.
+pub(super) struct OfDirectory<T> {
+    kind: ValueKind<T>,
+    table: &'static str,
+}
+
+impl<T: Clone> Key for OfDirectory<T> {
+    type Value = Option<T>;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Option<T> {
+        section.single_of_directory(name, self.table, &self.kind)
+    }
+
+    fn shape(&self) -> Shape {
+        let parameter = Parameter { name: self.table, text: None, of_each: true };
+        Shape::Value { default: None, parameter: Some(parameter) }
     }
 }
 

@@ -23,6 +23,7 @@ mod diagnostics;
 mod document;
 mod environment;
 mod keys;
+mod overrides;
 pub mod quantity;
 mod reading;
 pub mod reference;
@@ -35,6 +36,7 @@ mod step_order;
 mod supervision;
 mod validation;
 mod value_kinds;
+mod warnings;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -52,7 +54,7 @@ pub use supervision::{
     CommandNodes, ExitAction, ExitCodeRule, Halt, Health, Progress, Relaunch, Requeue, SiteCommand, Submission,
 };
 
-pub use environment::{Environment, EnvironmentError, SYSTEM_FILE};
+pub use environment::{Environment, EnvironmentError, GivenIdentity, SYSTEM_FILE};
 
 use document::YamlNode;
 use holdfast_core::owned::Access;
@@ -60,6 +62,9 @@ use keys::{keys, list, section, words};
 use reading::Reader;
 use serde::{Deserialize, Serialize};
 use value_kinds::{Choice, choice, path, text};
+
+/// The variables with the id of the Slurm job.
+const SLURM_JOB_ID: [&str; 2] = ["SLURM_JOB_ID", "SLURM_JOBID"];
 
 /// A job: the series of runs and allocations that completes one simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,8 +88,12 @@ pub struct JobSpec {
     pub progress: Progress,
     pub health: Health,
     pub halt: Halt,
+    /// User and job id of directory names, where parameters set them.
+    pub identity: GivenIdentity,
     /// Every setting and its origin.
     pub settings: Settings,
+    /// Settings from outside of the spec that have no effect on this job, or an unexpected one.
+    pub warnings: Vec<String>,
 }
 
 /// One step of a job: an application with its own checkpoints.
@@ -190,7 +199,7 @@ impl JobSpec {
     }
 
     fn from_document(root: &YamlNode, environment: &Environment) -> Result<JobSpec, Vec<Diagnostic>> {
-        let reader = Reader::new(environment.registered.clone(), environment.above.clone(), environment.below.clone());
+        let reader = Reader::new(environment.registered.clone(), environment.overrides.clone());
         let written = <JobSpec as keys::Keys>::read(reader.root(root));
         let manager = environment.manager(written.allocation.manager);
         let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
@@ -198,8 +207,11 @@ impl JobSpec {
         validation::check(&spec, manager, &reader);
         step_order::check(&spec, &reader);
         applies::check(&spec, manager, &reader);
+        spec.identity = environment.identity.clone();
+        let unused = reader.unused_directories();
         let (mistakes, settings) = reader.finish();
         spec.settings = settings;
+        spec.warnings = warnings::of(root, &spec, manager, environment, &unused);
         if let Ok(order) = step_order::order(&spec.steps) {
             spec.steps = order.into_iter().map(|at| spec.steps[at].clone()).collect();
         }
@@ -238,7 +250,7 @@ keys! {
     /// Kind of the spec. `job`: after a node loss the job is relaunched on healthy nodes.
     kind = choice().or(JobKind::Job),
     /// The job's name; becomes part of paths.
-    job = text().or("job".to_owned()),
+    job = text().or("job".to_owned()).scr("SCR_JOB_NAME"),
     /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints,
     /// .holdfast/events.jsonl. Relative to the working directory.
     prefix = path().or(".".into()).scr("SCR_PREFIX"),
@@ -373,7 +385,9 @@ impl WrittenJob {
             progress,
             health,
             halt,
+            identity: GivenIdentity::default(),
             settings: Settings::default(),
+            warnings: Vec::new(),
         }
     }
 }

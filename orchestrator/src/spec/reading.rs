@@ -5,51 +5,50 @@
 //! the candidates for the nearest spelling. So the list of valid keys is always the one that is declared.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::diagnostics::{Diagnostic, Position, nearest};
 use super::document::{Value, YamlEntry, YamlNode};
+use super::overrides::{ListOverride, Overrides};
 use super::registered::Registered;
 use super::resolved;
 use super::settings::{NOT_SET, Origin, Settings};
 use super::value_kinds::ValueKind;
 
-/// Settings that override the spec or its defaults, by key path. In a job of several steps they apply to each step.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Overrides {
-    /// Single values: text and origin.
-    pub(super) values: BTreeMap<String, (String, Origin)>,
-    /// Lists that are replaced entirely: the number of their elements, whose keys are in `values`.
-    pub(super) lengths: BTreeMap<String, usize>,
-}
-
-impl Overrides {
-    fn value(&self, path: &str) -> Option<(&str, &Origin)> {
-        self.values.get(step_free(path)).map(|(text, origin)| (text.as_str(), origin))
-    }
-
-    fn length(&self, path: &str) -> Option<usize> {
-        self.lengths.get(step_free(path)).copied()
-    }
-}
-
-/// The path relative to its step.
-fn step_free(path: &str) -> &str {
-    let inside = path.strip_prefix("steps[").and_then(|rest| rest.split_once("].")).map(|(_, inside)| inside);
-    inside.unwrap_or(path)
-}
+/// What to do about a key that the site's file fixes.
+const FIXED_HELP: &str = "remove the key: users cannot change this setting at this site";
 
 pub(super) struct Reader {
     registered: Registered,
     mistakes: RefCell<Vec<Diagnostic>>,
     settings: RefCell<Settings>,
-    above: Overrides,
-    below: Overrides,
+    overrides: Overrides,
+    /// The values for directories that were looked up.
+    directories: RefCell<BTreeSet<String>>,
+}
+
+/// The source of the list that a section is an element of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListSource {
+    /// The spec, or a setting that overrides it; or the section is no element.
+    Spec,
+    /// A setting that replaces the default.
+    Below,
 }
 
 impl Reader {
-    pub(super) fn new(registered: Registered, above: Overrides, below: Overrides) -> Self {
-        Reader { registered, mistakes: RefCell::default(), settings: RefCell::default(), above, below }
+    pub(super) fn new(registered: Registered, overrides: Overrides) -> Self {
+        let (mistakes, settings, directories) = Default::default();
+        Reader { registered, mistakes, settings, overrides, directories }
+    }
+
+    /// The values of table lines (`NAME=DIR`) for directories that no section has, with their origins.
+    pub(super) fn unused_directories(&self) -> Vec<(String, Origin)> {
+        let levels = [&self.overrides.fixed, &self.overrides.above, &self.overrides.below];
+        let of_directories = levels.into_iter().flat_map(|level| &level.values).filter(|(name, _)| name.contains('='));
+        let used = self.directories.borrow();
+        let unused = of_directories.filter(|(name, _)| !used.contains(*name));
+        unused.map(|(name, (_, origin))| (name.clone(), origin.clone())).collect()
     }
 
     /// The resource managers and launchers that the spec may name.
@@ -102,7 +101,7 @@ impl Reader {
                 &[]
             }
         };
-        Section { reader: self, path, entries, known: Vec::new() }
+        Section { reader: self, path, entries, known: Vec::new(), list: ListSource::Spec }
     }
 
     fn refuse_repeated_keys(&self, path: &str, entries: &[YamlEntry]) {
@@ -123,6 +122,7 @@ pub(super) struct Section<'a> {
     path: String,
     entries: &'a [YamlEntry],
     known: Vec<&'static str>,
+    list: ListSource,
 }
 
 impl<'a> Section<'a> {
@@ -172,6 +172,47 @@ impl<'a> Section<'a> {
         default: Option<&T>,
     ) -> Option<T> {
         let path = self.path_of(key);
+        self.single_of(key, &path, kind, default)
+    }
+
+    /// As [`Section::single`], for a value that a table sets for the directory in `base`.
+    pub(super) fn single_of_directory<T: Clone>(
+        &mut self,
+        key: &'static str,
+        table: &str,
+        kind: &ValueKind<T>,
+    ) -> Option<T> {
+        let base = self.reader.settings.borrow().get(&self.path_of("base")).map(|base| base.value.clone());
+        let name = format!("{table}={}", base.unwrap_or_default());
+        self.reader.directories.borrow_mut().insert(name.clone());
+        self.single_of(key, &name, kind, None)
+    }
+
+    /// The settings for a key from outside of the spec: above it, and below it.
+    fn overrides(&self, name: &str) -> (Option<(&'a str, &'a Origin)>, Option<(&'a str, &'a Origin)>) {
+        let Overrides { above, below, .. } = &self.reader.overrides;
+        let own_below = match self.list {
+            // The list of the spec has replaced the other.
+            ListSource::Spec if below.replaces_list_of(name) => None,
+            ListSource::Spec | ListSource::Below => below.value(name),
+        };
+        let of_each = match self.list {
+            // The element has a value of its own; that for each is the default.
+            ListSource::Below if own_below.is_some() => None,
+            ListSource::Spec | ListSource::Below => above.value_of_each(name),
+        };
+        (above.value(name).or(of_each), own_below.or_else(|| below.value_of_each(name)))
+    }
+
+    /// `name` is the key's name in the overrides.
+    fn single_of<T: Clone>(
+        &mut self,
+        key: &'static str,
+        name: &str,
+        kind: &ValueKind<T>,
+        default: Option<&T>,
+    ) -> Option<T> {
+        let path = self.path_of(key);
         let node = self.node(key);
         let default_text = default.map_or_else(|| NOT_SET.to_owned(), kind.show);
         let default = default.cloned();
@@ -179,7 +220,13 @@ impl<'a> Section<'a> {
             let is_default = value == default_text;
             self.reader.settings.borrow_mut().record(path.clone(), value, is_default, origin);
         };
-        let (text, origin) = match (self.reader.above.value(&path), node, self.reader.below.value(&path)) {
+        let fixed = &self.reader.overrides.fixed;
+        let fixed = fixed.value(name).or_else(|| fixed.value_of_each(name));
+        if let (Some((text, origin)), Some(node)) = (fixed, node) {
+            self.refuse_other_value(&path, node, kind, (text, origin));
+        }
+        let (above, below) = self.overrides(name);
+        let (text, origin) = match (fixed.or(above), node, below) {
             (Some((text, origin)), _, _) | (None, None, Some((text, origin))) => (text, origin.clone()),
             (None, None, None) => {
                 record(default_text.clone(), Origin::Default);
@@ -217,6 +264,26 @@ impl<'a> Section<'a> {
                 self.reader.mistake_at(place, &path, message, help);
                 default
             }
+        }
+    }
+
+    /// Refuses a value of the spec that differs from the one that the site's file fixes.
+    fn refuse_other_value<T>(
+        &self,
+        path: &str,
+        node: &YamlNode,
+        kind: &ValueKind<T>,
+        (fixed, origin): (&str, &Origin),
+    ) {
+        let shown = |text: &str| (kind.read)(text.trim()).ok().map(|value| (kind.show)(&value));
+        let written = match &node.value {
+            Value::Scalar { text, .. } => shown(text),
+            _ => None,
+        };
+        let fixed = shown(fixed).unwrap_or_else(|| fixed.to_owned());
+        if written.as_ref() != Some(&fixed) {
+            let message = format!("the value is fixed to `{fixed}` by {origin}");
+            self.reader.mistake_at(Some(node.place), path, message, Some(FIXED_HELP.to_owned()));
         }
     }
 
@@ -336,18 +403,47 @@ impl<'a> Section<'a> {
     /// A list of sections. The default is one element; an override replaces the entire list. An empty list is refused.
     pub(super) fn elements(&mut self, key: &'static str) -> Vec<Section<'a>> {
         let path = self.path_of(key);
-        let written = self.sections(key);
-        let nameless =
-            |length| (0..length).map(|at| self.reader.section(format!("{path}[{at}]"), None)).collect::<Vec<_>>();
-        match (self.reader.above.length(&path), written, self.reader.below.length(&path)) {
-            (Some(length), _, _) | (None, None, Some(length)) => nameless(length),
-            (None, None, None) => nameless(1),
-            (None, Some(elements), _) => {
-                if elements.is_empty() {
+        let Overrides { fixed, above, below } = &self.reader.overrides;
+        let (fixed, above, below) = (fixed.list(&path), above.list(&path), below.list(&path));
+        let written = match self.node(key) {
+            Some(YamlNode { value: Value::List(items), .. }) => Some(items),
+            Some(_) => {
+                // Adds the mistake.
+                self.sections(key);
+                None
+            }
+            None => None,
+        };
+        let element = |at: usize, node: Option<&'a YamlNode>| self.reader.section(format!("{path}[{at}]"), node);
+        if let (Some((list, origin)), Some(written)) = (fixed, written) {
+            let length = list.length();
+            if written.len() != length {
+                let message = format!("the list is fixed by {origin}: its length is {length}");
+                self.mistake(key, message, FIXED_HELP);
+                return (0..length).map(|at| element(at, None)).collect();
+            }
+        }
+        match (fixed.or(above), written, below) {
+            (Some((ListOverride::One { key, value }, _)), Some(items), _) => {
+                let has_value = |item: &&YamlNode| has_value(item, key, value);
+                vec![element(0, items.iter().find(has_value).or(items.first()))]
+            }
+            (Some((list, _)), written, _) => {
+                // Equal values of the spec are accepted where the list is fixed.
+                let node = |at| written.filter(|_| fixed.is_some()).and_then(|items| items.get(at));
+                (0..list.length()).map(|at| element(at, node(at))).collect()
+            }
+            (None, Some(items), _) => {
+                if items.is_empty() {
                     let help = format!("leave `{key}` out for the default, or write at least one element");
                     self.reader.mistake(&path, "the list is empty", help);
                 }
-                elements
+                items.iter().enumerate().map(|(at, item)| element(at, Some(item))).collect()
+            }
+            (None, None, below) => {
+                let length = below.map_or(1, |(list, _)| list.length());
+                let nameless = (0..length).map(|at| Section { list: ListSource::Below, ..element(at, None) });
+                nameless.collect()
             }
         }
     }
@@ -363,6 +459,14 @@ impl<'a> Section<'a> {
             self.reader.mistake_at(Some(entry.key_place), &self.path_of(&entry.key), message, Some(help));
         }
     }
+}
+
+/// True if the section has the key with this value.
+fn has_value(section: &YamlNode, key: &str, value: &str) -> bool {
+    let Value::Map(entries) = &section.value else { return false };
+    entries.iter().any(|entry| {
+        entry.key == key && matches!(&entry.node.value, Value::Scalar { text, .. } if text.eq_ignore_ascii_case(value))
+    })
 }
 
 fn join(path: &str, key: &str) -> String {

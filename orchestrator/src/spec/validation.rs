@@ -156,7 +156,7 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
             let known: Vec<String> = bases.iter().map(|base| base.display().to_string()).collect();
             reader.mistake(&key("cache"), message, format!("caches: {}", known.join(", ")));
         }
-        if !intervals.insert(descriptor.every) {
+        if descriptor.enabled && !intervals.insert(descriptor.every) {
             let message = format!("a second descriptor with `every: {}` would never be used", descriptor.every);
             reader.mistake(&key("every"), message, "give each descriptor a different `every`");
         }

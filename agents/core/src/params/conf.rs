@@ -5,7 +5,7 @@
 //!
 //! Where the original's two parsers disagreed or guessed, a line is refused, with its number: a missing `=`, a missing
 //! value, a value with a blank or a `=`. A carriage return at the end of a line is not part of the value (it was, in
-//! C).
+//! C). `FIXED=1` behind a pair of the system file is ours: users cannot override what the line sets.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -47,7 +47,12 @@ pub enum ConfLineError {
     KeyOnly(String),
     #[error("found {found:?} where the `=` of {key} belongs")]
     NoEquals { key: String, found: String },
+    #[error("FIXED is {0:?}, expected is 0 or 1")]
+    Fixed(String),
 }
+
+/// The pair of a line of the system file whose value 1 fixes what the line sets: users cannot override it.
+pub const FIXED: &str = "FIXED";
 
 /// One line: the first pair, and the pairs that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +126,17 @@ fn parse_line(line: &[u8], origin: impl FnOnce() -> Origin) -> Result<Option<Con
         }
     }
     let mut pairs = pairs.into_iter();
-    Ok(pairs.next().map(|(key, value)| ConfLine { key, value, pairs: pairs.collect(), origin: origin() }))
+    let Some((key, value)) = pairs.next() else { return Ok(None) };
+    let (mut origin, mut pairs) = (origin(), pairs.collect::<Vec<_>>());
+    if let Origin::SystemFile(place) = &origin {
+        let fixed: Vec<(String, String)> = pairs.extract_if(.., |(key, _)| key == FIXED).collect();
+        match fixed.last().map(|(_, value)| value.as_str()) {
+            None | Some("0") => {}
+            Some("1") => origin = Origin::Fixed(place.clone()),
+            Some(other) => return Err(ConfLineError::Fixed(other.to_owned())),
+        }
+    }
+    Ok(Some(ConfLine { key, value, pairs, origin }))
 }
 
 /// The tokens of a line up to a comment; every `=` is a token of its own.

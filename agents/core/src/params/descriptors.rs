@@ -206,10 +206,13 @@ pub(super) fn requested(
         }
     }
     let descriptors = Descriptors { checkpoint, cache };
+    // One descriptor for all checkpoints uses the first cache.
+    let of_lines = defaults.copy_type.value == CopyType::File;
     warnings.extend(
         descriptors
             .checkpoint
             .iter()
+            .filter(|_| of_lines)
             .filter(|asked| asked.descriptor.enabled && descriptors.cache_size(&asked.descriptor.base) == 0)
             .map(|asked| ParamWarning {
                 name: format!("checkpoint descriptor {}", asked.descriptor.index),
@@ -249,7 +252,7 @@ fn checkpoint_descriptors(
     warnings: &mut Vec<ParamWarning>,
 ) -> Result<Vec<CheckpointDescriptor>, ParamError> {
     const NAME: &str = "CKPTDESC";
-    const KEYS: &[&str] = &["ENABLED", "INDEX", "INTERVAL", "BASE", "TYPE", "HOP_DISTANCE", "SET_SIZE"];
+    const KEYS: &[&str] = &["ENABLED", "INTERVAL", "BASE", "TYPE", "HOP_DISTANCE", "SET_SIZE"];
     let rows = DescriptorTable::of(resolver, NAME).numbered()?;
     if rows.is_empty() {
         let why = "SCR_COPY_TYPE names no redundancy scheme, and then descriptors are needed; add CKPTDESC=0 …";

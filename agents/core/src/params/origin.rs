@@ -26,6 +26,8 @@ pub enum Origin {
     UserFile(FileLine),
     /// A line of the site's file.
     SystemFile(FileLine),
+    /// A line of the site's file that users must not override.
+    Fixed(FileLine),
 }
 
 impl fmt::Display for Origin {
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
             Origin::Environment => f.write_str("environment"),
             Origin::UserFile(place) => write!(f, "user file {place}"),
             Origin::SystemFile(place) => write!(f, "system file {place}"),
+            Origin::Fixed(place) => write!(f, "fixed by system file {place}"),
         }
     }
 }

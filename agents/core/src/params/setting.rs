@@ -1,6 +1,6 @@
 //! A value with its origin, and what can be wrong with one.
 
-use super::origin::Origin;
+use super::origin::{FileLine, Origin};
 
 /// A value, and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct ParamWarning {
 }
 
 /// Why a setting has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParamWarningKind {
     /// Only the system file may set it.
@@ -42,6 +42,10 @@ pub enum ParamWarningKind {
     SetAgain,
     /// A descriptor stores in a directory that has room for no checkpoint.
     NoCache,
+    /// The system file fixes it, in this line.
+    Fixed(FileLine),
+    /// Holdfast does not use it, for this reason.
+    NoEffect(&'static str),
 }
 
 impl std::fmt::Display for ParamWarning {
@@ -52,6 +56,8 @@ impl std::fmt::Display for ParamWarning {
             ParamWarningKind::EnvironmentOnly => "is ignored: it is looked for in the environment only",
             ParamWarningKind::Unknown => "is ignored: there is no such parameter",
             ParamWarningKind::SetAgain => "is ignored: a later line of the file sets it again",
+            ParamWarningKind::Fixed(place) => return write!(f, "{name} ({origin}) is ignored: {place} fixes it"),
+            ParamWarningKind::NoEffect(reason) => return write!(f, "{name} ({origin}) has no effect: {reason}"),
             ParamWarningKind::NoCache => {
                 "stores no checkpoint: its BASE has no CACHEDESC with a SIZE of at least 1; add one, or change BASE"
             }
@@ -73,6 +79,9 @@ pub enum ParamError {
         origin: Origin,
         expected: &'static str,
     },
+    /// A value that Holdfast does not support.
+    #[error("{name}={value} ({origin}) is not supported: {reason}")]
+    Refused { name: &'static str, value: String, origin: Origin, reason: &'static str },
     /// Something that other settings need is not set.
     #[error("{name} is not set: {why}")]
     Missing {

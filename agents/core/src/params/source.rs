@@ -3,30 +3,9 @@
 use std::collections::HashMap;
 
 use super::conf::ConfLine;
-use super::origin::Origin;
+use super::declaration::{AllowedSource, DECLARED, Declaration, Effect, fixed_with};
+use super::origin::{FileLine, Origin};
 use super::setting::{Explained, ParamError, ParamWarning, ParamWarningKind, Setting};
-
-/// Only the system file may set these.
-const SYSTEM_FILE_ONLY: &[&str] = &["SCR_CNTL_BASE"];
-
-/// Only the environment may set these (`scr_srun` looks for them nowhere else).
-const ENVIRONMENT_ONLY: &[&str] =
-    &["SCR_RUNS", "SCR_RETRIES", "SCR_MIN_NODES", "SCR_NODELIST", "SCR_CHECKPOINT_PATTERN", "SCR_CONF_FILE"];
-
-/// Known to the original and of no meaning here: its event log in MySQL, and its test switches.
-const WITHOUT_MEANING: &[&str] = &[
-    "SCR_DB_ENABLE",
-    "SCR_DB_DEBUG",
-    "SCR_DB_HOST",
-    "SCR_DB_USER",
-    "SCR_DB_PASS",
-    "SCR_DB_NAME",
-    "SCR_CONF_FILE",
-    "SCR_CHECKPOINT_PATTERN",
-];
-
-/// Keys that are tables: each line is one entry.
-pub(super) const TABLES: &[&str] = &["CACHEDESC", "CKPTDESC", "CNTLDIR", "CACHEDIR"];
 
 /// Everything that values can come from.
 #[derive(Clone, Debug, Default)]
@@ -66,21 +45,20 @@ impl Sources {
 pub(super) struct Resolver<'a> {
     sources: &'a Sources,
     pub(super) explained: Vec<Explained>,
-    asked: Vec<&'static str>,
 }
 
 impl<'a> Resolver<'a> {
     pub(super) fn new(sources: &'a Sources) -> Self {
-        Resolver { sources, explained: Vec::new(), asked: Vec::new() }
+        Resolver { sources, explained: Vec::new() }
     }
 
     pub(super) fn setting<T>(
         &mut self,
         name: &'static str,
-        default: &str,
         expected: &'static str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Setting<T>, ParamError> {
+        let default = Declaration::of(name).map_or("", |declared| declared.default);
         let (text, origin) = self.find(name).unwrap_or_else(|| (default.to_owned(), Origin::Default));
         self.parsed(name, text, origin, expected, parse)
     }
@@ -123,16 +101,28 @@ impl<'a> Resolver<'a> {
     /// The lines of a table: all of the first source that has any.
     pub(super) fn table(&self, name: &str) -> Vec<&'a ConfLine> {
         let Sources { user, system, .. } = self.sources;
+        let user = if self.fixed(name).is_some() { &[][..] } else { user };
         let lines = |entries: &'a [ConfLine]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
         [user, system].into_iter().map(|entries| lines(entries)).find(|lines| !lines.is_empty()).unwrap_or_default()
     }
 
-    fn find(&mut self, name: &'static str) -> Option<(String, Origin)> {
-        self.asked.push(name);
+    /// The line of the system file that fixes this parameter.
+    fn fixed(&self, name: &str) -> Option<&'a FileLine> {
+        let of = |name: &str| {
+            self.sources.system.iter().rfind(|entry| entry.key == name).and_then(|entry| match &entry.origin {
+                Origin::Fixed(place) => Some(place),
+                _ => None,
+            })
+        };
+        of(name).or_else(|| fixed_with(name).iter().find_map(|other| of(other)))
+    }
+
+    fn find(&self, name: &'static str) -> Option<(String, Origin)> {
         let Sources { environment, user, system } = self.sources;
-        let user_may = !SYSTEM_FILE_ONLY.contains(&name);
         // USER and the resource manager's variables are no parameters.
-        let files_may = name.starts_with("SCR_") && !ENVIRONMENT_ONLY.contains(&name);
+        let source = Declaration::of(name).map_or(AllowedSource::Environment, |declared| declared.source);
+        let user_may = source != AllowedSource::SystemFile && self.fixed(name).is_none();
+        let files_may = source != AllowedSource::Environment;
         // Of a repeated key the last line counts, as for the original's serial programs.
         let last = |entries: &[ConfLine], may: bool| {
             let entry = entries.iter().rfind(|entry| may && entry.key == name)?;
@@ -145,42 +135,77 @@ impl<'a> Resolver<'a> {
             .or_else(|| last(system, files_may))
     }
 
-    /// The settings in the sources that had no effect, once all parameters have been read.
+    /// A parameter whose value is read nowhere else.
+    ///
+    /// # Errors
+    /// A value that is not supported.
+    pub(super) fn refuse_unsupported(&self) -> Result<(), ParamError> {
+        for Declaration { name, default, effect, .. } in DECLARED {
+            if let Effect::Refused(reason) = *effect
+                && let Some((value, origin)) = self.find(name)
+                && value.trim() != *default
+            {
+                return Err(ParamError::Refused { name, value, origin, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings in the sources that have no effect.
     pub(super) fn warnings(&self) -> Vec<ParamWarning> {
         let Sources { environment, user, system } = self.sources;
         let mut warnings = Vec::new();
-        for name in SYSTEM_FILE_ONLY.iter().filter(|name| environment.contains_key(**name)) {
-            let (name, kind) = ((*name).to_owned(), ParamWarningKind::SystemFileOnly);
-            warnings.push(ParamWarning { name, origin: Origin::Environment, kind });
+        for declared in DECLARED {
+            let kind =
+                environment.get(declared.name).and_then(|value| self.unused(declared, value, &Origin::Environment));
+            warnings.extend(kind.map(|kind| {
+                let origin = Origin::Environment;
+                ParamWarning { name: declared.name.to_owned(), origin, kind }
+            }));
         }
-        for (entries, of_user) in [(user, true), (system, false)] {
+        for entries in [user, system] {
             for (index, entry) in entries.iter().enumerate() {
-                let key = entry.key.as_str();
-                let table = TABLES.contains(&key);
-                let kind = if of_user && SYSTEM_FILE_ONLY.contains(&key) {
-                    ParamWarningKind::SystemFileOnly
-                } else if ENVIRONMENT_ONLY.contains(&key) {
-                    ParamWarningKind::EnvironmentOnly
-                } else if !(table
-                    || key.starts_with("SCR_") && self.asked.contains(&key)
-                    || WITHOUT_MEANING.contains(&key))
-                {
-                    ParamWarningKind::Unknown
-                } else if !table && entries[index + 1..].iter().any(|later| later.key == key) {
-                    ParamWarningKind::SetAgain
-                } else {
-                    // Further pairs have a meaning in tables only.
-                    let extra = entry.pairs.iter().filter(|_| !table);
-                    warnings.extend(extra.map(|(name, _)| ParamWarning {
-                        name: name.clone(),
-                        origin: entry.origin.clone(),
-                        kind: ParamWarningKind::Unknown,
-                    }));
-                    continue;
+                let declared = Declaration::of(&entry.key);
+                let is_table = declared.is_some_and(Declaration::is_table);
+                let repeated = !is_table && entries[index + 1..].iter().any(|later| later.key == entry.key);
+                let kind = match declared {
+                    None => Some(ParamWarningKind::Unknown),
+                    Some(declared) => self
+                        .unused(declared, &entry.value, &entry.origin)
+                        .or(repeated.then_some(ParamWarningKind::SetAgain)),
                 };
-                warnings.push(ParamWarning { name: entry.key.clone(), origin: entry.origin.clone(), kind });
+                if let Some(kind) = kind {
+                    warnings.push(ParamWarning { name: entry.key.clone(), origin: entry.origin.clone(), kind });
+                    continue;
+                }
+                // Further pairs have a meaning in tables only.
+                let extra = entry.pairs.iter().filter(|_| !is_table);
+                warnings.extend(extra.map(|(name, _)| ParamWarning {
+                    name: name.clone(),
+                    origin: entry.origin.clone(),
+                    kind: ParamWarningKind::Unknown,
+                }));
             }
         }
         warnings
+    }
+
+    /// Why a value of this origin has no effect.
+    fn unused(&self, declared: &Declaration, value: &str, origin: &Origin) -> Option<ParamWarningKind> {
+        let of_system = matches!(origin, Origin::SystemFile(_) | Origin::Fixed(_));
+        match declared.source {
+            AllowedSource::SystemFile if !of_system => return Some(ParamWarningKind::SystemFileOnly),
+            AllowedSource::Environment if *origin != Origin::Environment => {
+                return Some(ParamWarningKind::EnvironmentOnly);
+            }
+            // The original does not look there for tables either.
+            AllowedSource::Files if *origin == Origin::Environment => return None,
+            _ => {}
+        }
+        if let Effect::Warned(reason) = declared.effect {
+            return (value.trim() != declared.default).then_some(ParamWarningKind::NoEffect(reason));
+        }
+        let fixed = self.fixed(declared.name).filter(|_| !of_system);
+        fixed.map(|place| ParamWarningKind::Fixed(place.clone()))
     }
 }

@@ -15,6 +15,7 @@ pub mod drain;
 mod error;
 pub mod on_prefix;
 pub(crate) mod pipeline;
+mod processor_share;
 
 #[cfg(test)]
 mod tests;

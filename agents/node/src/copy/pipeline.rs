@@ -15,10 +15,12 @@ use std::time::Duration;
 use holdfast_core::control::content::{FileContent, RecordedContent};
 use holdfast_core::durable::{CreationMode, Durability, Pending};
 use holdfast_core::regular_file;
+use holdfast_wire::peer::CopyLimits;
 use tokio_util::sync::CancellationToken;
 
 use super::bandwidth::Bandwidth;
 use super::error::CopyFault;
+use super::processor_share::ProcessorShare;
 use crate::events::ProgressGuard;
 
 /// Files that one node copies at a time: enough to use a parallel file system while one file is synchronised, few
@@ -32,7 +34,10 @@ const WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     buffer_bytes: usize,
+    /// Files that are copied at a time at most.
+    width: usize,
     bandwidth: Bandwidth,
+    processor: ProcessorShare,
     durability: Durability,
     cancelled: CancellationToken,
 }
@@ -41,12 +46,16 @@ impl Pipeline {
     /// Copies to the prefix directory, with buffers of this size, that end when `cancelled` is.
     pub(crate) fn new(buffer_bytes: usize, cancelled: CancellationToken) -> Self {
         let buffer_bytes = buffer_bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
-        Pipeline { buffer_bytes, bandwidth: Bandwidth::new(0), durability: Durability::Machine, cancelled }
+        let (bandwidth, processor) = (Bandwidth::new(0), ProcessorShare::new(0.0));
+        Pipeline { buffer_bytes, width: WIDTH, bandwidth, processor, durability: Durability::Machine, cancelled }
     }
 
-    /// Limits the bandwidth of all its copies together; 0 is no limit.
-    pub(crate) fn limited(mut self, bytes_per_second: u64) -> Self {
-        self.bandwidth = Bandwidth::new(bytes_per_second);
+    /// Limits all its copies together.
+    pub(crate) fn limited(mut self, limits: CopyLimits) -> Self {
+        let CopyLimits { width, bandwidth, percent } = limits;
+        self.width = WIDTH.min(usize::try_from(width).unwrap_or(WIDTH)).max(1);
+        self.bandwidth = Bandwidth::new(bandwidth);
+        self.processor = ProcessorShare::new(percent);
         self
     }
 
@@ -68,7 +77,7 @@ impl Pipeline {
             }
         };
         let cores = thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
-        let width = WIDTH.min(items.len()).min(cores);
+        let width = self.width.min(items.len()).min(cores);
         let mut all = thread::scope(|scope| {
             let others: Vec<_> = (1..width).map(|_| scope.spawn(run)).collect();
             let mut all = run();
@@ -267,13 +276,14 @@ impl Lane<'_> {
         working: Option<&ProgressGuard>,
         hash: bool,
     ) -> Result<RecordedContent, MoveError> {
-        let Pipeline { buffer_bytes, bandwidth, cancelled, .. } = self.pipeline;
+        let Pipeline { buffer_bytes, bandwidth, processor, cancelled, .. } = self.pipeline;
         self.buffer.resize(*buffer_bytes, 0);
         let (mut hasher, mut bytes) = (hash.then(crc32fast::Hasher::new), 0);
         loop {
             if cancelled.is_cancelled() {
                 return Err(MoveError::Cancelled);
             }
+            let piece = processor.begin_piece();
             let read = match source.read(&mut self.buffer) {
                 Ok(0) => return Ok(RecordedContent { bytes, crc: hasher.map(crc32fast::Hasher::finalize) }),
                 Ok(read) => read,
@@ -290,6 +300,7 @@ impl Lane<'_> {
                 working.advance(read as u64);
                 wait(bandwidth.moved(read as u64), cancelled);
             }
+            wait(processor.end_piece(piece), cancelled);
         }
     }
 }
@@ -417,7 +428,7 @@ mod tests {
         let (board, working) = working();
         let cancelled = CancellationToken::new();
         // Cancelled while it waits for its bandwidth, for which it would need hours.
-        let pipeline = Pipeline::new(4096, cancelled.clone()).limited(1);
+        let pipeline = Pipeline::new(4096, cancelled.clone()).limited(CopyLimits { bandwidth: 1, ..CopyLimits::NONE });
         let result = thread::scope(|scope| {
             let copying =
                 scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), Checksum::IfRecorded, &working));

@@ -7,7 +7,7 @@ use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::prefix::application_name::check_application_name;
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, CrcOnCopy, Task};
-use holdfast_wire::peer::{FetchRank, OrderResult};
+use holdfast_wire::peer::{CopyLimits, FetchRank, OrderResult};
 
 use super::{OrderContext, OrderError, Result};
 use crate::copy::pipeline::Checksum;
@@ -20,6 +20,7 @@ impl OrderContext<'_> {
         directory: &Path,
         ranks: &[FetchRank],
         total_ranks: u32,
+        width: u32,
     ) -> Result<OrderResult> {
         let directory = self.directory_to_read(directory)?;
         if !self.was_interrupted(checkpoint, ranks)? {
@@ -32,7 +33,8 @@ impl OrderContext<'_> {
         let record = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
         let total = total_bytes(files.iter().map(|(_, meta)| meta.size));
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, total);
-        let copied = self.pipeline().into_cache().each(&files, |lane, (to, meta)| -> Result<()> {
+        let pipeline = self.pipeline().into_cache().limited(CopyLimits { width, ..CopyLimits::NONE });
+        let copied = pipeline.each(&files, |lane, (to, meta)| -> Result<()> {
             let from = directory.join(&meta.file);
             let copied = lane.copy(&from, to, RecordedContent::from(meta), Checksum::of(record), &working)?;
             Ok(Meta { crc: copied.crc.filter(|_| record), ..meta.clone() }.write_unsynced(to)?)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Rank, Task};
-use holdfast_wire::peer::OrderResult;
+use holdfast_wire::peer::{CopyLimits, OrderResult};
 
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::cached::CachedFile;
@@ -18,7 +18,7 @@ impl OrderContext<'_> {
         &self,
         checkpoint: CheckpointId,
         directory: &Path,
-        bandwidth: u64,
+        limits: CopyLimits,
         crc: bool,
     ) -> Result<OrderResult> {
         let directory = self.directory_to_write(directory)?;
@@ -38,8 +38,8 @@ impl OrderContext<'_> {
         }
         let total = total_bytes(files.iter().map(|(_, _, meta)| meta.size));
         let working = self.agent.progress.begin(Task::Flush, checkpoint, total);
-        // The bandwidth is that of the node: its files share it, and no coordination between nodes is needed.
-        let pipeline = self.pipeline().limited(bandwidth);
+        // The limits are those of the node: its files share them, and no coordination between nodes is needed.
+        let pipeline = self.pipeline().limited(limits);
         let copied = pipeline
             .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
         let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();

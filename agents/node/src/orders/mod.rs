@@ -60,10 +60,10 @@ pub fn execute(
         Order::Adopt { checkpoint, members } => context.adopt(checkpoint, &members),
         Order::Verify { checkpoint, ranks } => context.verify(checkpoint, &ranks),
         Order::Rebuild { checkpoint, groups } => context.rebuild(checkpoint, &groups),
-        Order::Fetch { checkpoint, directory, ranks, total_ranks } => {
-            context.fetch(checkpoint, &directory, &ranks, total_ranks)
+        Order::Fetch { checkpoint, directory, ranks, total_ranks, width } => {
+            context.fetch(checkpoint, &directory, &ranks, total_ranks, width)
         }
-        Order::Flush { checkpoint, directory, bandwidth, crc } => context.flush(checkpoint, &directory, bandwidth, crc),
+        Order::Flush { checkpoint, directory, limits, crc } => context.flush(checkpoint, &directory, limits, crc),
         Order::Describe { checkpoint, dataset } => context.describe(checkpoint, dataset),
         Order::OpenDirect { checkpoint, directory } => context.open_direct(checkpoint, directory),
         Order::SealDirect { checkpoint } => context.seal_direct(checkpoint),

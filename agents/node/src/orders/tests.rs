@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
-use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, RankTransfer};
+use holdfast_wire::peer::{CopyLimits, FetchRank, Member, Order, OrderResult, RankTransfer};
 use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,8 @@ async fn a_flush_copies_the_application_s_files_once() {
     let prefix = tempfile::tempdir().unwrap();
     let flush = |crc| {
         let directory = prefix.path().to_owned();
-        carry_out(&node, Order::Flush { checkpoint: CheckpointId(3), directory, bandwidth: 0, crc }).unwrap()
+        carry_out(&node, Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc })
+            .unwrap()
     };
     let copy = prefix.path().join("rank_1.ckpt");
     let OrderResult::Flushed(flushed) = flush(false) else { panic!("another result") };
@@ -71,7 +72,8 @@ async fn a_flush_of_missing_files_is_refused_and_publishes_nothing() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let directory = prefix.path().to_owned();
-    let flush = |checkpoint| Order::Flush { checkpoint, directory: directory.clone(), bandwidth: 0, crc: false };
+    let flush =
+        |checkpoint| Order::Flush { checkpoint, directory: directory.clone(), limits: CopyLimits::NONE, crc: false };
     let id = CheckpointId(3);
     carry_out(&node, Order::Delete { checkpoints: vec![id], all_but: None }).unwrap();
     for missing in [id, CheckpointId(7)] {
@@ -102,7 +104,7 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
         let files = names.iter().rev().map(|name| ((*name).to_owned(), 5, Some(crc32fast::hash(b"12345")))).collect();
         let ranks = vec![FetchRank { member: Member { rank: Rank(1), descriptor: descriptor.clone() }, files }];
         let directory = prefix.path().to_owned();
-        carry_out(&node, Order::Fetch { checkpoint: CheckpointId(9), directory, ranks, total_ranks: 4 })
+        carry_out(&node, Order::Fetch { checkpoint: CheckpointId(9), directory, ranks, total_ranks: 4, width: 1 })
     };
     fs::write(prefix.path().join("a"), "12345").unwrap();
     assert_eq!(fetch(&["a", "b"]).unwrap_err().kind, FailureKind::Io);
@@ -130,7 +132,7 @@ async fn a_cancelled_order_copies_nothing_and_is_retryable() {
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let directory = prefix.path().to_owned();
-    let order = Order::Flush { checkpoint: CheckpointId(3), directory, bandwidth: 0, crc: true };
+    let order = Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc: true };
     let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &cancelled).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);
@@ -192,7 +194,7 @@ async fn a_fetch_of_a_file_with_a_reserved_name_is_refused() {
         let files = vec![(name.to_owned(), 15, None)];
         let ranks = vec![FetchRank { member: member.clone(), files }];
         let directory = prefix.path().to_owned();
-        let fetch = Order::Fetch { checkpoint: CheckpointId(4), directory, ranks, total_ranks: 4 };
+        let fetch = Order::Fetch { checkpoint: CheckpointId(4), directory, ranks, total_ranks: 4, width: 1 };
         assert_eq!(carry_out(&node, fetch).unwrap_err().kind, FailureKind::Damaged, "{name}");
         assert!(node.agent.store.files(CheckpointId(4), Rank(1)).is_empty(), "{name}");
     }

@@ -21,8 +21,8 @@ use holdfast_wire::agent::{
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::payload::Payload;
 use holdfast_wire::peer::{
-    Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order, OrderResult, PeerHello,
-    Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
+    CopyLimits, Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order, OrderResult,
+    PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
 use holdfast_wire::rank::{Call, Hello, Reply, Restart, ToAgent, ToRank};
@@ -198,8 +198,13 @@ pub fn orders(directory: &Path) -> Vec<Order> {
         Order::Adopt { checkpoint, members: vec![member(0)] },
         Order::Verify { checkpoint, ranks: vec![Rank(0), Rank(1)] },
         Order::Rebuild { checkpoint, groups: vec![rebuild] },
-        Order::Fetch { checkpoint, directory: directory.clone(), ranks: vec![fetch], total_ranks: 4 },
-        Order::Flush { checkpoint, directory: directory.clone(), bandwidth: 1 << 20, crc: true },
+        Order::Fetch { checkpoint, directory: directory.clone(), ranks: vec![fetch], total_ranks: 4, width: 2 },
+        Order::Flush {
+            checkpoint,
+            directory: directory.clone(),
+            limits: CopyLimits { width: 4, bandwidth: 1 << 20, percent: 2.5 },
+            crc: true,
+        },
         Order::Describe { checkpoint, dataset: Dataset { name: Some("step 7".to_owned()), ..Dataset::default() } },
         Order::OpenDirect { checkpoint, directory: directory.clone() },
         Order::SealDirect { checkpoint },
@@ -242,8 +247,15 @@ pub fn settings(prefix: &Path) -> Settings {
         prefix: prefix.to_owned(),
         caches: vec![Cache { base: BASE.to_owned(), keep: 2 }],
         descriptors: vec![descriptor().descriptor],
-        restart: RestartPolicy { distribute: true, fetch: true },
-        flush: FlushPolicy { every: 1, mode: FlushMode::Sync, bandwidth: 0, on_restart: true },
+        restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256 },
+        flush: FlushPolicy {
+            every: 1,
+            mode: FlushMode::Sync,
+            width: 256,
+            bandwidth: 0,
+            percent: 0.0,
+            on_restart: true,
+        },
         crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },

@@ -76,7 +76,8 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     check: || preflight::check(|name| std::env::var(name).ok(), std::env::var_os("PATH").as_deref()),
     preview: |_| Ok(AllocationPreview::default()),
     open: |request| {
-        Box::pin(async move { Ok(Arc::new(Slurm::of_environment(request.logs).await?) as Arc<dyn Allocation>) })
+        let (logs, user) = (request.logs, request.given_user);
+        Box::pin(async move { Ok(Arc::new(Slurm::of_environment(logs, user).await?) as Arc<dyn Allocation>) })
     },
     reopen: |record, _, logs| {
         Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
@@ -118,9 +119,9 @@ impl Slurm {
     ///
     /// # Errors
     /// This process is not in an allocation, or Slurm's commands do not answer.
-    async fn of_environment(logs: PathBuf) -> Result<Self, AllocationError> {
+    async fn of_environment(logs: PathBuf, user: Option<String>) -> Result<Self, AllocationError> {
         let environment = Environment::read(|name| std::env::var(name).ok())?;
-        Slurm::with(environment, logs).await
+        Slurm::with(environment, logs, user).await
     }
 
     /// The allocation of a job whose orchestrator ended. This process must be in the same allocation.
@@ -135,16 +136,22 @@ impl Slurm {
         }
         let environment = Environment::read(|name| std::env::var(name).ok())?;
         // Ranks were placed by the recorded order of the nodes.
-        Slurm::with(Environment { nodes: record.nodes.clone(), ..environment }, logs).await
+        let user = Some(record.user.clone());
+        Slurm::with(Environment { nodes: record.nodes.clone(), ..environment }, logs, user).await
     }
 
-    async fn with(environment: Environment, logs: PathBuf) -> Result<Self, AllocationError> {
+    /// `given_user` is the user in the names of directories, if not that of the Slurm job.
+    async fn with(
+        environment: Environment,
+        logs: PathBuf,
+        given_user: Option<String>,
+    ) -> Result<Self, AllocationError> {
         let Environment { job_id, user, nodes, own_node } = environment;
         own_files::create_directory(&logs)?;
         let program = program::ourselves()?;
         let watch = Watch::start(&job_id, &nodes).await?;
         // The variable names the user that submitted the job; the directories belong to the user that runs it.
-        let user = watch.user().unwrap_or(user);
+        let user = given_user.or_else(|| watch.user()).unwrap_or(user);
         let steps = AgentSteps::start(program, logs.clone());
         let identity = AllocationIdentity { job_id, user, nodes };
         Ok(Slurm {

@@ -8,7 +8,7 @@ use chrono::Local;
 use clap::Parser;
 
 use super::arguments::parse;
-use super::{CompatError, Ran, YES, print};
+use super::{CompatError, Ran, YES, directories, print};
 use crate::host::external_command;
 
 /// `date` ends at once.
@@ -22,9 +22,10 @@ pub(super) fn date() -> String {
     }
 }
 
-/// True if SCR_ENABLE is 0: the scripts do nothing.
+/// True if SCR_ENABLE is 0, in the environment or in a file: the scripts do nothing.
 pub(super) fn is_disabled() -> bool {
-    std::env::var("SCR_ENABLE").is_ok_and(|value| value == "0")
+    // A mistake in another parameter is reported by the part of the script that uses it.
+    directories::parameters().is_ok_and(|parameters| !parameters.enable.value)
 }
 
 /// The output of a script: lines at its start and its end.

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::super::failure::Failure;
-use super::super::output::Style;
+use super::super::output::{Output as _, Style};
 use super::super::{job, run};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
 use super::{CompatError, Ran, YES, directories, refused};
@@ -182,6 +182,7 @@ pub(super) fn srun(words: &[String]) -> Ran {
     let spec = args.spec(allocated.and_then(|number| number.parse().ok())).to_string();
     let environment = job::environment(&Style::Human { verbose: false })?;
     let spec = JobSpec::parse(&spec, "scr_srun", &environment)?;
+    spec.warnings.iter().for_each(|warning| Style::Quiet.warn(warning));
     output.line(&format!("prerun: {}", date()))?;
     prerun(&[])?;
     output.line(&format!("RUN 1: {}", date()))?;

@@ -10,7 +10,7 @@ use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
 
 use super::children::{Started, wait_for_any};
-use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
+use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, PlainLaunch, Step, StepEvent, StepPlan, Supervision};
 use crate::host::own_files;
 use crate::spec::{KeyFacts, LauncherFacts};
 
@@ -31,6 +31,17 @@ struct StepProcess {
 }
 
 impl Launcher for LocalLauncher {
+    fn plain(&self, launch: &PlainLaunch<'_>) -> Result<Vec<Command>, LaunchError> {
+        let ranks = launch.run.ranks;
+        let command = |rank: u32| {
+            let mut command = Command::new(launch.program);
+            command.args(launch.run.command.iter().skip(1)).envs(&launch.run.env);
+            command.env(environment::RANK, rank.to_string()).env(environment::RANKS, ranks.to_string());
+            command
+        };
+        Ok((0..ranks).map(command).collect())
+    }
+
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let mut processes = Vec::new();
         for node in request.placement.used() {

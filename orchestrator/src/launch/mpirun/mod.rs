@@ -24,6 +24,7 @@ pub mod remote_shell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 use holdfast_model::{NodeName, Rank};
 use holdfast_wire::environment;
@@ -39,7 +40,8 @@ pub(super) use messages::labels;
 use super::command::{self, LauncherCommand};
 use super::named_files;
 use super::{
-    LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, Step, StepPlan, Supervision,
+    LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, PlainLaunch, Step, StepPlan,
+    Supervision,
 };
 use crate::allocation::slurm;
 use crate::host::{own_files, program};
@@ -155,6 +157,11 @@ impl MpirunLauncher {
 }
 
 impl Launcher for MpirunLauncher {
+    fn plain(&self, launch: &PlainLaunch<'_>) -> Result<Vec<Command>, LaunchError> {
+        let options = ["-n".to_owned(), launch.run.ranks.to_string()];
+        Ok(vec![launch.command(&self.program, &options)])
+    }
+
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let LaunchRequest { job_id, generation, placement, run, directory, .. } = request;
         let homes = request.homes();

@@ -6,13 +6,15 @@
 
 pub(super) mod messages;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use holdfast_wire::environment;
 
 use super::command::{self, LauncherCommand};
 use super::{
-    LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, Step, StepPlan, Supervision, named_files,
+    LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, PlainLaunch, Step, StepPlan, Supervision,
+    named_files,
 };
 use crate::allocation::slurm;
 use crate::host::own_files;
@@ -52,6 +54,12 @@ impl SrunLauncher {
 }
 
 impl Launcher for SrunLauncher {
+    fn plain(&self, launch: &PlainLaunch<'_>) -> Result<Vec<Command>, LaunchError> {
+        let mut options = vec![format!("--nodes={}", launch.run.nodes), format!("--ntasks={}", launch.run.ranks)];
+        options.extend(self.cpus_per_task.iter().map(|count| format!("--cpus-per-task={count}")));
+        Ok(vec![launch.command(Path::new("srun"), &options)])
+    }
+
     fn plan(&self, request: LaunchRequest<'_>) -> Result<StepPlan, LaunchError> {
         let homes = request.homes();
         let files = named_files::directory_for(request.directory, request.job_id)?;

@@ -26,6 +26,7 @@ use super::dispatch::Dispatch;
 use super::event::{WorkOutput, WorkResult};
 use super::layout::Layout;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
+use super::waves::Waves;
 use crate::collective::CallError;
 use crate::sources::SourcePolicy;
 
@@ -183,6 +184,23 @@ impl Context {
     ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
         let batch = self.with(|state| state.dispatch.begin(orders, state.now, &mut state.actions));
         Ok(self.wait_until(|state| state.dispatch.take(batch)).await?)
+    }
+
+    /// As [`Context::order`], but only some nodes at a time. The first error ends it.
+    pub(super) async fn order_in_waves(
+        &self,
+        orders: BTreeMap<NodeName, Order>,
+        waves: Waves,
+    ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
+        let mut results = BTreeMap::new();
+        let mut waiting = orders.into_iter();
+        loop {
+            let wave: BTreeMap<NodeName, Order> = waiting.by_ref().take(waves.nodes_at_a_time).collect();
+            if wave.is_empty() {
+                return Ok(results);
+            }
+            results.extend(self.order(wave).await?);
+        }
     }
 
     pub(super) async fn work(&self, work: LeaderWork) -> Result<WorkOutput, CallError> {

@@ -9,7 +9,7 @@ use holdfast_core::prefix::DirectoryName;
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
 use holdfast_model::dataset::{check_name, default_name};
-use holdfast_model::{CheckpointId, Dataset, Failure};
+use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
@@ -67,7 +67,7 @@ pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bo
 async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Result<(), String> {
     let plan = plan(checkpoint, &cx.layout().sites, held).map_err(|unusable| unusable.to_string())?;
     rebuild::carry_out(cx, plan).await.map_err(|error| Failure::from(error).to_string())?;
-    flush::flush(cx, checkpoint, 0).await;
+    flush::flush(cx, checkpoint, FlushMode::Sync).await;
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::checkpoint::protect;
 use super::collective::delete;
 use super::context::Context;
 use super::restart::{FoundCheckpoint, attempt_failed, note};
+use super::waves::Waves;
 use super::{datasets, direct, files};
 use crate::collective::CallError;
 
@@ -67,16 +68,19 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     }
     let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
     let path = cx.settings().prefix.join(directory.as_str());
-    let orders = cx.layout().members(&protection.descriptors()).into_iter().map(|(node, members)| {
+    let members = cx.layout().members(&protection.descriptors());
+    let waves = Waves::of(cx.settings().restart.fetch_width, members.len());
+    let orders = members.into_iter().map(|(node, members)| {
         let ranks = members.into_iter().map(|member| {
             let files = summary.to_fetch(member.rank);
             let files = files.map(|file| (file.name.clone(), file.size.unwrap_or(0), file.crc)).collect();
             FetchRank { member, files }
         });
         let ranks = ranks.collect();
-        (node, Order::Fetch { checkpoint, directory: path.clone(), ranks, total_ranks: summary.ranks })
+        let (total_ranks, width) = (summary.ranks, waves.files_on_a_node);
+        (node, Order::Fetch { checkpoint, directory: path.clone(), ranks, total_ranks, width })
     });
-    cx.order(orders.collect()).await?;
+    cx.order_in_waves(orders.collect(), waves).await?;
     let crc = match cx.settings().crc.on_copy {
         CrcOnCopy::Never => SealCrc::None,
         CrcOnCopy::WithRedundancy | CrcOnCopy::Always => SealCrc::Keep,

@@ -1,18 +1,20 @@
 //! Cache to prefix directory, by the running job: while the ranks wait, or in the background.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_model::{CheckpointId, Failure, FlushMode, Locations, Rank};
+use holdfast_model::{CheckpointId, Failure, FlushMode, Locations, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
 
 use super::collective::delete;
 use super::context::Context;
 use super::files;
 use super::restart::note;
+use super::waves::Waves;
 use crate::collective::CallError;
 
 /// True if the settings ask for a flush of this id.
@@ -29,7 +31,7 @@ pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
     }
     cx.flush_ended().await;
     if !is_flushed(cx, checkpoint).await {
-        flush(cx, checkpoint, 0).await;
+        flush(cx, checkpoint, FlushMode::Sync).await;
     }
 }
 
@@ -51,7 +53,7 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
         return in_background(cx, checkpoint).await;
     }
     cx.flush_ended().await;
-    if (flushed || flush(cx, checkpoint, 0).await) && !dataset.checkpoint {
+    if (flushed || flush(cx, checkpoint, FlushMode::Sync).await) && !dataset.checkpoint {
         cx.delete_after_results(checkpoint);
     }
     Ok(())
@@ -74,7 +76,7 @@ pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Res
 
 /// The flush in the background, requested by collective `seq`.
 pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, seq: u64) {
-    let flushed = flush(&cx, checkpoint, cx.settings().flush.bandwidth).await;
+    let flushed = flush(&cx, checkpoint, FlushMode::Async).await;
     if flushed && !cx.dataset(checkpoint).checkpoint {
         cx.results_saved(seq).await;
         discard_output(&cx, checkpoint).await;
@@ -135,11 +137,11 @@ pub(super) async fn discard_output(cx: &Context, checkpoint: CheckpointId) {
     }
 }
 
-/// Flushes a dataset, and reports the result; `bandwidth` is the limit of each node. Returns whether it succeeded.
-pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> bool {
+/// Flushes a dataset, and reports the result. `mode` is whether ranks wait for it. Returns whether it succeeded.
+pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> bool {
     let begun = cx.now();
     let generation = cx.generation();
-    match try_flush(cx, checkpoint, bandwidth).await {
+    match try_flush(cx, checkpoint, mode).await {
         Ok(directory) => {
             let (directory, millis) = (directory.to_string(), cx.millis_since(begun));
             cx.emit(AgentEvent::Flushed { generation, checkpoint, directory, millis });
@@ -155,7 +157,7 @@ pub(super) async fn flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64
     }
 }
 
-async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Result<DirectoryName, CallError> {
+async fn try_flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> Result<DirectoryName, CallError> {
     let dataset = cx.dataset(checkpoint);
     let make_current = dataset.checkpoint;
     let interrupted = cx.unfinished_flush(checkpoint).and_then(|name| DirectoryName::new(name).ok());
@@ -165,8 +167,7 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     // next.
     files::enter_index(cx, checkpoint, &directory, dataset).await?;
     let path = cx.settings().prefix.join(directory.as_str());
-    let order = Order::Flush { checkpoint, directory: path, bandwidth, crc: cx.settings().crc.on_flush };
-    let copied = cx.order(cx.nodes_with_ranks(&order)).await;
+    let copied = copy(cx, checkpoint, path, mode).await;
     let summary = copied.and_then(|copied| {
         let unlisted = unlisted(cx, copied.values());
         // A node that no longer has the dataset must not make its ranks look as if they had written nothing.
@@ -184,6 +185,31 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, bandwidth: u64) -> Re
     cx.record_flush(checkpoint, None).await;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     Ok(directory)
+}
+
+/// Has the nodes copy their files to this directory.
+async fn copy(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    directory: PathBuf,
+    mode: FlushMode,
+) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
+    let settings = cx.settings();
+    let order = |limits| Order::Flush { checkpoint, directory: directory.clone(), limits, crc: settings.crc.on_flush };
+    let nodes = cx.nodes_with_ranks(&order(CopyLimits::NONE)).len();
+    match mode {
+        FlushMode::Sync => {
+            let waves = Waves::of(settings.flush.width, nodes);
+            let limits = CopyLimits { width: waves.files_on_a_node, ..CopyLimits::NONE };
+            cx.order_in_waves(cx.nodes_with_ranks(&order(limits)), waves).await
+        }
+        FlushMode::Async => {
+            // The nodes share the bandwidth; each limits itself, so that no coordination is needed.
+            let share = settings.flush.bandwidth.div_ceil(u64::try_from(nodes.max(1)).unwrap_or(u64::MAX));
+            let limits = CopyLimits { bandwidth: share, percent: settings.flush.percent, ..CopyLimits::NONE };
+            cx.order(cx.nodes_with_ranks(&order(limits))).await
+        }
+    }
 }
 
 /// The ranks that no node listed: a rank without files is listed with none.

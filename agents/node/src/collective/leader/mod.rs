@@ -42,6 +42,7 @@ mod rebuild;
 mod restart;
 #[cfg(test)]
 mod tests;
+mod waves;
 
 pub use action::{FetchStage, HaltWork, LeaderAction, LeaderWork};
 pub use driver::Leader;

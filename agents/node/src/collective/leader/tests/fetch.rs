@@ -2,12 +2,20 @@ use holdfast_model::{CheckpointId, Location, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Call;
+use holdfast_wire::run::RunPlan;
 
 use super::world::{World, disk_full, from, restart};
 
 /// A job whose checkpoints 1 to 3 were flushed; then all nodes were lost.
 fn flushed() -> World {
-    let mut world = World::with(|plan| plan.settings.flush.every = 1);
+    flushed_with(|_| {})
+}
+
+fn flushed_with(change: impl FnOnce(&mut RunPlan)) -> World {
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 1;
+        change(plan);
+    });
     world.init();
     world.checkpoints(3);
     (0..5).for_each(|at| world.lose(&format!("n{at}")));
@@ -33,6 +41,16 @@ fn the_checkpoint_of_the_current_link_is_fetched_and_protected() {
     assert_eq!(orders[fetch..], ["fetch", "seal", "encode", "commit", "note"]);
     assert!(world.prefix.of(3).1.fetched);
     assert!(!world.prefix.of(3).1.failed);
+}
+
+#[test]
+fn as_many_ranks_fetch_at_a_time_as_the_width() {
+    let mut world = flushed_with(|plan| plan.settings.restart.fetch_width = 2);
+    world.hold_orders(|_, order| matches!(order, Order::Fetch { width: 1, .. }));
+    world.begin(Call::Init);
+    assert_eq!(world.held.iter().map(|(node, ..)| node.to_string()).collect::<Vec<_>>(), ["n0", "n1"]);
+    world.release();
+    assert_eq!(from(&restart(world.outcome().unwrap())), (Some(3), RestartSource::Fetched));
 }
 
 #[test]

@@ -73,8 +73,8 @@ fn ranks_continue_while_a_checkpoint_is_flushed_in_the_background() {
     let started = world.call(Call::Start);
     assert!(matches!(started, Ok(Reply::Started { checkpoint: CheckpointId(2), .. })), "{started:?}");
     assert_eq!(world.held.len(), 4, "the flush is still under way");
-    let Order::Flush { bandwidth, .. } = world.held[0].2 else { panic!() };
-    assert_eq!(bandwidth, 7);
+    let Order::Flush { limits, .. } = world.held[0].2 else { panic!() };
+    assert_eq!(limits.bandwidth, 2, "four nodes share 7 bytes per second");
     world.release();
     assert_eq!(world.prefix.complete(), [1]);
     assert_eq!(noted(&world, 1), Locations { cache: true, pfs: true, flushing: false });
@@ -256,4 +256,24 @@ fn the_unfinished_flush_of_an_evicted_checkpoint_is_removed() {
     assert!(world.prefix.directories.is_empty(), "{:?}", world.prefix.directories);
     world.checkpoint();
     assert_eq!(world.prefix.complete(), [4]);
+}
+
+#[test]
+fn ranks_that_wait_flush_as_many_at_a_time_as_the_width() {
+    let nodes = |world: &World| world.held.iter().map(|(node, ..)| node.to_string()).collect::<Vec<_>>();
+    let mut world = World::with(|plan| {
+        plan.settings.flush.every = 1;
+        plan.settings.flush.width = 3;
+    });
+    world.init();
+    world.hold_orders(|_, order| is_flush(order));
+    world.call(Call::Start).unwrap();
+    world.begin(Call::Complete { valid: true });
+    assert_eq!(nodes(&world), ["n0", "n1", "n2"]);
+    let Order::Flush { limits, .. } = world.held[0].2 else { panic!() };
+    assert_eq!((limits.width, limits.bandwidth), (1, 0));
+    world.release();
+    assert_eq!(world.prefix.complete(), [1]);
+    let flushed = world.orders.iter().filter(|(_, _, order)| is_flush(order)).map(|(node, ..)| node.to_string());
+    assert_eq!(flushed.collect::<Vec<_>>(), ["n0", "n1", "n2", "n3"]);
 }

@@ -1,0 +1,130 @@
+//! SCR's parameters in the environment of `holdfast run`.
+
+use std::fs;
+
+use holdfast_testkit::files_below;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// A spec that runs a shell script in four ranks on two nodes.
+fn script(world: &World, script: &str) -> String {
+    let spec = format!(
+        "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 3}}\n\
+         run: {{nodes: 2, ranks_per_node: 2, command: [sh, -c, {script:?}]}}\n",
+        world.prefix()
+    );
+    world.write("job.yaml", &spec).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn scr_enable_0_launches_once_with_the_exit_code_of_the_program() {
+    let world = World::new();
+    let spec = script(&world, "echo rank $HOLDFAST_RANK of $HOLDFAST_RANKS, $SCR_ENABLE$HOLDFAST_SOCKET; exit 7");
+    let mut command = world.holdfast(["run", &spec]);
+    command.env("SCR_ENABLE", "0");
+    let ran = world.run(command).with_code(7);
+    let mut lines: Vec<&str> = ran.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["rank 0 of 4, 0", "rank 1 of 4, 0", "rank 2 of 4, 0", "rank 3 of 4, 0"]);
+    assert!(ran.err.starts_with("warning: SCR_ENABLE=0 (environment): the application runs without"), "{}", ran.err);
+    assert!(!world.prefix().exists(), "no agents, no state");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn scr_enable_0_in_a_file_passes_signals_to_the_program() {
+    let world = World::new();
+    let started = world.path("started");
+    let spec = script(
+        &world,
+        &format!("trap 'exit 3' TERM; touch {}.$HOLDFAST_RANK; while :; do sleep 0.02; done", started.display()),
+    );
+    let conf = world.write("user.conf", "SCR_ENABLE=0\n");
+    let mut command = world.holdfast(["run", &spec]);
+    command.env("SCR_CONF_FILE", conf);
+    let running = world.start(command);
+    world.wait("the ranks", || (0..4).all(|rank| world.path(&format!("started.{rank}")).exists()).then_some(()));
+    running.signal(Signal::TERM);
+    running.ends_with(3);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn user_name_and_job_id_name_the_directories_on_nodes() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut command = job.command_line();
+    command.env("SCR_USER_NAME", "alice").env("SCR_JOB_ID", "4711");
+    let mut running = world.start(command);
+    running.sees_checkpoint(4);
+    assert_eq!(world.the("job_started")["job_id"], "4711");
+    let directory = world.node_root("node1").join("tmp/alice/scr.4711");
+    assert!(directory.is_dir(), "{} is missing", directory.display());
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+/// Bytes of the application's files of the only checkpoint on the prefix.
+fn bytes_of(world: &World, checkpoint: u64) -> u64 {
+    let files = files_below(&world.prefix()).into_iter().filter(|path| {
+        path.to_str().is_some_and(|path| path.contains(&format!(".{checkpoint}/rank_")) && !path.ends_with(".scr"))
+    });
+    files.map(|path| fs::metadata(path).unwrap().len()).sum()
+}
+
+#[test]
+fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
+    let world = World::new();
+    // The last checkpoint: the end of the job waits for its flush.
+    let job = Job::new(&world, 0).flush("{every: 8, mode: async}");
+    let mut command = job.command_line();
+    command.env("SCR_FLUSH_ASYNC_BW", "4000");
+    world.start(command).ends_with(0);
+    let (bytes, flushed) = (bytes_of(&world, 8), world.the("flushed"));
+    assert_eq!(flushed["checkpoint"], json!(8));
+    let millis = flushed["millis"].as_u64().unwrap();
+    // Were it the bandwidth of each node, it would take a quarter of this time.
+    assert!(bytes > 4000 && millis >= bytes * 1000 / 4000 * 9 / 10, "{bytes} bytes in {millis} ms");
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn flush_in_the_background_uses_its_share_of_a_processor() {
+    let world = World::new();
+    let job = Job::new(&world, 0).flush("{every: 8, mode: async, bandwidth: 0}");
+    let mut command = job.command_line();
+    command.env("SCR_FLUSH_ASYNC_PERCENT", "0.005");
+    world.start(command).ends_with(0);
+    let millis = world.the("flushed")["millis"].as_u64().unwrap();
+    // No processor copies the file of a rank in less than 10 microseconds.
+    assert!(millis >= 200, "{millis} ms");
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn ranks_that_flush_or_fetch_one_at_a_time_save_and_restart_the_job() {
+    let world = World::new();
+    let job = Job::new(&world, 0).flush("{every: 4}").top("keep_cache: none").holding_after(4);
+    let mut command = job.command_line();
+    command.env("SCR_FLUSH_WIDTH", "1");
+    let mut running = world.start(command);
+    running.sees_checkpoint(4);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    pfs::assert_current(&world.prefix(), 4);
+    job.go_on();
+    let mut command = job.command_line();
+    command.env("SCR_FETCH_WIDTH", "1");
+    world.start(command).ends_with(0);
+    assert_eq!(world.all("restarted").last().unwrap()["source"], "fetched");
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
