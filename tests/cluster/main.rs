@@ -11,8 +11,10 @@ extern crate holdfast_test_attribute;
 
 mod applications;
 mod basics;
+mod chains;
 mod ends;
 mod hosts;
+mod kept_caches;
 mod mpi;
 mod mpirun;
 mod nodes;

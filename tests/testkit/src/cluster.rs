@@ -16,6 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub const NO_ENGINE: &str = "no Docker engine can be reached; `docker/engine` as root installs and starts one";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STEPS: u32 = 120;
+const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
 /// All machines of the cluster.
 const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
 
@@ -141,6 +142,22 @@ impl Cluster {
         Job { cluster: self, directory, id: id.trim().to_owned(), steps: STEPS }
     }
 
+    /// Submits a batch script of the test with these arguments of `sbatch`, in a directory with these files.
+    pub fn batch(&self, name: &str, files: &[(&str, &str)], arguments: &str) -> Job<'_> {
+        let directory = self.directory(name, files);
+        let (id, code) = run_on("ctl", "user1", &directory, &format!("sbatch --parsable {arguments}"), "");
+        assert_eq!(code, 0, "{id}");
+        Job { cluster: self, directory, id: id.trim().to_owned(), steps: STEPS }
+    }
+
+    /// Adds a line to the controller's slurm.conf, until the result is dropped.
+    pub fn configure(&self, line: &str) -> Configured<'_> {
+        self.on("ctl", &format!("cp {SLURM_CONF} {SLURM_CONF}.before && echo {line} >>{SLURM_CONF}"));
+        let message = self.on("ctl", "scontrol reconfigure");
+        assert_eq!(message, "");
+        Configured(self)
+    }
+
     /// Submits the usual job on six nodes: four ranks and two spares.
     pub fn heat(&self, name: &str, more: &str) -> Job<'_> {
         self.submit(name, &heat(more), "--nodes=6 --time=10", "holdfast run job.yaml")
@@ -185,6 +202,45 @@ impl Cluster {
     }
 }
 
+/// A change of Slurm's configuration; dropping it undoes it.
+#[derive(Debug)]
+pub struct Configured<'a>(&'a Cluster);
+
+impl Drop for Configured<'_> {
+    fn drop(&mut self) {
+        self.0.on("ctl", &format!("mv {SLURM_CONF}.before {SLURM_CONF} && scontrol reconfigure"));
+    }
+}
+
+/// An allocation as Slurm reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    pub id: u32,
+    /// Slurm's name of it: `PENDING`, `RUNNING`, `COMPLETED`, ….
+    pub state: String,
+    /// Of the batch script.
+    pub exit_code: i32,
+    /// How often it was requeued.
+    pub restarts: u32,
+}
+
+impl Allocation {
+    /// True if Slurm runs nothing of it any more.
+    pub fn has_ended(&self) -> bool {
+        !["PENDING", "RUNNING", "COMPLETING"].contains(&&*self.state)
+    }
+
+    fn parse(line: &str) -> Option<Allocation> {
+        let field = |name: &str| line.split_whitespace().find_map(|item| item.strip_prefix(name));
+        Some(Allocation {
+            id: field("JobId=")?.parse().ok()?,
+            state: field("JobState=")?.to_owned(),
+            exit_code: field("ExitCode=")?.split(':').next()?.parse().ok()?,
+            restarts: field("Restarts=")?.parse().ok()?,
+        })
+    }
+}
+
 /// A running job; dropping it ends it.
 #[derive(Debug)]
 pub struct Job<'a> {
@@ -201,9 +257,40 @@ impl Job<'_> {
         run_on("ctl", "user1", &self.directory, command, "").0
     }
 
-    /// Its output so far.
+    /// Its output so far, in all allocations.
     pub fn output(&self) -> String {
-        self.run("cat output 2>/dev/null")
+        self.run("cat output slurm-*.out 2>/dev/null")
+    }
+
+    /// Sets the number of steps that its application computes.
+    pub fn expecting(mut self, steps: u32) -> Self {
+        self.steps = steps;
+        self
+    }
+
+    /// The last line of the application in a failure-free run.
+    pub fn expected(&self) -> String {
+        expected_result(self.cluster.program, self.steps)
+    }
+
+    /// The allocations that were submitted in the job's directory, from this one on, in their order.
+    pub fn allocations(&self) -> Vec<Allocation> {
+        let report = self.run("scontrol show jobs -o");
+        let own = format!(" WorkDir={} ", self.directory);
+        let first = self.id.parse().unwrap_or(0);
+        let jobs = report.lines().filter(|line| line.contains(&own)).filter_map(Allocation::parse);
+        let mut allocations: Vec<Allocation> = jobs.filter(|job| job.id >= first).collect();
+        allocations.sort_by_key(|job| job.id);
+        allocations
+    }
+
+    /// Waits until Slurm has requeued the job and runs it again. Slurm's own pause of two minutes before that is
+    /// shortened, but not to zero: nodes refuse a job that begins in the second in which its earlier run ended.
+    pub fn begins_again(&self) {
+        let is = |state: &str| self.allocations().first().is_some_and(|job| job.restarts == 1 && job.state == state);
+        until("the requeued job", || is("PENDING"));
+        self.run(&format!("scontrol update JobId={} StartTime=now+3", self.id));
+        until("the second run of the job", || !is("PENDING"));
     }
 
     /// Waits until its output contains this text.
@@ -232,12 +319,8 @@ impl Job<'_> {
     pub fn batch_exit_code(&self) -> i32 {
         let mut code = None;
         until("the end of the batch script", || {
-            let report = self.run(&format!("scontrol show job -o {}", self.id));
-            let field =
-                |name: &str| report.split_whitespace().find_map(|item| item.strip_prefix(name)).unwrap_or_default();
-            if !["PENDING", "RUNNING", "COMPLETING", ""].contains(&field("JobState=")) {
-                code = field("ExitCode=").split(':').next().and_then(|code| code.parse().ok());
-            }
+            let job = Allocation::parse(&self.run(&format!("scontrol show job -o {}", self.id)));
+            code = job.filter(Allocation::has_ended).map(|job| job.exit_code);
             code.is_some()
         });
         code.unwrap()
@@ -247,15 +330,17 @@ impl Job<'_> {
     pub fn finish_well(&self) -> String {
         let (output, code) = self.finish();
         assert_eq!(code, 0, "{output}");
-        let expected = expected_result(self.cluster.program, self.steps);
+        let expected = self.expected();
         assert!(output.contains(&expected), "{expected} is missing:\n{output}");
         output
     }
 
-    /// The events of the event log.
+    /// The events of the event log; none before there is one.
     pub fn events(&self) -> Vec<serde_json::Value> {
-        let text = self.run("cat heat-run/.holdfast/events.jsonl");
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let text = self.run("cat heat-run/.holdfast/events.jsonl 2>/dev/null");
+        // The last line may be incomplete while the job runs.
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
@@ -289,10 +374,14 @@ pub fn heat(more: &str) -> String {
 /// The same with other arguments of the application.
 pub fn heat_of(arguments: &[&str], more: &str) -> String {
     let arguments: String = arguments.iter().map(|argument| format!(", \"{argument}\"")).collect();
+    heat_command(&format!("[holdfast, example, heat, --checkpoint-every, \"10\"{arguments}]"), more)
+}
+
+/// The same with another command.
+pub fn heat_command(command: &str, more: &str) -> String {
     format!(
         "job: heat\nprefix: ./heat-run\nallocation: {{manager: slurm}}\n\
-         run:\n  nodes: 4\n  ranks_per_node: 1\n  command: [holdfast, example, heat, --checkpoint-every, \
-         \"10\"{arguments}]\n\
+         run:\n  nodes: 4\n  ranks_per_node: 1\n  command: {command}\n\
          {more}\n"
     )
 }
