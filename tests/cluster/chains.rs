@@ -7,8 +7,8 @@ use serde_json::Value;
 const SCRIPT: &str = include_str!("../../configs/slurm/job.sbatch");
 const MANUAL: &str = include_str!("../../configs/slurm/manual.sbatch");
 
-/// A checkpoint about every half second, until the file `delay` is changed.
-const SLOW: &str = "50ms";
+/// A checkpoint about every second, until the file `delay` is changed.
+const SLOW: &str = "100ms";
 const STEPS: u32 = 600;
 
 /// A job that does not end by itself before [`finish_soon`].

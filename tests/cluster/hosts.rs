@@ -110,6 +110,50 @@ fn next_orchestrator_takes_over_on_hosts() {
 }
 
 #[test]
+fn signal_of_orchestrator_runs_handlers_of_ranks_on_hosts() {
+    let cluster = super::cluster();
+    let script = "trap 'echo state >saved-$HOLDFAST_RANK; exit 0' TERM; touch ready-$HOLDFAST_RANK; \
+                  while :; do sleep 0.1; done";
+    let spec = format!(
+        "job: script\nprefix: ./heat-run\nhalt: {{grace: 60s}}\n\
+         allocation: {{hosts: ['n[1-4]'], ssh: {{known_hosts: known_hosts}}}}\n\
+         run: {{launcher: ssh, ranks: 4, command: [sh, -c, {script:?}]}}\n"
+    );
+    let job = start(&cluster, "ssh-sigterm", &spec, "holdfast run job.yaml");
+    until("the handlers", || job.run("ls").matches("ready-").count() == 4);
+    cluster.on("ctl", "pkill -TERM -f '^holdfast run'");
+    let (output, code) = job.finish();
+    assert_eq!(code, 75, "{output}");
+    assert!(output.contains("SIGTERM to the ranks") && output.contains("halted by SIGTERM"), "{output}");
+    assert_eq!(job.run("cat saved-0 saved-1 saved-2 saved-3").matches("state").count(), 4, "{output}");
+    assert!(job.events().iter().all(|event| event["event"] != "rank_failed"), "{output}");
+    no_agents(&cluster);
+}
+
+#[test]
+fn second_run_on_hosts_restarts_from_kept_caches_after_signal() {
+    let cluster = super::cluster();
+    let slow = spec(ALL, "", "")
+        .replace("command: [holdfast,", "command: [sh, -c, 'exec \"$@\" --step-delay $(cat delay)', sh, holdfast,");
+    let known = cluster.known_hosts("ed25519");
+    let files = [("job.yaml", &*slow), ("known_hosts", &*known), ("delay", "200ms")];
+    let work = "holdfast run job.yaml; echo \"first ended with $?\"; echo 0 >delay; holdfast run job.yaml";
+    let job = cluster.without_slurm("ssh-kept", &files, work);
+    job.wait_for("checkpoint 2 complete");
+    cluster.on("ctl", "pkill -TERM -f '^holdfast run'");
+    job.wait_for("first ended with 75");
+    let output = job.finish_well();
+    assert!(output.contains("continues after generation 1 with the caches"), "{output}");
+    let restarted: Vec<_> = job.events().into_iter().filter(|event| event["event"] == "restarted").collect();
+    assert_eq!(restarted.last().map(|event| &event["source"]), Some(&serde_json::json!("cache")), "{output}");
+    no_agents(&cluster);
+    let id = job.events()[0]["job_id"].as_str().unwrap().to_owned();
+    for node in NODES {
+        assert_eq!(cluster.on(node, &format!("find /dev/shm /tmp -name scr.{id}")), "", "on {node}");
+    }
+}
+
+#[test]
 fn reports_exit_code_and_signal_of_ranks_on_hosts() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-segfault");

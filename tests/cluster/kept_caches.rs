@@ -1,14 +1,16 @@
-//! Several runs in one allocation: another run of the job continues in the caches that the one before it left.
+//! Several runs in one allocation: another run of a job continues in the caches that the one before it left; other jobs
+//! do not use its directories.
 
 use holdfast_testkit::cluster::{Job, heat, heat_of, until};
 
 /// Ends after the fourth checkpoint; continues when the file `go-on` exists.
 const HOLDS: [&str; 6] = ["--steps", "120", "--hold-at", "40", "--until", "go-on"];
 
-/// A job whose spec is `job.yaml`: the source of the checkpoint of each restart.
+/// The source of the checkpoint of each restart of the job in `heat-run`.
 fn sources(job: &Job<'_>) -> Vec<String> {
     let events = job.events().into_iter().filter(|event| event["event"] == "restarted");
-    events.filter_map(|event| event["source"].as_str().map(str::to_owned)).collect()
+    let sources = events.filter_map(|event| event["source"].as_str().map(str::to_owned));
+    sources.filter(|source| source != "fresh").collect()
 }
 
 /// The first of two runs is halted at its fourth checkpoint.
@@ -18,6 +20,8 @@ fn halt_first_run(job: &Job<'_>) {
     job.wait_for("first ended with 75");
 }
 
+/// Writes the spec of another job, `other.yaml`: the same with another prefix directory.
+const OTHER: &str = "sed 's/heat-run/other-run/; s/job: heat/job: other/' job.yaml >other.yaml";
 const TWICE: &str = "holdfast run job.yaml; echo \"first ended with $?\"; touch go-on; holdfast run job.yaml";
 
 #[test]
@@ -46,14 +50,14 @@ until [ -e lost ]; do sleep 0.1; done; holdfast run job.yaml";
     job.run("touch lost");
     let output = job.finish_well();
     assert!(output.contains("n3 is down") && output.contains("rebuilt: rank"), "{output}");
-    assert_eq!(sources(&job), ["cache"], "{output}");
+    assert_eq!(sources(&job), ["rebuilt"], "{output}");
 }
 
 #[test]
 fn two_jobs_with_own_prefixes_run_one_after_the_other_in_an_allocation() {
     let cluster = super::cluster();
     let work = format!(
-        "sed 's/heat-run/other-run/; s/job: heat/job: other/' job.yaml >other.yaml
+        "{OTHER}
 holdfast run job.yaml; echo \"first ended with $?\"; holdfast run other.yaml"
     );
     let job = cluster.submit("two-prefixes", &heat(""), "--nodes=5 --time=10", &work);
@@ -65,33 +69,39 @@ holdfast run job.yaml; echo \"first ended with $?\"; holdfast run other.yaml"
 }
 
 #[test]
-fn job_is_refused_in_directories_that_another_prefix_left_in_the_allocation() {
+fn job_with_another_prefix_removes_drained_caches_of_the_job_before_it() {
     let cluster = super::cluster();
-    let work = "sed 's/heat-run/other-run/; s/job: heat/job: other/' job.yaml >other.yaml
+    let work = format!(
+        "{OTHER}
 holdfast run job.yaml; echo \"first ended with $?\"; touch go-on
 holdfast run other.yaml; echo \"other ended with $?\"
-holdfast run job.yaml";
-    let job = cluster.submit("other-prefix", &heat_of(&HOLDS, ""), "--nodes=5 --time=10", work);
+holdfast run job.yaml"
+    );
+    let job = cluster.submit("other-prefix", &heat_of(&HOLDS, ""), "--nodes=5 --time=10", &work);
     halt_first_run(&job);
     let output = job.finish_well();
-    assert!(output.contains("other ended with 69"), "{output}");
-    assert!(output.contains("heat-run") && output.contains("holdfast drain"), "{output}");
-    assert_eq!(sources(&job), ["cache"], "the caches of the first job are as they were:\n{output}");
+    assert!(output.contains("other ended with 0") && !output.contains("is down"), "{output}");
+    // The first job finds nothing of its own in the caches, and nothing of the other one.
+    assert_eq!(sources(&job), ["fetched"], "{output}");
+    assert!(!job.run("cat other-run/.holdfast/events.jsonl").contains("\"source\":\"cache\""), "{output}");
 }
 
 #[test]
 fn job_is_refused_while_another_one_runs_in_the_same_directories() {
     let cluster = super::cluster();
-    let work = "sed 's/heat-run/other-run/; s/job: heat/job: other/' job.yaml >other.yaml
+    let work = format!(
+        "{OTHER}
 holdfast run job.yaml & first=$!
 until [ -e other ]; do sleep 0.1; done
 holdfast run other.yaml; echo \"other ended with $?\"
-touch go-on; wait $first";
-    let job = cluster.submit("simultaneous", &heat_of(&HOLDS, ""), "--nodes=5 --time=10", work);
+touch go-on; wait $first"
+    );
+    let job = cluster.submit("simultaneous", &heat_of(&HOLDS, ""), "--nodes=5 --time=10", &work);
     job.wait_for("checkpoint 4 complete");
     job.run("touch other");
     let output = job.finish_well();
     assert!(output.contains("other ended with 69"), "{output}");
+    assert!(output.contains("which runs in the same allocation; run one job after the other"), "{output}");
     let lost = |event: &&serde_json::Value| event["event"] == "agent_lost";
     assert_eq!(job.events().iter().filter(lost).count(), 0, "{output}");
 }
@@ -100,17 +110,23 @@ touch go-on; wait $first";
 fn jobs_with_directories_of_their_own_run_at_the_same_time_in_an_allocation() {
     let cluster = super::cluster();
     let own = "checkpoint: {control: {base: /tmp/one}, cache: [{base: /dev/shm/one, keep: 1}]}";
-    let work = "sed 's/heat-run/other-run/; s/job: heat/job: other/; s#/one#/two#' job.yaml >other.yaml
+    let work = format!(
+        "{OTHER}
+sed -i 's#/one#/two#g; s/go-on/go-other/' other.yaml
 holdfast run other.yaml & other=$!
-holdfast run job.yaml; echo \"first ended with $?\"; touch go-on
-wait $other";
-    let job = cluster.submit("own-directories", &heat_of(&HOLDS, own), "--nodes=5 --time=10", work);
+holdfast run job.yaml; echo \"first ended with $?\"
+wait $other"
+    );
+    let job = cluster.submit("own-directories", &heat_of(&HOLDS, own), "--nodes=5 --time=10", &work);
     until("both jobs", || {
         let other = job.run("cat other-run/.holdfast/events.jsonl");
         other.matches("\"checkpoint_complete\"").count() >= 4 && job.output().contains("checkpoint 4 complete")
     });
+    // The end of one job leaves processes and files of the other one alone.
     job.run("touch go-on");
+    job.wait_for("first ended with 0");
+    job.run("touch go-other");
     let output = job.finish_well();
-    assert!(output.contains("first ended with 0") && !output.contains("is down"), "{output}");
-    assert_eq!(output.matches("the application is finished").count(), 2, "{output}");
+    assert!(!output.contains("generation 2") && !output.contains("is down"), "{output}");
+    assert_eq!(output.matches("(exit code 0): the job is finished").count(), 2, "{output}");
 }

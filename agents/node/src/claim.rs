@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdfast_core::durable::Durability;
-use holdfast_core::owned::{Access, Base, Marker, OwnedDirectory, OwnedError};
+use holdfast_core::owned::{Access, Base, Found, Marker, OwnedDirectory, OwnedError};
 use rustix::fs::{AtFlags, FlockOperation, flock, fstat, statat};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -48,6 +48,14 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
+    /// The prefix directory of another job to which the directory belongs, if that is the reason.
+    pub(crate) fn other_prefix(&self) -> Option<&Path> {
+        match self {
+            ClaimError::Owned(OwnedError::Refused { found: Found::OtherPrefix { prefix }, .. }) => Some(prefix),
+            _ => None,
+        }
+    }
+
     /// True if another user may have a hand in the directory: nothing below it may be used.
     pub(crate) fn is_refusal(&self) -> bool {
         !matches!(self, ClaimError::Owned(OwnedError::Io { .. }) | ClaimError::Io { .. })
@@ -80,7 +88,7 @@ fn parts(real: &Path) -> Option<(&Path, &OsStr, &OsStr)> {
 
 /// The marker of all directories of a job on a node. Control and cache directory may be one.
 fn marker(paths: &Paths) -> Marker<'_> {
-    Marker { kind: "node", job: paths.job_id() }
+    Marker { kind: "node", job: paths.job_id(), prefix: paths.owner() }
 }
 
 /// Opens one of the job's directories, `<base>/<user>/scr.<job id>`, and makes it if it is missing. It gets the marker
@@ -180,6 +188,19 @@ pub(crate) fn claim(control: OwnedDirectory) -> Result<Claim, ClaimError> {
     Ok(Claim { control, _lock: file })
 }
 
+/// Takes over the control directory of a job whose agent has ended; `None` while that agent runs.
+///
+/// # Errors
+/// When it cannot be locked.
+pub(crate) fn claim_unused(control: OwnedDirectory) -> Result<Option<Claim>, ClaimError> {
+    let file = control.open_or_create(LOCK, Access::Private)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Claim { control, _lock: file })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(failed("lock", &control.path().join(LOCK))(error.into())),
+    }
+}
+
 /// True if this open file is the control directory's lock.
 fn is_at(file: &File, control: &OwnedDirectory) -> bool {
     let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
@@ -238,7 +259,6 @@ fn remove_directory(paths: &Paths, node_path: &str) -> Result<(), ClaimError> {
 mod tests {
     use super::*;
     use crate::store::fixture_node::fixture_start;
-    use holdfast_core::owned::Found;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::fs::symlink;
 

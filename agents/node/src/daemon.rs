@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use holdfast_core::owned::OwnedDirectory;
 use holdfast_core::temporary;
 use holdfast_model::Generation;
 use holdfast_wire::VERSION;
@@ -23,6 +24,7 @@ use crate::agent::Agent;
 use crate::claim::{self, ClaimError};
 use crate::collective::{self, Collectives};
 use crate::contact::Contact;
+use crate::forget::{self, ForgetError};
 use crate::halt::HaltKeeper;
 use crate::health::HealthMonitor;
 use crate::identity::{self, IdentityError};
@@ -68,6 +70,8 @@ pub enum DaemonError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    #[error(transparent)]
+    OtherJob(#[from] ForgetError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("cannot listen on {address}: {source}")]
@@ -131,7 +135,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     let _ignored = ignore_signals_of_others().map_err(DaemonError::Runtime)?;
     claim::check_names(&start.user, &start.job_id)?;
     let paths = Paths::new(&start);
-    let control = claim::directory(&paths, paths.control_node_path())?;
+    let control = control_directory(&start, &paths)?;
     let control_path = control.path().display().to_string();
     let _claim = claim::claim(control)?;
     let bases = usable_bases(&start, &paths);
@@ -162,6 +166,20 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
         () = abandoned(&agent) => tracing::info!("abandoned"),
     }
     end(&collectives, server).await
+}
+
+/// Makes the control directory. One of another job of the allocation is removed first, if that job has ended.
+fn control_directory(start: &AgentStart, paths: &Paths) -> Result<OwnedDirectory, DaemonError> {
+    let make = || claim::directory(paths, paths.control_node_path());
+    let made = make();
+    if let Err(error) = &made
+        && let Some(prefix) = error.other_prefix()
+    {
+        let bases: Vec<String> = start.cache_bases.keys().cloned().collect();
+        forget::other_job(paths, prefix, &bases)?;
+        return Ok(make()?);
+    }
+    Ok(made?)
 }
 
 /// Makes the job's cache directories. A base in which another user may have a hand is left out: no path below it is

@@ -1,17 +1,22 @@
 //! Removes what finished steps of the job left on this node before the next step begins. Its checkpoints count from 1
 //! again, and it must neither restart from theirs nor stop because of their halt conditions.
 //!
+//! The directories of another job with the same id are removed too, before an agent uses them.
+//!
 //! A state file records up to which step this was done. It is written last, so that the request is repeated if the
 //! agent dies before; an agent that is restarted later keeps what the present step has in cache.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use holdfast_model::{CheckpointId, Generation};
 
 use crate::agent::Agent;
+use crate::claim::{self, ClaimError};
 use crate::halt::HaltError;
 use crate::memory;
-use crate::store::StoreError;
+use crate::paths::Paths;
+use crate::store::{FlushRecord, StoreError};
 
 /// Why the remains of a finished step could not be removed.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +34,15 @@ pub enum ForgetError {
         prefix.display()
     )]
     Undrained { checkpoint: CheckpointId, prefix: PathBuf },
+    #[error(
+        "{} is used by the job in the prefix directory {}, which runs in the same allocation; run one job after the \
+         other, or give each directories of its own (`checkpoint.control.base` and the bases of `checkpoint.cache`)",
+        control.display(),
+        prefix.display()
+    )]
+    Running { control: PathBuf, prefix: PathBuf },
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
 }
 
 /// Deletes datasets and halt conditions of the steps up to generation `finished`, unless that was done before. Blocks.
@@ -46,27 +60,28 @@ pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetE
         .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
 }
 
-/// Deletes what a job with another prefix directory and the same job id left here: two jobs in one Slurm allocation
-/// have the same directories. Its newest checkpoint must be on its prefix directory. Blocks.
+/// Removes the directories of the job in another prefix directory: two jobs in one Slurm allocation have the same id,
+/// and so the same directories. The agent of that job must have ended, and its newest checkpoint be on its prefix
+/// directory. No file of its state may stay: its generations have the same numbers. Blocks.
 ///
 /// # Errors
-/// [`ForgetError::Undrained`], or something cannot be deleted.
-pub fn other_jobs(agent: &Agent) -> Result<(), ForgetError> {
-    let control = agent.paths.control();
-    let Some(plan) = memory::read_plan(&control) else { return Ok(()) };
-    let prefix = plan.shared.settings.prefix;
-    if agent.prefixes.contains(&prefix) {
-        return Ok(());
-    }
-    let locations = agent.store.flush.locations()?;
+/// [`ForgetError::Running`], [`ForgetError::Undrained`], or something cannot be removed.
+pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String]) -> Result<(), ForgetError> {
+    let paths = paths.of_owner(prefix);
+    let control = claim::directory(&paths, paths.control_node_path())?;
+    let running = || ForgetError::Running { control: paths.control(), prefix: prefix.to_owned() };
+    let claim = claim::claim_unused(control)?.ok_or_else(running)?;
+    let planned = memory::read_plan(&paths.control()).map(|plan| plan.shared.settings.caches).unwrap_or_default();
+    let planned = planned.into_iter().map(|cache| cache.base);
+    let bases: BTreeSet<String> = bases.iter().cloned().chain(planned).collect();
+    let locations = FlushRecord::open(&paths).locations()?;
     let newest = locations.iter().rev().find(|(_, at)| at.cache);
     if let Some((checkpoint, _)) = newest.filter(|(_, at)| !at.pfs) {
-        return Err(ForgetError::Undrained { checkpoint: *checkpoint, prefix });
+        return Err(ForgetError::Undrained { checkpoint: *checkpoint, prefix: prefix.to_owned() });
     }
-    agent.halt.clear()?;
-    agent.store.clear()?;
-    memory::remove_plan(&control)
-        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+    claim::remove(&paths, bases.into_iter())?;
+    drop(claim);
+    Ok(())
 }
 
 /// Removes the halt conditions of earlier runs in this allocation, unless that was done before: each run has conditions
@@ -89,7 +104,7 @@ mod tests {
     use super::*;
     use crate::daemon::set_up;
     use crate::halt::Moment;
-    use crate::store::fixture_node::{fixture_agent, fixture_request};
+    use crate::store::fixture_node::fixture_agent;
     use holdfast_model::Locations;
 
     #[test]
@@ -128,26 +143,31 @@ mod tests {
         assert_eq!(agent.halt.state(&moment).met, None);
     }
     #[test]
-    fn files_of_another_job_with_the_same_id_are_deleted_when_they_are_on_its_prefix_directory() {
+    fn directories_of_another_job_with_the_same_id_are_removed_when_its_files_are_on_its_prefix_directory() {
         let (_root, agent) = fixture_agent("node0", "1145655");
-        let control = agent.paths.control();
-        let mut request = fixture_request(Generation(1), "node0", &[0]);
-        memory::write_plan(&control, &request).unwrap();
-        let files = agent.store.checkpoints().len();
-        other_jobs(&agent).unwrap();
-        assert_eq!(agent.store.checkpoints().len(), files, "they are of this job");
+        let other = Path::new("/other");
+        let bases: Vec<String> = agent.start.cache_bases.keys().cloned().collect();
+        let paths = agent.paths.of_owner(other);
+        for node_path in [paths.control_node_path().to_owned(), paths.cache_node_path(&bases[0])] {
+            claim::directory(&paths, &node_path).unwrap();
+        }
+        let ours = agent.paths.of_owner(Path::new("/ours"));
+        let refused = claim::directory(&ours, ours.control_node_path()).unwrap_err();
+        assert_eq!(refused.other_prefix(), Some(other));
 
-        request.shared.settings.prefix = "/other".into();
-        memory::write_plan(&control, &request).unwrap();
         let newest = agent.store.flush.newest().unwrap();
         let undrained = Locations { cache: true, ..Locations::default() };
         agent.store.flush.note(newest, undrained).unwrap();
-        let refused = other_jobs(&agent).unwrap_err().to_string();
+        let refused = other_job(&ours, other, &bases).unwrap_err().to_string();
         assert!(refused.contains("holdfast drain --prefix /other"), "{refused}");
-        assert_eq!(agent.store.checkpoints().len(), files);
 
         agent.store.flush.note_flushed(newest).unwrap();
-        other_jobs(&agent).unwrap();
-        assert_eq!((agent.store.checkpoints().len(), memory::read_plan(&control)), (0, None));
+        let running = claim::claim(claim::directory(&paths, paths.control_node_path()).unwrap()).unwrap();
+        let refused = other_job(&ours, other, &bases).unwrap_err();
+        assert!(matches!(&refused, ForgetError::Running { prefix, .. } if prefix == other), "{refused}");
+        drop(running);
+        other_job(&ours, other, &bases).unwrap();
+        assert!(!paths.control().exists() && !paths.real(&paths.cache_node_path(&bases[0])).unwrap().exists());
+        claim::directory(&ours, ours.control_node_path()).unwrap();
     }
 }

@@ -134,14 +134,6 @@ pub fn write_plan(control: &Path, request: &RunRequest) -> io::Result<()> {
     state_file::write(&control.join(RUN), request)
 }
 
-/// Removes the record of the run plan.
-pub fn remove_plan(control: &Path) -> io::Result<()> {
-    match std::fs::remove_file(control.join(RUN)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// The last generation of which this node knows that it has ended.
 pub fn read_ended(control: &Path) -> Generation {
     state_file::read(&control.join(ENDED)).unwrap_or(Generation::NONE)

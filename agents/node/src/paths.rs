@@ -13,6 +13,9 @@ pub struct Paths {
     control: String,
     user: String,
     job_id: String,
+    /// The first prefix directory of the job, unless the node is virtual: the root of a virtual node has directories of
+    /// one job only.
+    owner: Option<PathBuf>,
 }
 
 /// A path that must not be used.
@@ -31,6 +34,7 @@ impl Paths {
             control: start.control_directory(),
             user: start.user.clone(),
             job_id: start.job_id.clone(),
+            owner: start.prefixes.first().filter(|_| start.root.is_none()).cloned(),
         }
     }
 
@@ -41,11 +45,21 @@ impl Paths {
         let user = above.rsplit_once('/')?.1;
         let job_id = name.strip_prefix("scr.").filter(|id| !id.is_empty())?;
         let (user, job_id) = (user.to_owned(), job_id.to_owned());
-        Some(Paths { root: None, control: control.to_owned(), user, job_id })
+        Some(Paths { root: None, control: control.to_owned(), user, job_id, owner: None })
     }
 
     pub fn job_id(&self) -> &str {
         &self.job_id
+    }
+
+    /// The prefix directory of the job that the directories belong to; `None` if they can only belong to one job.
+    pub fn owner(&self) -> Option<&Path> {
+        self.owner.as_deref()
+    }
+
+    /// The same directories, as those of the job in another prefix directory.
+    pub fn of_owner(&self, prefix: &Path) -> Paths {
+        Paths { owner: Some(prefix.to_owned()), ..self.clone() }
     }
 
     /// The control directory as the node sees it.
@@ -149,6 +163,7 @@ mod tests {
             control: "/tmp/user1/scr.7".to_owned(),
             user: "user1".to_owned(),
             job_id: "7".to_owned(),
+            owner: None,
         }
     }
 

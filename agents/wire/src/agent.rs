@@ -93,15 +93,12 @@ pub struct ForgetRequest {
     /// The number of those runs.
     #[serde(default)]
     pub earlier_runs: u32,
-    /// Forget also the datasets of a job with another prefix directory and the same job id, if they are drained.
-    #[serde(default)]
-    pub other_jobs: bool,
 }
 
 impl ForgetRequest {
     /// True if nothing is to be forgotten.
     pub fn is_empty(&self) -> bool {
-        self.finished == Generation::NONE && self.earlier_runs == 0 && !self.other_jobs
+        self.finished == Generation::NONE && self.earlier_runs == 0
     }
 }
 

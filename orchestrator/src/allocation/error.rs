@@ -121,6 +121,10 @@ pub enum AgentStartError {
         /// The log of the start command.
         log: PathBuf,
     },
+    /// A step of several agents was not launched because of other nodes: without them it may be.
+    #[error("the agent of node {node} was not started, because its step was not launched on another node: see {}",
+        log.display())]
+    StepFailedElsewhere { node: NodeName, log: PathBuf },
     /// The agent is not ready.
     #[error("the agent of node {node} {problem}{}; see {}", after_colon(log_line.as_deref()), log.display())]
     NotReady {

@@ -172,11 +172,6 @@ pub trait AllocatedNodes: Send + Sync {
         self.job_id().to_owned()
     }
 
-    /// True if the manager provides the job id: several jobs in one allocation then have the same directories on nodes.
-    fn provides_job_id(&self) -> bool {
-        false
-    }
-
     /// The user of the job: part of directory names.
     fn user(&self) -> &str {
         &self.identity().user

@@ -133,7 +133,7 @@ impl DrainAgents {
     }
 
     pub(super) async fn forget(&self, finished: Generation) {
-        let (client, request) = (self.agents.client(), &ForgetRequest { finished, earlier_runs: 0, other_jobs: false });
+        let (client, request) = (self.agents.client(), &ForgetRequest { finished, earlier_runs: 0 });
         let forgotten = client.each(self.agents.roster().agents(), |(node, address)| async move {
             client
                 .forget(address, request)

@@ -54,8 +54,7 @@ impl StepDriver<'_> {
                     self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
                 }
                 let (finished, earlier_runs) = (self.machine.finished_steps(), self.machine.earlier_runs());
-                let other_jobs = self.allocation.provides_job_id();
-                let forget = ForgetRequest { finished, earlier_runs, other_jobs };
+                let forget = ForgetRequest { finished, earlier_runs };
                 match health.and_then(|health| self.fault_of(&health)) {
                     Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }),
                     None if !forget.is_empty() => {

@@ -41,11 +41,13 @@ impl Machine {
                 return Some(self.too_few(0));
             }
         }
+        let left = self.count.starting + self.count.healthy;
         let own = self.config.own_node.as_ref().and_then(|node| self.position(node));
+        // If no agent could be started at all, the fault is not that of this node.
+        let own = own.filter(|_| self.count.reached > 0 || left > 0);
         if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
             return Some(StopReason::OwnNodeDown { node: self.name(own) });
         }
-        let left = self.count.starting + self.count.healthy;
         if left >= self.needed() {
             return None;
         }

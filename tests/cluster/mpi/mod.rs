@@ -7,6 +7,7 @@ mod c;
 mod ends;
 mod hang;
 mod languages;
+mod overload;
 pub mod world;
 
 use std::path::{Path, PathBuf};

@@ -35,6 +35,13 @@ pub fn submit<'a>(mpi: Mpi, cluster: &'a Cluster, name: &str, arguments: &str, n
     cluster.submit(&format!("{name}-{}", mpi.name), &spec, &options, "holdfast --verbose run job.yaml")
 }
 
+/// Submits it on all nodes, with ranks that compute together for so many seconds without a pause.
+pub fn submit_spinning<'a>(mpi: Mpi, cluster: &'a Cluster, name: &str, seconds: u32) -> Job<'a> {
+    let spec = spec(mpi, cluster, "{manager: slurm}", &format!(", spin, \"{seconds}\""));
+    let spec = spec.replace("nodes: 3", "nodes: 6").replace("hello", "hello, OMPI_MCA_mpi_yield_when_idle: \"0\"");
+    cluster.submit(name, &spec, "--nodes=6 --ntasks-per-node=2 --time=10", "holdfast --verbose run job.yaml")
+}
+
 /// Runs it on five hosts, without Slurm.
 pub fn over_ssh<'a>(mpi: Mpi, cluster: &'a Cluster, name: &str, arguments: &str) -> Job<'a> {
     let allocation = "{manager: ssh, hosts: ['n[1-5]'], ssh: {known_hosts: known_hosts}}";

@@ -3,6 +3,7 @@
  *   world                 print it, and end
  *   world forever         in the first generation, go on until something happens
  *   world MODE RANK       the rank: "abort", "segfault", "exit" with code 3
+ *   world spin SECONDS    compute together for this time, without a pause
  */
 #include <mpi.h>
 #include <signal.h>
@@ -45,6 +46,13 @@ int main(int argc, char **argv) {
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
 
+    for (double end = MPI_Wtime() + culprit; strcmp(mode, "spin") == 0;) {
+        int go_on = MPI_Wtime() < end;
+        MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        if (!go_on)
+            break;
+        sum_of_ranks(rank);
+    }
     int first = generation != NULL && strcmp(generation, "1") == 0;
     while (first && strcmp(mode, "forever") == 0) {
         sum_of_ranks(rank);

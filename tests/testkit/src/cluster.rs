@@ -16,9 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub const NO_ENGINE: &str = "no Docker engine can be reached; `docker/engine` as root installs and starts one";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STEPS: u32 = 120;
+/// Microseconds, Linux's default.
+const CPU_PERIOD: f64 = 100_000.0;
 const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
 /// All machines of the cluster.
 const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
+const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 
 /// The cluster, for one test at a time: a test may break any of its machines.
 #[derive(Debug)]
@@ -158,6 +161,14 @@ impl Cluster {
         Configured(self)
     }
 
+    /// Gives all nodes together this share of the machine's processors, until the result is dropped.
+    pub fn slow_down(&self, share: f64) -> Slow<'_> {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let all = share * f64::from(u32::try_from(processors).unwrap_or(u32::MAX));
+        limit_processors(&format!("{:.0}", all * CPU_PERIOD / NODES.len() as f64));
+        Slow(self)
+    }
+
     /// Submits the usual job on six nodes: four ranks and two spares.
     pub fn heat(&self, name: &str, more: &str) -> Job<'_> {
         self.submit(name, &heat(more), "--nodes=6 --time=10", "holdfast run job.yaml")
@@ -200,6 +211,23 @@ impl Cluster {
         });
         job
     }
+}
+
+/// Nodes with a limit of their processors; dropping it removes the limit.
+#[derive(Debug)]
+pub struct Slow<'a>(&'a Cluster);
+
+impl Drop for Slow<'_> {
+    fn drop(&mut self) {
+        limit_processors("-1");
+        self.0.heal();
+    }
+}
+
+/// Sets the microseconds of processor time that each node gets in a period; `-1`: no limit.
+fn limit_processors(quota: &str) {
+    let containers = NODES.map(container);
+    checked(Command::new("docker").args(["update", "--cpu-quota", quota]).args(containers).output().unwrap());
 }
 
 /// A change of Slurm's configuration; dropping it undoes it.

@@ -73,6 +73,10 @@ pub enum Found {
     OtherMarker {
         marker: String,
     },
+    /// It belongs to the job in this prefix directory, which has the same id.
+    OtherPrefix {
+        prefix: PathBuf,
+    },
     /// A directory that is to be removed contains another file system.
     OtherFileSystem,
     /// A directory that is to be removed has more levels than this.
@@ -82,6 +86,10 @@ pub enum Found {
 }
 
 impl Found {
+    pub(super) fn other_marker(text: &[u8]) -> Self {
+        Found::OtherMarker { marker: String::from_utf8_lossy(text).into_owned() }
+    }
+
     fn remedy(&self) -> &'static str {
         match self {
             Found::NotPermitted { .. } => "run the command as that user, or have that user permit the group to read it",
@@ -99,6 +107,10 @@ impl Found {
             }
             Found::NoMarker | Found::OtherMarker { .. } => {
                 "it was not made by this job, so nothing was removed; remove it by hand if it is not needed"
+            }
+            Found::OtherPrefix { .. } => {
+                "finish that job or run `holdfast drain` in its prefix directory first, or give this job directories of \
+                 its own (`checkpoint.control.base`, `checkpoint.cache`)"
             }
             Found::OtherFileSystem => "unmount it, then remove the directory by hand",
             Found::TooDeep { .. } => "remove the directory by hand",
@@ -131,6 +143,9 @@ impl fmt::Display for Found {
             Found::TooLarge { limit } => write!(f, "is larger than {limit} bytes"),
             Found::NoMarker => f.write_str("has no marker of Holdfast in it"),
             Found::OtherMarker { marker } => write!(f, "has the marker {marker:?}, not that of this job"),
+            Found::OtherPrefix { prefix } => {
+                write!(f, "belongs to another job of this allocation, whose prefix directory is {}", prefix.display())
+            }
             Found::OtherFileSystem => f.write_str("is the root of another file system"),
             Found::TooDeep { levels } => write!(f, "has more than {levels} levels of directories"),
         }

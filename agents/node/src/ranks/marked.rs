@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::environment::{self, RankVariables};
@@ -10,6 +11,7 @@ use holdfast_wire::run::AgentStart;
 use procfs::process;
 
 use super::Ranks;
+use crate::paths::Paths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marked {
@@ -51,29 +53,38 @@ pub(super) struct Marks {
     job_id: String,
     /// Only on a virtual node.
     node: Option<NodeName>,
+    /// The agent's socket, on other nodes: jobs of one allocation have the same id, and their agents run on the same
+    /// nodes.
+    socket: Option<PathBuf>,
 }
 
 impl Marks {
     pub(super) fn new(start: &AgentStart) -> Self {
-        Marks { job_id: start.job_id.clone(), node: start.root.is_some().then(|| start.node.clone()) }
+        let is_virtual = start.root.is_some();
+        Marks {
+            job_id: start.job_id.clone(),
+            node: is_virtual.then(|| start.node.clone()),
+            socket: (!is_virtual).then(|| Paths::new(start).socket()),
+        }
     }
 }
 
 impl Ranks {
-    /// Processes of this user whose environment names the job, a generation that `matches`, and (on a virtual node)
-    /// this node. Reads all of `/proc`.
+    /// Processes of this user whose environment names the job, a generation that `matches`, and this node or its agent.
+    /// Reads all of `/proc`.
     pub fn marked(&self, matches: impl Fn(Generation) -> bool) -> Vec<Marked> {
-        let Marks { job_id, node } = &self.marks;
+        let Marks { job_id, node, socket } = &self.marks;
         let Ok(processes) = process::all_processes() else { return Vec::new() };
         let found = processes.filter_map(|process| {
             // Unreadable: of another user, or ended.
             let process = process.ok()?;
             let environment = process.environ().ok()?;
-            let is = |name: &str, value: &str| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
+            let is = |name: &str, value: &OsStr| environment.get(OsStr::new(name)).is_some_and(|found| found == value);
             let generation = number(&environment, environment::GENERATION).map(Generation)?;
             let ours = matches(generation)
-                && is(environment::JOB, job_id)
-                && node.as_ref().is_none_or(|node| is(environment::NODE, node.as_str()));
+                && is(environment::JOB, OsStr::new(job_id))
+                && node.as_ref().is_none_or(|node| is(environment::NODE, OsStr::new(node.as_str())))
+                && socket.as_ref().is_none_or(|socket| is(environment::SOCKET, socket.as_os_str()));
             let pid = u32::try_from(process.pid()).ok()?;
             ours.then(|| {
                 let (depth, rank) = rank(&environment).unzip();

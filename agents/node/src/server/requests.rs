@@ -315,9 +315,6 @@ async fn forget_finished(
 ) -> Answer<Empty> {
     let agent = collectives.agent.clone();
     let forget = move || {
-        if request.other_jobs {
-            forget::other_jobs(&agent)?;
-        }
         forget::finished_steps(&agent, request.finished)?;
         forget::earlier_runs(&agent, request.earlier_runs)
     };

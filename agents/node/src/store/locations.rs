@@ -22,7 +22,7 @@ pub struct FlushRecord {
 }
 
 impl FlushRecord {
-    pub(super) fn open(paths: &Paths) -> Self {
+    pub(crate) fn open(paths: &Paths) -> Self {
         let path = paths.control().join("flush.scrinfo");
         let newest = FlushFile::read(&path).ok().flatten().and_then(|flush| newest_in_cache(&flush));
         FlushRecord { path, changing: Mutex::default(), newest: Mutex::new(newest) }

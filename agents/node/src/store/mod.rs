@@ -46,7 +46,7 @@ use crate::paths::{Paths, base_name};
 use descriptions::Descriptions;
 use filemaps::Filemaps;
 use loading::OnDisk;
-use locations::FlushRecord;
+pub use locations::FlushRecord;
 use slots::Slot;
 
 const NODES_FILE: &str = "nodes.scrinfo";

@@ -427,7 +427,7 @@ pub fn end_run() -> EndRunRequest {
 }
 
 pub fn forget() -> ForgetRequest {
-    ForgetRequest { finished: Generation(1), earlier_runs: 2, other_jobs: true }
+    ForgetRequest { finished: Generation(1), earlier_runs: 2 }
 }
 
 pub fn copy(directory: &Path) -> CopyRequest {

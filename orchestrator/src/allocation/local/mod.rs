@@ -126,7 +126,7 @@ const ROOTS: &str = "nodes";
 
 /// The marker of the workspace of a job.
 fn marker(job_id: &str) -> Marker<'_> {
-    Marker { kind: "workspace", job: job_id }
+    Marker { kind: "workspace", job: job_id, prefix: None }
 }
 
 /// The workspace of a job, open and checked.

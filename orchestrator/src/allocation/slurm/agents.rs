@@ -198,11 +198,15 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
     if !waiting.is_empty() {
         let problem = Arc::new(problem.unwrap_or(HandshakeError::Ended));
         let refused = last_line(&log, 0, |line| line.starts_with(NO_STEP));
+        let not_launched = not_launched_on(&tail(&log, 0).unwrap_or_default());
         for (node, answer) in waiting {
             let _ = answer.send(Err(match &refused {
                 Some(line) => {
                     let reason = line.trim_start_matches(SRUN_ERROR).to_owned();
                     AgentStartError::Refused { node, reason, log: log.clone() }
+                }
+                None if !not_launched.is_empty() && !not_launched.contains(&node) => {
+                    AgentStartError::StepFailedElsewhere { node, log: log.clone() }
                 }
                 None => failures.of(node, &problem),
             }));
@@ -334,6 +338,17 @@ fn ended_on(messages: &str) -> Result<Vec<NodeName>, HandshakeError> {
     Ok(nodes)
 }
 
+/// The nodes on which the step could not be launched, according to the messages of srun: a node that was lost, and
+/// whose loss Slurm has not detected yet. srun then ends the step on all nodes.
+fn not_launched_on(messages: &str) -> Vec<NodeName> {
+    let nodes = messages.lines().filter_map(|line| {
+        let line = line.strip_prefix(SRUN_ERROR)?.strip_prefix("Task launch for ")?;
+        let node = line.split_once(" failed on node ")?.1.split(':').next()?;
+        hostlist::expand(node.trim()).ok()
+    });
+    nodes.flatten().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,6 +369,11 @@ mod tests {
                     srun: error: n2: task 1: Exited with exit code 69\n\
                     srun: error: n[4-5]: tasks 3-4: Killed\n";
         assert_eq!(ended_on(messages).unwrap(), ["n2", "n4", "n5"].map(NodeName::from));
+        let lost = "srun: error: Task launch for StepId=142.4 failed on node n3: Communication connection failure\n\
+                    srun: error: Application launch failed: Communication connection failure\n";
+        assert!(ended_on(lost).is_err());
+        assert_eq!(not_launched_on(lost), [NodeName::from("n3")]);
+        assert_eq!(not_launched_on(messages), Vec::<NodeName>::new());
         let error = ended_on("srun: error: task 2 launch failed: Slurmd could not connect IO\n").unwrap_err();
         assert!(error.to_string().contains("could not connect"), "{error}");
     }

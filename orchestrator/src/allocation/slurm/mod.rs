@@ -190,7 +190,8 @@ impl Slurm {
         Ok(RunningAgent { ready, log })
     }
 
-    /// Starts an agent with its own or a shared step. Retries while Slurm refuses the step for a temporary reason.
+    /// Starts an agent with its own or a shared step. Retries while Slurm refuses the step for a temporary reason, and
+    /// if a shared step failed because of other nodes.
     async fn ask(
         &self,
         node: &NodeName,
@@ -200,10 +201,19 @@ impl Slurm {
         let mut retries = RetrySchedule::default();
         loop {
             let started = self.steps.agent(node.clone(), template, patience).await;
-            let Err(AgentStartError::Refused { reason, .. }) = &started else { return started };
-            let Some(pause) = retries.next_pause(Refusal::of(reason), Instant::now()) else { return started };
-            tracing::info!(%node, reason, "Slurm refused to start an agent; retrying");
-            tokio::time::sleep(pause).await;
+            match &started {
+                // Every time there are fewer nodes: those at fault have got their answers.
+                Err(AgentStartError::StepFailedElsewhere { log, .. }) => {
+                    let log = log.display();
+                    tracing::info!(%node, %log, "the step of the agents failed on another node; retrying");
+                }
+                Err(AgentStartError::Refused { reason, .. }) => {
+                    let Some(pause) = retries.next_pause(Refusal::of(reason), Instant::now()) else { return started };
+                    tracing::info!(%node, reason, "Slurm refused to start an agent; retrying");
+                    tokio::time::sleep(pause).await;
+                }
+                _ => return started,
+            }
         }
     }
 
@@ -255,10 +265,6 @@ impl AllocatedNodes for Slurm {
             0 => self.job_id().to_owned(),
             restarts => format!("{}.{restarts}", self.job_id()),
         }
-    }
-
-    fn provides_job_id(&self) -> bool {
-        true
     }
 
     fn down_nodes(&self) -> Vec<(NodeName, String)> {

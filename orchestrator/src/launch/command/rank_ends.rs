@@ -17,6 +17,9 @@ const HOLD_BACK: Duration = Duration::from_millis(400);
 /// gives more information. If it does not end, this limits the wait.
 const HOLD_BACK_FOR_LAUNCHER: Duration = Duration::from_secs(3);
 
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
 /// The end of a rank that is held back.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -127,6 +130,15 @@ impl RankEnds {
                 held.push(Held { since: Instant::now(), rank, end: self.abort.end(launcher) });
             }
         }
+        // The message of an abort can be lost when the launcher kills all ranks. Its exit code is then that of a rank
+        // whose end is not known: none of those that it killed is the root cause.
+        let is_killed = |held: &Held| messages.is_own_signal(held.end) || held.end == RankEnd::Signal(SIGKILL);
+        let only_killed = !held.is_empty() && held.iter().all(is_killed);
+        if let Some(launcher) = launcher.filter(|_| only_killed && self.none_reported() && self.abort.rank().is_none())
+            && is_code_of_a_rank(launcher)
+        {
+            self.fail(launcher);
+        }
         let mut alike: HashMap<RankEnd, usize> = HashMap::new();
         for held in &held {
             *alike.entry(held.end).or_default() += 1;
@@ -156,12 +168,15 @@ impl RankEnds {
 
 /// True for an end that may be a consequence of another one: an error, or a signal that launchers send.
 pub(in crate::launch) fn may_be_consequence(end: RankEnd) -> bool {
-    const SIGKILL: i32 = 9;
     matches!(end, RankEnd::Code(_) | RankEnd::Signal(SIGKILL)) || is_termination(end)
+}
+
+/// True for the exit code of a launcher that is not derived from a signal: as in a shell, or, with MPICH, the signal.
+fn is_code_of_a_rank(launcher: RankEnd) -> bool {
+    matches!(launcher, RankEnd::Code(code @ 1..128) if ![SIGKILL, SIGTERM].contains(&code))
 }
 
 /// True for the signal that launchers send to all ranks when one of them fails.
 pub(in crate::launch) fn is_termination(end: RankEnd) -> bool {
-    const SIGTERM: i32 = 15;
     end == RankEnd::Signal(SIGTERM)
 }

@@ -167,6 +167,18 @@ mod tests {
     }
 
     #[test]
+    fn an_exit_code_whose_rank_is_unknown_is_credited_to_none_of_the_ranks_that_mpirun_killed() {
+        let text = "[0] @holdfast-rank 0 signal 15\n[1] @holdfast-rank 1 signal 15\n";
+        let events = under_mpirun(text).finish(RankEnd::Code(5));
+        assert_eq!(events[0], StepEvent::Failed { end: RankEnd::Code(5) });
+        // The code of a signal does not show more than the ranks' own ends.
+        for code in [15, 143] {
+            let events = under_mpirun(text).finish(RankEnd::Code(code));
+            assert!(matches!(events[0], StepEvent::Exited { end: RankEnd::Signal(15), .. }), "{code}: {events:?}");
+        }
+    }
+
+    #[test]
     fn unreported_ranks_are_unknown_when_mpirun_failed() {
         let mut watched = under_mpirun("[1] @holdfast-rank 1 signal 11\n");
         assert_eq!(watched.poll(), [StepEvent::Exited { rank: Rank(1), end: RankEnd::Signal(11) }]);
