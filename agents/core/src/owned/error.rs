@@ -109,8 +109,8 @@ impl Found {
                 "it was not made by this job, so nothing was removed; remove it by hand if it is not needed"
             }
             Found::OtherPrefix { .. } => {
-                "finish that job or run `holdfast drain` in its prefix directory first, or give this job directories of \
-                 its own (`checkpoint.control.base`, `checkpoint.cache`)"
+                "finish that job or run `holdfast drain` in its prefix directory first, or give this job directories \
+                 of its own (`checkpoint.control.base`, `checkpoint.cache`)"
             }
             Found::OtherFileSystem => "unmount it, then remove the directory by hand",
             Found::TooDeep { .. } => "remove the directory by hand",
