@@ -147,6 +147,36 @@ fn a_user_configuration_file_has_precedence_between_environment_and_spec() {
 }
 
 #[test]
+fn examples_of_site_parameters_in_the_playbooks_have_an_effect() {
+    let variables = Path::new(env!("CARGO_MANIFEST_DIR")).join("../playbooks/group_vars/all.yaml");
+    let variables = fs::read_to_string(variables).unwrap();
+    let example = |name: &str, open: char, close: char| {
+        let line = variables.lines().find(|line| line.starts_with(&format!("#   {name}: {open}"))).unwrap();
+        line.split_once(open).unwrap().1.trim_end_matches(close).to_owned()
+    };
+    let pairs = example("holdfast_parameters", '{', '}').replace(": ", "=").replace(", ", "\n");
+    let lines = example("holdfast_parameter_lines", '[', ']').replace(", ", "\n").replace('"', "");
+    let origins = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let conf = directory.path().join("scr.conf");
+        fs::write(&conf, text).unwrap();
+        let spec = directory.path().join("job.yaml");
+        fs::write(&spec, "run: {command: [./app]}\n").unwrap();
+        let spec = spec.to_str().unwrap();
+        let ran = run(command(["check", "--explain", spec]).env("SCR_CONF_FILE", &conf));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{text}");
+        let set = ran.out.lines().filter(|line| line.contains("scr.conf"));
+        set.map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    assert_eq!(origins(&pairs), ["checkpoint.cache[0].base /dev/shm", "checkpoint.cache[0].keep 2"]);
+    let set = origins(&lines);
+    for setting in ["checkpoint.cache[0].base /tmp", "checkpoint.cache[0].keep 2"] {
+        assert!(set.iter().any(|line| line == setting), "{setting} is not in {set:?}");
+    }
+    assert!(set.contains(&"checkpoint.redundancy[0].scheme xor".to_owned()), "{set:?}");
+}
+
+#[test]
 fn ignores_site_only_parameter_with_warning() {
     let ran = run(command(["check", "--explain", &config("quickstart.yaml")]).env("SCR_CNTL_BASE", "/elsewhere"));
     assert_eq!(ran.code, 0);

@@ -41,6 +41,7 @@ mod other_users;
 mod outputs;
 mod parameters;
 mod progress;
+mod quickstart;
 mod requeue;
 mod schemes;
 mod scr_files;

@@ -232,6 +232,7 @@ fn finished_job_is_remembered_and_again_repeats_it() {
     status.prints(&["finished, generation 1", "the job is finished", "newest checkpoint 8", "released"]);
     job.command(&["run", "--again"], 0).prints(&["the job is finished"]);
     assert_eq!(launched(), 2);
+    assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 8);
     // With another command it is another job.
     job.steps = 60;
     job.run(0);

@@ -69,6 +69,17 @@ fn shared_file_in_cache_is_an_error_with_remedy() {
 }
 
 #[test]
+fn rank_0_reports_settings_of_the_program_that_have_no_effect() {
+    let world = World::new();
+    let program = world.compile("cc", "settings.c", Link::Shared);
+    let ran = world.run(&[program.to_str().unwrap()], "", "");
+    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    let output = output(&ran);
+    let reports: Vec<&str> = output.lines().filter(|line| line.contains("has no effect")).collect();
+    assert!(matches!(&reports[..], [one] if one.contains("SCR: SCR_FLUSH of SCR_Config has no effect")), "{output}");
+}
+
+#[test]
 fn a_drained_checkpoint_keeps_its_name_for_the_next_allocation() {
     let world = World::new();
     let program = world.compile("cc", "named.c", Link::Shared);

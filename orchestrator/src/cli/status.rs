@@ -26,9 +26,10 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
-reason}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, outcome}…]}; stage: running, \
-undrained, kept, finished (the job has ended), not_started (steps only); without_progress: generations in a row that \
-ended without progress; progress: the last one that was seen, as in the event generation_ended
+reason}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, \
+outcome}…]}; stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
+without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
+event generation_ended
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.

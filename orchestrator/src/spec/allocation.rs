@@ -1,6 +1,6 @@
 //! `allocation:`: the nodes of the job and, for the local manager, the faults to inject.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::{CheckpointId, NodeName};
 
@@ -30,6 +30,14 @@ pub struct Allocation {
     pub time_limit: Option<Duration>,
     /// Faults to inject. Local manager only.
     pub faults: Vec<InjectedFault>,
+}
+
+impl Allocation {
+    /// When an allocation that begins now ends, seconds since the epoch, if it has a time limit.
+    pub fn end_from(&self, now: SystemTime) -> Option<u64> {
+        let end = now.checked_add(self.time_limit?)?;
+        end.duration_since(UNIX_EPOCH).ok().map(|end| end.as_secs())
+    }
 }
 
 /// A fault to inject: its node, moment and action. Each is injected once in a job.

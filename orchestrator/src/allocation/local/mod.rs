@@ -198,8 +198,7 @@ impl Local {
         for node in &nodes {
             roots.create_directory(node.as_str(), Access::Private)?;
         }
-        let end = spec.time_limit.map(|limit| SystemTime::now() + limit);
-        let end = end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()).map(|end| end.as_secs());
+        let end = spec.end_from(SystemTime::now());
         let path = workspace.directory.path().to_owned();
         let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end };
         Local::with(AllocationIdentity { job_id, user, nodes }, directories, faults, logs)

@@ -237,13 +237,12 @@ impl Ssh {
         let refused: BTreeMap<NodeName, String> =
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
         let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
-        let end = spec.time_limit.and_then(|limit| (SystemTime::now() + limit).duration_since(UNIX_EPOCH).ok());
         let hosts = Hosts {
             own: own.map(|(node, _)| (node.clone(), host_name())),
             hosts: spec.hosts.clone(),
             program: program(&spec.ssh)?,
             access: spec.ssh.clone(),
-            end: end.map(|end| end.as_secs()),
+            end: spec.end_from(SystemTime::now()),
         };
         let nodes = found.into_iter().map(|(node, _)| node).collect();
         let identity = AllocationIdentity { job_id: job_id.clone(), user: user.clone(), nodes };
@@ -480,6 +479,30 @@ mod tests {
         assert!(!is_closed_within(address, Duration::ZERO));
         drop(listener);
         assert!(is_closed_within(address, Duration::ZERO));
+    }
+
+    #[test]
+    fn the_time_limit_of_a_list_of_hosts_ends_its_allocation_also_after_a_take_over() {
+        let spec = crate::spec::JobSpec::parse(
+            "allocation: {hosts: [n1], time_limit: 2h, ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
+            "job.yaml",
+            &crate::spec::Environment::empty(crate::launch::registry::registered()),
+        )
+        .unwrap();
+        let began = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let base = tempfile::tempdir().unwrap();
+        let hosts = Hosts {
+            own: None,
+            hosts: spec.allocation.hosts.clone(),
+            program: program(&spec.allocation.ssh).unwrap(),
+            access: spec.allocation.ssh.clone(),
+            end: spec.allocation.end_from(began),
+        };
+        let hosts: Hosts = serde_json::from_value(serde_json::to_value(&hosts).unwrap()).unwrap();
+        let nodes = vec![NodeName::new("n1")];
+        let identity = AllocationIdentity { job_id: "1".to_owned(), user: "u".to_owned(), nodes };
+        let allocation = Ssh::reopen(identity, hosts, base.path().join("logs")).unwrap();
+        assert_eq!(AllocatedNodes::end(&allocation), Some(began + Duration::from_secs(7200)));
     }
 
     #[test]
