@@ -89,8 +89,8 @@ impl ProgressSource for FileProgress {
         baseline: &mut Baseline,
         cancelled: &CancellationToken,
     ) -> Result<Option<GenerationProgress>, ProgressError> {
-        let before = baseline.files.as_ref();
-        let before = before.ok_or_else(|| ProgressError::NoBaseline { reason: baseline.files_unknown.clone() })?;
+        let reason = || baseline.files_unknown.clone().unwrap_or_else(|| "it is not recorded why".to_owned());
+        let before = baseline.files.as_ref().ok_or_else(|| ProgressError::NoBaseline { reason: reason() })?;
         let now = self.list(cancelled)?;
         let changed = now.into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp));
         // The one that was written last.

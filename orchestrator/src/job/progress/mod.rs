@@ -48,8 +48,8 @@ pub(super) enum ProgressError {
     File { path: PathBuf, source: io::Error },
     #[error("`progress.files` matches more than {most} files; write patterns that match fewer")]
     TooManyFiles { most: usize },
-    #[error("the files of `progress.files` were not listed before the launch{}", .reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default())]
-    NoBaseline { reason: Option<String> },
+    #[error("the files of `progress.files` were not listed before the launch: {reason}")]
+    NoBaseline { reason: String },
     #[error(transparent)]
     Expression(#[from] regex::Error),
     #[error(transparent)]
