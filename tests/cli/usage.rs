@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 33] = [
     &["run"],
     &["check"],
     &["drain"],
@@ -18,6 +18,9 @@ const COMMANDS: [&[&str]; 30] = [
     &["halt", "list"],
     &["halt", "set"],
     &["halt", "unset"],
+    &["nodes", "list"],
+    &["nodes", "exclude"],
+    &["nodes", "include"],
     &["status"],
     &["inspect"],
     &["verify"],

@@ -19,6 +19,7 @@ mod index;
 mod inspect;
 mod job;
 mod node;
+mod nodes;
 mod output;
 mod progress;
 mod rank;
@@ -121,6 +122,7 @@ enum Command {
     Drain(DrainArgs),
     Index(index::IndexArgs),
     Halt(HaltArgs),
+    Nodes(nodes::NodesArgs),
     Status(StatusArgs),
     Inspect(inspect::InspectArgs),
     Verify(verify::VerifyArgs),
@@ -187,6 +189,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Drain(args) => drain::run(args, style),
         Command::Index(args) => index::run(args, &style),
         Command::Halt(args) => halt::run(args, style),
+        Command::Nodes(args) => nodes::run(args, style),
         Command::Status(args) => status::run(args, style),
         Command::Inspect(args) => inspect::run(args, &style),
         Command::Verify(args) => verify::run(args, &style),

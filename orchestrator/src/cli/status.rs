@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
-use crate::events::{GenerationProgress, History, reader::Reader};
+use crate::events::{DownReason, GenerationProgress, History, TimedReason, reader::Reader};
 use crate::exit;
 use crate::job::state::Stage;
 use crate::relaunch::Explanation;
@@ -26,7 +26,7 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
-reason}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, \
+reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, \
 outcome}…]}; stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
 event generation_ended
@@ -59,7 +59,7 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
     Ok(exit::FINISHED)
 }
 
-struct Status {
+pub(super) struct Status {
     job: RunningJob,
     /// None in a job of one step.
     steps: Vec<StepStatus>,
@@ -73,22 +73,53 @@ struct Status {
 const SUSPECTED: &str = "its agent does not answer the orchestrator and is being checked";
 
 /// The line of a node.
-struct NodeLine {
+pub(super) struct NodeLine {
     name: String,
     state: &'static str,
     ranks: Vec<u32>,
     reason: Option<String>,
+    /// Why the user excluded it.
+    excluded: Option<String>,
+}
+
+impl NodeLine {
+    pub(super) fn write(&self, to: &mut dyn Write, before: &str) -> io::Result<()> {
+        let NodeLine { name, state, ranks, reason, .. } = self;
+        let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+        let ranks = if ranks.is_empty() { String::new() } else { format!("  ranks {}", ranks.join(",")) };
+        let reason = reason.as_ref().map(|reason| format!("  {}", printable(reason))).unwrap_or_default();
+        writeln!(to, "{before}{:12} {state}{ranks}{reason}", printable(name))
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let NodeLine { name, state, ranks, reason, excluded } = self;
+        json!({"name": name, "state": state, "ranks": ranks, "reason": reason, "excluded": excluded})
+    }
 }
 
 impl Status {
+    /// For its nodes only.
+    pub(super) fn of_nodes(
+        job: RunningJob,
+        explanation: Option<Explanation>,
+        health: BTreeMap<NodeName, Health>,
+    ) -> Self {
+        Status { job, steps: Vec::new(), explanation, health, halt: None, history: History::default() }
+    }
+
     /// The decisions of the orchestrator with the current answers of the agents.
-    fn nodes(&self) -> Vec<NodeLine> {
+    pub(super) fn nodes(&self) -> Vec<NodeLine> {
         let explained = self.explanation.iter().flat_map(|explanation| &explanation.nodes);
         let line = |node: &NodeExplanation| {
             let health = self.health.get(&node.node);
+            let excluded = node.excluded.clone();
             let (state, reason) = match (&node.condition, health) {
+                (NodeCondition::Down(TimedReason { reason: DownReason::Excluded { reason }, .. }), _) => {
+                    ("excluded", Some(reason.clone()))
+                }
                 (NodeCondition::Down(verdict), _) => ("down", Some(verdict.reason.to_string())),
                 _ if self.has_ended() => (if self.keeps_cache() { "kept" } else { "released" }, None),
+                (_, _) if excluded.is_some() => ("excluded", excluded.clone()),
                 (_, _) if node.silent => ("silent", Some(SUSPECTED.to_owned())),
                 // Agents answer only the job's user.
                 (_, None) if self.job.directory.is_ours() => ("silent", None),
@@ -98,7 +129,7 @@ impl Status {
                 (_, Some(_)) => ("spare", None),
             };
             let ranks = health.map(|health| health.ranks.iter().map(|rank| rank.0).collect()).unwrap_or_default();
-            NodeLine { name: node.node.to_string(), state, ranks, reason }
+            NodeLine { name: node.node.to_string(), state, ranks, reason, excluded }
         };
         explained.map(line).collect()
     }
@@ -210,10 +241,7 @@ impl Report for Status {
             None => writeln!(to, "no checkpoint yet")?,
         }
         for node in self.nodes() {
-            let ranks: Vec<String> = node.ranks.iter().map(ToString::to_string).collect();
-            let ranks = if ranks.is_empty() { String::new() } else { format!("  ranks {}", ranks.join(",")) };
-            let reason = node.reason.map(|reason| format!("  {}", printable(&reason))).unwrap_or_default();
-            writeln!(to, "  {:12} {}{ranks}{reason}", printable(&node.name), node.state)?;
+            node.write(to, "  ")?;
         }
         for past in &self.history.generations {
             let from = match past.from {
@@ -238,10 +266,6 @@ impl Report for Status {
 
     fn json(&self) -> Value {
         let state = &self.job.state;
-        let node = |line: NodeLine| {
-            let NodeLine { name, state, ranks, reason } = line;
-            json!({"name": name, "state": state, "ranks": ranks, "reason": reason})
-        };
         let step = |step: &StepStatus| {
             let stage = step.stage.as_ref();
             json!({
@@ -259,7 +283,7 @@ impl Report for Status {
             "phase": self.phase(),
             "checkpoint": self.checkpoint(),
             "protected": self.protected(),
-            "nodes": self.nodes().into_iter().map(node).collect::<Vec<_>>(),
+            "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
             "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),
             "halt": self.halt,

@@ -41,6 +41,9 @@ pub enum DownReason {
     /// The agent refused a generation.
     #[error("its agent refused the generation: {reason}")]
     Refused { reason: String },
+    /// The user excluded the node before its agent was up.
+    #[error("excluded: {reason}")]
+    Excluded { reason: String },
 }
 
 /// Why a generation ended.
@@ -57,6 +60,8 @@ pub enum EndCause {
     Halted { reason: String },
     /// Nodes of the run went down.
     NodeFailure { nodes: Vec<NodeName> },
+    /// The user excluded nodes of the run, and wanted their ranks moved at once.
+    Excluded { nodes: Vec<NodeName> },
     Application {
         /// The first rank that failed, if the launcher reports it.
         rank: Option<Rank>,
@@ -118,6 +123,10 @@ impl fmt::Display for EndCause {
             EndCause::ExitedWell => f.write_str("all ranks ended with exit code 0"),
             EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
             EndCause::Halted { reason } => write!(f, "halted: {reason}"),
+            EndCause::Excluded { nodes } => {
+                f.write_str("excluded by the user:")?;
+                nodes.iter().try_for_each(|node| write!(f, " {node}"))
+            }
             EndCause::NodeFailure { nodes } => {
                 f.write_str(if nodes.len() == 1 { "node failure:" } else { "node failures:" })?;
                 nodes.iter().take(8).try_for_each(|node| write!(f, " {node}"))?;

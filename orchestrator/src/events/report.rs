@@ -73,6 +73,8 @@ pub struct RunReport {
     pub steps: Vec<StepReport>,
     /// Down nodes, each with its reason.
     pub nodes_down: Vec<(NodeName, String)>,
+    /// Nodes that the user excluded, each with its reason.
+    pub nodes_excluded: Vec<(NodeName, String)>,
     /// The dataset that `scr.current` names.
     pub checkpoint: Option<CheckpointId>,
     /// The directory of that dataset.
@@ -108,6 +110,9 @@ impl RunReport {
         }
         for (node, reason) in &self.nodes_down {
             let _ = writeln!(text, "  {node} down: {reason}");
+        }
+        for (node, reason) in &self.nodes_excluded {
+            let _ = writeln!(text, "  {node} excluded: {reason}");
         }
         match (&self.checkpoint, &self.checkpoint_directory) {
             _ if !self.steps.is_empty() => {}
@@ -173,6 +178,7 @@ mod tests {
             generations: vec![generation, refused],
             steps: Vec::new(),
             nodes_down: vec![("node1".into(), "lost".to_owned())],
+            nodes_excluded: vec![("node2".into(), "noisy".to_owned())],
             checkpoint: Some(CheckpointId(9)),
             checkpoint_directory: Some("/p/scr.x.17.9".into()),
             complete: Some(true),

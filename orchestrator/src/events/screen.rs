@@ -63,6 +63,8 @@ pub struct View {
     pub used: usize,
     /// Healthy nodes without ranks.
     pub spare: usize,
+    /// Nodes without ranks that the user excluded.
+    pub excluded: usize,
     /// Nodes that are down.
     pub down: usize,
     /// The newest complete checkpoint, and whether it survives the loss of a node.

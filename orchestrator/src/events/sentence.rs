@@ -32,6 +32,22 @@ impl LogEvent {
             LogEvent::NodeDown { node, reason, ranks } => {
                 format!("{node} is down: {reason}; lost {}", ranks_text(ranks))
             }
+            LogEvent::NodeExcluded { node, reason, ranks, .. } if ranks.is_empty() => {
+                format!("{node} is excluded: {reason}")
+            }
+            LogEvent::NodeExcluded { node, reason, ranks, now } => {
+                let until = if *now { "are relaunched on other nodes" } else { "stay until the generation ends" };
+                format!("{node} is excluded: {reason}; {} {until}", ranks_text(ranks))
+            }
+            LogEvent::NodeIncluded { node } => format!("{node} is no longer excluded"),
+            LogEvent::ExclusionDelayed { nodes, left, needed } => format!(
+                "warning: the ranks on {} go on: only {left} other nodes are left, and a launch needs {needed}",
+                names(nodes)
+            ),
+            LogEvent::UnknownNodesExcluded { nodes } => {
+                let plural = if nodes.len() == 1 { " is" } else { "s are" };
+                format!("warning: the excluded node{plural} not in the allocation: {}", names(nodes))
+            }
             LogEvent::GenerationPlaced { generation, nodes, spares, moved } => {
                 let moved = if moved.is_empty() { String::new() } else { format!(", moved: {}", ranks_text(moved)) };
                 let plural = if *spares == 1 { "" } else { "s" };

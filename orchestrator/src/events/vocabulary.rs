@@ -188,6 +188,36 @@ vocabulary! {
         /// The ranks on the node.
         ranks: Vec<Rank>,
     },
+    /// The user excluded a node: no more ranks are placed on it.
+    NodeExcluded {
+        /// The node.
+        node: NodeName,
+        /// The reason that the user gave, or where the exclusion is written.
+        reason: String,
+        /// Ranks that are on the node now.
+        ranks: Vec<Rank>,
+        /// True if these ranks are to be relaunched on other nodes now, not after the end of their generation.
+        now: bool,
+    },
+    /// The user made an excluded node available again.
+    NodeIncluded {
+        /// The node.
+        node: NodeName,
+    },
+    /// Ranks on excluded nodes go on, because too few other nodes are left for a relaunch.
+    ExclusionDelayed {
+        /// The excluded nodes.
+        nodes: Vec<NodeName>,
+        /// Nodes that are left.
+        left: u32,
+        /// Nodes that a launch needs.
+        needed: u32,
+    },
+    /// The user excluded nodes that are not in the allocation.
+    UnknownNodesExcluded {
+        /// Their names.
+        nodes: Vec<NodeName>,
+    },
     /// The resource manager changed the end of the allocation.
     AllocationEndChanged {
         /// The new end, seconds since the epoch; absent if there is no end.

@@ -275,7 +275,7 @@ impl StepDriver<'_> {
             job_id: self.allocation.job_id().to_owned(),
             generation: self.machine.generation(),
             crc: self.step.checkpoint.crc.on_flush,
-            buffer_bytes: settings::COPY_BYTES,
+            buffer_bytes: self.settings.copy_bytes,
             requested: None,
             events: self.background.events.clone(),
         };

@@ -10,7 +10,6 @@ use holdfast_wire::agent::{ForgetRequest, KillRequest};
 use tokio::sync::mpsc;
 
 use super::reporter::Reporter;
-use super::settings;
 use crate::allocation::{AgentTemplate, Allocation};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey};
 use crate::events::LogEvent;
@@ -197,7 +196,7 @@ impl DrainAgents {
             job_id: self.job_id.clone(),
             generation: Generation(u64::MAX),
             crc: false,
-            buffer_bytes: settings::COPY_BYTES,
+            buffer_bytes: 0,
             requested,
             events,
         };

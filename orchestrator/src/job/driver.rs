@@ -14,6 +14,7 @@ use super::background::Background;
 use super::drain_task::DrainTask;
 use super::earlier_steps::EarlierSteps;
 use super::error::RunError;
+use super::excluded_nodes::ExcludedNodes;
 use super::hand_over::{OpenedStep, hand_over};
 use super::inbox::Batch;
 use super::prefix_wait::PrefixWait;
@@ -181,6 +182,9 @@ impl<'job> JobDriver<'job> {
         let OpenedStep { at, step, prepared, prefix, lock: _lock, event_log, state } = opened;
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
+        let job_prefix = start::make_prefix(&spec.prefix)?;
+        let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id());
+        config.excluded = excluded.read()?;
         config.own_node = allocation.own_node();
         config.finished = state.finished;
         config.restart_within = allocation.restart_within().max(config.down_after);
@@ -201,7 +205,6 @@ impl<'job> JobDriver<'job> {
             progress: progress.clone(),
         };
         let (running, commands_running) = mpsc::channel(1);
-        let job_prefix = start::make_prefix(&spec.prefix)?;
         let (background, inbox) = Background::channel();
         let record =
             JobRecord::new(state, prefix.clone(), &machine).map_err(RunError::io("start the thread of the journal"))?;
@@ -223,6 +226,7 @@ impl<'job> JobDriver<'job> {
                 allocation: Arc::clone(allocation),
                 running,
             },
+            excluded,
             job_prefix,
             commands_running,
             before: None,

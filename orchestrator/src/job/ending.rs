@@ -26,7 +26,7 @@ impl StepDriver<'_> {
     fn keeps_cache(&self) -> bool {
         let unfinished = self.outcome.as_ref().is_some_and(|outcome| outcome.exit_code() == exit::NOT_FINISHED);
         let was_launched = self.machine.generation() > self.machine.finished_steps();
-        let needed = self.spec.relaunch.min_nodes.unwrap_or_else(|| start::nodes_needed(self.spec)) as usize;
+        let needed = start::nodes_needed(self.spec) as usize;
         let next = Continuation { spec: &self.spec.allocation, needed, left: self.machine.nodes_left() };
         self.spec.keep_cache == KeepCache::All
             && unfinished

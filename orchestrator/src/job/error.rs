@@ -44,8 +44,11 @@ pub enum RunError {
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     /// The allocation is too small.
-    #[error("the allocation has {have} nodes, but `run.nodes` is {needed}")]
-    TooFewNodes { have: usize, needed: u32 },
+    #[error(
+        "the allocation has {have} nodes{}, but the run needs {needed}",
+        if *excluded > 0 { format!(" that are not excluded ({excluded} are)") } else { String::new() }
+    )]
+    TooFewNodes { have: usize, excluded: usize, needed: u32 },
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),

@@ -25,6 +25,7 @@
 //! | `progress` | sources of progress besides the checkpoints |
 //! | `requeue` | submits the next allocation |
 //! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
+//! | [`excluded_nodes`] | the nodes that the user excludes, before and while the job runs |
 //! | `manager_poll` | polls the resource manager for down nodes and the end of the allocation |
 //! | [`settings`] | the settings of the loop and of the agents, from the spec |
 //! | [`site`], `command_record` | commands of the user and the site; those that succeeded in this allocation |
@@ -43,6 +44,7 @@ pub mod driver;
 mod earlier_steps;
 mod ending;
 mod error;
+pub mod excluded_nodes;
 mod hand_over;
 mod inbox;
 mod inputs;

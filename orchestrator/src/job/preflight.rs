@@ -55,9 +55,10 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
     }
-    let (have, needed) = (spec.allocation.nodes, step.run.nodes);
+    let needed = spec.relaunch.min_nodes.map_or(step.run.nodes, |fewest| fewest.min(step.run.nodes));
+    let (nodes, have) = (spec.allocation.nodes, spec.allocation.usable);
     if have < needed {
-        return Err(RunError::TooFewNodes { have: have as usize, needed });
+        return Err(RunError::TooFewNodes { have: have as usize, excluded: (nodes - have) as usize, needed });
     }
     let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
     Ok(Prepared { manager, launcher, program, working_directory, supervisor })

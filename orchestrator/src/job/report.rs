@@ -34,9 +34,10 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         progress: past.progress.clone(),
     });
     let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
-        NodeCondition::Down(cause) => Some((node.node.clone(), cause.reason.to_string())),
-        NodeCondition::Starting { .. } | NodeCondition::Healthy => None,
+        NodeCondition::Down(cause) if node.excluded.is_none() => Some((node.node.clone(), cause.reason.to_string())),
+        NodeCondition::Starting { .. } | NodeCondition::Healthy | NodeCondition::Down(_) => None,
     });
+    let excluded = explanation.nodes.iter().filter_map(|node| Some((node.node.clone(), node.excluded.clone()?)));
     let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
         Some(DrainResult::Complete { checkpoint }) => (Some(*checkpoint), Some(true)),
         Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),
@@ -54,6 +55,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         generations: generations.collect(),
         steps: Vec::new(),
         nodes_down: down.collect(),
+        nodes_excluded: excluded.collect(),
         checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
         checkpoint_directory: current.map(|current| current.1),
         complete,
@@ -162,6 +164,7 @@ fn of_earlier_step(spec: &JobSpec, at: usize, earlier: &EarlierSteps) -> RunRepo
         generations: Vec::new(),
         steps: Vec::new(),
         nodes_down: Vec::new(),
+        nodes_excluded: Vec::new(),
         checkpoint: current.as_ref().and_then(|current| current.0),
         checkpoint_directory: current.map(|current| current.1),
         complete: None,

@@ -37,13 +37,14 @@ impl Reporter {
         if !self.screen.is_live() {
             return;
         }
-        let Summary { phase, generation, newest, protected, used, spare, down } = machine.summary();
+        let Summary { phase, generation, newest, protected, used, spare, excluded, down } = machine.summary();
         self.screen.show(View {
             phase: phase.to_string(),
             generation: (generation > Generation::NONE).then_some(generation),
             newest: newest.map(|newest| (newest, protected)),
             used,
             spare,
+            excluded,
             down,
         });
     }

@@ -9,11 +9,6 @@ use holdfast_wire::run;
 use crate::relaunch::config::{AllocatedNode, Config};
 use crate::spec::{JobSpec, Step};
 
-/// Size of the pieces in which redundancy is computed: a few of them fit into a processor's cache.
-const PIECE_BYTES: usize = 1 << 20;
-/// Size of a copy's buffer.
-pub const COPY_BYTES: usize = 1 << 20;
-
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
 pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
     let nodes =
@@ -21,6 +16,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     let mut config = Config::new(nodes, step.run.nodes, step.run.ranks_per_node);
     config.ranks = step.run.ranks;
     config.min_nodes = spec.relaunch.min_nodes.unwrap_or(step.run.nodes);
+    config.max_ranks_per_node = spec.relaunch.max_ranks_per_node;
     config.before = !spec.before.is_empty();
     config.attempts = spec.relaunch.attempts;
     config.no_progress_limit = spec.relaunch.no_progress_limit;
@@ -71,13 +67,18 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         need: checkpoint.need,
         halt_seconds: spec.halt.before_end.as_secs(),
         allocation_end: end,
-        piece_bytes: PIECE_BYTES,
-        copy_bytes: COPY_BYTES,
+        piece_bytes: size(checkpoint.piece_size),
+        copy_bytes: size(checkpoint.copy_buffer),
         watchdog: spec
             .health
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
     }
+}
+
+/// A size in memory; the spec's limits are far below the largest.
+pub(super) fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The halt conditions of the spec, to be set in the halt files once; `None` if there are none.

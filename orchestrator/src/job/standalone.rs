@@ -187,12 +187,12 @@ pub async fn of_roots(
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let _lock = JobLock::take_of_last_job(prefix)?;
-    let crc = roots.checkpoint.crc.on_flush;
+    let (crc, buffer) = (roots.checkpoint.crc.on_flush, settings::size(roots.checkpoint.copy_buffer));
     let reporter =
         Reporter { event_log: Some(event_log(prefix, OF_ROOTS, GroupAccess::None)?), screen: screen.clone() };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, crc, settings::COPY_BYTES, requested).await;
+    let result = agents.drain(prefix, crc, buffer, requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }
@@ -213,13 +213,14 @@ pub async fn of_allocation(prefix: &Path, spec: &JobSpec, screen: &Screen) -> Re
     let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
     let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
     let allocation = (manager.open)(start::allocation_request(spec, &[], Vec::new(), prefix)).await?;
+    let buffer = settings::size(step.checkpoint.copy_buffer);
     let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
     let disk_timeout = spec.health.disk_timeout;
     let template =
         AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], control, caches, disk_timeout, &*allocation, trust);
     let mut agents = DrainAgents::new(allocation, template, spec.health.requests, reporter)?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, step.checkpoint.crc.on_flush, settings::COPY_BYTES, None).await;
+    let result = agents.drain(prefix, step.checkpoint.crc.on_flush, buffer, None).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }

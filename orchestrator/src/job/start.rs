@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::Local as LocalTime;
 use holdfast_core::durable::{self, CreationMode};
-use holdfast_model::{Generation, NodeName};
+use holdfast_core::hostlist;
+use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::trust;
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -20,10 +21,11 @@ use super::standalone;
 use super::state::{JobLock, JobState, Stage, StateError};
 use super::{command_record, settings, state};
 use crate::allocation::{AgentSettings, AgentTemplate, Allocation, AllocationRecord, AllocationRequest, Continuation};
-use crate::events::{DrainResult, LogEvent, Screen};
+use crate::events::{DrainResult, LogEvent, Screen, ranks_text};
 use crate::host::user_name;
 use crate::relaunch::Snapshot;
-use crate::spec::{JobSpec, Step, virtual_node};
+use crate::relaunch::placement::first_placement;
+use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
 
 /// The options of `holdfast run`.
 #[derive(Clone, Debug)]
@@ -59,19 +61,7 @@ pub fn plan(spec: &JobSpec, again: bool) -> Result<Plan, RunError> {
         let prefix = canonical(&here.join(&step.prefix));
         plan.line(format_args!("{}: {} {}", step.name, program.display(), step.run.command[1..].join(" ")));
         plan.line(format_args!("  in {}, prefix {}", working_directory.display(), prefix.display()));
-        let mut next = 0;
-        for index in 0..spec.allocation.nodes {
-            let count = if index < step.run.nodes { step.run.ranks_on(index) } else { 0 };
-            let ranks = match count {
-                0 => "spare".to_owned(),
-                1 => format!("rank {next}"),
-                _ => format!("ranks {next}-{}", next + count - 1),
-            };
-            let node = spec.allocation.hosts.get(index as usize);
-            let node = node.map_or_else(|| virtual_node(index), |host| NodeName::new(host.name.clone()));
-            plan.line(format_args!("  {node}: {ranks}"));
-            next += count;
-        }
+        plan.nodes(spec, step);
         let request = allocation_request(spec, &[&prepared], Vec::new(), &job_prefix);
         let preview = (prepared.manager.preview)(&request)?;
         preview.lines.iter().for_each(|line| plan.line(format_args!("  {line}")));
@@ -90,6 +80,27 @@ impl Plan {
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
+    }
+
+    /// The ranks of each node.
+    fn nodes(&mut self, spec: &JobSpec, step: &Step) {
+        let name = |index: u32| {
+            let host = spec.allocation.hosts.get(index as usize);
+            host.map_or_else(|| virtual_node(index), |host| NodeName::new(host.name.clone()))
+        };
+        let nodes: Vec<NodeName> = (0..spec.allocation.nodes).map(name).collect();
+        let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.exclude.contains(node)).collect();
+        let RunSpec { ranks, ranks_per_node, nodes: used, .. } = step.run;
+        let homes = first_placement(ranks, ranks_per_node, used, &usable).unwrap_or_default();
+        for ((index, node), usable) in (0u32..).zip(&nodes).zip(usable) {
+            let ranks = (0u32..).zip(&homes).filter(|(_, home)| **home == index).map(|(rank, _)| Rank(rank));
+            let ranks: Vec<Rank> = ranks.collect();
+            match (usable, ranks.is_empty()) {
+                (false, _) => self.line(format_args!("  {node}: excluded")),
+                (true, true) => self.line(format_args!("  {node}: spare")),
+                (true, false) => self.line(format_args!("  {node}: {}", ranks_text(&ranks))),
+            }
+        }
     }
 
     /// Keeps the first refusal.
@@ -182,15 +193,18 @@ pub(super) fn allocation_request<'a>(
     }
 }
 
-/// The nodes of the largest step.
+/// The nodes that the first launch of the largest step needs.
 pub(super) fn nodes_needed(spec: &JobSpec) -> u32 {
-    spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1)
+    let most = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
+    spec.relaunch.min_nodes.unwrap_or(most)
 }
 
 /// Checks that the nodes are enough for every step.
 pub(super) fn check_size(spec: &JobSpec, allocation: &dyn Allocation) -> Result<(), RunError> {
-    let (have, needed) = (allocation.nodes().len(), nodes_needed(spec));
-    if have < needed as usize { Err(RunError::TooFewNodes { have, needed }) } else { Ok(()) }
+    let (nodes, needed) = (allocation.nodes(), nodes_needed(spec));
+    let have = hostlist::subtract(nodes, &spec.allocation.exclude).len();
+    let excluded = nodes.len() - have;
+    if have < needed as usize { Err(RunError::TooFewNodes { have, excluded, needed }) } else { Ok(()) }
 }
 
 /// Begins a job: creates its certificate and its state on disk. `earlier` is the last generation of an earlier
@@ -249,7 +263,7 @@ fn template(spec: &JobSpec, step: &Step, allocation: &dyn Allocation) -> Result<
 /// True if a run can continue in the nodes that the one before it left.
 pub(super) fn continues(spec: &JobSpec, manager: &str, kept: &JobState) -> bool {
     let left = kept.snapshot.as_ref().map(Snapshot::nodes_left);
-    let needed = spec.relaunch.min_nodes.unwrap_or_else(|| nodes_needed(spec)) as usize;
+    let needed = nodes_needed(spec) as usize;
     left.is_some_and(|left| kept.allocation.continues(manager, &Continuation { spec: &spec.allocation, needed, left }))
 }
 
@@ -291,7 +305,7 @@ pub(super) fn state_of_step(
     state.command = Some(step.run.command.clone());
     state.group_access = spec.group_access;
     state.crc = step.checkpoint.crc.on_flush;
-    state.copy_bytes = settings::COPY_BYTES;
+    state.copy_bytes = settings::size(step.checkpoint.copy_buffer);
     state.requests_at_once = spec.health.requests;
     state
 }

@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
+use super::excluded_nodes::ExcludedNodes;
 use super::inbox::Batch;
 use super::prefix_wait::{PrefixWait, PrefixWaitStep};
 use super::progress::ProgressSources;
@@ -27,7 +28,7 @@ use super::signals::Signals;
 use super::site::{CommandCancellation, CommandContext, SiteCommands};
 use super::{manager_poll, site};
 use crate::allocation::Allocation;
-use crate::events::CommandKey;
+use crate::events::{CommandKey, LogEvent};
 use crate::fleet::{AgentSupervisor, Clock};
 use crate::relaunch::{Action, Event, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
@@ -53,6 +54,7 @@ pub(super) struct StepDriver<'job> {
     pub(super) reporter: Reporter,
     /// Where the health test runs.
     pub(super) commands: CommandContext,
+    pub(super) excluded: ExcludedNodes,
     /// The prefix directory of the job, in which a step has its own.
     pub(super) job_prefix: PathBuf,
     /// Ends when no command of the user or the site runs.
@@ -73,6 +75,12 @@ impl StepDriver<'_> {
     /// The loop. It never waits for a file system or a command: such work runs in threads and tasks that report to it.
     pub(super) async fn run(&mut self) {
         let _manager_poll = manager_poll::start(Arc::clone(&self.allocation), self.background.clone());
+        let known = self.machine.config().excluded.clone();
+        let _excluded_watch = self.excluded.clone().watch(known, self.background.clone());
+        let unknown = self.excluded.unknown(self.allocation.nodes());
+        if !unknown.is_empty() {
+            self.reporter.emit(LogEvent::UnknownNodesExcluded { nodes: unknown });
+        }
         let mut check = tokio::time::interval(CHECK_EVERY);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Before the first actions: requests to agents that are not adopted would be lost.

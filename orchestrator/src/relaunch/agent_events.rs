@@ -43,16 +43,23 @@ impl Machine {
         self.restarting = nodes.filter(|(_, node)| is_restarted(node)).map(|(position, _)| position).collect();
     }
 
-    fn set_status(&mut self, position: u32, status: NodeStatus) {
+    pub(super) fn set_status(&mut self, position: u32, status: NodeStatus) {
         let used = u32::from(self.is_used(position));
         let node = self.state.nodes.change(position);
+        let excluded = u32::from(node.is_excluded());
         self.count.starting -= u32::from(node.is_starting());
         self.count.healthy -= u32::from(node.is_healthy());
-        self.count.used -= used * u32::from(!node.is_down());
+        let up = u32::from(!node.is_down());
+        self.count.used -= used * up;
+        self.count.excluded -= excluded * up;
+        self.count.excluded_used -= excluded * used * up;
         node.status = status;
         self.count.starting += u32::from(node.is_starting());
         self.count.healthy += u32::from(node.is_healthy());
-        self.count.used += used * u32::from(!node.is_down());
+        let up = u32::from(!node.is_down());
+        self.count.used += used * up;
+        self.count.excluded += excluded * up;
+        self.count.excluded_used += excluded * used * up;
         if !node.is_healthy() {
             node.silent_since = None;
             self.contacts.forget(position);

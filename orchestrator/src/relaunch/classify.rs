@@ -43,6 +43,9 @@ pub(super) struct GenerationFacts {
     pub step_lost: Option<String>,
     pub hang: Option<String>,
     pub signal: Option<String>,
+    /// Nodes that the user excluded, for which the generation is ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<NodeName>,
     /// The ranks are being halted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<RunningHalt>,
@@ -68,6 +71,7 @@ impl ActiveGeneration {
             step_lost: None,
             hang: None,
             signal: None,
+            excluded: Vec::new(),
             halt: None,
             cause: None,
         };
@@ -131,6 +135,12 @@ impl ActiveGeneration {
             return match self.facts.finalized {
                 true => EndCause::Finalized,
                 false => EndCause::NodeFailure { nodes: self.nodes_down(config) },
+            };
+        }
+        if !self.facts.excluded.is_empty() {
+            return match self.facts.finalized {
+                true => EndCause::Finalized,
+                false => EndCause::Excluded { nodes: self.facts.excluded.clone() },
             };
         }
         if self.ended_well(config) {

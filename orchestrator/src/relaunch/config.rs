@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName};
 
+use super::exclusion::Exclusion;
 use crate::spec::ExitAction;
 
 /// A node of the allocation.
@@ -31,6 +32,10 @@ pub struct Config {
     pub ranks: u32,
     /// Ranks of a node; the last one may have fewer.
     pub ranks_per_node: u32,
+    /// Ranks of a node, at most, if fewer than [`nodes_needed`](Self::nodes_needed) nodes are left.
+    pub max_ranks_per_node: Option<u32>,
+    /// Nodes that the user excludes.
+    pub excluded: BTreeMap<NodeName, Exclusion>,
     /// There are commands to be run before the first launch.
     pub before: bool,
     /// Launches after the first one, at most.
@@ -90,6 +95,8 @@ impl Config {
             min_nodes: nodes_needed,
             ranks: nodes_needed.saturating_mul(ranks_per_node),
             ranks_per_node,
+            max_ranks_per_node: None,
+            excluded: BTreeMap::new(),
             before: false,
             attempts: 5,
             no_progress_limit: 3,
@@ -112,6 +119,12 @@ impl Config {
             drain_reserve: None,
             halt_grace: Duration::from_secs(60),
         }
+    }
+
+    /// The nodes that a launch needs.
+    pub(super) fn needed(&self) -> u32 {
+        let fit = self.max_ranks_per_node.map_or(1, |most| self.ranks.div_ceil(most.max(1)));
+        self.min_nodes.max(fit).max(1)
     }
 
     /// When the allocation ends, on the scale of `now`.

@@ -258,6 +258,7 @@ impl Machine {
             Some(checkpoint) => ProgressFound::Progress(GenerationProgress::Checkpoint { checkpoint }),
             None => found,
         };
+        let is_exclusion = matches!(cause, EndCause::Excluded { .. });
         let head = &mut self.state.head;
         head.made_progress |= cause.is_finished();
         let progress = match found {
@@ -266,7 +267,7 @@ impl Machine {
                 Some(progress)
             }
             ProgressFound::NoProgress => {
-                head.without_progress = head.without_progress.saturating_add(1);
+                head.without_progress = head.without_progress.saturating_add(u32::from(!is_exclusion));
                 None
             }
             // Neither progress nor the lack of it.
@@ -275,6 +276,7 @@ impl Machine {
                 None
             }
         };
+        self.state.head.after_exclusions += u32::from(is_exclusion);
         if let Some(past) = self.state.history.change_last() {
             past.ended = Some(TimedReason { reason: cause.clone(), at: now });
             past.newest = newest;

@@ -1,5 +1,6 @@
 //! The events of the relaunch loop.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use holdfast_wire::agent::QuietRank;
 use serde::{Deserialize, Serialize};
 
+use super::exclusion::Exclusion;
 use crate::allocation::AgentPresence;
 use crate::events::DownReason;
 use crate::events::DrainResult;
@@ -53,6 +55,8 @@ pub enum Event {
     AgentChecked { node: NodeName, presence: AgentPresence },
     /// The resource manager reports that the node is down.
     NodeDown { node: NodeName, reason: DownReason },
+    /// The user changed which nodes are excluded. The list is complete.
+    ExclusionsChanged { excluded: BTreeMap<NodeName, Exclusion> },
     /// A health test failed, for example one of the site. The node is down from now on.
     HealthFault { node: NodeName, fault: String },
     /// The answer to [`Action::AskHalt`](super::Action::AskHalt).

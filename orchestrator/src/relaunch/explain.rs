@@ -46,8 +46,10 @@ pub struct Summary {
     pub protected: bool,
     /// Nodes with ranks that are not down.
     pub used: usize,
-    /// Nodes without ranks that are not down.
+    /// Nodes without ranks that are neither down nor excluded.
     pub spare: usize,
+    /// Nodes without ranks that are excluded.
+    pub excluded: usize,
     pub down: usize,
 }
 
@@ -62,6 +64,9 @@ pub struct NodeExplanation {
     /// Its agent is suspected because it does not answer.
     #[serde(default)]
     pub silent: bool,
+    /// Why the user excluded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<String>,
     #[serde(flatten)]
     pub condition: NodeCondition,
 }
@@ -169,6 +174,7 @@ impl Snapshot {
             used,
             restarts: node.restarts,
             silent: node.silent_since.is_some(),
+            excluded: node.excluded.as_ref().map(|excluded| excluded.reason.reason.clone()),
             condition: match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),
@@ -210,8 +216,9 @@ impl Machine {
             newest: self.state.head.newest,
             protected: self.state.head.protected,
             used,
-            spare: up - used,
-            down: nodes - up,
+            spare: up - used - (self.count.excluded - self.count.excluded_used) as usize,
+            excluded: (self.count.all_excluded - self.count.excluded_used) as usize,
+            down: nodes - up - (self.count.all_excluded - self.count.excluded) as usize,
         }
     }
 }

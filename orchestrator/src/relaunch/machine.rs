@@ -51,6 +51,12 @@ pub(super) struct Counts {
     pub reached: u32,
     /// The node has ranks in the last placement, and is not down.
     pub used: u32,
+    /// The node is excluded, and not down.
+    pub excluded: u32,
+    /// The node is excluded, whether it is down or not.
+    pub all_excluded: u32,
+    /// The node has ranks in the last placement, is excluded, and not down.
+    pub excluded_used: u32,
 }
 
 impl Machine {
@@ -79,7 +85,7 @@ impl Machine {
             starting: number(NodeState::is_starting),
             healthy: number(NodeState::is_healthy),
             reached: number(|node| node.address.is_some()),
-            used: 0,
+            ..Counts::default()
         };
         let mut machine = Machine {
             taken: LastTaken::of(&state),
@@ -107,10 +113,17 @@ impl Machine {
         match self.state.head.phase {
             Phase::Fresh => {
                 self.set_phase(Phase::Gathering);
+                self.exclude_at_start(now, &mut out);
                 self.start_all_agents(&mut out);
                 self.advance(now, &mut out);
             }
-            _ => self.take_over(now, &mut out),
+            _ => {
+                self.take_over(now, &mut out);
+                if self.state.head.phase != Phase::Finished {
+                    let excluded = self.config.excluded.clone();
+                    self.set_exclusions(now, &excluded, &mut out);
+                }
+            }
         }
         self.check_due(now, &mut out);
         self.flush_updates(&mut out);
@@ -153,6 +166,7 @@ impl Machine {
             Event::PollsRan { ran } => self.polls_ran(now, ran, out),
             Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
             Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
+            Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
             Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
             Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
             Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
@@ -325,6 +339,13 @@ impl Machine {
         self.leader = self.state.homes.iter().min().copied();
         let used = self.ranks_on.iter().zip(&self.state.nodes);
         self.count.used = used.filter(|(ranks, node)| !ranks.is_empty() && !node.is_down()).count() as u32;
+        (self.count.all_excluded, self.count.excluded, self.count.excluded_used) = (0, 0, 0);
+        for (ranks, node) in self.ranks_on.iter().zip(&self.state.nodes).filter(|(_, node)| node.is_excluded()) {
+            let up = u32::from(!node.is_down());
+            self.count.all_excluded += 1;
+            self.count.excluded += up;
+            self.count.excluded_used += up * u32::from(!ranks.is_empty());
+        }
     }
 
     pub(super) fn current_placement(&self) -> Arc<Placement> {

@@ -25,6 +25,7 @@
 //! | `policy` | relaunch or stop |
 //! | [`machine`] | the machine itself |
 //! | `node_state` | the state of one node, and what is due on it |
+//! | [`exclusion`] | nodes that the user excludes |
 //! | `agent_events` | the rules for agents that come up or are lost, and for nodes that go down |
 //! | `stages` | the rules from the first agent to the launch |
 //! | `halt` | the ranks are halted: last checkpoint, SIGTERM, SIGKILL |
@@ -58,6 +59,7 @@ mod contacts;
 mod drain_reserve;
 mod ending;
 pub mod event;
+pub mod exclusion;
 pub mod explain;
 mod halt;
 mod hang;
@@ -79,6 +81,7 @@ pub use action::Action;
 pub use changes::Changes;
 pub use config::{AllocatedNode, Config};
 pub use event::{BeforeFailure, Event, ProgressFound};
+pub use exclusion::Exclusion;
 pub use explain::Explanation;
 pub use held::HeldActions;
 pub use machine::Machine;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
+use super::exclusion::Exclusion;
 use crate::events::{DownReason, TimedReason};
 
 /// Attempts of the first start of an agent.
@@ -30,6 +31,9 @@ pub(super) struct NodeState {
     /// The last answer of its agent, which is suspected because it does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<Duration>,
+    /// The user excluded the node: no ranks are placed on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<TimedReason<Exclusion>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +167,7 @@ impl Starting {
 impl NodeState {
     pub fn new() -> Self {
         let status = NodeStatus::Starting(Starting::first(Duration::ZERO));
-        NodeState { status, restarts: 0, last_restart: None, address: None, silent_since: None }
+        NodeState { status, restarts: 0, last_restart: None, address: None, silent_since: None, excluded: None }
     }
 
     /// The node at the beginning of the next step: its agent is started again, unless the node is down.

@@ -15,11 +15,17 @@ pub(super) struct Demand {
     pub nodes: u32,
 }
 
+/// The position of the node of every rank in the first generation of a run: see [`place`].
+pub fn first_placement(ranks: u32, ranks_per_node: u32, nodes: u32, usable: &[bool]) -> Option<Vec<u32>> {
+    place(&Demand { ranks, ranks_per_node, nodes }, &[], usable)
+}
+
 /// Places every rank on one of the `usable` nodes; `before` is empty for the first generation. `None` if no node is
 /// usable.
 ///
 /// The ranks of a lost node stay together and go to the first spare in allocation order. When the spares are used up,
-/// they are spread, one by one, over the nodes with the fewest ranks.
+/// they are spread, one by one, over the nodes with the fewest ranks. If there are spares again later, they take the
+/// ranks that a node has above the usual number.
 pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<Homes> {
     let usable_nodes = || (0u32..).zip(usable).filter(|(_, usable)| **usable).map(|(node, _)| node);
     usable_nodes().next()?;
@@ -44,6 +50,9 @@ pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<
     let used = load.iter().filter(|ranks| **ranks > 0).count();
     let free = (demand.nodes.max(1) as usize).saturating_sub(used);
     let mut spares = usable_nodes().filter(|node| load[*node as usize] == 0).take(free).collect::<Vec<_>>().into_iter();
+    if lost.len() < spares.len() {
+        lost.extend(surplus(demand, &mut homes, &mut load));
+    }
     let mut unplaced = Vec::new();
     for block in lost {
         match spares.next() {
@@ -62,6 +71,21 @@ pub(super) fn place(demand: &Demand, before: &[u32], usable: &[bool]) -> Option<
         lightest.insert((ranks + 1, node));
     }
     homes.into_iter().collect()
+}
+
+/// Takes the ranks that nodes have above the usual number from them, in blocks for spares.
+fn surplus(demand: &Demand, homes: &mut [Option<u32>], load: &mut [u32]) -> Vec<Vec<usize>> {
+    let mut taken = Vec::new();
+    for (rank, home) in homes.iter_mut().enumerate().rev() {
+        let Some(node) = *home else { continue };
+        if load[node as usize] > demand.ranks_per_node.max(1) {
+            load[node as usize] -= 1;
+            *home = None;
+            taken.push(rank);
+        }
+    }
+    taken.reverse();
+    taken.chunks(demand.ranks_per_node.max(1) as usize).map(<[usize]>::to_vec).collect()
 }
 
 #[cfg(test)]
@@ -99,6 +123,15 @@ mod tests {
         let demand = Demand { ranks: 6, ranks_per_node: 2, nodes: 3 };
         assert_eq!(place(&demand, &[0, 0, 1, 1, 2, 2], &[true, false, true]), Some(vec![0, 0, 0, 2, 2, 2]));
         assert_eq!(place(&demand, &[], &[true, false, true]), Some(vec![0, 0, 2, 2, 0, 2]));
+    }
+
+    #[test]
+    fn a_spare_that_comes_later_takes_the_surplus_of_the_others() {
+        let demand = Demand { ranks: 6, ranks_per_node: 2, nodes: 3 };
+        assert_eq!(place(&demand, &[0, 0, 0, 2, 2, 2], &[true, true, true]), Some(vec![0, 0, 1, 2, 2, 1]));
+        assert_eq!(place(&demand, &[0, 0, 0, 2, 2, 2], &[true, false, true]), Some(vec![0, 0, 0, 2, 2, 2]));
+        // The spare is needed for lost ranks.
+        assert_eq!(place(&demand, &[0, 0, 0, 2, 2, 2], &[true, true, false]), Some(vec![0, 0, 0, 1, 1, 1]));
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub(super) fn stop_after(
     if launch_until.is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
     }
+    // The user's decision, not a failure.
+    if matches!(cause, EndCause::Excluded { .. }) {
+        return None;
+    }
     if state.head.without_progress >= config.no_progress_limit.max(1) {
         return Some(StopReason::NoProgress {
             generations: state.head.without_progress,
@@ -49,7 +53,7 @@ pub(super) fn stop_after(
             last: cause.clone(),
         });
     }
-    if state.head.launches > config.attempts {
+    if state.head.launches - state.head.after_exclusions > config.attempts {
         return Some(StopReason::AttemptsUsed { attempts: config.attempts, last: cause.clone() });
     }
     None

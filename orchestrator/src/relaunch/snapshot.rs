@@ -57,6 +57,9 @@ pub(super) struct Head {
     pub newest: Option<CheckpointId>,
     /// The newest checkpoint survives the loss of a node.
     pub protected: bool,
+    /// Launches that followed an exclusion by the user: they are not attempts.
+    #[serde(default)]
+    pub after_exclusions: u32,
     /// Generations in a row that ended without progress.
     pub without_progress: u32,
     /// A generation of this run made progress, in this step or in an earlier one.
@@ -95,6 +98,7 @@ impl Head {
             launches: 0,
             newest: None,
             protected: false,
+            after_exclusions: 0,
             without_progress: 0,
             made_progress: false,
             halt: None,
@@ -235,9 +239,9 @@ impl Snapshot {
         }
     }
 
-    /// Nodes that are not down.
+    /// Nodes that are not down; those that were excluded before their agents were up may be included again.
     pub fn nodes_left(&self) -> usize {
-        self.nodes.iter().filter(|node| !node.is_down()).count()
+        self.nodes.iter().filter(|node| !node.is_down() || node.has_no_agent()).count()
     }
 
     /// Runs in this allocation that ended before this one, and left the job unfinished.

@@ -8,7 +8,7 @@ use super::action::Action;
 use super::classify::ActiveGeneration;
 use super::event::BeforeFailure;
 use super::machine::Machine;
-use super::node_state::{NodeStatus, Starting};
+use super::node_state::{NodeState, NodeStatus, Starting};
 use super::peer_updates::PendingUpdates;
 use super::placement::{Demand, place};
 use super::snapshot::{HaltCheckBefore, PastGeneration, Phase};
@@ -17,8 +17,8 @@ use crate::events::{DownReason, StopReason, TimedReason};
 
 impl Machine {
     /// The nodes that a launch needs.
-    fn needed(&self) -> u32 {
-        self.config.min_nodes.max(1)
+    pub(super) fn needed(&self) -> u32 {
+        self.config.needed()
     }
 
     /// Why nothing can be launched any more.
@@ -41,11 +41,13 @@ impl Machine {
                 return Some(self.too_few(0));
             }
         }
-        let left = self.count.starting + self.count.healthy;
+        let left = self.usable();
         let own = self.config.own_node.as_ref().and_then(|node| self.position(node));
         // If no agent could be started at all, the fault is not that of this node.
         let own = own.filter(|_| self.count.reached > 0 || left > 0);
-        if let Some(own) = own.filter(|own| self.state.nodes[*own as usize].is_down()) {
+        let own = own.map(|own| (own, &self.state.nodes[own as usize]));
+        // This process needs no agent on its node: an excluded one may be down.
+        if let Some((own, _)) = own.filter(|(_, node)| node.is_down() && !node.is_excluded()) {
             return Some(StopReason::OwnNodeDown { node: self.name(own) });
         }
         if left >= self.needed() {
@@ -187,9 +189,9 @@ impl Machine {
             ranks_per_node: self.config.ranks_per_node,
             nodes: self.config.nodes_needed,
         };
-        let usable: Vec<bool> = self.state.nodes.iter().map(|node| node.is_healthy()).collect();
+        let usable: Vec<bool> = self.state.nodes.iter().map(NodeState::is_usable).collect();
         let Some(homes) = place(&demand, &self.state.homes, &usable) else {
-            let reason = self.too_few(self.count.healthy);
+            let reason = self.too_few(self.usable());
             return self.stop(now, reason, out);
         };
         let before = self.state.homes.iter().zip(&homes).zip(0u32..);
@@ -200,7 +202,7 @@ impl Machine {
         let generation = self.state.head.generation;
         let used = (0u32..).zip(&self.ranks_on).filter(|(_, ranks)| !ranks.is_empty());
         let used: Vec<u32> = used.map(|(position, _)| position).collect();
-        let spares = self.count.healthy - used.len() as u32;
+        let spares = usable.iter().filter(|usable| **usable).count() as u32 - used.len() as u32;
         self.record(LogEvent::GenerationPlaced { generation, nodes: self.names_of(used), spares, moved }, out);
         self.set_phase(Phase::Preparing);
         let healthy: Vec<u32> = self.healthy_nodes().collect();

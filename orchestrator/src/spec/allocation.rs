@@ -8,7 +8,7 @@ use super::keys::{entry, keys, list, section, words};
 use super::reading::Section;
 use super::registered::{Chosen, ManagerFacts, NodeCount};
 use super::ssh::{self, SshAccess, SshHost};
-use super::value_kinds::{Choice, choice, duration, text, whole};
+use super::value_kinds::{Choice, choice, duration, host_list, text, whole};
 
 /// More virtual nodes than this on one machine is a typing mistake: each is a process.
 const MAX_LOCAL_NODES: u64 = 1024;
@@ -22,10 +22,14 @@ pub struct Allocation {
     pub manager: Option<&'static str>,
     /// The number of nodes. Local manager: virtual nodes to start.
     pub nodes: u32,
+    /// The number of nodes that are not excluded, as far as their names are known.
+    pub usable: u32,
     /// The machines of the ssh manager; empty with any other.
     pub hosts: Vec<SshHost>,
     /// How they are reached.
     pub ssh: SshAccess,
+    /// Nodes that get no ranks; some may not be in the allocation.
+    pub exclude: Vec<NodeName>,
     /// When the allocation ends, counted from its start. Local and ssh manager only; `None` = never.
     pub time_limit: Option<Duration>,
     /// Faults to inject. Local manager only.
@@ -112,6 +116,9 @@ pub(super) struct WrittenAllocation {
     faults: Vec<InjectedFault>,
     hosts: Vec<SshHost>,
     ssh: SshAccess,
+    exclude: Vec<NodeName>,
+    /// The nodes that the manager names in variables.
+    allocated: Vec<NodeName>,
 }
 
 keys! {
@@ -125,6 +132,9 @@ keys! {
     /// {takers}: faults to inject. Each element names a node, one moment, and an action:
     /// `{node: 1, after_checkpoint: 3}`.
     chaos = list::<InjectedFault>(),
+    /// Nodes that are not used: `n[3,5-7]`. They get no ranks and need no agent. Names that are not in the allocation
+    /// are reported. While the job runs, `holdfast nodes` excludes others, or includes these.
+    exclude = host_list().optional().scr("SCR_EXCLUDE_NODES"),
     /// {takers}: the machines, each once: `[n1, user@n2:2222, "n[3-6]"]`. Their names are the nodes' names.
     hosts = words(),
     /// Instead of `hosts`: a file with one host a line; `#` begins a comment. Relative to the working directory.
@@ -139,7 +149,8 @@ keys! {
         let nodes = if counts_hosts { u32::try_from(hosts.len()).ok().filter(|it| *it > 0) } else { nodes };
         let manager = facts.map(|facts| facts.name);
         let faults = chaos.unwrap_or_default().into_iter().flatten().collect();
-        WrittenAllocation { manager, nodes, time_limit, faults, hosts, ssh: ssh.access }
+        let (exclude, allocated) = (exclude.unwrap_or_default(), Vec::new());
+        WrittenAllocation { manager, nodes, time_limit, faults, hosts, ssh: ssh.access, exclude, allocated }
     }
 }
 
@@ -162,15 +173,34 @@ fn chosen(section: &Section<'_>, written: Option<&str>) -> Option<&'static Manag
 }
 
 impl WrittenAllocation {
-    /// With the number of nodes of the allocation, if the manager decides it.
-    pub(super) fn within(self, allocated: Option<u32>) -> Self {
-        WrittenAllocation { nodes: allocated.or(self.nodes), ..self }
+    /// With the number of nodes of the allocation and their names, if the manager decides them.
+    pub(super) fn within(self, number: Option<u32>, allocated: Vec<NodeName>) -> Self {
+        WrittenAllocation { nodes: number.or(self.nodes), allocated, ..self }
+    }
+
+    /// The number of nodes that are not excluded, if the number of nodes is known.
+    pub(super) fn usable(&self) -> Option<u32> {
+        self.nodes.map(|nodes| self.usable_of(nodes))
+    }
+
+    fn usable_of(&self, nodes: u32) -> u32 {
+        let is_node = |name: &&NodeName| match (&*self.hosts, &*self.allocated) {
+            ([], []) => (0..nodes).any(|index| virtual_node(index) == **name),
+            ([], allocated) => allocated.contains(*name),
+            (hosts, _) => hosts.iter().any(|host| host.name == name.as_str()),
+        };
+        let excluded = self.exclude.iter().filter(is_node).count();
+        nodes.saturating_sub(u32::try_from(excluded).unwrap_or(u32::MAX))
     }
 
     /// With the number of nodes as written, or as the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
-        let WrittenAllocation { manager, nodes, time_limit, faults, hosts, ssh } = self;
-        Allocation { manager, nodes: nodes.unwrap_or(needed), hosts, ssh, time_limit, faults }
+        let most = needed.saturating_add(u32::try_from(self.exclude.len()).unwrap_or(u32::MAX));
+        let enough = || (needed..most).find(|nodes| self.usable_of(*nodes) >= needed).unwrap_or(most);
+        let nodes = self.nodes.unwrap_or_else(enough);
+        let usable = self.usable_of(nodes);
+        let WrittenAllocation { manager, time_limit, faults, hosts, ssh, exclude, .. } = self;
+        Allocation { manager, nodes, usable, hosts, ssh, exclude, time_limit, faults }
     }
 }
 

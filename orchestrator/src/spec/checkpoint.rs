@@ -8,9 +8,13 @@ use holdfast_core::redundancy::registry;
 use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
 use super::keys::{elements, keys, section};
-use super::value_kinds::{Choice, bandwidth, bytes, choice, path, percent, redundancy_scheme, switch, whole};
+use super::value_kinds::{Choice, bandwidth, bytes, bytes_within, choice, path, percent, redundancy_scheme, switch, whole};
 
 const TEMPORARY: &str = "/tmp";
+/// Smaller pieces cost more in system calls than the work on them.
+const SMALLEST_BUFFER: u64 = 4 << 10;
+/// Larger ones gain nothing, and each agent has several.
+const LARGEST_BUFFER: u64 = 64 << 20;
 
 keys! {
     /// The checkpoints of one step.
@@ -35,6 +39,12 @@ keys! {
         crc: CrcPolicy = section::<CrcPolicy>(),
         /// When SCR_Need_checkpoint returns true: when any of these conditions holds; always, if none is set.
         need: NeedPolicy = section::<NeedPolicy>(),
+        /// Size of the pieces in which an agent copies files between cache and prefix directory; each copy has a few of
+        /// them in memory. Larger ones may suit a parallel file system with large blocks.
+        copy_buffer: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20),
+        /// Size of the pieces in which agents compute redundancy and send files to each other: a few of them should fit
+        /// into a processor's cache.
+        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20),
         /// Protection of the data that agents exchange.
         data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }

@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::hostlist;
 use holdfast_core::params::conf::{self, ConfError, FileOwner};
 use holdfast_core::params::descriptors::CheckpointDescriptor;
 use holdfast_core::params::source::Sources;
 use holdfast_core::params::{self, CopyType, LaunchLimit, ParamError, Parameters};
+use holdfast_model::NodeName;
 
 use super::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
@@ -143,8 +145,15 @@ impl Environment {
 
     /// The number of nodes of the allocation, if `manager` sets it by variables.
     pub(super) fn allocated_nodes(&self, manager: &ManagerFacts) -> Option<u32> {
-        let NodeCount::Variables(names) = manager.nodes else { return None };
-        names.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
+        let NodeCount::Variables { counts, .. } = manager.nodes else { return None };
+        counts.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
+    }
+
+    /// The nodes of the allocation, if `manager` names them in variables.
+    pub(super) fn allocated_names(&self, manager: &ManagerFacts) -> Vec<NodeName> {
+        let NodeCount::Variables { lists, .. } = manager.nodes else { return Vec::new() };
+        let names = lists.iter().find_map(|name| hostlist::expand(self.variables.get(*name)?).ok());
+        names.unwrap_or_default()
     }
 
     /// The settings of the precedence that an origin has; `None` for defaults.

@@ -58,6 +58,7 @@ pub use environment::{Environment, EnvironmentError, GivenIdentity, SYSTEM_FILE}
 
 use document::YamlNode;
 use holdfast_core::owned::Access;
+use holdfast_model::NodeName;
 use keys::{keys, list, section, words};
 use reading::Reader;
 use serde::{Deserialize, Serialize};
@@ -203,7 +204,8 @@ impl JobSpec {
         let written = <JobSpec as keys::Keys>::read(reader.root(root));
         let manager = environment.manager(written.allocation.manager);
         let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
-        let mut spec = written.completed(allocated_nodes, &reader);
+        let allocated = manager.map(|manager| environment.allocated_names(manager)).unwrap_or_default();
+        let mut spec = written.completed(allocated_nodes, allocated, &reader);
         validation::check(&spec, manager, &reader);
         step_order::check(&spec, &reader);
         applies::check(&spec, manager, &reader);
@@ -343,8 +345,9 @@ keys! {
 }
 
 impl WrittenJob {
-    /// The complete spec. `allocated_nodes` is the size of the allocation, if the environment defines it.
-    fn completed(self, allocated_nodes: Option<u32>, reader: &Reader) -> JobSpec {
+    /// The complete spec. `allocated_nodes` is the size of the allocation, and `allocated` its nodes, if the environment
+    /// defines them.
+    fn completed(self, allocated_nodes: Option<u32>, allocated: Vec<NodeName>, reader: &Reader) -> JobSpec {
         let WrittenJob {
             job,
             prefix,
@@ -360,13 +363,13 @@ impl WrittenJob {
             health,
             halt,
         } = self;
-        let allocation = allocation.within(allocated_nodes);
+        let allocation = allocation.within(allocated_nodes, allocated);
         let mut previous: Option<String> = None;
         let complete = |step: WrittenStep| {
             let WrittenStep { name, prefix, needs, run, checkpoint } = step;
             let needs = needs.unwrap_or_else(|| previous.iter().cloned().collect());
             previous = Some(name.clone());
-            Step { name, prefix, needs, run: run.within(allocation.nodes, reader), checkpoint }
+            Step { name, prefix, needs, run: run.within(allocation.usable().map(|usable| usable.max(1)), reader), checkpoint }
         };
         let steps: Vec<Step> = steps.into_iter().map(complete).collect();
         let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);

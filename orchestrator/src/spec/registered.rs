@@ -70,8 +70,12 @@ pub enum Chosen {
 pub enum NodeCount {
     /// `allocation.nodes`, or else what the runs need.
     Asked,
-    /// The first of these variables whose value is a number.
-    Variables(&'static [&'static str]),
+    Variables {
+        /// The first of these variables whose value is a number.
+        counts: &'static [&'static str],
+        /// The first of these variables whose value is a host list: the nodes.
+        lists: &'static [&'static str],
+    },
     /// The length of `allocation.hosts`.
     Hosts,
 }
@@ -190,7 +194,7 @@ mod tests {
         name: "lattice",
         doc: "asks a lattice",
         chosen: Chosen::ByVariables(&["LATTICE_JOB"]),
-        nodes: NodeCount::Variables(&["LATTICE_NODES"]),
+        nodes: NodeCount::Variables { counts: &["LATTICE_NODES"], lists: &[] },
         more_nodes: |needed| format!("ask the lattice for {needed}"),
         keys: KeyFacts { takes: &[("time_limit", "")], without: &[("nodes", "the lattice counts them")] },
     };

@@ -19,6 +19,8 @@ pub struct Relaunch {
     pub settle: Duration,
     /// Healthy nodes that a launch needs; `None` = the nodes of the run.
     pub min_nodes: Option<u32>,
+    /// Ranks on a node, at most, if fewer nodes than those of the run are left; `None` = any number.
+    pub max_ranks_per_node: Option<u32>,
     /// Actions for exit codes of the application; the first rule with the code decides. Without a rule, and after a
     /// signal, the application is relaunched.
     pub on_exit_code: Vec<ExitCodeRule>,
@@ -32,14 +34,17 @@ keys! {
     no_progress_limit = whole(1..=u32::MAX.into()).or(3),
     /// Wait between the end of a generation and the next launch; SCR waits 60s.
     settle = duration().or(Duration::ZERO),
-    /// Healthy nodes that a launch needs. Default: the nodes of the run.
+    /// Healthy nodes that a launch needs. Default: the nodes of the run. With fewer, the run goes on when nodes are lost
+    /// and no spares are left: the other nodes take their ranks.
     min_nodes = whole::<u32>(1..=65_536).optional().scr("SCR_MIN_NODES"),
+    /// With `min_nodes` below the nodes of the run: ranks on a node, at most. Default: no limit.
+    max_ranks_per_node = whole::<u32>(1..=1 << 20).optional(),
     /// Actions for exit codes of the application: `{codes: [2, 17], action: stop}`. The first rule with the code
     /// decides; without a rule the application is relaunched.
     on_exit_code = list::<ExitCodeRule>(),
     |_section| {
         let on_exit_code = on_exit_code.unwrap_or_default();
-        Relaunch { attempts, no_progress_limit, settle, min_nodes, on_exit_code }
+        Relaunch { attempts, no_progress_limit, settle, min_nodes, max_ranks_per_node, on_exit_code }
     }
 }
 

@@ -10,7 +10,7 @@ use super::checkpoint::{Checkpoint, Redundancy};
 use super::quantity;
 use super::reading::Reader;
 use super::registered::ManagerFacts;
-use super::{JobSpec, Step, Submission};
+use super::{JobSpec, RunSpec, Step, Submission};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
@@ -44,15 +44,32 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Rea
         );
         reader.mistake("halt.drain_reserve", message, "make it shorter, or leave it out");
     }
-    let needed = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
-    if let Some(min_nodes) = spec.relaunch.min_nodes {
-        let help = format!("write a number from {needed} to {}", spec.allocation.nodes);
-        if min_nodes > spec.allocation.nodes {
-            let message = format!("{min_nodes} nodes are more than the allocation has ({})", spec.allocation.nodes);
-            reader.mistake("relaunch.min_nodes", message, help);
-        } else if min_nodes < needed {
-            let message = format!("{min_nodes} nodes are fewer than the run needs ({needed})");
-            reader.mistake("relaunch.min_nodes", message, help);
+    check_min_nodes(spec, reader);
+}
+
+fn check_min_nodes(spec: &JobSpec, reader: &Reader) {
+    let most_nodes = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
+    let min_nodes = spec.relaunch.min_nodes.unwrap_or(most_nodes);
+    if min_nodes > spec.allocation.nodes {
+        let message = format!("{min_nodes} nodes are more than the allocation has ({})", spec.allocation.nodes);
+        let help = format!("write a number from 1 to {}", spec.allocation.nodes);
+        reader.mistake("relaunch.min_nodes", message, help);
+    }
+    let Some(most_ranks) = spec.relaunch.max_ranks_per_node else { return };
+    let key = "relaunch.max_ranks_per_node";
+    if min_nodes >= most_nodes {
+        let help = format!("write `min_nodes` with a number below {most_nodes}, or leave it out");
+        reader.mistake(key, "`max_ranks_per_node` has no effect without a `min_nodes` below the nodes of the run", help);
+        return;
+    }
+    for step in spec.steps.iter().filter(|step| step.run.nodes > min_nodes) {
+        let RunSpec { ranks, ranks_per_node, .. } = step.run;
+        let room = u64::from(most_ranks) * u64::from(min_nodes);
+        if most_ranks < ranks_per_node || room < u64::from(ranks) {
+            let message = format!("{ranks} ranks do not fit on {min_nodes} nodes with at most {most_ranks} ranks each");
+            let needed = ranks.div_ceil(min_nodes).max(ranks_per_node);
+            reader.mistake(key, message, format!("write at least {needed}, or raise `min_nodes`"));
+            return;
         }
     }
 }
@@ -93,10 +110,14 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
 }
 
 fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, path: &str, reader: &Reader) {
-    let (needed, available) = (step.run.nodes, spec.allocation.nodes);
+    let needed = spec.relaunch.min_nodes.map_or(step.run.nodes, |fewest| fewest.min(step.run.nodes));
+    let (nodes, available) = (spec.allocation.nodes, spec.allocation.usable);
     if needed > available {
-        let message = format!("the run needs {needed} nodes, the allocation has {available}");
-        let more = manager.map(|manager| format!("{}, or ", (manager.more_nodes)(needed))).unwrap_or_default();
+        let message = match nodes - available {
+            0 => format!("the run needs {needed} nodes, the allocation has {available}"),
+            excluded => format!("the run needs {needed} nodes, the allocation has {nodes}, {excluded} of them excluded"),
+        };
+        let more = manager.map(|manager| format!("{}, or ", (manager.more_nodes)(needed + nodes - available))).unwrap_or_default();
         let help = format!("{more}lower `{path}run.nodes`");
         let key = format!("{path}run.nodes");
         // The number may follow from `ranks`.

@@ -1,12 +1,14 @@
 //! Kinds of single values: what is expected, how it is read and written, and how it is spelled in SCR parameters.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use holdfast_core::hostlist;
 use holdfast_core::redundancy::registry;
-use holdfast_model::Scheme;
+use holdfast_model::{NodeName, Scheme};
 
 use super::diagnostics::nearest;
 use super::quantity;
@@ -71,6 +73,13 @@ pub(super) fn bytes() -> ValueKind<u64> {
     ValueKind::new("a size, such as `512MiB` or `1GiB`", quantity::parse_bytes, show)
 }
 
+/// `1MiB`, in a range.
+pub(super) fn bytes_within(range: RangeInclusive<u64>) -> ValueKind<u64> {
+    let (low, high) = (quantity::format_bytes(*range.start()), quantity::format_bytes(*range.end()));
+    let read = move |text: &str| quantity::parse_bytes(text).filter(|bytes| range.contains(bytes));
+    ValueKind::new(format!("a size from {low} to {high}"), read, |bytes| quantity::format_bytes(*bytes))
+}
+
 /// `200MB/s`.
 pub(super) fn bandwidth() -> ValueKind<u64> {
     let show = |bytes: &u64| format!("{}/s", quantity::format_bytes(*bytes));
@@ -124,6 +133,16 @@ pub(super) fn regular_expression() -> ValueKind<String> {
 
 fn is_text(text: &str) -> bool {
     !text.is_empty() && !text.contains('\0')
+}
+
+/// `n[3,5-7]`, each node once.
+pub(super) fn host_list() -> ValueKind<Vec<NodeName>> {
+    let read = |text: &str| {
+        let names = hostlist::expand(text).ok().filter(|names| !names.is_empty())?;
+        Some(names.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
+    };
+    let show = |names: &Vec<NodeName>| hostlist::compress(names);
+    ValueKind::new("a host list, such as `n3` or `n[3,5-7]`", read, show)
 }
 
 /// A whole number in a range.

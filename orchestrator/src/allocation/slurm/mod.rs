@@ -63,7 +63,10 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         name: "slurm",
         doc: "uses the nodes of the current Slurm job (`sbatch`, `salloc`)",
         chosen: Chosen::ByVariables(&["SLURM_JOB_ID", "SLURM_JOBID"]),
-        nodes: NodeCount::Variables(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]),
+        nodes: NodeCount::Variables {
+            counts: &["SLURM_JOB_NUM_NODES", "SLURM_NNODES"],
+            lists: &["SLURM_JOB_NODELIST", "SLURM_NODELIST"],
+        },
         more_nodes: |needed| format!("request at least {needed} from Slurm (`sbatch --nodes`)"),
         keys: KeyFacts {
             takes: &[],

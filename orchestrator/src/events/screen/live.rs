@@ -94,8 +94,9 @@ fn status_text(view: &View) -> String {
         Some((id, false)) => format!("checkpoint {id}, not protected"),
         None => "no checkpoint yet".to_owned(),
     };
-    let View { phase, used, spare, down, .. } = view;
-    format!("{phase}{generation} | nodes: {used} used, {spare} spare, {down} down | {newest}")
+    let View { phase, used, spare, excluded, down, .. } = view;
+    let excluded = if *excluded > 0 { format!(", {excluded} excluded") } else { String::new() };
+    format!("{phase}{generation} | nodes: {used} used, {spare} spare{excluded}, {down} down | {newest}")
 }
 
 #[cfg(test)]
@@ -111,10 +112,13 @@ mod tests {
             generation: Some(Generation(2)),
             used: 4,
             spare: 1,
+            excluded: 0,
             down: 1,
             newest: Some((CheckpointId(7), true)),
         };
         let text = status_text(&view);
         assert_eq!(text, "running, generation 2 | nodes: 4 used, 1 spare, 1 down | checkpoint 7, protected");
+        let text = status_text(&View { excluded: 2, ..view });
+        assert!(text.contains("nodes: 4 used, 1 spare, 2 excluded, 1 down"), "{text}");
     }
 }

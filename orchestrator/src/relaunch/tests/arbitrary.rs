@@ -82,6 +82,11 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
             Event::BeforeEnded { failure: dice.percent(30).then_some(failure) }
         }
+        _ if dice.percent(50) => {
+            let exclusion = |dice: &mut Dice| Exclusion { reason: "because".into(), now: dice.percent(50) };
+            let nodes = (0..dice.below(3)).map(|_| name(dice.below(6) as usize)).collect::<Vec<_>>();
+            Event::ExclusionsChanged { excluded: nodes.into_iter().map(|node| (node, exclusion(dice))).collect() }
+        }
         _ => Event::Tick,
     }
 }

@@ -5,6 +5,7 @@ mod arbitrary;
 mod before;
 mod changes;
 mod end_causes;
+mod exclusions;
 mod halts;
 mod progress;
 mod scenarios;

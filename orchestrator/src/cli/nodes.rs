@@ -1,0 +1,240 @@
+//! `holdfast nodes`: the nodes of a running job, and which of them the user excludes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use holdfast_core::hostlist;
+use holdfast_model::NodeName;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::job::{self, JobSelection};
+use super::output::{Output, Report, Style, document, printable};
+use super::running_job::RunningJob;
+use super::status::{NodeLine, Status};
+use crate::exit;
+use crate::job::excluded_nodes::{NodeRequest, NodeRequests};
+use crate::job::state::{JobState, Stage};
+use crate::relaunch::Exclusion;
+
+/// How long the command waits for the orchestrator to take a change up.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The reason if the user gives none.
+const NO_REASON: &str = "by `holdfast nodes exclude`";
+
+/// List the nodes of a running job, exclude some, or include them again
+///
+/// An excluded node gets no ranks. Ranks that it has go on to the end of their generation; with `--now` they are
+/// relaunched on other nodes at once, from the newest checkpoint. Its agent goes on to run, so that checkpoint files in
+/// its cache can be used.
+#[derive(Clone, Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct NodesArgs {
+    #[command(subcommand)]
+    command: NodesCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum NodesCommand {
+    /// Show the nodes and what each does
+    #[command(after_help = "\
+Examples:
+  holdfast nodes list job.yaml
+  holdfast nodes list --json --prefix ./heat-run
+
+JSON: {version, nodes: [{name, state, ranks, reason, excluded}…]}, as in `holdfast status`; excluded: the reason, or null")]
+    List(JobSelection),
+    /// Use these nodes no more
+    #[command(after_help = "\
+Examples:
+  holdfast nodes exclude n3 --reason \"GPU errors\" job.yaml
+  holdfast nodes exclude --now 'n[3,5-7]' job.yaml
+  holdfast nodes exclude --dry-run n3 --prefix ./heat-run
+
+JSON: {version, nodes: [name…], taken_up}; taken_up: the orchestrator has acted on it
+
+Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix")]
+    Exclude(ExcludeArgs),
+    /// Use these nodes again
+    #[command(after_help = "\
+Examples:
+  holdfast nodes include n3 job.yaml
+  holdfast nodes include --dry-run 'n[3,5-7]' --prefix ./heat-run
+
+JSON and exit codes: as `holdfast nodes exclude`")]
+    Include(IncludeArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ExcludeArgs {
+    /// The nodes, as a host list
+    #[arg(value_name = "NODES")]
+    nodes: String,
+    #[command(flatten)]
+    job: JobSelection,
+    /// Why; shown in status, event log and report
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Relaunch ranks on these nodes now, from the newest checkpoint. Not done if too few nodes would be left
+    #[arg(long)]
+    now: bool,
+    /// Show what would be changed; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct IncludeArgs {
+    /// The nodes, as a host list
+    #[arg(value_name = "NODES")]
+    nodes: String,
+    #[command(flatten)]
+    job: JobSelection,
+    /// Show what would be changed; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: NodesArgs, style: Style) -> Result<u8, Failure> {
+    match args.command {
+        NodesCommand::List(job) => list(&job, style),
+        NodesCommand::Exclude(ExcludeArgs { nodes, job, reason, now, dry_run }) => {
+            let reason = reason.unwrap_or_else(|| NO_REASON.to_owned());
+            let request = NodeRequest::Exclude(Exclusion { reason, now });
+            change(&nodes, &job, &request, dry_run, style)
+        }
+        NodesCommand::Include(IncludeArgs { nodes, job, dry_run }) => {
+            change(&nodes, &job, &NodeRequest::Include, dry_run, style)
+        }
+    }
+}
+
+fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
+    let (job, _) = RunningJob::to_show(job, &style)?;
+    let health = super::runtime::block_on(job.health())?;
+    let explanation = job.state.explain();
+    style.result(&NodeList { nodes: Status::of_nodes(job, explanation, health).nodes() })?;
+    Ok(exit::FINISHED)
+}
+
+/// Records a request for nodes, and waits until the orchestrator has taken it up.
+fn change(
+    nodes: &str,
+    selection: &JobSelection,
+    request: &NodeRequest,
+    dry_run: bool,
+    style: Style,
+) -> Result<u8, Failure> {
+    let named = hostlist::expand(nodes).map_err(|error| Failure::of(exit::USAGE, &error))?;
+    let named: BTreeSet<NodeName> = named.into_iter().collect();
+    let running = RunningJob::of(selection, &style)?;
+    if running.state.stage != Stage::Running {
+        return Err(running.not_running());
+    }
+    let known = running.state.allocation.nodes();
+    let unknown: Vec<&NodeName> = named.iter().filter(|node| !known.contains(node)).collect();
+    if !unknown.is_empty() || named.is_empty() {
+        let message = format!("the job has no node {}", list_text(unknown));
+        return Err(
+            Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known)))
+        );
+    }
+    let mut change = Change { nodes: named, request: request.clone(), dry_run, taken_up: false };
+    if !dry_run {
+        let requests: BTreeMap<_, _> = change.nodes.iter().map(|node| (node.clone(), request.clone())).collect();
+        NodeRequests::add(&job_prefix(selection, &running, &style)?, &running.state.agents.job_id, requests)?;
+        change.taken_up = running.has_orchestrator && change.is_taken_up(&running);
+    }
+    style.result(&change)?;
+    Ok(exit::FINISHED)
+}
+
+/// The prefix directory of the job, in which those of its steps are.
+fn job_prefix(selection: &JobSelection, running: &RunningJob, style: &Style) -> Result<PathBuf, Failure> {
+    let prefix = selection.prefix(&job::environment(style)?)?;
+    // Without a spec, the directory of a step may be given.
+    let is_step = running.state.agents.prefixes.len() > 1
+        && prefix.canonicalize().is_ok_and(|prefix| running.state.agents.prefixes.contains(&prefix));
+    Ok(match prefix.canonicalize().ok().as_deref().and_then(std::path::Path::parent) {
+        Some(above) if is_step => above.to_owned(),
+        _ => prefix,
+    })
+}
+
+/// `n3`, `n[3-5]`.
+fn list_text<'a>(nodes: impl IntoIterator<Item = &'a NodeName>) -> String {
+    match &nodes.into_iter().collect::<Vec<_>>()[..] {
+        [single] => single.to_string(),
+        several => hostlist::compress(several.iter().copied()),
+    }
+}
+
+struct Change {
+    nodes: BTreeSet<NodeName>,
+    request: NodeRequest,
+    dry_run: bool,
+    taken_up: bool,
+}
+
+impl Change {
+    /// Waits until the state of the job shows the change.
+    fn is_taken_up(&self, running: &RunningJob) -> bool {
+        let begun = Instant::now();
+        loop {
+            let state = JobState::read(&running.prefix).ok().flatten();
+            let explanation = state.as_ref().and_then(JobState::explain);
+            let shown = |node: &NodeName| {
+                let explained = explanation.iter().flat_map(|explanation| &explanation.nodes);
+                let excluded = explained.filter(|known| known.node == *node).find_map(|known| known.excluded.clone());
+                match &self.request {
+                    NodeRequest::Exclude(exclusion) => excluded.as_ref() == Some(&exclusion.reason),
+                    NodeRequest::Include => excluded.is_none(),
+                }
+            };
+            if explanation.is_some() && self.nodes.iter().all(shown) {
+                return true;
+            }
+            let is_over = state.is_none_or(|state| state.stage != Stage::Running);
+            if is_over || begun.elapsed() >= TAKEN_UP_WITHIN {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Report for Change {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let nodes = list_text(&self.nodes);
+        let (verb, reason) = match &self.request {
+            NodeRequest::Exclude(exclusion) => ("excluded", format!(": {}", printable(&exclusion.reason))),
+            NodeRequest::Include => ("included", String::new()),
+        };
+        match (self.dry_run, self.taken_up) {
+            (true, _) => writeln!(to, "{nodes} would be {verb}{reason}"),
+            (false, true) => writeln!(to, "{nodes} {verb}{reason}"),
+            (false, false) => writeln!(to, "recorded; the orchestrator has not taken it up yet: {nodes} {verb}{reason}"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"nodes": self.nodes, "taken_up": self.taken_up}))
+    }
+}
+
+struct NodeList {
+    nodes: Vec<NodeLine>,
+}
+
+impl Report for NodeList {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        self.nodes.iter().try_for_each(|node| node.write(to, ""))
+    }
+
+    fn json(&self) -> Value {
+        document(json!({"nodes": self.nodes.iter().map(NodeLine::json).collect::<Vec<_>>()}))
+    }
+}

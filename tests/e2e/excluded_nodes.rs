@@ -1,0 +1,120 @@
+//! The user excludes nodes, in the spec and while the job runs.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// The node's entry in the result of `status` or `nodes list`.
+fn node(document: &Value, name: &str) -> Value {
+    let nodes = document["nodes"].as_array().unwrap();
+    nodes.iter().find(|node| node["name"] == name).unwrap().clone()
+}
+
+#[test]
+fn node_excluded_in_spec_gets_no_agent_and_no_ranks() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(2).allocation("exclude: node[1,77]");
+    let mut running = job.start();
+    running.sees_checkpoint(2);
+    assert!(world.state()["running"]["node1"].is_null(), "no agent is started there");
+    let status = job.command(&["status", "--json"], 0).json();
+    let excluded = node(&status, "node1");
+    assert_eq!((&excluded["state"], &excluded["ranks"]), (&json!("excluded"), &json!([])));
+    assert_eq!(excluded["excluded"], "listed in allocation.exclude");
+    job.command(&["status"], 0).prints(&["node1        excluded  listed in allocation.exclude"]);
+    job.go_on();
+    let ran = running.ends_with(0);
+    ran.prints(&["node1 is excluded", "node1 excluded: listed in allocation.exclude", "not in the allocation: node77"]);
+    assert_eq!(world.the("node_excluded")["node"], "node1");
+    assert_eq!(world.the("unknown_nodes_excluded")["nodes"], json!(["node77"]));
+    assert_eq!(world.the("generation_placed")["nodes"], json!(["node0", "node2", "node3", "node4"]));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn node_excluded_by_scr_parameter_is_not_used() {
+    let world = World::new();
+    let job = Job::new(&world, 1);
+    let mut command = job.command_line();
+    command.env("SCR_EXCLUDE_NODES", "node0");
+    world.start(command).ends_with(0).prints(&["node0 excluded: listed in SCR_EXCLUDE_NODES"]);
+    assert_eq!(world.the("generation_placed")["nodes"], json!(["node1", "node2", "node3", "node4"]));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn node_excluded_now_is_replaced_from_newest_checkpoint_and_can_be_included_again() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["nodes", "exclude", "node9"], 64).prints(&["the job has no node node9", "node[0-4]"]);
+    job.command(&["nodes", "exclude", "--dry-run", "node2"], 0).prints(&["node2 would be excluded"]);
+    assert_eq!(world.all("node_excluded").len(), 0);
+    let words = ["nodes", "exclude", "node2", "--now", "--reason", "GPU errors"];
+    job.command(&words, 0).prints(&["node2 excluded: GPU errors"]);
+    running.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
+    let listed = node(&job.command(&["nodes", "list", "--json"], 0).json(), "node2");
+    assert_eq!((&listed["state"], &listed["excluded"]), (&json!("excluded"), &json!("GPU errors")));
+    job.command(&["nodes", "include", "node2"], 0).prints(&["node2 included"]);
+    let listed = node(&job.command(&["nodes", "list", "--json"], 0).json(), "node2");
+    assert_eq!((&listed["state"], &listed["excluded"]), (&json!("spare"), &Value::Null));
+    job.go_on();
+    running.ends_with(0).prints(&["excluded by the user: node2", "node2 is no longer excluded"]);
+    let again = &world.all("restarted")[1];
+    assert_eq!(again["checkpoint"], 4, "{again}");
+    assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node1", "node3", "node4"]));
+    job.assert_result();
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn node_excluded_while_it_has_ranks_is_left_in_next_generation() {
+    let world = World::new();
+    let job = Job::new(&world, 2).holding_after(4).chaos("{node: 0, after_checkpoint: 6}");
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["nodes", "exclude", "node2"], 0);
+    let excluded = running.sees_event("node_excluded");
+    assert_eq!((&excluded["ranks"], &excluded["now"]), (&json!([2]), &json!(false)));
+    assert_eq!(node(&job.command(&["status", "--json"], 0).json(), "node2")["ranks"], json!([2]));
+    job.go_on();
+    running.ends_with(0);
+    let placed = world.all("generation_placed");
+    assert_eq!(placed.len(), 2);
+    assert_eq!(placed[1]["nodes"], json!(["node1", "node3", "node4", "node5"]));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn exclusion_requested_without_orchestrator_is_taken_up_by_next_run() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["nodes", "exclude", "node4", "--reason", "slow"], 0).prints(&["node4 excluded: slow"]);
+    running.signal(Signal::KILL);
+    running.end();
+    let words = ["nodes", "exclude", "node1", "--reason", "noisy", "--json"];
+    assert_eq!(job.command(&words, 0).json()["taken_up"], false);
+    job.command(&["nodes", "include", "node4"], 0).prints(&["the orchestrator has not taken it up yet"]);
+    let mut second = job.start();
+    let excluded = second.sees("node1 excluded", |event| event["event"] == "node_excluded" && event["node"] == "node1");
+    assert_eq!(excluded["reason"], "noisy");
+    assert_eq!(second.sees_event("node_included")["node"], "node4");
+    // Its ranks go on, and are moved now at the user's request.
+    job.command(&["nodes", "exclude", "node1", "--now", "--reason", "noisy"], 0);
+    second.sees("the second generation", |event| event["event"] == "restarted" && event["generation"] == 2);
+    job.go_on();
+    second.ends_with(0);
+    assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node2", "node3", "node4"]));
+    job.assert_result();
+    world.assert_nothing_is_left();
+}

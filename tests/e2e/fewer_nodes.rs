@@ -1,0 +1,81 @@
+//! Nodes are lost and no spare is left: the run goes on with fewer nodes.
+
+use serde_json::json;
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+#[test]
+fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint() {
+    let world = World::new();
+    let job = Job::new(&world, 0)
+        .top("relaunch: {min_nodes: 2, max_ranks_per_node: 2}")
+        .holding_after(4)
+        .chaos("{node: 1, after_checkpoint: 4}");
+    let mut running = job.start();
+    running.sees_event("node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let placed = &world.all("generation_placed")[1];
+    assert_eq!((&placed["nodes"], &placed["moved"]), (&json!(["node0", "node2", "node3"]), &json!([1])));
+    let again = &world.all("restarted")[1];
+    assert_eq!(
+        (&again["checkpoint"], &again["source"], &again["rebuilt"]),
+        (&json!(4), &json!("rebuilt"), &json!([1]))
+    );
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn two_losses_one_after_the_other_leave_two_nodes_with_protected_checkpoints() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0)
+        .redundancy("[{scheme: xor, set_size: 2}]")
+        .top("relaunch: {min_nodes: 2}")
+        .holding_after(8)
+        .chaos("{node: 3, after_checkpoint: 3}")
+        .chaos("{node: 1, after_checkpoint: 8}");
+    job.steps = 60;
+    let mut running = job.start();
+    running.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(8), &json!("rebuilt")), "{last}");
+    assert_eq!(world.all("generation_placed")[2]["nodes"], json!(["node0", "node2"]));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn checkpoint_whose_set_lost_two_members_is_fetched_from_prefix() {
+    let world = World::new();
+    let job = Job::new(&world, 0)
+        .top("relaunch: {min_nodes: 1}")
+        .flush("{every: 3}")
+        .holding_after(5)
+        .chaos("{node: 1, after_checkpoint: 5}")
+        .chaos("{node: 2, after_checkpoint: 5}");
+    let mut running = job.start();
+    running.sees("node2 down", |event| event["event"] == "node_down" && event["node"] == "node2");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(3), &json!("fetched")), "{last}");
+    pfs::assert_current(&world.prefix(), 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn excluded_node_without_spare_leaves_fewer_nodes_with_more_ranks() {
+    let world = World::new();
+    let job = Job::new(&world, 0).top("relaunch: {min_nodes: 3}").allocation("exclude: node3");
+    job.run(0);
+    job.assert_result();
+    assert_eq!(world.the("generation_placed")["nodes"], json!(["node0", "node1", "node2"]));
+    world.assert_nothing_is_left();
+}
