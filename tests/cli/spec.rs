@@ -309,6 +309,40 @@ fn more_nodes_than_the_allocation_has_are_refused_with_their_position() {
 }
 
 #[test]
+fn excluded_nodes_do_not_count_for_the_run() {
+    let excluded = |run: &str| format!("allocation:\n  nodes: 4\n  exclude: node[1,9]\nrun: {{command: [a]{run}}}\n");
+    assert_eq!(parse(&excluded("")).steps[0].run.nodes, 3);
+    let message = mistakes_in(&excluded(", nodes: 4"));
+    assert!(message.starts_with("job.yaml:4:28: run.nodes: the run needs 4 nodes, the allocation has 4, 1 of them"));
+    assert!(message.contains("raise `allocation.nodes` to at least 5"), "{message}");
+    // Without a number, there are enough virtual nodes.
+    let spec = parse("allocation:\n  exclude: node[0-1]\nrun: {command: [a], nodes: 2}\n");
+    assert_eq!(spec.allocation.nodes, 4);
+    let message = mistakes_in("allocation:\n  exclude: n[1-\nrun: {command: [a]}\n");
+    assert!(message.starts_with("job.yaml:2:12: allocation.exclude: expected a host list, such as"), "{message}");
+}
+
+#[test]
+fn limit_of_ranks_on_fewer_nodes_is_checked_with_its_position() {
+    let spec = |relaunch: &str| {
+        format!(
+            "allocation: {{nodes: 4}}\nrun: {{command: [a], nodes: 4, ranks_per_node: 2}}\nrelaunch: {{{relaunch}}}\n"
+        )
+    };
+    parse(&spec("min_nodes: 3, max_ranks_per_node: 3"));
+    let message = mistakes_in(&spec("min_nodes: 2, max_ranks_per_node: 3"));
+    let expected =
+        "job.yaml:3:46: relaunch.max_ranks_per_node: 8 ranks do not fit on 2 nodes with at most 3 ranks each";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(message.contains("write at least 4, or raise `min_nodes`"), "{message}");
+    let message = mistakes_in(&spec("max_ranks_per_node: 3"));
+    assert!(
+        message.starts_with("job.yaml:3:32: relaunch.max_ranks_per_node: `max_ranks_per_node` has no effect"),
+        "{message}"
+    );
+}
+
+#[test]
 fn rejects_contradicting_numbers() {
     for (line, expected) in [
         ("health: {poll: 1s}", "health.down_after: `poll` (1s) is longer than `down_after` (750ms)"),

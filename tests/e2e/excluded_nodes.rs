@@ -104,7 +104,7 @@ fn exclusion_requested_without_orchestrator_is_taken_up_by_next_run() {
     running.end();
     let words = ["nodes", "exclude", "node1", "--reason", "noisy", "--json"];
     assert_eq!(job.command(&words, 0).json()["taken_up"], false);
-    job.command(&["nodes", "include", "node4"], 0).prints(&["the orchestrator has not taken it up yet"]);
+    job.command(&["nodes", "include", "node4"], 0).prints(&["not taken up by the orchestrator yet"]);
     let mut second = job.start();
     let excluded = second.sees("node1 excluded", |event| event["event"] == "node_excluded" && event["node"] == "node1");
     assert_eq!(excluded["reason"], "noisy");

@@ -23,6 +23,7 @@ mod world;
 mod agents;
 mod bad_input;
 mod batch_scripts;
+mod buffers;
 mod checksums;
 mod disk;
 mod drain;

@@ -262,6 +262,11 @@ impl HealthMonitor {
         }
     }
 
+    /// Has the directories checked again before the next report, because files were removed.
+    pub fn expire(&self) {
+        self.directories.lock().checked = None;
+    }
+
     /// The report that was published last, or a new one if it differs by more than noise.
     pub async fn report(&self, status: AgentStatus) -> Published {
         let usage = self.usage();

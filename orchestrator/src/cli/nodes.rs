@@ -45,7 +45,8 @@ Examples:
   holdfast nodes list job.yaml
   holdfast nodes list --json --prefix ./heat-run
 
-JSON: {version, nodes: [{name, state, ranks, reason, excluded}…]}, as in `holdfast status`; excluded: the reason, or null")]
+JSON: {version, nodes: [{name, state, ranks, reason, excluded}…]}, as in `holdfast status`; excluded: the reason, or \
+null")]
     List(JobSelection),
     /// Use these nodes no more
     #[command(after_help = "\
@@ -138,9 +139,7 @@ fn change(
     let unknown: Vec<&NodeName> = named.iter().filter(|node| !known.contains(node)).collect();
     if !unknown.is_empty() || named.is_empty() {
         let message = format!("the job has no node {}", list_text(unknown));
-        return Err(
-            Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known)))
-        );
+        return Err(Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known))));
     }
     let mut change = Change { nodes: named, request: request.clone(), dry_run, taken_up: false };
     if !dry_run {
@@ -216,7 +215,7 @@ impl Report for Change {
         match (self.dry_run, self.taken_up) {
             (true, _) => writeln!(to, "{nodes} would be {verb}{reason}"),
             (false, true) => writeln!(to, "{nodes} {verb}{reason}"),
-            (false, false) => writeln!(to, "recorded; the orchestrator has not taken it up yet: {nodes} {verb}{reason}"),
+            (false, false) => writeln!(to, "recorded; not taken up by the orchestrator yet: {nodes} {verb}{reason}"),
         }
     }
 

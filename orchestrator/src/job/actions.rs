@@ -13,7 +13,7 @@ use super::background::TaskResult;
 use super::drain_task::AfterCommands;
 use super::running_step::RunningStep;
 use super::step::StepDriver;
-use super::{settings, site, stacks};
+use super::{free_space, settings, site, stacks};
 use crate::drain::DrainOrder;
 use crate::events::{CommandKey, StopReason};
 use crate::fleet::RequestError;
@@ -21,7 +21,7 @@ use crate::fleet::clock::issue_number;
 use crate::relaunch::{Action, BeforeFailure, Event};
 
 /// A node that does not report its halt conditions within this is asked again.
-const HALT_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const HALT_WITHIN: Duration = Duration::from_secs(2);
 /// The pause before that.
 const HALT_PAUSE: Duration = Duration::from_millis(250);
 
@@ -82,6 +82,7 @@ impl StepDriver<'_> {
         let client = self.agents.client().clone();
         let set = settings::halt_conditions(self.spec).filter(|_| !self.record.state.halt_set);
         let test = self.health_test();
+        let template = self.machine.is_before_first_launch().then(|| self.record.state.template()).and_then(Result::ok);
         let background = self.background.clone();
         tokio::spawn(async move {
             let nodes = agents.keys().cloned().collect();
@@ -92,7 +93,13 @@ impl StepDriver<'_> {
                 }
             };
             let (client, set) = (&client, &set);
-            let answers = client.each(agents, |(node, address)| async move {
+            let free_space = async {
+                match &template {
+                    Some(template) => free_space::faults(client, agents.clone(), template).await,
+                    None => Vec::new(),
+                }
+            };
+            let answers = client.each(agents.clone(), |(node, address)| async move {
                 let request = async {
                     match set {
                         Some(change) => client.set_halt(address, change).await,
@@ -102,11 +109,14 @@ impl StepDriver<'_> {
                 let answer = tokio::time::timeout(HALT_WITHIN, request).await;
                 (node, answer.ok().and_then(Result::ok))
             });
-            let (faults, answers) = tokio::join!(tests, answers);
+            let (faults, lacking, answers) = tokio::join!(tests, free_space, answers);
             let silent: Vec<NodeName> =
                 answers.iter().filter(|(_, answer)| answer.is_none()).map(|(node, _)| node.clone()).collect();
             if set.is_some() && silent.is_empty() {
                 background.send(TaskResult::HaltSet);
+            }
+            for (node, fault) in lacking {
+                background.event(Event::HealthFault { node, fault });
             }
             for (node, reason) in faults {
                 let fault = format!("health.command: {reason}");

@@ -18,6 +18,7 @@
 //! | `ending` | ends the ranks, and after the last step the agents |
 //! | `ranks`, [`running_step`] | the ranks of a generation: launched, followed, cancelled |
 //! | `drain_task` | the drain at the end of a step |
+//! | `free_space` | the free space that nodes must have before the first launch |
 //! | `stacks` | the stacks of ranks that hang |
 //! | `reporter`, `report` | event log and screen; the report at the end |
 //! | [`state`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
@@ -45,6 +46,7 @@ mod earlier_steps;
 mod ending;
 mod error;
 pub mod excluded_nodes;
+mod free_space;
 mod hand_over;
 mod inbox;
 mod inputs;

@@ -239,6 +239,12 @@ impl Machine {
         self.state.head.made_progress
     }
 
+    /// True until something is launched in this allocation, by this run or one before it: the caches are empty.
+    pub fn is_before_first_launch(&self) -> bool {
+        let first_step = self.state.finished_steps() == self.config.finished;
+        self.state.head.launches == 0 && self.state.earlier_runs == 0 && first_step
+    }
+
     /// Nodes that are not down.
     pub fn nodes_left(&self) -> usize {
         self.state.nodes_left()

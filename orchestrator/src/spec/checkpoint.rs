@@ -8,7 +8,9 @@ use holdfast_core::redundancy::registry;
 use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
 use super::keys::{elements, keys, section};
-use super::value_kinds::{Choice, bandwidth, bytes, bytes_within, choice, path, percent, redundancy_scheme, switch, whole};
+use super::value_kinds::{
+    Choice, bandwidth, bytes, bytes_within, choice, path, percent, redundancy_scheme, switch, whole,
+};
 
 const TEMPORARY: &str = "/tmp";
 /// Smaller pieces cost more in system calls than the work on them.
@@ -55,7 +57,8 @@ keys! {
     pub struct ControlDirectory {
         /// Base of the control directory; only the site's file may set the parameter.
         base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CNTL_BASE"),
-        /// Required capacity of its file system; a node with less is down. Default: not checked.
+        /// Required capacity of its file system; a node with less is down. Before the first launch in an allocation as
+        /// much must be free. Default: not checked.
         bytes: Option<u64> = bytes().optional().scr_of_directory("CNTLDIR"),
     }
 }

@@ -369,7 +369,13 @@ impl WrittenJob {
             let WrittenStep { name, prefix, needs, run, checkpoint } = step;
             let needs = needs.unwrap_or_else(|| previous.iter().cloned().collect());
             previous = Some(name.clone());
-            Step { name, prefix, needs, run: run.within(allocation.usable().map(|usable| usable.max(1)), reader), checkpoint }
+            Step {
+                name,
+                prefix,
+                needs,
+                run: run.within(allocation.usable().map(|usable| usable.max(1)), reader),
+                checkpoint,
+            }
         };
         let steps: Vec<Step> = steps.into_iter().map(complete).collect();
         let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);

@@ -50,7 +50,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Rea
 fn check_min_nodes(spec: &JobSpec, reader: &Reader) {
     let most_nodes = spec.steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
     let min_nodes = spec.relaunch.min_nodes.unwrap_or(most_nodes);
-    if min_nodes > spec.allocation.nodes {
+    if spec.relaunch.min_nodes.is_some() && min_nodes > spec.allocation.nodes {
         let message = format!("{min_nodes} nodes are more than the allocation has ({})", spec.allocation.nodes);
         let help = format!("write a number from 1 to {}", spec.allocation.nodes);
         reader.mistake("relaunch.min_nodes", message, help);
@@ -59,7 +59,11 @@ fn check_min_nodes(spec: &JobSpec, reader: &Reader) {
     let key = "relaunch.max_ranks_per_node";
     if min_nodes >= most_nodes {
         let help = format!("write `min_nodes` with a number below {most_nodes}, or leave it out");
-        reader.mistake(key, "`max_ranks_per_node` has no effect without a `min_nodes` below the nodes of the run", help);
+        reader.mistake(
+            key,
+            "`max_ranks_per_node` has no effect without a `min_nodes` below the nodes of the run",
+            help,
+        );
         return;
     }
     for step in spec.steps.iter().filter(|step| step.run.nodes > min_nodes) {
@@ -115,9 +119,13 @@ fn check_nodes(spec: &JobSpec, step: &Step, manager: Option<&ManagerFacts>, path
     if needed > available {
         let message = match nodes - available {
             0 => format!("the run needs {needed} nodes, the allocation has {available}"),
-            excluded => format!("the run needs {needed} nodes, the allocation has {nodes}, {excluded} of them excluded"),
+            excluded => {
+                format!("the run needs {needed} nodes, the allocation has {nodes}, {excluded} of them excluded")
+            }
         };
-        let more = manager.map(|manager| format!("{}, or ", (manager.more_nodes)(needed + nodes - available))).unwrap_or_default();
+        let more = manager
+            .map(|manager| format!("{}, or ", (manager.more_nodes)(needed + nodes - available)))
+            .unwrap_or_default();
         let help = format!("{more}lower `{path}run.nodes`");
         let key = format!("{path}run.nodes");
         // The number may follow from `ranks`.

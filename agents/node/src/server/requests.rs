@@ -316,7 +316,9 @@ async fn forget_finished(
     let agent = collectives.agent.clone();
     let forget = move || {
         forget::finished_steps(&agent, request.finished)?;
-        forget::earlier_runs(&agent, request.earlier_runs)
+        forget::earlier_runs(&agent, request.earlier_runs)?;
+        agent.health.expire();
+        Ok::<_, ForgetError>(())
     };
     blocking(forget).await??;
     Ok(Json(Empty {}))

@@ -1,5 +1,7 @@
 //! `scr_cntl_dir` and `scr_env`: the directories of the job and its environment.
 
+use std::path::PathBuf;
+
 use clap::Parser;
 use holdfast_core::hostlist;
 use holdfast_core::params::Parameters;
@@ -53,6 +55,13 @@ pub(super) fn cntl_dir(words: &[String]) -> Ran {
     let directories: Vec<String> = bases.iter().map(|base| job_directory(base, &user, &job)).collect();
     print(directories.join(" "))?;
     Ok(YES)
+}
+
+/// The control directory of the job of this process, if it is in one.
+pub(super) fn control_directory() -> Option<PathBuf> {
+    let parameters = parameters().ok()?;
+    let (user, job) = (parameters.user.value?, parameters.job_id.value?);
+    Some(job_directory(&parameters.control_base.value, &user, &job).into())
 }
 
 /// The bases of the caches, each once, in the order of their descriptors.

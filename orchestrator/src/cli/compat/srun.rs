@@ -9,7 +9,7 @@ use super::super::failure::Failure;
 use super::super::output::{Output as _, Style};
 use super::super::{job, run};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
-use super::{CompatError, Ran, YES, directories, refused};
+use super::{CompatError, Ran, YES, control, directories, refused};
 use crate::spec::JobSpec;
 
 /// Short options of srun without a value.
@@ -119,12 +119,12 @@ impl SrunArgs {
         Ok(())
     }
 
-    /// The spec of the job, on nodes of which there are `allocated`.
-    fn spec(&self, allocated: Option<u32>) -> Value {
+    /// The spec of the job, in an allocation or not. `used` is the number of nodes that the previous run used, if there
+    /// was one.
+    fn spec(&self, is_allocated: bool, used: Option<u32>) -> Value {
         let mut run = json!({"command": self.command});
-        // Without an allocation each rank gets a virtual node.
-        let nodes = |ranks: u32| allocated.map_or(ranks, |nodes| ranks.min(nodes));
-        let spread = self.ranks.filter(|_| self.ranks_per_node.is_none()).map(nodes);
+        // In an allocation the ranks are spread over its nodes; without one each rank gets a virtual node.
+        let spread = self.ranks.filter(|_| self.ranks_per_node.is_none() && !is_allocated);
         for (key, value) in
             [("nodes", self.nodes.or(spread)), ("ranks", self.ranks), ("ranks_per_node", self.ranks_per_node)]
         {
@@ -136,7 +136,12 @@ impl SrunArgs {
             run["launcher_options"] = json!(self.options);
         }
         // SCR launches once, unless SCR_RUNS or SCR_RETRIES is set, which takes precedence over a spec.
-        json!({"run": run, "relaunch": {"attempts": 0}})
+        let mut relaunch = json!({"attempts": 0});
+        if let Some(used) = used.filter(|used| *used > 0) {
+            // SCR_MIN_NODES, if it is set, takes precedence.
+            relaunch["min_nodes"] = self.nodes.map_or(used, |nodes| used.min(nodes)).into();
+        }
+        json!({"run": run, "relaunch": relaunch})
     }
 }
 
@@ -179,7 +184,10 @@ pub(super) fn srun(words: &[String]) -> Ran {
     }
     let args = SrunArgs::parse(words).map_err(refused)?;
     let allocated = directories::variable(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]);
-    let spec = args.spec(allocated.and_then(|number| number.parse().ok())).to_string();
+    let allocated = allocated.and_then(|number| number.parse::<u32>().ok());
+    // A node of an earlier allocation may have a nodes file with a larger number.
+    let used = nodes_of_last_run().filter(|used| allocated.is_some_and(|nodes| *used <= nodes));
+    let spec = args.spec(allocated.is_some(), used).to_string();
     let environment = job::environment(&Style::Human { verbose: false })?;
     let spec = JobSpec::parse(&spec, "scr_srun", &environment)?;
     spec.warnings.iter().for_each(|warning| Style::Quiet.warn(warning));
@@ -197,6 +205,13 @@ pub(super) fn srun(words: &[String]) -> Ran {
     output.line(&format!("postrun: {}", date()))?;
     output.line(&format!("Ended: {}", date()))?;
     Ok(YES)
+}
+
+/// The number of nodes that the previous run in this allocation used, from the nodes file of this node
+/// (`SCR manual §9.6`).
+fn nodes_of_last_run() -> Option<u32> {
+    let control = directories::control_directory()?;
+    control::nodes_of(&control).ok().flatten()
 }
 
 fn text(failure: &Failure) -> String {
@@ -233,11 +248,20 @@ mod tests {
 
     #[test]
     fn ranks_without_nodes_are_spread_over_the_allocation() {
-        let run = |line: &str, nodes| parsed(line).unwrap().spec(nodes)["run"].clone();
-        assert_eq!(run("-n8 a", Some(3)), json!({"command": ["a"], "nodes": 3, "ranks": 8}));
-        assert_eq!(run("-n2 a", Some(3)), json!({"command": ["a"], "nodes": 2, "ranks": 2}));
-        assert_eq!(run("-n8 -N4 a", Some(5)), json!({"command": ["a"], "nodes": 4, "ranks": 8}));
-        assert_eq!(run("-n2 a", None), json!({"command": ["a"], "nodes": 2, "ranks": 2}));
-        assert_eq!(run("a", Some(3)), json!({"command": ["a"]}));
+        let run = |line: &str, is_allocated| parsed(line).unwrap().spec(is_allocated, None)["run"].clone();
+        // By the spec's default.
+        assert_eq!(run("-n8 a", true), json!({"command": ["a"], "ranks": 8}));
+        assert_eq!(run("-n8 -N4 a", true), json!({"command": ["a"], "nodes": 4, "ranks": 8}));
+        assert_eq!(run("-n2 a", false), json!({"command": ["a"], "nodes": 2, "ranks": 2}));
+        assert_eq!(run("a", true), json!({"command": ["a"]}));
+    }
+
+    #[test]
+    fn a_run_needs_as_many_nodes_as_the_previous_one_used() {
+        let relaunch = |line: &str, used| parsed(line).unwrap().spec(true, used)["relaunch"].clone();
+        assert_eq!(relaunch("-n8 a", Some(3)), json!({"attempts": 0, "min_nodes": 3}));
+        assert_eq!(relaunch("-n8 -N2 a", Some(3)), json!({"attempts": 0, "min_nodes": 2}));
+        assert_eq!(relaunch("-n8 a", Some(0)), json!({"attempts": 0}));
+        assert_eq!(relaunch("-n8 a", None), json!({"attempts": 0}));
     }
 }

@@ -74,7 +74,7 @@ impl Launcher for SrunLauncher {
         ]);
         let command = LauncherCommand {
             program: PathBuf::from("srun"),
-            options: self.options(homes.len(), request.placement.used().count(), &request.run.launcher_options),
+            options: self.options(&request, homes.len()),
             without: slurm::removed_variables().iter().map(|name| (*name).to_owned()).collect(),
             ranks: homes,
         };
@@ -84,7 +84,7 @@ impl Launcher for SrunLauncher {
 }
 
 impl SrunLauncher {
-    fn options(&self, ranks: usize, nodes: usize, more: &[String]) -> Vec<String> {
+    fn options(&self, request: &LaunchRequest<'_>, ranks: usize) -> Vec<String> {
         let mut words: Vec<String> = [
             "--overlap",
             // The orchestrator decides what happens to the others when a node or a rank is lost.
@@ -99,10 +99,15 @@ impl SrunLauncher {
         ]
         .map(str::to_owned)
         .to_vec();
-        words.push(format!("--nodes={nodes}"));
+        words.push(format!("--nodes={}", request.placement.used().count()));
         words.push(format!("--ntasks={ranks}"));
         words.extend(self.cpus_per_task.iter().map(|count| format!("--cpus-per-task={count}")));
-        words.extend(more.iter().cloned());
+        let usual = request.run.ranks_per_node as usize;
+        if request.placement.used().any(|node| node.ranks.len() > usual) {
+            // The nodes have also the ranks of lost ones; Slurm refuses more tasks than processors otherwise.
+            words.push("--overcommit".to_owned());
+        }
+        words.extend(request.run.launcher_options.iter().cloned());
         words
     }
 }
@@ -152,8 +157,21 @@ mod tests {
         {
             assert!(launcher.options.iter().any(|option| option == expected), "{expected}: {:?}", launcher.options);
         }
+        // The spec has one rank a node.
+        assert!(launcher.options.iter().any(|option| option == "--overcommit"), "{:?}", launcher.options);
         assert_eq!(launcher.ranks[&Rank(0)], "n5".into());
         assert!(launcher.without.contains(&"SLURM_NTASKS_PER_NODE".to_owned()));
+    }
+
+    #[test]
+    fn nodes_with_their_usual_number_of_ranks_are_not_overcommitted() {
+        let base = tempfile::tempdir().unwrap();
+        let spec = JobSpec::from_command(&["./app".to_owned()], &Environment::empty(registered())).unwrap();
+        let nodes = vec![node("n2", &[0]), node("n5", &[1])];
+        let sockets = [("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")];
+        let plan = launch(&SrunLauncher::default(), &spec.steps[0].run, nodes, &sockets, base.path()).unwrap();
+        let launcher: LauncherCommand = details(&plan);
+        assert!(!launcher.options.iter().any(|option| option == "--overcommit"), "{:?}", launcher.options);
     }
 
     #[test]

@@ -35,7 +35,8 @@ fn a_node_that_is_excluded_from_the_beginning_gets_no_agent_and_no_ranks() {
 
 #[test]
 fn the_own_node_can_be_excluded() {
-    let world = World::running_with(Config { excluded: excluded(&[0], false), own_node: Some(name(0)), ..config(6, 4) });
+    let world =
+        World::running_with(Config { excluded: excluded(&[0], false), own_node: Some(name(0)), ..config(6, 4) });
     assert_eq!(world.homes(), ["n1", "n2", "n3", "n4"]);
 }
 
@@ -76,7 +77,8 @@ fn an_exclusion_that_leaves_too_few_nodes_does_not_end_the_generation() {
     let mut world = World::running_with(config(4, 4));
     world.happens(event(&[1], true));
     assert_eq!(world.machine.explain().phase, Activity::Running);
-    let delayed = |action: &Action| matches!(action, Action::Record(LogEvent::ExclusionDelayed { left: 3, needed: 4, .. }));
+    let delayed =
+        |action: &Action| matches!(action, Action::Record(LogEvent::ExclusionDelayed { left: 3, needed: 4, .. }));
     assert!(world.actions.iter().any(delayed));
     world.happens(event(&[], false));
     world.dies(2);
