@@ -43,10 +43,10 @@ keys! {
         need: NeedPolicy = section::<NeedPolicy>(),
         /// Size of the pieces in which an agent copies files between cache and prefix directory; each copy has a few of
         /// them in memory. Larger ones may suit a parallel file system with large blocks.
-        copy_buffer: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20),
+        copy_buffer: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr("SCR_FILE_BUF_SIZE"),
         /// Size of the pieces in which agents compute redundancy and send files to each other: a few of them should fit
         /// into a processor's cache.
-        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20),
+        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr("SCR_MPI_BUF_SIZE"),
         /// Protection of the data that agents exchange.
         data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }
