@@ -55,6 +55,7 @@ fn write_rank(directory: &Path, rank: Rank, ranks: u32) -> Result<()> {
         ranks,
         complete: true,
         crc: Some(crc32fast::hash(content.as_bytes())),
+        output_path: None,
     };
     let path = directory.join(&name);
     fs::write(&path, content)?;

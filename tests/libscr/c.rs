@@ -144,7 +144,10 @@ fn output_is_flushed_while_program_runs_and_survives_node_loss() {
     assert_eq!(world.current(), "state.3");
     for (name, directory) in &named {
         for rank in 0..6 {
-            let text = std::fs::read_to_string(directory.join(format!("r{rank}.txt"))).unwrap();
+            let (file, output) = (format!("r{rank}.txt"), world.path().join("prefix/data").join(name));
+            // A checkpoint is complete in its directory; an output is where the program named it.
+            let path = if name.starts_with("state") { directory.join(file) } else { output.join(file) };
+            let text = std::fs::read_to_string(path).unwrap();
             assert_eq!(text, format!("{name} of {rank}"));
         }
     }

@@ -15,6 +15,7 @@ mod alone;
 mod c;
 mod fortran;
 mod names;
+mod outputs;
 mod python;
 mod world;
 

@@ -198,7 +198,7 @@ impl World {
             LeaderWork::LocationsHere { checkpoint } => {
                 WorkOutput::Locations(disk.flush.get(&checkpoint).copied().unwrap_or(Locations::default()))
             }
-            LeaderWork::MakeDirectory { checkpoint, resume } => {
+            LeaderWork::MakeDirectory { checkpoint, resume, .. } => {
                 let known = resume.filter(|name| prefix.directories.contains_key(name));
                 WorkOutput::Directory(known.unwrap_or_else(|| prefix.make_directory(checkpoint)))
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, HaltState, Rank};
-use holdfast_wire::peer::{FetchRank, Member, Order, OrderResult, SealedFiles, ToLeader};
+use holdfast_wire::peer::{DatasetFile, FetchRank, Member, Order, OrderResult, SealedFiles, ToLeader};
 
 use crate::agent::Running;
 use crate::content::FileName;
@@ -183,6 +183,8 @@ impl World {
                 if let Some(memory) = &mut disk.member {
                     memory.open = None;
                     memory.restart = Some(checkpoint);
+                    let names = |files: Vec<DatasetFile>| files.into_iter().map(|file| file.name).collect();
+                    let files = files.into_iter().map(|(rank, files)| (rank, names(files))).collect();
                     memory.direct = Some((directory_of(&directory).to_string(), files));
                 }
             }
@@ -221,7 +223,7 @@ impl World {
         for FetchRank { member, files } in ranks {
             let held = disk.held(checkpoint, member.rank);
             held.descriptor = Some(member.descriptor.clone().into());
-            for (name, ..) in files {
+            for DatasetFile { name, .. } in files {
                 copied += 1;
                 let there = !half || copied * 2 <= total;
                 let file = FileName::parse(name);
@@ -261,7 +263,7 @@ impl World {
                     return lost(format!("{} cannot be read", file.name));
                 }
                 target.files.insert(file.name, PrefixFile { rank: *rank, content: file.content.clone() });
-                files.push((file.name.to_string(), file.name.size(), None));
+                files.push(dataset_file(file.name.to_string(), file.name.size()));
             }
             flushed.insert(*rank, files);
         }
@@ -284,7 +286,7 @@ impl World {
                 if there.is_none_or(|directory| !directory.files.contains_key(&file)) {
                     return Err(Failure::new(FailureKind::NotFound, format!("{name} was not written")));
                 }
-                of_rank.push((name.clone(), file.size(), None));
+                of_rank.push(dataset_file(name.clone(), file.size()));
             }
             sealed.insert(*rank, of_rank);
         }
@@ -341,6 +343,10 @@ pub fn cancelled() -> Failure {
 
 pub fn lost_peer() -> Failure {
     Failure::new(FailureKind::LostPeer, "a peer was lost")
+}
+
+fn dataset_file(name: String, size: u64) -> DatasetFile {
+    DatasetFile { name, size, crc: None, output_path: None }
 }
 
 fn brief(what: &Order) -> String {

@@ -241,7 +241,7 @@ impl Directory {
         let mut sets: BTreeMap<(u32, u32), RedundancySet> = BTreeMap::new();
         for (file, found) in &self.files {
             let kind = if file.is_application() { FileKind::Full } else { FileKind::Redundancy(xor::NAME) };
-            let present = PresentFile { kind, size: file.size(), crc: None };
+            let present = PresentFile { kind, size: file.size(), crc: None, output_path: None };
             ranks.entry(found.rank).or_default().present.insert(file.to_string(), present);
             if let FileName::Parity { group_id, members, member } = *file {
                 let id = SetId { scheme: xor::NAME, group_id, members };

@@ -11,6 +11,7 @@
 //! * [`workers`]: a map over many small files with a few threads;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
 //! * [`owned`]: files and directories that must belong to this user, where other users may write;
+//! * [`output_files`]: the files of outputs, at the paths that the application named;
 //! * [`durable`]: the one way to replace a file; [`temporary`]: the names of its temporary files, and the removal of
 //!   those that killed processes left; [`regular_file`]: opening one that must be a regular file.
 
@@ -27,6 +28,7 @@ pub mod kill_point;
 #[cfg(not(any(test, feature = "kill-points")))]
 mod kill_point;
 pub mod kvtree;
+pub mod output_files;
 pub mod owned;
 pub mod params;
 pub mod prefix;

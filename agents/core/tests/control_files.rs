@@ -94,6 +94,7 @@ fn a_meta_file_of_another_directory_or_without_a_required_key_is_refused() {
         ranks: 4,
         complete: true,
         crc: Some(0),
+        output_path: None,
     };
     assert_eq!(Meta::from_tree(&good.to_tree()), Ok(good.clone()));
     for (key, value) in [

@@ -3,7 +3,7 @@
 //!
 //! * [`ids`]: ranks, nodes, dataset ids, generations;
 //! * [`descriptor`]: redundancy schemes by name, descriptors as requested and as one rank stores them;
-//! * [`dataset`]: what the application declares about a dataset;
+//! * [`dataset`]: what the application declares about a dataset; [`output_path`]: where a file of an output belongs;
 //! * [`inventory`]: what a node holds, and where datasets are;
 //! * [`placement`]: which rank runs on which node;
 //! * [`policy`]: what a job asks for its checkpoints;
@@ -24,6 +24,7 @@ pub mod failure;
 pub mod halt;
 pub mod ids;
 pub mod inventory;
+pub mod output_path;
 pub mod placement;
 pub mod policy;
 pub mod progress;
@@ -37,6 +38,7 @@ pub use failure::{Failure, FailureKind, Subject};
 pub use halt::{HaltChange, HaltCondition, HaltState};
 pub use ids::{CheckpointId, Generation, NodeName, Rank};
 pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
+pub use output_path::{OutputPath, OutputPathError};
 pub use placement::{Placement, RunNode};
 pub use policy::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
 pub use progress::{Progress, Task};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::control::ControlError;
-use holdfast_model::{CheckpointId, Generation, Rank};
+use holdfast_model::{CheckpointId, Generation, OutputPath, Rank};
 use holdfast_wire::plan::RunRequest;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,29 @@ pub struct Direct {
     /// The files that the local ranks restart from, in routing order; empty while the dataset is written
     /// ([`Remembered::direct_files`]).
     pub files: BTreeMap<Rank, Vec<String>>,
+    /// Where the files of an output are below the prefix directory, by base name.
+    #[serde(default)]
+    pub output_paths: BTreeMap<Rank, BTreeMap<String, OutputPath>>,
+}
+
+impl Direct {
+    /// Begins a dataset in a directory.
+    pub fn in_directory(directory: PathBuf) -> Self {
+        Direct { directory, files: BTreeMap::new(), output_paths: BTreeMap::new() }
+    }
+
+    /// The path of a file of a rank.
+    pub fn path(&self, rank: Rank, name: &str) -> PathBuf {
+        match self.output_paths.get(&rank).and_then(|paths| paths.get(name)) {
+            Some(path) => self.prefix().join(path.as_str()),
+            None => self.directory.join(name),
+        }
+    }
+
+    /// The prefix directory, which contains the dataset's directory.
+    pub fn prefix(&self) -> &Path {
+        self.directory.parent().unwrap_or(&self.directory)
+    }
 }
 
 impl Memory {

@@ -77,7 +77,8 @@ mod tests {
     fn mutated_state_files_are_read_or_ignored() {
         let directory = fast_directory();
         let path = directory.path().join("state");
-        let direct = Direct { directory: "/p/scr.3".into(), files: [(Rank(1), vec!["a".to_owned()])].into() };
+        let files = [(Rank(1), vec!["a".to_owned()])].into();
+        let direct = Direct { files, ..Direct::in_directory("/p/scr.3".into()) };
         let open = Some(CheckpointId(3));
         let memory = Memory { open, direct: Some(direct), ..Memory::fresh(Generation(2)) };
         let gathered = Reply::Gathered(vec![Payload::from(vec![1; 50]), Payload::default()]);

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use holdfast_model::{
-    CheckpointId, Dataset, Failure, Generation, HaltState, Inventory, Locations, NodeName, Rank, RankDescriptor, Scheme,
+    CheckpointId, Dataset, Failure, Generation, HaltState, Inventory, Locations, NodeName, OutputPath, Rank,
+    RankDescriptor, Scheme,
 };
 
 use crate::bytes::Base64;
@@ -261,7 +262,7 @@ pub enum Order {
         /// Its directory below the prefix, absolute.
         directory: PathBuf,
         /// Each rank's files, in routing order.
-        files: BTreeMap<Rank, Vec<String>>,
+        files: BTreeMap<Rank, Vec<DatasetFile>>,
     },
     Note {
         checkpoint: CheckpointId,
@@ -356,8 +357,19 @@ pub struct GroupRebuild {
 pub struct FetchRank {
     /// The rank and its descriptor.
     pub member: Member,
-    /// Its files: name, size, CRC if known.
-    pub files: Vec<(String, u64, Option<u32>)>,
+    pub files: Vec<DatasetFile>,
+}
+
+/// A file of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetFile {
+    /// Its base name.
+    pub name: String,
+    pub size: u64,
+    /// If it is known.
+    pub crc: Option<u32>,
+    /// Where a file of an output belongs below the prefix directory.
+    pub output_path: Option<OutputPath>,
 }
 
 /// The files of a rank that a seal found written.
@@ -381,8 +393,8 @@ pub enum OrderResult {
     Sealed(BTreeMap<Rank, SealedFiles>),
     /// To [`Order::Verify`]: the ranks of which a file is damaged, and how.
     Verified(BTreeMap<Rank, String>),
-    /// To [`Order::Flush`] and [`Order::SealDirect`]: per rank, each file's name, size and CRC.
-    Flushed(BTreeMap<Rank, Vec<(String, u64, Option<u32>)>>),
+    /// To [`Order::Flush`] and [`Order::SealDirect`]: each rank's files.
+    Flushed(BTreeMap<Rank, Vec<DatasetFile>>),
     /// To [`Order::Commit`], [`Order::Fetch`], [`Order::Transfer`]…: each local rank's files in routing order.
     Files(BTreeMap<Rank, Vec<String>>),
 }

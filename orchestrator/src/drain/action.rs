@@ -38,7 +38,12 @@ pub enum DrainAction {
     /// Find the directory that an earlier drain or a flush of the dataset left incomplete, or create one, and record
     /// durably that this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it
     /// fails, so does the drain.
-    OpenDirectory { request: RequestId, checkpoint: CheckpointId },
+    OpenDirectory {
+        request: RequestId,
+        checkpoint: CheckpointId,
+        /// The application's name for it.
+        name: Option<String>,
+    },
     /// Copy files of the dataset from an agent to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
         request: RequestId,

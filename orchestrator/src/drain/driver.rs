@@ -199,9 +199,10 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
             let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
         }
-        DrainAction::OpenDirectory { checkpoint, .. } => {
+        DrainAction::OpenDirectory { checkpoint, name, .. } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let (directory, resumed) = blocking(move || prefix_steps::open(prefix, &job_id, checkpoint)).await?;
+            let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref());
+            let (directory, resumed) = blocking(open).await?;
             Ok(Answer::DirectoryOpened { directory, resumed })
         }
         DrainAction::Copy { agent, checkpoint, directory, order, .. } => {

@@ -20,6 +20,8 @@ pub struct Candidate {
     pub holders: BTreeSet<NodeName>,
     /// It is a checkpoint: the current link may point to it.
     pub checkpoint_data: bool,
+    /// The application's name for it.
+    pub name: Option<String>,
 }
 
 /// The datasets to drain, in this order until one is complete.
@@ -100,8 +102,11 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     let partner_copies = copies.clone().next().is_some();
     let lost_owners = copies.filter(|(rank, _)| !own.contains(rank)).map(|(_, owner)| owner.clone()).collect();
     let mut described = inventories.iter().filter_map(|inventory| inventory.datasets.get(&id));
-    let checkpoint_data = described.next().is_none_or(|dataset| dataset.checkpoint);
-    Candidate { checkpoint: id, incomplete, partner_copies, lost_owners, holders: holders.collect(), checkpoint_data }
+    let described = described.next();
+    let checkpoint_data = described.is_none_or(|dataset| dataset.checkpoint);
+    let name = described.and_then(|dataset| dataset.name.clone());
+    let holders = holders.collect();
+    Candidate { checkpoint: id, incomplete, partner_copies, lost_owners, holders, checkpoint_data, name }
 }
 
 /// The locations of a dataset according to the nodes' flush files, which agree except for nodes that were down at the

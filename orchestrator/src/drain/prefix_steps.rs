@@ -23,6 +23,7 @@ pub(super) fn open(
     prefix: PathBuf,
     job_id: &str,
     checkpoint: CheckpointId,
+    name: Option<&str>,
 ) -> Result<(DirectoryName, bool), PrefixStepError> {
     let prefix = Prefix::open(prefix)?;
     let found = resume::directory_of(&prefix, job_id, checkpoint)?;
@@ -33,7 +34,7 @@ pub(super) fn open(
             let _ = temporary::remove_abandoned(&prefix.checkpoint_path(&directory));
             directory
         }
-        None => prefix.create_checkpoint_directory(Local::now().naive_local(), job_id, checkpoint)?,
+        None => prefix.create_dataset_directory(Local::now().naive_local(), job_id, checkpoint, name)?,
     };
     resume::begin(&prefix, job_id, checkpoint, &directory)?;
     Ok((directory, resumed))

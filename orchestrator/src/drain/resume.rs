@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_core::prefix::{DirectoryName, Prefix, index};
+use holdfast_core::prefix::{DirectoryName, Prefix, dataset, index};
 use holdfast_model::CheckpointId;
 use serde::{Deserialize, Serialize};
 
@@ -90,12 +90,13 @@ pub fn directory_of(
     }
     let entries = index::read(prefix)?.unwrap_or_default().entries();
     let incomplete = entries.into_iter().filter_map(|entry| {
-        let parts = entry.directory.parts().filter(|parts| parts.job == job_id)?;
-        let continued =
-            entry.id == checkpoint && entry.complete != Some(true) && prefix.checkpoint_path(&entry.directory).is_dir();
-        continued.then_some((parts.stamp, entry.directory))
+        let continued = entry.id == checkpoint
+            && entry.complete != Some(true)
+            && prefix.checkpoint_path(&entry.directory).is_dir()
+            && dataset::job_of(prefix, &entry.directory).is_some_and(|job| job == job_id);
+        continued.then_some((entry.flushed, entry.directory))
     });
-    Ok(incomplete.max_by_key(|(stamp, _)| *stamp).map(|(_, directory)| directory))
+    Ok(incomplete.max_by_key(|(flushed, _)| *flushed).map(|(_, directory)| directory))
 }
 
 /// A record that cannot be read, or is not ours, is ignored: the drain then begins in a new directory.

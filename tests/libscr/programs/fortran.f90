@@ -26,7 +26,7 @@ program fortran
   if (flag == 1) then
     call scr_start_restart(loaded, error)
     if (error /= SCR_SUCCESS .or. loaded /= name) stop 5
-    call scr_route_file(file_of(rank), path, error)
+    call scr_route_file(file_of(0, rank), path, error)
     valid = 0
     if (error == SCR_SUCCESS) then
       open (newunit=unit, file=trim(path), status='old', action='read', iostat=status)
@@ -46,7 +46,7 @@ program fortran
     write (name, '(a,i0)') 'step ', step
     call scr_start_output(name, SCR_FLAG_CHECKPOINT + SCR_FLAG_OUTPUT, error)
     if (error /= SCR_SUCCESS) stop 7
-    call scr_route_file(file_of(rank), path, error)
+    call scr_route_file(file_of(step, rank), path, error)
     if (error /= SCR_SUCCESS) stop 8
     open (newunit=unit, file=trim(path), status='replace', action='write')
     write (unit, *) step, sum
@@ -64,9 +64,10 @@ program fortran
   call scr_finalize(error)
   if (error /= SCR_SUCCESS) stop 11
 contains
-  function file_of(rank) result(file)
-    integer, intent(in) :: rank
+  ! The files of each output have a directory of their own; a restart looks for the name of the file only.
+  function file_of(step, rank) result(file)
+    integer, intent(in) :: step, rank
     character(len=32) :: file
-    write (file, '(a,i0,a)') 'ckpt/rank_', rank, '.txt'
+    write (file, '(a,i0,a,i0,a)') 'ckpt', step, '/rank_', rank, '.txt'
   end function
 end program

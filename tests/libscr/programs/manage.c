@@ -22,10 +22,10 @@ static int rank;
 
 static int dataset(const char *name, int flags)
 {
-    char file[SCR_MAX_FILENAME], path[SCR_MAX_FILENAME];
+    char file[2 * SCR_MAX_FILENAME], path[SCR_MAX_FILENAME];
     FILE *out;
 
-    snprintf(file, sizeof file, "r%d.txt", rank);
+    snprintf(file, sizeof file, "data/%s/r%d.txt", name, rank);
     if (SCR_Start_output(name, flags) != SCR_SUCCESS || SCR_Route_file(file, path) != SCR_SUCCESS) {
         return 0;
     }

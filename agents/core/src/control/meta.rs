@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ContentError, ControlError, node_path, parse, required};
 use crate::kvtree::{Tree, file};
-use holdfast_model::{CheckpointId, Rank, Scheme};
+use holdfast_model::{CheckpointId, OutputPath, Rank, Scheme};
 
 /// What is appended to a file's name for its meta file.
 pub const EXTENSION: &str = ".scr";
@@ -56,6 +56,8 @@ pub struct Meta {
     pub complete: bool,
     /// CRC32 of the content, once it is known.
     pub crc: Option<u32>,
+    /// Where the file of an output belongs below the prefix directory. SCR 1 has no such key.
+    pub output_path: Option<OutputPath>,
 }
 
 /// Why a file named in a filemap cannot be used.
@@ -72,7 +74,8 @@ pub enum UnusableFile {
 }
 
 impl Meta {
-    /// The tree in the original's order: CRC first, if known, then COMPLETE, RANKS, RANK, CKPT, SIZE, TYPE, FILE.
+    /// The tree in the original's order: CRC first, if known, then COMPLETE, RANKS, RANK, CKPT, SIZE, TYPE, FILE;
+    /// at the end PATH, of a file of an output.
     pub fn to_tree(&self) -> Tree {
         self.to_tree_with(format_crc)
     }
@@ -85,6 +88,9 @@ impl Meta {
 
     fn to_tree_with(&self, format: fn(u32) -> String) -> Tree {
         let mut tree = Tree::new();
+        if let Some(path) = &self.output_path {
+            tree.set_kv("PATH", path);
+        }
         tree.set_kv("FILE", &self.file);
         tree.set_kv("TYPE", self.kind);
         tree.set_kv("SIZE", self.size);
@@ -108,6 +114,16 @@ impl Meta {
             let expected = "a file name without directory";
             return Err(ContentError::Value { key: "FILE".to_owned(), value: file, expected });
         }
+        let output_path = match exactly_one(tree, "PATH").transpose()? {
+            None => None,
+            Some(path) => match OutputPath::parse(path) {
+                Ok(parsed) if parsed.base_name() == file => Some(parsed),
+                _ => {
+                    let expected = "a path below the prefix directory that ends in FILE";
+                    return Err(ContentError::Value { key: "PATH".to_owned(), value: path.to_owned(), expected });
+                }
+            },
+        };
         const EXPECTED: &str = "FULL or the name of a redundancy scheme";
         let kind: String = required(tree, "TYPE", EXPECTED)?;
         let kind = FileKind::parse(&kind).ok_or_else(|| ContentError::Value {
@@ -133,6 +149,7 @@ impl Meta {
                 }
             },
             crc: crc_of(tree)?,
+            output_path,
         })
     }
 

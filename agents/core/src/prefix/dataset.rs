@@ -1,10 +1,9 @@
 //! What an application declared about a dataset when it began to write it: its name, its purpose, where its files are
 //! (`SCR_Start_output` of SCR 3).
 //!
-//! SCR 3 makes the name part of the paths that the application chooses. Our directories below the prefix keep the names
-//! that SCR 1 gives them, so that its tools and everything that sorts by them work; the application's name is recorded
-//! in the directory, in the hash file [`DATASET_FILE`]. A plain checkpoint, without a name, has none, and its directory
-//! is SCR 1's to the last byte.
+//! The directory of a dataset below the prefix carries its name, as far as that can be the name of a directory
+//! ([`Prefix::create_dataset_directory`]). The name as given is recorded in the directory, in the hash file
+//! [`DATASET_FILE`]. A plain checkpoint, without a name, has no record, and its directory is SCR 1's to the last byte.
 
 use std::path::Path;
 
@@ -23,7 +22,7 @@ const VERSION: &str = "1";
 const REMEDY: &str = "remove the file: the dataset is then a checkpoint without a name";
 
 /// As it is written. The directory is the one that the record lies in.
-pub fn to_tree(dataset: &Dataset) -> Tree {
+pub fn to_tree(dataset: &Dataset, job: &str) -> Tree {
     let flag = |set: bool| if set { "1" } else { "0" };
     let mut tree = Tree::new();
     if let Some(name) = &dataset.name {
@@ -32,8 +31,19 @@ pub fn to_tree(dataset: &Dataset) -> Tree {
     tree.put("CKPT", flag(dataset.checkpoint));
     tree.put("OUTPUT", flag(dataset.output));
     tree.put("BYPASS", flag(dataset.direct.is_some()));
+    tree.put("JOB", job);
     tree.put("VERSION", VERSION);
     tree
+}
+
+/// The job id of the run that wrote a directory: from a name in SCR's form, or from the record. `None` if neither has
+/// it.
+pub fn job_of(prefix: &Prefix, directory: &DirectoryName) -> Option<String> {
+    if let Some(parts) = directory.parts() {
+        return Some(parts.job);
+    }
+    let tree = reading::hash_file(&prefix.checkpoint_path(directory).join(DATASET_FILE)).ok()??;
+    tree.value("JOB").map(str::to_owned)
 }
 
 /// Reads the record of a checkpoint directory; `None` if there is none.
@@ -70,11 +80,11 @@ pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(dataset: &Dataset, directory: &Path) -> Result<(), PrefixError> {
+pub fn write(dataset: &Dataset, job: &str, directory: &Path) -> Result<(), PrefixError> {
     if dataset.is_plain() {
         return Ok(());
     }
-    Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset))?)
+    Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset, job))?)
 }
 
 /// The newest indexed dataset with this name: the application's name, the one that SCR gives to a dataset without a
@@ -112,7 +122,7 @@ mod tests {
     fn add(prefix: &Prefix, id: u64, directory: &str, dataset: &Dataset) -> DirectoryName {
         let directory = DirectoryName::new(directory).unwrap();
         fs::create_dir(prefix.checkpoint_path(&directory)).unwrap();
-        write(dataset, &prefix.checkpoint_path(&directory)).unwrap();
+        write(dataset, "17", &prefix.checkpoint_path(&directory)).unwrap();
         let time = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
         index::update(prefix, |index| index.add(CheckpointId(id), &directory, time)).unwrap();
         directory
@@ -159,7 +169,7 @@ mod tests {
         let directory = add(&prefix, 1, "one", &named("x"));
         let path = prefix.checkpoint_path(&directory).join(DATASET_FILE);
         for (key, value) in [("VERSION", "2"), ("NAME", "a\nb")] {
-            let mut tree = to_tree(&named("x"));
+            let mut tree = to_tree(&named("x"), "17");
             tree.unset(key);
             tree.put(key, value);
             file::write(&path, &tree).unwrap();

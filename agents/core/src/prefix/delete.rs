@@ -1,5 +1,8 @@
 //! Removing a dataset from the prefix directory: its entry in the index and its files.
 //!
+//! The files of an output lie at the paths that the application named. They are removed one by one, because other
+//! datasets may have files in the same directories ([`outputs`]). All other datasets are removed with their directory:
+//!
 //! The order is: the link `scr.current` if it leads there, the entry, a rename of the directory to the name of a
 //! temporary file, the files. A kill in between leaves a directory that no restart uses; from the rename on, the next
 //! command removes it ([`temporary`]).
@@ -9,8 +12,8 @@ use std::io;
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
-use super::index;
 use super::publish::withdraw_locked;
+use super::{index, outputs};
 use crate::{durable, kill_point, temporary};
 
 /// Deletes a dataset: returns whether there was an entry or a directory.
@@ -47,6 +50,10 @@ pub(super) fn delete_if(
         let listed = withdraw_locked(&locked, prefix, directory)?;
         if !exists {
             return Ok(listed);
+        }
+        if outputs::is_output(prefix, directory) {
+            outputs::remove(prefix, directory)?;
+            return Ok(true);
         }
         kill_point::reach();
         let renamed = prefix.path().join(temporary::name());

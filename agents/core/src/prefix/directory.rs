@@ -23,6 +23,12 @@ const STAMP_FORMAT: &str = "%Y-%m-%d_%H:%M:%S";
 const STAMP_BYTES: usize = 19;
 /// How far ahead of the wanted second a free name is looked for.
 const SECONDS_TO_TRY: i64 = 3600;
+/// The longest name of a directory without what makes it unique, in bytes.
+const LONGEST_GIVEN_NAME: usize = 200;
+/// How many numbers are tried to make a name unique.
+const NUMBERS_TO_TRY: u32 = 1000;
+/// What SCR has beside the directories of datasets.
+const RESERVED_NAMES: [&str; 2] = [CURRENT_LINK, "index.scr"];
 
 /// The parts of a name that SCR or we gave: `scr.<YYYY-MM-DD_HH:MM:SS>.<jobid>.<id>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +61,27 @@ impl fmt::Display for NameParts {
     }
 }
 
+/// The name of the directory of a dataset that the application named: shortened, with `_` for slashes, colons and
+/// control characters, and for leading dots, which would hide it.
+pub fn directory_name(name: &str) -> String {
+    let dots = name.len() - name.trim_start_matches('.').len();
+    let mut short = String::new();
+    for (at, character) in name.chars().enumerate() {
+        let replaced = at < dots || character == '/' || character == ':' || character.is_control();
+        let character = if replaced { '_' } else { character };
+        if short.len() + character.len_utf8() > LONGEST_GIVEN_NAME {
+            break;
+        }
+        short.push(character);
+    }
+    if short.is_empty() { "_".to_owned() } else { short }
+}
+
 /// The length in bytes of the longest name that a directory of this job can have.
 pub fn longest_name_bytes(job: &str) -> usize {
     let id_digits = u64::MAX.to_string().len();
-    "scr.".len() + STAMP_BYTES + ".".len() + job.len() + ".".len() + id_digits
+    let in_the_form_of_scr = "scr.".len() + STAMP_BYTES + ".".len() + job.len() + ".".len() + id_digits;
+    in_the_form_of_scr.max(LONGEST_GIVEN_NAME + ".".len() + id_digits + ".".len() + NUMBERS_TO_TRY.to_string().len())
 }
 
 /// The name of a directory below the prefix: always a single component, so that it cannot lead elsewhere.
@@ -215,6 +238,50 @@ impl Prefix {
         Ok(true)
     }
 
+    /// Makes a new, empty directory for a dataset: with the application's name for it, or in SCR's form if it has none.
+    /// Where the name is taken, the id is appended, then a number: nothing is ever copied into an old directory.
+    ///
+    /// # Errors
+    /// As [`Prefix::create_checkpoint_directory`].
+    pub fn create_dataset_directory(
+        &self,
+        now: NaiveDateTime,
+        job: &str,
+        id: CheckpointId,
+        name: Option<&str>,
+    ) -> Result<DirectoryName, PrefixError> {
+        let Some(name) = name else { return self.create_checkpoint_directory(now, job, id) };
+        let name = directory_name(name);
+        let with_id = format!("{name}.{id}");
+        let numbered = (2..NUMBERS_TO_TRY).map(|number| format!("{with_id}.{number}"));
+        for candidate in [name, with_id.clone()].into_iter().chain(numbered) {
+            if RESERVED_NAMES.contains(&candidate.as_str()) {
+                continue;
+            }
+            let Ok(name) = DirectoryName::new(candidate) else { continue };
+            if self.make_directory(&name)? {
+                return Ok(name);
+            }
+        }
+        Err(PrefixError::NoFreeName { prefix: self.path.clone(), job: job.to_owned(), id })
+    }
+
+    /// Makes a directory below the prefix; false if something has this name.
+    fn make_directory(&self, name: &DirectoryName) -> Result<bool, PrefixError> {
+        let path = self.checkpoint_path(name);
+        match CreationMode::Umask.make_directory(&path) {
+            Ok(()) => {
+                durable::sync_directory(&self.path)?;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(source) => {
+                let remedy = "check that the prefix directory is writable and has space left";
+                Err(PrefixError::Io { action: "make the checkpoint directory", path, source, remedy })
+            }
+        }
+    }
+
     /// Makes a new, empty checkpoint directory for `id` of `job`, with the mode that the umask leaves. If the name of
     /// this second is taken, by an earlier attempt for example, the next free second is used: nothing is ever copied
     /// into an old directory.
@@ -233,17 +300,8 @@ impl Prefix {
             let text = NameParts { stamp, job: job.to_owned(), id }.to_string();
             let name =
                 DirectoryName::new(text).map_err(|problem| PrefixError::JobId { job: job.to_owned(), problem })?;
-            let path = self.checkpoint_path(&name);
-            match CreationMode::Umask.make_directory(&path) {
-                Ok(()) => {
-                    durable::sync_directory(&self.path)?;
-                    return Ok(name);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => {
-                    let remedy = "check that the prefix directory is writable and has space left";
-                    return Err(PrefixError::Io { action: "make the checkpoint directory", path, source, remedy });
-                }
+            if self.make_directory(&name)? {
+                return Ok(name);
             }
         }
         Err(PrefixError::NoFreeName { prefix: self.path.clone(), job: job.to_owned(), id })

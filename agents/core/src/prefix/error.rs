@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::directory::DirectoryName;
 use super::names::NameError;
 use crate::durable::{self, DurableError};
 use crate::kvtree::file::HashFileError;
 use crate::owned::OwnedError;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, OutputPath};
 
 /// Why work on the prefix directory failed. Every message names the file, the place in it and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,18 @@ pub enum PrefixError {
         path.display()
     )]
     OldSummary { path: PathBuf },
+    /// A file of an output has the path of a file of another one.
+    #[error(
+        "the file {path} belongs to the output {name:?} in {directory}; give each output files of its own, or delete \
+         that one with `holdfast index delete`"
+    )]
+    OutputPathTaken { path: OutputPath, name: String, directory: DirectoryName },
+    /// A file of an output lies in the directory of another dataset.
+    #[error(
+        "the path {path} leads into {directory}, which is the directory of another dataset; name another directory for \
+         the files of the output"
+    )]
+    InDataset { path: OutputPath, directory: DirectoryName },
     /// The directory has no summary.
     #[error(
         "{} has no summary.scr; `holdfast index add` writes one from the files that are there",

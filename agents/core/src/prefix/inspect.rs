@@ -228,6 +228,7 @@ fn rank_files(known: &RankScan) -> RankFiles {
             crc: file.crc,
             fetch: file.kind == FileKind::Full,
             failed: false,
+            output_path: file.output_path.clone(),
         })
         .collect();
     RankFiles { expected: expected.map(|it| it.count), files }

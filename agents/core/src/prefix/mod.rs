@@ -10,6 +10,7 @@
 //! * [`inspect`](mod@inspect): the judgement; [`rebuild`]: computing what is lost;
 //! * [`publish`]: recording a dataset in summary, index and link;
 //! * [`add`](mod@add): all of that as one call;
+//! * [`outputs`]: the files of outputs, at the paths that the application named;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
 //! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
@@ -30,6 +31,7 @@ pub mod index;
 pub mod inspect;
 mod lock;
 pub mod names;
+pub mod outputs;
 pub mod prune;
 pub mod publish;
 pub mod rank_filemap;

@@ -7,8 +7,9 @@
 //!
 //! 1. the entry with COMPLETE 0, if the dataset is not complete;
 //! 2. the filemaps of ranks whose files were rebuilt, then `summary.scr`;
-//! 3. the entry with COMPLETE 1, if the dataset is complete;
-//! 4. `scr.current`, if the dataset is complete and restarts are to take it.
+//! 3. the files of an output at the paths that the application named, if the dataset is complete ([`outputs`]);
+//! 4. the entry with COMPLETE 1, if the dataset is complete;
+//! 5. `scr.current`, if the dataset is complete and restarts are to take it.
 //!
 //! Each step replaces one file by a rename, so that a kill leaves the state before a step or after it. At every instant
 //! an entry with COMPLETE 1 has a complete summary, and the link has been moved only to such an entry. All steps can be
@@ -20,6 +21,7 @@ use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::index;
 use super::inspect::{Inspection, summary_of};
+use super::outputs;
 use super::rank_filemap::{FilemapWriter, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
@@ -36,9 +38,10 @@ pub fn begin(
     id: CheckpointId,
     directory: &DirectoryName,
     dataset: &Dataset,
+    job: &str,
     now: NaiveDateTime,
 ) -> Result<(), PrefixError> {
-    super::dataset::write(dataset, &prefix.checkpoint_path(directory))?;
+    super::dataset::write(dataset, job, &prefix.checkpoint_path(directory))?;
     index::update(prefix, |index| index.add(id, directory, now))
 }
 
@@ -119,6 +122,10 @@ impl Publication {
             summary::write(&directory, summary)?;
         }
         if summary.complete {
+            if let Err(error) = outputs::place(prefix, &index, name, summary) {
+                record(false)?;
+                return Err(error);
+            }
             record(true)?;
             if self.make_current {
                 prefix.set_current(name)?;
@@ -175,6 +182,7 @@ fn lists_the_same(old: &Summary, new: &Summary) -> bool {
                     old.name == new.name
                         && old.size == new.size
                         && old.fetch == new.fetch
+                        && old.output_path == new.output_path
                         && !old.failed
                         && (old.crc == new.crc || new.crc.is_none())
                 })

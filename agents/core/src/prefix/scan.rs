@@ -27,8 +27,8 @@ use crate::control::content::ContentMismatch;
 use crate::control::meta::{self, FileKind, Meta};
 use crate::redundancy::files::{SetFile, SetId};
 use crate::redundancy::registry;
-use crate::{temporary, workers};
-use holdfast_model::{CheckpointId, Rank};
+use crate::{output_files, temporary, workers};
+use holdfast_model::{CheckpointId, OutputPath, Rank};
 
 /// Which checkpoint a directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +102,8 @@ pub struct PresentFile {
     pub size: u64,
     /// CRC32, if the meta file has it.
     pub crc: Option<u32>,
+    /// Where a file of an output belongs below the prefix directory.
+    pub output_path: Option<OutputPath>,
 }
 
 /// A file that does not count, and why.
@@ -283,7 +285,8 @@ fn read_meta(directory: &Path, meta_name: &str) -> Result<Meta, DamagedFile> {
     if meta.kind != FileKind::Full && set_file(&meta).is_none() {
         return Err(damaged(FileDamage::NotASetName));
     }
-    match fs::symlink_metadata(&path) {
+    let path = output_files::path(directory, name, meta.output_path.as_ref());
+    match path.and_then(fs::symlink_metadata) {
         Ok(found) if !found.is_file() => Err(damaged(FileDamage::NotRegular)),
         Ok(found) if found.len() != meta.size => {
             Err(damaged(FileDamage::Size { expected: meta.size, found: found.len() }))
@@ -369,8 +372,9 @@ impl Scan {
                 set.present.insert(member, meta.rank);
                 set.ranks.insert(member, meta.rank);
             }
-            let present = PresentFile { kind: meta.kind, size: meta.size, crc: meta.crc };
-            self.ranks.entry(meta.rank).or_default().present.insert(meta.file, present);
+            let Meta { file, kind, size, crc, output_path, .. } = meta;
+            let present = PresentFile { kind, size, crc, output_path };
+            self.ranks.entry(meta.rank).or_default().present.insert(file, present);
         }
         self.sets = sets.into_values().collect();
     }

@@ -12,7 +12,7 @@ use super::names::check_base_name;
 use super::reading;
 use crate::control::meta::{format_crc, parse_crc};
 use crate::kvtree::{Tree, file};
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, OutputPath, Rank};
 
 /// The summary file's name.
 pub const SUMMARY_FILE: &str = "summary.scr";
@@ -35,6 +35,8 @@ pub struct SummaryFile {
     pub fetch: bool,
     /// True for a file that the writer marked `COMPLETE 0`.
     pub failed: bool,
+    /// Where a file of an output belongs below the prefix directory. SCR 1 has no such key.
+    pub output_path: Option<OutputPath>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +115,13 @@ impl Summary {
     /// The files that a restart copies for `rank`.
     pub fn to_fetch(&self, rank: Rank) -> impl Iterator<Item = &SummaryFile> {
         self.by_rank.get(&rank).into_iter().flat_map(|files| &files.files).filter(|file| file.fetch)
+    }
+
+    /// The files of an output that belong elsewhere than in the dataset's directory: their names and paths. A path that
+    /// several ranks name is listed once.
+    pub fn output_files(&self) -> BTreeMap<&OutputPath, &SummaryFile> {
+        let files = self.by_rank.values().flat_map(|rank| &rank.files);
+        files.filter_map(|file| Some((file.output_path.as_ref()?, file))).collect()
     }
 
     /// The tree in the drain's order if the expected number of files of any rank is known, else in the library's.
@@ -258,8 +267,22 @@ impl Reader<'_> {
             None => None,
             Some(text) => Some(parse_crc(text).ok_or_else(|| bad("CRC", text))?),
         };
+        let output_path = match number("PATH")? {
+            None => None,
+            Some(text) => match OutputPath::parse(text) {
+                Ok(path) if path.base_name() == name => Some(path),
+                Ok(_) => {
+                    let place = format!("{place}/FILE/{name}/PATH");
+                    return Err(self.content(&place, format!("{text:?} does not end in the name of the file")));
+                }
+                Err(problem) => {
+                    let place = format!("{place}/FILE/{name}/PATH");
+                    return Err(self.content(&place, format!("{text:?} is refused: {problem}")));
+                }
+            },
+        };
         let (fetch, failed) = (tree.get("NOFETCH").is_none(), tree.value("COMPLETE") == Some("0"));
-        Ok(SummaryFile { name: name.to_owned(), size, crc, fetch, failed })
+        Ok(SummaryFile { name: name.to_owned(), size, crc, fetch, failed, output_path })
     }
 }
 
@@ -274,6 +297,9 @@ fn write_rank(tree: &mut Tree, files: &RankFiles, drain: bool) {
 }
 
 fn write_file(tree: &mut Tree, file: &SummaryFile, drain: bool) {
+    if let Some(path) = &file.output_path {
+        tree.put("PATH", path);
+    }
     let crc = file.crc.map(|crc| ("CRC", format_crc(crc)));
     let size = file.size.map(|size| ("SIZE", size.to_string()));
     for (key, value) in if drain { [size, crc] } else { [crc, size] }.into_iter().flatten() {

@@ -33,19 +33,15 @@ pub fn of_job(prefix: &Prefix, job: &str) -> Result<Vec<UnfinishedFlush>, Prefix
     let mut found = Vec::new();
     for entry in index::read(prefix)?.unwrap_or_default().entries() {
         if is_unfinished(prefix, &entry, job)? && !bypasses_the_cache(prefix, &entry.directory) {
-            found.push(UnfinishedFlush { checkpoint: entry.id, directory: entry.directory });
+            found.push((entry.flushed, UnfinishedFlush { checkpoint: entry.id, directory: entry.directory }));
         }
     }
-    found.sort_by_key(|found| std::cmp::Reverse((found.checkpoint, stamp(&found.directory))));
-    Ok(found)
-}
-
-fn stamp(directory: &DirectoryName) -> Option<chrono::NaiveDateTime> {
-    directory.parts().map(|parts| parts.stamp)
+    found.sort_by_key(|(flushed, found)| std::cmp::Reverse((found.checkpoint, *flushed)));
+    Ok(found.into_iter().map(|(_, found)| found).collect())
 }
 
 fn is_unfinished(prefix: &Prefix, entry: &IndexEntry, job: &str) -> Result<bool, PrefixError> {
-    let ours = entry.directory.parts().is_some_and(|parts| parts.job == job);
+    let ours = dataset::job_of(prefix, &entry.directory).is_some_and(|of| of == job);
     Ok(ours && entry.complete != Some(true) && holds_only_a_flush(prefix, &entry.directory)?)
 }
 
@@ -149,7 +145,8 @@ mod tests {
         /// A flush that was killed.
         fn begin(&self, job: &str, id: u64) -> DirectoryName {
             let name = self.prefix.create_checkpoint_directory(time(), job, CheckpointId(id)).unwrap();
-            crate::prefix::publish::begin(&self.prefix, CheckpointId(id), &name, &Dataset::default(), time()).unwrap();
+            crate::prefix::publish::begin(&self.prefix, CheckpointId(id), &name, &Dataset::default(), job, time())
+                .unwrap();
             fs::write(self.prefix.checkpoint_path(&name).join("rank_0.ckpt"), "half").unwrap();
             name
         }

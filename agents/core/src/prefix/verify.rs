@@ -3,7 +3,7 @@
 //! The original never looks at contents before a rebuild: from one corrupt survivor it computes a corrupt rank and
 //! calls it complete. Here a file whose CRC is wrong does not count, as if it were missing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ use super::checksum;
 use super::names::check_base_name;
 use super::scan::{FileDamage, Scan};
 use crate::control::content::RecordedContent;
-use crate::workers;
-use holdfast_model::Rank;
+use crate::{output_files, workers};
+use holdfast_model::{OutputPath, Rank};
 
 /// Below this mean size, files are verified in batches.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -27,13 +27,11 @@ pub struct VerifyUnit {
     pub size: u64,
     /// What its contents must have.
     pub crc: u32,
+    /// Where a file of an output belongs below the prefix directory.
+    pub output_path: Option<OutputPath>,
 }
 
 impl VerifyUnit {
-    pub fn path_in(&self, directory: &Path) -> PathBuf {
-        directory.join(&self.name)
-    }
-
     /// Reads the file and compares. `progress` gets the bytes of each piece.
     ///
     /// # Errors
@@ -43,7 +41,8 @@ impl VerifyUnit {
         if let Err(problem) = check_base_name(&self.name) {
             return Err(FileDamage::Unreadable(problem.to_string()));
         }
-        match checksum::of_file(&self.path_in(directory), progress) {
+        let path = output_files::path(directory, &self.name, self.output_path.as_ref());
+        match path.and_then(|path| checksum::of_file(&path, progress)) {
             Err(error) => Err(FileDamage::Unreadable(error.to_string())),
             Ok(found) => {
                 let recorded = RecordedContent { bytes: self.size, crc: Some(self.crc) };
@@ -72,7 +71,8 @@ impl Scan {
         for (rank, known) in &self.ranks {
             for (name, file) in &known.present {
                 if let Some(crc) = file.crc {
-                    units.push(VerifyUnit { rank: *rank, name: name.clone(), size: file.size, crc });
+                    let output_path = file.output_path.clone();
+                    units.push(VerifyUnit { rank: *rank, name: name.clone(), size: file.size, crc, output_path });
                 }
             }
         }

@@ -4,8 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use holdfast_model::OutputPath;
 use rustix::fs::OFlags;
 
+use crate::output_files;
 use crate::redundancy::RedundancyError;
 
 /// Refuses everything that is not the plain name of a file in `directory`.
@@ -21,10 +23,12 @@ pub(crate) fn check_name(directory: &Path, name: &str) -> Result<(), RedundancyE
     Err(RedundancyError::UnsafeName { directory: directory.to_owned(), name: name.to_owned(), why })
 }
 
-/// Opens a regular file for reading; never follows a link, never waits for a pipe's writer.
-pub(crate) fn open(directory: &Path, name: &str) -> Result<File, RedundancyError> {
+/// Opens a regular file for reading, at its output path if it is not in `directory`; never follows a link, never waits
+/// for a pipe's writer.
+pub(crate) fn open(directory: &Path, name: &str, output: Option<&OutputPath>) -> Result<File, RedundancyError> {
     check_name(directory, name)?;
-    let path = directory.join(name);
+    let path =
+        output_files::path(directory, name, output).map_err(RedundancyError::io("open", &directory.join(name)))?;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new()
         .read(true)

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_model::Rank;
+use holdfast_model::{OutputPath, Rank};
 
 use super::RedundancyError;
 use super::files::MemberFiles;
@@ -28,6 +28,7 @@ pub struct LogicalFile {
 #[derive(Debug)]
 struct FileSpan {
     name: String,
+    output_path: Option<OutputPath>,
     start: u64,
     size: u64,
     crc: Option<u32>,
@@ -54,6 +55,7 @@ impl LogicalFile {
             })?;
             logical.parts.push(FileSpan {
                 name: meta.file.clone(),
+                output_path: meta.output_path.clone(),
                 start,
                 size: meta.size,
                 crc: meta.crc,
@@ -120,7 +122,8 @@ impl LogicalFile {
                 }
                 self.open = 0;
             }
-            let file = inside::open(&self.directory, &self.parts[at].name)?;
+            let FileSpan { name, output_path, .. } = &self.parts[at];
+            let file = inside::open(&self.directory, name, output_path.as_ref())?;
             let path = self.path(at);
             let found = file.metadata().map_err(RedundancyError::io("look at", &path))?.len();
             let expected = self.parts[at].size;
@@ -290,7 +293,17 @@ mod tests {
             checksums.push(crc32fast::hash(&bytes));
             let (kind, size) = (FileKind::Full, *size as u64);
             let (checkpoint, rank, ranks) = (CheckpointId(1), Rank(0), 1);
-            files.push(Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc: None });
+            files.push(Meta {
+                file,
+                kind,
+                size,
+                checkpoint,
+                rank,
+                ranks,
+                complete: true,
+                crc: None,
+                output_path: None,
+            });
         }
         (MemberFiles { rank: Rank(0), files }, checksums)
     }

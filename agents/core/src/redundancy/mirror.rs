@@ -229,6 +229,7 @@ fn write_archive(path: &Path, task: &MemberTask, archive: &Archive) -> Result<()
         ranks: task.ranks,
         complete: true,
         crc: Some(crc32fast::hash(&out)),
+        output_path: None,
     };
     Ok(meta.write(path)?)
 }

@@ -251,6 +251,7 @@ fn encoded(scheme: &dyn RedundancyScheme) -> (Vec<Site>, Groups, BTreeMap<Rank, 
                 ranks: RANKS,
                 complete: true,
                 crc: Some(crc32fast::hash(&bytes)),
+                output_path: None,
             };
             meta.write(&path).unwrap();
             home.files.lock().unwrap().insert(0, name);

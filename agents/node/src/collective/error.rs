@@ -95,7 +95,9 @@ impl CallError {
             | CallError::Store(_)
             | CallError::Halt(_)
             | CallError::NotSaved { .. }
-            | CallError::File(FileError::Store(_) | FileError::Record { .. }) => FailureKind::Io,
+            | CallError::File(FileError::Store(_) | FileError::Record { .. } | FileError::OutputDirectory { .. }) => {
+                FailureKind::Io
+            }
             CallError::Refused(_) | CallError::Incomplete(_) => FailureKind::Damaged,
             CallError::UnknownDataset { .. }
             | CallError::NotInCache { .. }
@@ -109,7 +111,13 @@ impl CallError {
             | CallError::NoPurpose
             | CallError::NotACheckpoint(_)
             | CallError::NotWritten(_)
-            | CallError::File(FileError::Shared { .. } | FileError::Name { .. } | FileError::LongPath { .. })
+            | CallError::File(
+                FileError::Shared { .. }
+                | FileError::Name { .. }
+                | FileError::LongPath { .. }
+                | FileError::OutputPath { .. }
+                | FileError::Taken(_),
+            )
             | CallError::DifferentCalls { .. }
             | CallError::DifferentDatasets(_)
             | CallError::NotCollective(_)
@@ -130,6 +138,9 @@ impl CallError {
             CallError::File(FileError::Shared { .. }) => {
                 "for a file that ranks share set SCR_CACHE_BYPASS=1 (`run.env` of the spec, or SCR_Config before \
                  SCR_Init); otherwise put the rank into its name (the directories of a name do not count)"
+            }
+            CallError::File(FileError::OutputPath { .. }) => {
+                "name a file below the prefix directory, relative to it or with its absolute path"
             }
             CallError::File(FileError::Name { .. }) => "route the file under another name",
             CallError::File(FileError::LongPath { .. }) => {

@@ -55,8 +55,6 @@ pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBu
     let files = run.files_of(rank, agent);
     let memory = run.memory.read();
     if let Some(checkpoint) = memory.open {
-        // Only the last component counts, as in SCR.
-        let name = name.rsplit('/').next().unwrap_or_default();
         let path = run.source.make(&files, checkpoint, name)?;
         fault_injection::reach(agent, FaultPoint::Write, checkpoint);
         return Ok(path);

@@ -85,7 +85,7 @@ pub(super) fn copy_from(
         tracing::warn!(%error, "temporary_files_not_removed");
     }
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
-        dataset::write(dataset, &request.directory)?;
+        dataset::write(dataset, store.paths().job_id(), &request.directory)?;
     }
     let total = total_bytes(copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size));
     let working = board.begin(Task::Copy, request.checkpoint, total);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
+use holdfast_core::output_files;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::rebuild;
 use holdfast_core::redundancy::files::SetId;
@@ -84,11 +85,14 @@ pub fn verify(
 
 fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), CopyFault> {
     base_name(name)?;
-    let path = directory.join(name);
+    let inside = directory.join(name);
+    let meta = Meta::read(&inside)?;
+    let path = output_files::path(directory, name, meta.output_path.as_ref());
+    let path = path.map_err(|source| CopyFault::Read { path: inside, source })?;
     let unreadable = |source| CopyFault::Read { path: path.clone(), source };
     // A link could leave the directory.
     if !fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
     }
-    lane.verify(&path, RecordedContent::from(&Meta::read(&path)?))
+    lane.verify(&path, RecordedContent::from(&meta))
 }

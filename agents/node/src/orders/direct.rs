@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use holdfast_model::{CheckpointId, Dataset, Rank};
-use holdfast_wire::peer::OrderResult;
+use holdfast_core::output_files;
+use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
+use holdfast_wire::peer::{DatasetFile, OrderResult};
 
 use super::seal::written_bytes;
 use super::{OrderContext, OrderError, Result};
@@ -26,7 +27,7 @@ impl OrderContext<'_> {
         self.remember(|memory| {
             let known = memory.direct.as_ref().is_some_and(|direct| direct.directory == directory);
             if memory.open != Some(checkpoint) || !known {
-                memory.direct = Some(Direct { directory, files: BTreeMap::new() });
+                memory.direct = Some(Direct::in_directory(directory));
             }
             memory.open = Some(checkpoint);
             memory.restart = None;
@@ -37,12 +38,18 @@ impl OrderContext<'_> {
     pub(super) fn seal_direct(&self, checkpoint: CheckpointId) -> Result<OrderResult> {
         let memory = self.run.memory.read();
         let direct = memory.direct.as_ref().filter(|_| memory.open == Some(checkpoint));
-        let directory = &direct.ok_or(OrderError::NotOpen(checkpoint))?.directory;
+        let direct = direct.ok_or(OrderError::NotOpen(checkpoint))?;
+        let is_output = self.agent.store.descriptions.is_output(checkpoint);
         let mut sealed = BTreeMap::new();
         for (rank, names) in self.run.memory.direct_files(checkpoint) {
+            // A file of an output was recorded with its path.
             let sized = |name: String| {
-                let bytes = written_bytes(rank, &directory.join(&name))?;
-                Ok((name, bytes, None))
+                let output_path = is_output.then(|| OutputPath::parse(&name).ok()).flatten();
+                let (path, name) = match &output_path {
+                    Some(output_path) => (direct.prefix().join(&name), output_path.base_name().to_owned()),
+                    None => (direct.directory.join(&name), name),
+                };
+                Ok(DatasetFile { size: written_bytes(rank, &path)?, name, crc: None, output_path })
             };
             let files = names.into_iter().map(sized);
             sealed.insert(rank, files.collect::<Result<Vec<_>>>()?);
@@ -59,17 +66,31 @@ impl OrderContext<'_> {
         &self,
         checkpoint: CheckpointId,
         directory: PathBuf,
-        mut files: BTreeMap<Rank, Vec<String>>,
+        mut files: BTreeMap<Rank, Vec<DatasetFile>>,
     ) -> Result<OrderResult> {
         self.directory_to_read(&directory)?;
         files.retain(|rank, _| self.local().contains(rank));
-        for (rank, name) in files.iter().flat_map(|(rank, names)| names.iter().map(move |name| (*rank, name))) {
-            written_bytes(rank, &directory.join(base_name(name)?))?;
+        let mut direct = Direct::in_directory(directory);
+        for (rank, files) in files {
+            for DatasetFile { name, output_path, .. } in files {
+                let name = base_name(&name)?.to_owned();
+                if let Some(output_path) = output_path {
+                    let unreadable = |source| OrderError::NotWritten {
+                        rank,
+                        path: direct.prefix().join(output_path.as_str()),
+                        source,
+                    };
+                    output_files::check_links(direct.prefix(), &output_path).map_err(unreadable)?;
+                    direct.output_paths.entry(rank).or_default().insert(name.clone(), output_path);
+                }
+                written_bytes(rank, &direct.path(rank, &name))?;
+                direct.files.entry(rank).or_default().push(name);
+            }
         }
         self.remember(|memory| {
             memory.open = None;
             memory.restart = Some(checkpoint);
-            memory.direct = Some(Direct { directory, files });
+            memory.direct = Some(direct);
         })?;
         Ok(OrderResult::Done)
     }

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::output_files;
 use holdfast_core::prefix::application_name::check_application_name;
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, CrcOnCopy, Task};
-use holdfast_wire::peer::{CopyLimits, FetchRank, OrderResult};
+use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, OrderResult};
 
 use super::{OrderContext, OrderError, Result};
 use crate::copy::pipeline::Checksum;
@@ -35,7 +36,9 @@ impl OrderContext<'_> {
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, total);
         let pipeline = self.pipeline().into_cache().limited(CopyLimits { width, ..CopyLimits::NONE });
         let copied = pipeline.each(&files, |lane, (to, meta)| -> Result<()> {
-            let from = directory.join(&meta.file);
+            let inside = directory.join(&meta.file);
+            let from = output_files::path(directory, &meta.file, meta.output_path.as_ref());
+            let from = from.map_err(OrderError::file("examine", &inside))?;
             let copied = lane.copy(&from, to, RecordedContent::from(meta), Checksum::of(record), &working)?;
             Ok(Meta { crc: copied.crc.filter(|_| record), ..meta.clone() }.write_unsynced(to)?)
         });
@@ -55,7 +58,7 @@ impl OrderContext<'_> {
             let descriptor = descriptor::to_tree(&fetch.member.descriptor);
             let same = store.descriptor(checkpoint, *rank).is_some_and(|known| known.same_content(&descriptor));
             let entered = store.files(checkpoint, *rank);
-            let is_entered = |at: usize| fetch.files.get(at).map(|(name, ..)| name);
+            let is_entered = |at: usize| fetch.files.get(at).map(|file| &file.name);
             // Both lists begin with the newest file; the oldest was entered first.
             let missing = fetch.files.len().checked_sub(entered.len());
             let a_part =
@@ -83,12 +86,14 @@ impl OrderContext<'_> {
         self.agent.store.set_descriptor(checkpoint, rank, rank, &descriptor)?;
         self.agent.store.make_directory(checkpoint, &descriptor)?;
         // The summary lists files as the filemap did, newest first.
-        for (name, size, crc) in fetch.files.iter().rev() {
+        for file in fetch.files.iter().rev() {
+            let DatasetFile { name, size, crc, output_path } = file;
             let refused = |problem| OrderError::Name { name: name.clone(), problem };
             check_application_name(name).map_err(refused)?;
             let to = self.agent.store.add_file(checkpoint, rank, rank, name)?;
             let (file, kind, size, crc) = (name.clone(), FileKind::Full, *size, *crc);
-            files.push((to, Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc }));
+            let output_path = output_path.clone();
+            files.push((to, Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc, output_path }));
         }
         Ok(())
     }

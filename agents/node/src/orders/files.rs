@@ -152,7 +152,17 @@ mod tests {
 
     fn meta(name: &str) -> Meta {
         let (file, crc) = (name.to_owned(), Some(7));
-        Meta { file, kind: FileKind::Full, size: 9, checkpoint: CHECKPOINT, rank: RANK, ranks: 4, complete: true, crc }
+        Meta {
+            file,
+            kind: FileKind::Full,
+            size: 9,
+            checkpoint: CHECKPOINT,
+            rank: RANK,
+            ranks: 4,
+            complete: true,
+            crc,
+            output_path: None,
+        }
     }
 
     fn header(metas: &[Vec<u8>]) -> FilesHeader {

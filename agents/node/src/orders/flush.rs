@@ -5,7 +5,7 @@ use std::path::Path;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Rank, Task};
-use holdfast_wire::peer::{CopyLimits, OrderResult};
+use holdfast_wire::peer::{CopyLimits, DatasetFile, OrderResult};
 
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::cached::CachedFile;
@@ -44,7 +44,8 @@ impl OrderContext<'_> {
             .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
         let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();
         for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
-            flushed.entry(rank).or_default().push((meta.file, meta.size, crc?));
+            let Meta { file: name, size, output_path, .. } = meta;
+            flushed.entry(rank).or_default().push(DatasetFile { name, size, crc: crc?, output_path });
         }
         Ok(OrderResult::Flushed(flushed))
     }

@@ -30,6 +30,7 @@ impl OrderContext<'_> {
         crc: SealCrc,
     ) -> Result<SealedFiles> {
         let directory = rank_directory(self.agent, checkpoint, rank)?;
+        let is_output = self.agent.store.descriptions.is_output(checkpoint);
         let mut sealed = SealedFiles::default();
         for name in self.agent.store.files(checkpoint, rank) {
             if is_redundancy_file(&name) {
@@ -44,7 +45,10 @@ impl OrderContext<'_> {
                 SealCrc::Compute => Some(lane.content(&path)?.crc),
             };
             sealed.names.push(name.clone());
-            let meta = Meta { file: name, kind: FileKind::Full, size, checkpoint, rank, ranks, complete: true, crc };
+            // Recorded when the file was routed.
+            let output_path = if is_output { Meta::read(&path)?.output_path } else { None };
+            let (file, kind) = (name, FileKind::Full);
+            let meta = Meta { file, kind, size, checkpoint, rank, ranks, complete: true, crc, output_path };
             meta.write_unsynced(&path)?;
             sealed.bytes += size;
         }

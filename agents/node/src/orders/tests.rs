@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
-use holdfast_wire::peer::{CopyLimits, FetchRank, Member, Order, OrderResult, RankTransfer};
+use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer};
 use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +40,10 @@ fn inode(path: &Path) -> u64 {
     fs::metadata(path).unwrap().ino()
 }
 
+fn dataset_file(name: &str, size: u64, crc: Option<u32>) -> DatasetFile {
+    DatasetFile { name: name.to_owned(), size, crc, output_path: None }
+}
+
 #[tokio::test]
 async fn a_flush_copies_the_application_s_files_once() {
     let (_root, node) = node().await;
@@ -51,13 +55,13 @@ async fn a_flush_copies_the_application_s_files_once() {
     };
     let copy = prefix.path().join("rank_1.ckpt");
     let OrderResult::Flushed(flushed) = flush(false) else { panic!("another result") };
-    assert_eq!(flushed[&Rank(1)], [("rank_1.ckpt".to_owned(), 10038, None)]);
+    assert_eq!(flushed[&Rank(1)], [dataset_file("rank_1.ckpt", 10038, None)]);
     let first = inode(&copy);
     let right = fs::read(&copy).unwrap();
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 2, "the file and its meta file");
 
     let OrderResult::Flushed(flushed) = flush(true) else { panic!("another result") };
-    assert_eq!(flushed[&Rank(1)], [("rank_1.ckpt".to_owned(), 10038, Some(crc32fast::hash(&right)))]);
+    assert_eq!(flushed[&Rank(1)], [dataset_file("rank_1.ckpt", 10038, Some(crc32fast::hash(&right)))]);
     assert_eq!(inode(&copy), first, "copied again");
 
     let mut wrong = right.clone();
@@ -101,7 +105,8 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
     let descriptor = descriptor::from_tree(&node.agent.store.descriptor(CheckpointId(3), Rank(1)).unwrap()).unwrap();
     let fetch = |names: &[&str]| {
         // As a summary lists them, newest first.
-        let files = names.iter().rev().map(|name| ((*name).to_owned(), 5, Some(crc32fast::hash(b"12345")))).collect();
+        let file = |name: &&str| dataset_file(name, 5, Some(crc32fast::hash(b"12345")));
+        let files = names.iter().rev().map(file).collect();
         let ranks = vec![FetchRank { member: Member { rank: Rank(1), descriptor: descriptor.clone() }, files }];
         let directory = prefix.path().to_owned();
         carry_out(&node, Order::Fetch { checkpoint: CheckpointId(9), directory, ranks, total_ranks: 4, width: 1 })
@@ -157,7 +162,7 @@ async fn files_that_bypass_the_cache_are_listed_by_an_agent_that_was_restarted_a
     route(&restarted, Rank(1), "third").unwrap();
     fs::write(directory.join("third"), "third").unwrap();
     let sealed = carry_out(&restarted, Order::SealDirect { checkpoint }).unwrap();
-    let files = ["third", "second", "first"].map(|name| (name.to_owned(), name.len() as u64, None));
+    let files = ["third", "second", "first"].map(|name| dataset_file(name, name.len() as u64, None));
     assert_eq!(sealed, OrderResult::Flushed([(Rank(1), files.to_vec())].into()));
 
     carry_out(&restarted, Order::CloseDirect { checkpoint }).unwrap();
@@ -191,7 +196,7 @@ async fn a_fetch_of_a_file_with_a_reserved_name_is_refused() {
     let member = Member { rank: Rank(1), descriptor: descriptor::from_tree(&known).unwrap() };
     for name in ["rank_1.ckpt.scr", "1_of_4_in_0.xor", "../rank_1.ckpt"] {
         fs::write(prefix.path().join("rank_1.ckpt.scr"), "not a meta file").unwrap();
-        let files = vec![(name.to_owned(), 15, None)];
+        let files = vec![dataset_file(name, 15, None)];
         let ranks = vec![FetchRank { member: member.clone(), files }];
         let directory = prefix.path().to_owned();
         let fetch = Order::Fetch { checkpoint: CheckpointId(4), directory, ranks, total_ranks: 4, width: 1 };

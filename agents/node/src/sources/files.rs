@@ -1,13 +1,17 @@
 //! The checkpoint files of one rank on this node: in cache, or in the prefix directory if they bypass the cache.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::ControlError;
+use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::output_files::OutputDirectory;
 use holdfast_core::prefix::application_name::{ApplicationNameError, LONGEST_APPLICATION_PATH, check_application_name};
 use holdfast_core::prefix::directory::longest_name_bytes;
+use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, outputs};
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::regular_file;
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, OutputPath, OutputPathError, Rank};
 
 use super::PutBack;
 use crate::memory::Remembered;
@@ -32,6 +36,14 @@ pub enum FileError {
     /// Two ranks write one file, which in cache belongs to one of them.
     #[error("ranks {first} and {second} both write a file {name}, but in cache each file belongs to one rank")]
     Shared { name: String, first: Rank, second: Rank },
+    /// A file of an output cannot have the path that the application named.
+    #[error("the file {} of an output cannot be below the prefix directory {}: {problem}", quoted(name), prefix.display())]
+    OutputPath { name: String, prefix: PathBuf, problem: OutputPathError },
+    /// The path of a file of an output belongs to another dataset.
+    #[error(transparent)]
+    Taken(#[from] PrefixError),
+    #[error("the directory of {} cannot be used: {source}", path.display())]
+    OutputDirectory { path: PathBuf, source: std::io::Error },
     #[error("the file {name} could not be recorded: {source}")]
     Record { name: String, source: ControlError },
     /// A file that is to be read is not there.
@@ -56,24 +68,71 @@ impl RankFiles<'_> {
     /// # Errors
     /// When a checkpoint with such a file could not be completed, the file belongs to another rank of this node, or it
     /// cannot be recorded.
-    pub fn add(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+    pub fn add(&self, checkpoint: CheckpointId, named: &str) -> Result<PathBuf, FileError> {
+        // Only the last component counts, as in SCR 1, except for the files of outputs.
+        let name = named.rsplit('/').next().unwrap_or_default();
         let refused = |problem| FileError::Name { name: name.to_owned(), problem };
         check_application_name(name).map_err(refused)?;
-        self.check_path_length(checkpoint, name)?;
+        let output_path = self.output_path(checkpoint, named)?;
+        self.check_path_length(checkpoint, name, output_path.as_ref())?;
+        let record = |source| FileError::Record { name: name.to_owned(), source };
         if let Some(direct) = &self.memory.read().direct {
-            let added = self.memory.add_direct_file(checkpoint, self.rank, name);
-            added.map_err(|source| FileError::Record { name: name.to_owned(), source })?;
-            return Ok(direct.directory.join(name));
+            let Some(output_path) = output_path else {
+                self.memory.add_direct_file(checkpoint, self.rank, name).map_err(record)?;
+                return Ok(direct.directory.join(name));
+            };
+            self.memory.add_direct_file(checkpoint, self.rank, output_path.as_str()).map_err(record)?;
+            let path = self.prefix.join(output_path.as_str());
+            let unusable = |source| FileError::OutputDirectory { path: path.clone(), source };
+            OutputDirectory::create(self.prefix, &output_path).map_err(unusable)?;
+            return Ok(path);
         }
         // Refused now if the other rank is on this node; otherwise when the checkpoint is completed.
         if let Some(first) = self.store.writer(checkpoint, name).filter(|other| *other != self.rank) {
             return Err(FileError::Shared { name: name.to_owned(), first, second: self.rank });
         }
-        Ok(self.store.add_file(checkpoint, self.rank, self.rank, name)?)
+        let path = self.store.add_file(checkpoint, self.rank, self.rank, name)?;
+        if output_path.is_some() {
+            // The path survives the loss of this agent with the file.
+            let (file, kind, rank) = (name.to_owned(), FileKind::Full, self.rank);
+            let (size, ranks, complete, crc) = (0, 0, false, None);
+            let meta = Meta { file, kind, size, checkpoint, rank, ranks, complete, crc, output_path };
+            meta.write_unsynced(&path).map_err(record)?;
+        }
+        Ok(path)
+    }
+
+    /// Where a file of an output belongs below the prefix directory; `None` if the dataset is no output.
+    fn output_path(&self, checkpoint: CheckpointId, named: &str) -> Result<Option<OutputPath>, FileError> {
+        let descriptions = self.store.descriptions.read();
+        let Some(dataset) = descriptions.get(&checkpoint).filter(|dataset| dataset.output) else { return Ok(None) };
+        let real = fs::canonicalize(self.prefix);
+        let prefixes: Vec<&Path> = std::iter::once(self.prefix).chain(real.as_deref().ok()).collect();
+        let refused =
+            |problem| FileError::OutputPath { name: named.to_owned(), prefix: self.prefix.to_owned(), problem };
+        let output_path = OutputPath::of_name(named, &prefixes).map_err(refused)?;
+        // Without a prefix directory there is no other output.
+        if let Ok(prefix) = Prefix::open(self.prefix) {
+            let own = dataset.direct.as_deref().and_then(|directory| DirectoryName::new(directory).ok());
+            outputs::check_path(&prefix, own.as_ref(), checkpoint, dataset.name.as_deref(), &output_path)?;
+        }
+        Ok(Some(output_path))
     }
 
     /// The file and its meta file have a path here, and one below the prefix directory after a flush.
-    fn check_path_length(&self, checkpoint: CheckpointId, name: &str) -> Result<(), FileError> {
+    fn check_path_length(
+        &self,
+        checkpoint: CheckpointId,
+        name: &str,
+        output_path: Option<&OutputPath>,
+    ) -> Result<(), FileError> {
+        if let Some(output_path) = output_path {
+            let bytes = self.prefix.as_os_str().len() + "/".len() + output_path.as_str().len();
+            if bytes > LONGEST_APPLICATION_PATH {
+                let (name, directory) = (output_path.to_string(), self.prefix.to_owned());
+                return Err(FileError::LongPath { name, directory, bytes });
+            }
+        }
         let here = self.directory(checkpoint)?;
         let longest_name = longest_name_bytes(self.job_id);
         let flushed = self.prefix.as_os_str().len() + "/".len() + longest_name;
@@ -120,7 +179,10 @@ impl RankFiles<'_> {
     /// # Errors
     /// When it cannot.
     pub fn readable(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
-        let path = self.directory(checkpoint)?.join(name);
+        let path = match &self.memory.read().direct {
+            Some(direct) => direct.path(self.rank, name),
+            None => self.store.rank_directory(checkpoint, self.rank)?.join(name),
+        };
         match regular_file::open(&path) {
             Ok(_) => Ok(path),
             Err(source) => Err(FileError::Unreadable { rank: self.rank, path, source }),

@@ -24,7 +24,7 @@ pub trait CheckpointSource: Debug + Send + Sync {
     /// When checkpoints are due, and what counts as one: for the run's leader.
     fn policy(&self) -> Box<dyn SourcePolicy>;
 
-    /// The path at which the rank is to write its file of this base name. The file is recorded before it may exist.
+    /// The path at which the rank is to write the file that it named. The file is recorded before it may exist.
     /// Blocks.
     ///
     /// # Errors

@@ -49,7 +49,8 @@ fn take_checkpoint(store: &Store, id: CheckpointId) {
     for rank in RANKS {
         for (file, path) in file_paths(store, id, rank) {
             let (kind, ranks) = (FileKind::Full, RANKS.len() as u32);
-            let meta = Meta { file, kind, size: 4, checkpoint: id, rank, ranks, complete: true, crc: None };
+            let meta =
+                Meta { file, kind, size: 4, checkpoint: id, rank, ranks, complete: true, crc: None, output_path: None };
             meta.write_unsynced(&path).unwrap();
         }
         store.set_expected(id, rank, rank, FILES).unwrap();

@@ -31,6 +31,11 @@ impl Descriptions {
         state_file::read(&self.control.join(FILE)).unwrap_or_default()
     }
 
+    /// True for a dataset that the application marked as output.
+    pub fn is_output(&self, checkpoint: CheckpointId) -> bool {
+        self.read().get(&checkpoint).is_some_and(|dataset| dataset.output)
+    }
+
     /// Records the description of a dataset.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_model::{
     CheckpointId, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation,
     HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Location, Locations, NeedPolicy, NodeName,
-    Placement, Progress, Rank, RankDescriptor, RestartPolicy, RestartSource, RunNode, Scheme, Task,
+    OutputPath, Placement, Progress, Rank, RankDescriptor, RestartPolicy, RestartSource, RunNode, Scheme, Task,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -21,8 +21,8 @@ use holdfast_wire::agent::{
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::payload::Payload;
 use holdfast_wire::peer::{
-    CopyLimits, Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order, OrderResult,
-    PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
+    CopyLimits, DatasetFile, Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order,
+    OrderResult, PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
 use holdfast_wire::rank::{Call, Hello, Reply, Restart, ToAgent, ToRank};
@@ -184,7 +184,7 @@ pub fn halt_state() -> HaltState {
 pub fn orders(directory: &Path) -> Vec<Order> {
     let (checkpoint, directory) = (CHECKPOINT, directory.to_owned());
     let outgoing = vec![RankTransfer { rank: Rank(0), to: "node1".into() }];
-    let fetch = FetchRank { member: member(0), files: vec![("rank_0.dat".to_owned(), 4096, Some(7))] };
+    let fetch = FetchRank { member: member(0), files: vec![dataset_file()] };
     let rebuild = GroupRebuild { group: group(), missing: vec![1], descriptor: descriptor() };
     vec![
         Order::Inventory,
@@ -209,7 +209,7 @@ pub fn orders(directory: &Path) -> Vec<Order> {
         Order::OpenDirect { checkpoint, directory: directory.clone() },
         Order::SealDirect { checkpoint },
         Order::CloseDirect { checkpoint },
-        Order::ReadDirect { checkpoint, directory, files: BTreeMap::from([(Rank(0), vec!["a".to_owned()])]) },
+        Order::ReadDirect { checkpoint, directory, files: BTreeMap::from([(Rank(0), vec![dataset_file()])]) },
         Order::Note { checkpoint, locations: Locations { cache: true, pfs: true, flushing: false } },
         Order::Halt { state: halt_state() },
     ]
@@ -231,7 +231,7 @@ pub fn to_leader() -> Vec<ToLeader> {
         OrderResult::Inventory(inventory()),
         OrderResult::Sealed(BTreeMap::from([(Rank(0), sealed)])),
         OrderResult::Verified(BTreeMap::from([(Rank(0), "a damaged file".to_owned())])),
-        OrderResult::Flushed(BTreeMap::from([(Rank(0), vec![("rank_0.dat".to_owned(), 4096, Some(7))])])),
+        OrderResult::Flushed(BTreeMap::from([(Rank(0), vec![dataset_file()])])),
         OrderResult::Files(BTreeMap::from([(Rank(0), vec!["rank_0.dat".to_owned()])])),
     ];
     let done = results.into_iter().zip(1..).map(|(result, order)| ToLeader::Done { order, result: Ok(result) });
@@ -455,6 +455,11 @@ pub fn rebuild(directory: &Path) -> RebuildRequest {
 
 pub fn verify(directory: &Path) -> VerifyRequest {
     VerifyRequest { directory: directory.to_owned(), files: vec!["rank_0.dat".to_owned()] }
+}
+
+fn dataset_file() -> DatasetFile {
+    let output_path = OutputPath::parse("out/rank_0.dat").ok();
+    DatasetFile { name: "rank_0.dat".to_owned(), size: 4096, crc: Some(7), output_path }
 }
 
 pub fn flushed() -> FlushedNote {

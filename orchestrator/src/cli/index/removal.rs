@@ -148,7 +148,8 @@ pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failu
             )
             .remedy("make another one current with `holdfast index current`, or remove the link with `--unset`"));
         }
-        let known = entry.is_some() || directory.parts().is_some();
+        let recorded = || dataset::read(&prefix, &directory).is_ok_and(|record| record.is_some());
+        let known = entry.is_some() || directory.parts().is_some() || recorded();
         if !known || (entry.is_none() && !prefix.checkpoint_path(&directory).is_dir()) {
             return Err(not_indexed(&prefix, &directory));
         }
@@ -309,7 +310,8 @@ impl Writers {
         if self.active {
             return true;
         }
-        let of_last_job = directory.parts().is_some_and(|parts| Some(&parts.job) == self.last_job.as_ref());
+        let job = dataset::job_of(prefix, directory);
+        let of_last_job = job.is_some() && job == self.last_job;
         let changed = fs::metadata(prefix.checkpoint_path(directory)).and_then(|metadata| metadata.modified());
         let unchanged_for = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
         !of_last_job && unchanged_for.is_some_and(|age| age < UNCHANGED)

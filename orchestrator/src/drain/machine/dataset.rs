@@ -26,9 +26,10 @@ impl DrainMachine {
             let report = self.agenda.report();
             return self.abandon_flushes(report);
         };
-        let checkpoint = target.candidate.checkpoint;
+        let (checkpoint, name) = (target.candidate.checkpoint, target.candidate.name.clone());
         self.phase = Phase::Opening(target);
-        self.start_here(PrefixStep::OpenDirectory, |request| DrainAction::OpenDirectory { request, checkpoint });
+        let open = |request| DrainAction::OpenDirectory { request, checkpoint, name };
+        self.start_here(PrefixStep::OpenDirectory, open);
     }
 
     pub(super) fn copy_ended(&mut self, order: CopyOrder, outcome: Result<CopyReply, RequestFailure>) {

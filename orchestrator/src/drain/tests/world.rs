@@ -439,7 +439,7 @@ impl World {
 }
 
 fn scanned(rank: Rank) -> RankScan {
-    let present = PresentFile { kind: FileKind::Full, size: 10, crc: Some(1) };
+    let present = PresentFile { kind: FileKind::Full, size: 10, crc: Some(1), output_path: None };
     RankScan {
         expected: Some(ExpectedFiles { count: 1, names: vec![file(rank)], source: ExpectationSource::Filemap }),
         present: BTreeMap::from([(file(rank), present)]),

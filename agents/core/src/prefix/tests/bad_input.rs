@@ -237,7 +237,7 @@ fn a_verify_unit_reads_nothing_elsewhere() {
     let scratch = tempfile::tempdir().unwrap();
     fs::create_dir(scratch.path().join("d")).unwrap();
     fs::write(scratch.path().join("secret"), "").unwrap();
-    let unit = VerifyUnit { rank: Rank(0), name: "../secret".to_owned(), size: 0, crc: 0 };
+    let unit = VerifyUnit { rank: Rank(0), name: "../secret".to_owned(), size: 0, crc: 0, output_path: None };
     assert!(matches!(unit.check(&scratch.path().join("d"), &|_| {}), Err(FileDamage::Unreadable(_))));
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::world::{add_with, drained_checkpoint, name, snapshot, some_time, write_tree};
+use crate::control::meta::Meta;
 use crate::kvtree::file;
 use crate::prefix::add::AddOptions;
 use crate::prefix::inspect::inspect;
@@ -18,7 +19,7 @@ use crate::prefix::scan::{ScanOptions, scan};
 use crate::prefix::summary::{RankFiles, SummaryFile};
 use crate::prefix::{Prefix, Summary, index, rebuild, summary};
 use crate::temporary;
-use holdfast_model::{CheckpointId, Dataset, Rank};
+use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
 
 /// The child process's working directory; without it the child's test does nothing.
 const WHERE: &str = "HOLDFAST_TEST_PREFIX";
@@ -132,12 +133,37 @@ enum Caller {
     Add,
     /// `index add --rescan` of a directory that was complete and has lost a file for good.
     Rescan,
+    /// The flush of an output that replaces an earlier attempt of it, whose files are at the same paths.
+    Output,
+    /// `holdfast index delete` of an output.
+    DeleteOutput,
 }
 
-const CALLERS: [Caller; 5] = [Caller::Flush, Caller::Direct, Caller::Drain, Caller::Add, Caller::Rescan];
+const CALLERS: [Caller; 7] =
+    [Caller::Flush, Caller::Direct, Caller::Drain, Caller::Add, Caller::Rescan, Caller::Output, Caller::DeleteOutput];
+/// The directory of the earlier attempt.
+const ATTEMPT: &str = "plot";
 const NEW: &str = "drained";
 const OLDER: &str = "older";
 const RANKS: u32 = 8;
+
+/// Gives the files of a copied dataset output paths, and publishes it.
+fn output(prefix: &Prefix, directory: &str, id: u64) {
+    let here = prefix.path().join(directory);
+    let dataset = Dataset { name: Some("plot".to_owned()), checkpoint: false, output: true, direct: None };
+    publish::begin(prefix, CheckpointId(id), &name(directory), &dataset, "17", some_time()).unwrap();
+    for rank in 0..RANKS {
+        let file = here.join(format!("rank_{rank}.ckpt"));
+        let path = OutputPath::parse(&format!("out/{rank}/rank_{rank}.ckpt")).unwrap();
+        let meta = Meta { output_path: Some(path), ..Meta::read(&file).unwrap() };
+        if Meta::read(&file).unwrap() != meta {
+            meta.write(&file).unwrap();
+        }
+    }
+    let scanned = scan(&here, ScanOptions::default()).unwrap();
+    let publication = Publication::of_scan(name(directory), &scanned, &inspect(&scanned), false, some_time());
+    assert!(publication.publish(prefix).unwrap());
+}
 
 impl Caller {
     /// Prepares the copied files, and the records of earlier work.
@@ -162,6 +188,12 @@ impl Caller {
                     fs::remove_file(directory.join(format!("rank_{rank}.ckpt"))).unwrap();
                 }
             }
+            Caller::Output | Caller::DeleteOutput => {
+                drained_checkpoint(&prefix.path().join(ATTEMPT), 8, RANKS, 4);
+                output(prefix, ATTEMPT, 8);
+                fs::write(prefix.path().join("out/of_the_user"), "kept").unwrap();
+                drained_checkpoint(&directory, 9, RANKS, 4);
+            }
         }
     }
 
@@ -173,11 +205,18 @@ impl Caller {
                 let direct = (self == Caller::Direct).then(|| NEW.to_owned());
                 let named = (self == Caller::Direct).then(|| "shared".to_owned());
                 let dataset = Dataset { name: named, direct, ..Dataset::default() };
-                publish::begin(prefix, CheckpointId(9), &name(NEW), &dataset, some_time()).unwrap();
+                publish::begin(prefix, CheckpointId(9), &name(NEW), &dataset, "17", some_time()).unwrap();
                 let files = |rank: u32| {
                     let file = format!("rank_{rank}.ckpt");
                     let size = fs::metadata(directory.join(&file)).unwrap().len();
-                    let file = SummaryFile { name: file, size: Some(size), crc: None, fetch: true, failed: false };
+                    let file = SummaryFile {
+                        name: file,
+                        size: Some(size),
+                        crc: None,
+                        fetch: true,
+                        failed: false,
+                        output_path: None,
+                    };
                     (Rank(rank), RankFiles { expected: None, files: vec![file] })
                 };
                 let by_rank = (0..RANKS).map(files).collect();
@@ -202,6 +241,10 @@ impl Caller {
                 let options = AddOptions { make_current: true, ..AddOptions::default() };
                 assert!(add_with(prefix.path(), NEW, &options).unwrap().is_complete());
             }
+            Caller::Output => output(prefix, NEW, 9),
+            Caller::DeleteOutput => {
+                super::super::delete::delete(prefix, &name(ATTEMPT)).unwrap();
+            }
             Caller::Rescan => {
                 let options = AddOptions { rescan: true, ..AddOptions::default() };
                 assert!(!add_with(prefix.path(), NEW, &options).unwrap().is_complete());
@@ -216,6 +259,15 @@ impl Caller {
         for entry in entries.iter().filter(|entry| entry.complete == Some(true)) {
             let summary = summary::read(&prefix.checkpoint_path(&entry.directory)).unwrap();
             assert_eq!(summary.accept(RANKS), Ok(()), "{context}: {}", entry.directory);
+            // An output that is indexed as complete has its files, with their contents, at the paths.
+            if !summary.output_files().is_empty() {
+                let mut scanned = scan(&prefix.checkpoint_path(&entry.directory), ScanOptions::default()).unwrap();
+                scanned.verify(1, &|_| {});
+                assert_eq!(scanned.damaged, [], "{context}");
+                for rank in 0..RANKS {
+                    assert!(prefix.path().join(format!("out/{rank}/rank_{rank}.ckpt")).exists(), "{context}");
+                }
+            }
         }
         let current = prefix.current().unwrap().unwrap();
         let linked = entries.iter().find(|entry| entry.directory == current).unwrap();
@@ -349,7 +401,7 @@ fn a_copy_that_failed_is_recorded_as_incomplete_and_the_link_stays() {
     let scratch = tempfile::tempdir().unwrap();
     let prefix = Prefix::open(scratch.path()).unwrap();
     Caller::Flush.prepare(&prefix);
-    publish::begin(&prefix, CheckpointId(9), &name(NEW), &Dataset::default(), some_time()).unwrap();
+    publish::begin(&prefix, CheckpointId(9), &name(NEW), &Dataset::default(), "17", some_time()).unwrap();
     let entry = |prefix: &Prefix| index::read(prefix).unwrap().unwrap().entry(&name(NEW));
     assert_eq!(entry(&prefix).unwrap().complete, None);
     assert!(!Publication::of_copy(name(NEW), None, true, some_time()).publish(&prefix).unwrap());

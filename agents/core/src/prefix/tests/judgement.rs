@@ -256,3 +256,30 @@ fn a_new_checkpoint_directory_never_reuses_an_old_one() {
         assert_eq!(name(other).parts(), None, "{other}");
     }
 }
+
+#[test]
+fn a_dataset_directory_has_the_name_of_the_dataset_made_unique_by_its_id() {
+    let scratch = tempfile::tempdir().unwrap();
+    let prefix = Prefix::open(scratch.path()).unwrap();
+    let make = |id, name| {
+        let made = prefix.create_dataset_directory(some_time(), "17", CheckpointId(id), Some(name)).unwrap();
+        assert!(prefix.checkpoint_path(&made).is_dir());
+        made.to_string()
+    };
+    let long = "é".repeat(300);
+    for (name, directory) in [
+        ("step.3", "step.3"),
+        ("step.3", "step.3.7"),
+        ("step.3", "step.3.7.2"),
+        ("a/b:c", "a_b_c"),
+        ("../up", "___up"),
+        ("..", "__"),
+        ("scr.current", "scr.current.7"),
+        ("two words", "two words"),
+        (long.as_str(), &"é".repeat(100)),
+    ] {
+        assert_eq!(make(7, name), directory, "{name}");
+    }
+    let without = prefix.create_dataset_directory(some_time(), "17", CheckpointId(7), None).unwrap();
+    assert_eq!(without.parts().unwrap().id, CheckpointId(7));
+}

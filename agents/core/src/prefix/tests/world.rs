@@ -132,5 +132,6 @@ fn app_meta(id: u64, rank: u32, ranks: u32, data: &[u8], crc: bool) -> Meta {
         ranks,
         complete: true,
         crc: crc.then(|| crc32fast::hash(data)),
+        output_path: None,
     }
 }

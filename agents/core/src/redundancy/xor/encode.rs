@@ -102,6 +102,7 @@ impl WrittenXorFile {
             ranks: header.ranks,
             complete: true,
             crc: with_crc.then_some(self.crc),
+            output_path: None,
         }
     }
 }

@@ -23,7 +23,7 @@ pub struct XorFile {
 impl XorFile {
     pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
         let path = directory.join(name);
-        let mut data = inside::open(directory, name)?;
+        let mut data = inside::open(directory, name, None)?;
         let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(&data))
             .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
         let header = XorHeader::from_tree(&tree, &path.display().to_string())?;

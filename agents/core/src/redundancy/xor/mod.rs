@@ -107,7 +107,7 @@ impl RedundancyScheme for Xor {
         let name = XorName { group_id, members, index: member }.to_string();
         let origin = directory.join(&name).display().to_string();
         let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
-        let data = inside::open(directory, &name)?;
+        let data = inside::open(directory, &name, None)?;
         let (tree, _) = hash_file::decode_prefix(&mut BufReader::new(data)).map_err(|error| bad(error.to_string()))?;
         let header = XorHeader::from_tree(&tree, &origin)?;
         if header.members.len() as u64 != u64::from(members) || header.index() != usize::try_from(member).ok() {

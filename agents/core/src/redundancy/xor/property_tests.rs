@@ -41,6 +41,7 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
                 ranks: n as u32,
                 complete: true,
                 crc: None,
+                output_path: None,
             };
             metas.push(meta);
         }

@@ -203,6 +203,7 @@ impl LostMember {
             ranks: self.header.ranks,
             complete: true,
             crc: Some(xor_crc),
+            output_path: None,
         };
         let rebuilt = RebuiltMember { rank, checkpoint: self.header.checkpoint, files, redundancy: vec![xor] };
         Ok(Unconfirmed { durability: self.durability, temporaries: self.temporaries, rebuilt, header: self.header })

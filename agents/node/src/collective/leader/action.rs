@@ -43,6 +43,8 @@ pub enum LeaderWork {
     /// Make a directory below the prefix for a dataset. Returns [`Directory`](super::WorkOutput::Directory).
     MakeDirectory {
         checkpoint: CheckpointId,
+        /// The application's name for the dataset.
+        name: Option<String>,
         /// The one that was made before; a new one is made only if it was deleted.
         resume: Option<DirectoryName>,
     },

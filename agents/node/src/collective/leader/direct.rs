@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Dataset, Failure, Location, Locations, Scheme};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::Order;
+use holdfast_wire::peer::{DatasetFile, Order};
 use holdfast_wire::rank::Reply;
 
 use super::checkpoint::next_id;
 use super::collective::delete;
 use super::context::Context;
-use super::fetch::fetched;
+use super::fetch::{self, fetched};
 use super::flush::summary_of;
 use super::restart::{FoundCheckpoint, attempt_failed, note};
 use super::{datasets, files};
@@ -33,7 +33,7 @@ pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, C
     // dataset, which the run did not restart from and whose files are kept.
     let made = begun_before.and_then(|_| cx.dataset(checkpoint).direct);
     let made = made.map(|made| DirectoryName::given(&made)).transpose()?;
-    let directory = files::make_directory(cx, checkpoint, made).await?;
+    let directory = files::make_directory(cx, checkpoint, dataset.name.clone(), made).await?;
     dataset.direct = Some(directory.to_string());
     files::enter_index(cx, checkpoint, &directory, dataset.clone()).await?;
     datasets::describe(cx, checkpoint, dataset).await?;
@@ -126,7 +126,7 @@ pub(super) async fn read(
     let checkpoint = summary.id;
     // The summary lists files as a filemap does, newest first.
     let files_of = cx.ranks().map(|rank| {
-        let mut files: Vec<String> = summary.to_fetch(rank).map(|file| file.name.clone()).collect();
+        let mut files: Vec<DatasetFile> = summary.to_fetch(rank).map(fetch::dataset_file).collect();
         files.reverse();
         (rank, (rank, files))
     });

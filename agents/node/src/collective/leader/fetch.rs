@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::prefix::DirectoryName;
+use holdfast_core::prefix::summary::SummaryFile;
 use holdfast_model::{CheckpointId, CrcOnCopy, Failure, Location, Locations, RestartSource};
-use holdfast_wire::peer::{FetchRank, Order, SealCrc};
+use holdfast_wire::peer::{DatasetFile, FetchRank, Order, SealCrc};
 
 use super::action::FetchStage;
 use super::checkpoint::protect;
@@ -72,8 +73,7 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     let waves = Waves::of(cx.settings().restart.fetch_width, members.len());
     let orders = members.into_iter().map(|(node, members)| {
         let ranks = members.into_iter().map(|member| {
-            let files = summary.to_fetch(member.rank);
-            let files = files.map(|file| (file.name.clone(), file.size.unwrap_or(0), file.crc)).collect();
+            let files = summary.to_fetch(member.rank).map(dataset_file).collect();
             FetchRank { member, files }
         });
         let ranks = ranks.collect();
@@ -90,6 +90,12 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     files::mark_fetch(cx, directory, FetchStage::Succeeded).await?;
     Ok(fetched(checkpoint, directory))
+}
+
+/// A file of a summary that can be fetched.
+pub(super) fn dataset_file(file: &SummaryFile) -> DatasetFile {
+    let SummaryFile { name, size, crc, output_path, .. } = file.clone();
+    DatasetFile { name, size: size.unwrap_or(0), crc, output_path }
 }
 
 pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> FoundCheckpoint {

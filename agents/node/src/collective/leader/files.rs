@@ -48,9 +48,10 @@ pub(super) async fn locations_here(cx: &Context, checkpoint: CheckpointId) -> Re
 pub(super) async fn make_directory(
     cx: &Context,
     checkpoint: CheckpointId,
+    name: Option<String>,
     resume: Option<DirectoryName>,
 ) -> Result<DirectoryName, CallError> {
-    expect!(cx.work(LeaderWork::MakeDirectory { checkpoint, resume }).await?, Directory)
+    expect!(cx.work(LeaderWork::MakeDirectory { checkpoint, name, resume }).await?, Directory)
 }
 
 pub(super) async fn enter_index(

@@ -8,7 +8,7 @@ use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
 use holdfast_model::{CheckpointId, Failure, FlushMode, Locations, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
+use holdfast_wire::peer::{CopyLimits, DatasetFile, Order, OrderResult};
 
 use super::collective::delete;
 use super::context::Context;
@@ -161,7 +161,7 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> R
     let dataset = cx.dataset(checkpoint);
     let make_current = dataset.checkpoint;
     let interrupted = cx.unfinished_flush(checkpoint).and_then(|name| DirectoryName::new(name).ok());
-    let directory = files::make_directory(cx, checkpoint, interrupted).await?;
+    let directory = files::make_directory(cx, checkpoint, dataset.name.clone(), interrupted).await?;
     cx.record_flush(checkpoint, Some(directory.as_str())).await;
     // A flush that is interrupted from here on leaves an entry without COMPLETE in the index, and is resumed by the
     // next.
@@ -232,7 +232,10 @@ pub(super) fn summary_of(cx: &Context, id: CheckpointId, results: impl Iterator<
         for (rank, files) in files {
             by_rank.entry(rank).or_default().files = files
                 .into_iter()
-                .map(|(name, size, crc)| SummaryFile { name, size: Some(size), crc, fetch: true, failed: false })
+                .map(|DatasetFile { name, size, crc, output_path }| {
+                    let (size, fetch, failed) = (Some(size), true, false);
+                    SummaryFile { name, size, crc, fetch, failed, output_path }
+                })
                 .collect();
         }
     }

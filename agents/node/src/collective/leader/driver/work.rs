@@ -33,16 +33,19 @@ pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result
             let locations = agent.store.flush.locations()?;
             WorkOutput::Locations(locations.get(&checkpoint).copied().unwrap_or_default())
         }
-        LeaderWork::MakeDirectory { checkpoint, resume } => {
+        LeaderWork::MakeDirectory { checkpoint, name, resume } => {
             let prefix = prefix()?;
             let directory = match resume.filter(|known| prefix.checkpoint_path(known).is_dir()) {
                 Some(known) => known,
-                None => prefix.create_checkpoint_directory(now(), &agent.start.job_id, checkpoint)?,
+                None => {
+                    let job = &agent.start.job_id;
+                    prefix.create_dataset_directory(now(), job, checkpoint, name.as_deref())?
+                }
             };
             WorkOutput::Directory(directory)
         }
         LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
-            publish::begin(&prefix()?, checkpoint, &directory, &dataset, now())?;
+            publish::begin(&prefix()?, checkpoint, &directory, &dataset, &agent.start.job_id, now())?;
             WorkOutput::Done
         }
         LeaderWork::Publish { directory, summary, make_current } => {

@@ -6,7 +6,7 @@ use holdfast_model::{
     CheckpointId, Dataset, Failure, FailureKind, HaltState, HeldFile, Holding, Inventory, Locations, NodeName, Rank,
     RankDescriptor,
 };
-use holdfast_wire::peer::{Order, OrderResult, SealedFiles};
+use holdfast_wire::peer::{DatasetFile, Order, OrderResult, SealedFiles};
 
 /// The content of a node's cache.
 pub(in super::super) struct Node {
@@ -57,8 +57,9 @@ impl Node {
         self.held.entry(checkpoint).or_default().insert(rank, holding);
     }
 
-    fn listed(&self) -> BTreeMap<Rank, Vec<(String, u64, Option<u32>)>> {
-        self.ranks.iter().map(|rank| (*rank, vec![(format!("ckpt.{rank}"), 10, None)])).collect()
+    fn listed(&self) -> BTreeMap<Rank, Vec<DatasetFile>> {
+        let file = |rank| DatasetFile { name: format!("ckpt.{rank}"), size: 10, crc: None, output_path: None };
+        self.ranks.iter().map(|rank| (*rank, vec![file(*rank)])).collect()
     }
 }
 

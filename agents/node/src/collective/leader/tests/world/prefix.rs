@@ -52,7 +52,7 @@ impl SimulatedPrefix {
         };
         let directories = &mut self.directories;
         match work {
-            LeaderWork::MakeDirectory { checkpoint, resume } => {
+            LeaderWork::MakeDirectory { checkpoint, resume, .. } => {
                 let known = resume.filter(|known| directories.contains_key(known));
                 let directory = known.unwrap_or_else(|| {
                     self.made += 1;

@@ -1,0 +1,141 @@
+//! Outputs of SCR 3: their files lie at the paths that the program named, below the prefix directory.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::world::{Link, World, holdfast, output};
+
+/// The files of an output in the shared directory.
+fn plot(world: &World, step: u32) -> Vec<Option<String>> {
+    let path = |rank| world.path().join(format!("prefix/plots/{step}.{rank}"));
+    (0..6).map(|rank| fs::read_to_string(path(rank)).ok()).collect()
+}
+
+fn written(step: u32) -> Vec<Option<String>> {
+    (0..6).map(|rank| Some(format!("plot.{step} of {rank}"))).collect()
+}
+
+/// The directories of the index with their completeness, in the order of the ids.
+fn index(world: &World) -> Vec<(String, Value)> {
+    let listed = holdfast(&["index", "list", "--json", "--prefix", "prefix"], world.path());
+    let document: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let entries = document["checkpoints"].as_array().unwrap().iter().rev();
+    entries.map(|entry| (entry["directory"].as_str().unwrap().to_owned(), entry["complete"].clone())).collect()
+}
+
+fn complete(names: &[&str]) -> Vec<(String, Value)> {
+    names.iter().map(|name| ((*name).to_owned(), Value::Bool(true))).collect()
+}
+
+fn run(world: &World, place: &str, steps: &str, checkpoint: &str, chaos: &str, more: &str) -> std::process::Output {
+    let program = world.path().join("outputs");
+    let program = if program.exists() { program } else { world.compile("cc", "outputs.c", Link::Shared) };
+    let prefix = world.path().join("prefix");
+    let bypass = format!("SCR_CACHE_BYPASS={}", u8::from(place == "bypass"));
+    let command = ["env", &bypass, program.to_str().unwrap(), prefix.to_str().unwrap(), steps];
+    world.run_with(&command, checkpoint, chaos, more)
+}
+
+/// The exit code of a verification that changes nothing.
+fn verify(world: &World, directory: &str) -> Option<i32> {
+    let verified = ["index", "add", directory, "--rescan", "--dry-run", "--prefix", "prefix"];
+    holdfast(&verified, world.path()).status.code()
+}
+
+fn assert_files_are_where_they_were_named(place: &str) {
+    let world = World::new();
+    let ran = run(&world, place, "3", "", "", "");
+    assert_eq!(ran.status.code(), Some(0), "{place}: {}", output(&ran));
+    for step in 1..=3 {
+        assert_eq!(plot(&world, step), written(step), "{place}");
+        let directory = world.path().join(format!("prefix/plot.{step}"));
+        assert!(directory.join("summary.scr").exists() && !directory.join(format!("{step}.0")).exists(), "{place}");
+        assert!(world.path().join(format!("prefix/state.{step}/rank_5")).exists(), "{place}");
+    }
+    let all = ["plot.1", "state.1", "plot.2", "state.2", "plot.3", "state.3"];
+    assert_eq!(index(&world), complete(&all), "{place}");
+    assert_eq!(world.current(), "state.3", "{place}");
+    assert!(!output(&ran).contains("FAILED"), "{place}: {}", output(&ran));
+    // The next allocation restarts from a checkpoint that is output.
+    let ran = run(&world, place, "4", "", "", "");
+    assert_eq!(ran.status.code(), Some(0), "{place}: {}", output(&ran));
+    assert_eq!((plot(&world, 4), world.current()), (written(4), "state.4".to_owned()), "{place}");
+}
+
+#[test]
+fn output_files_lie_where_the_program_named_them_below_the_prefix() {
+    assert_files_are_where_they_were_named("cache");
+}
+
+#[test]
+fn output_files_that_bypass_the_cache_lie_where_the_program_named_them() {
+    assert_files_are_where_they_were_named("bypass");
+}
+
+#[test]
+fn outputs_that_share_a_directory_are_verified_dropped_and_deleted_each_alone() {
+    let world = World::new();
+    let ran = run(&world, "cache", "4", "", "", "");
+    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    fs::write(world.path().join("prefix/plots/3.5"), "another text").unwrap();
+    assert_eq!((verify(&world, "plot.2"), verify(&world, "plot.3")), (Some(0), Some(65)));
+    let command = |arguments: &[&str]| {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--prefix", "prefix"]).collect();
+        let ran = holdfast(&arguments, world.path());
+        (ran.status.code(), output(&ran))
+    };
+    assert_eq!(command(&["index", "drop", "plot.1"]).0, Some(0));
+    assert_eq!(command(&["index", "delete", "--yes", "plot.2", "state.1"]).0, Some(0));
+    let (code, printed) = command(&["index", "add", "plot.3", "--rescan"]);
+    assert!(code != Some(0) && printed.contains("3.5"), "{printed}");
+    assert_eq!(command(&["index", "prune", "--yes", "--incomplete", "--keep", "1"]).0, Some(0));
+    let left: Vec<String> = index(&world).into_iter().map(|(directory, _)| directory).collect();
+    assert_eq!(left, ["state.2", "state.3", "plot.4", "state.4"], "checkpoints that are output stay");
+    assert_eq!((plot(&world, 1), plot(&world, 4)), (written(1), written(4)), "dropped, and untouched");
+    assert_eq!(plot(&world, 2), [const { None }; 6]);
+    assert_eq!(plot(&world, 3).iter().flatten().collect::<Vec<_>>(), ["another text"], "not what was recorded");
+    for gone in ["plot.2", "plot.3", "state.1"] {
+        assert!(!world.path().join("prefix").join(gone).exists(), "{gone}");
+    }
+    // What was only dropped is added again.
+    assert_eq!(command(&["index", "add", "plot.1"]).0, Some(0));
+    assert!(index(&world).contains(&complete(&["plot.1"])[0]));
+}
+
+#[test]
+fn output_that_was_not_flushed_is_drained_to_its_paths_and_what_a_lost_node_had_is_computed() {
+    let world = World::new();
+    // The flush of plot.1 takes longer than the job: the node is lost in the next checkpoint.
+    let ran = run(
+        &world,
+        "cache",
+        "3",
+        ", flush: {every: 0, mode: async, bandwidth: 1}",
+        "{node: 1, during: encode, checkpoint: 2}",
+        "relaunch: {attempts: 0}",
+    );
+    assert_ne!(ran.status.code(), Some(0), "{}", output(&ran));
+    assert_eq!(plot(&world, 1), written(1), "{}", output(&ran));
+    assert_eq!(index(&world), complete(&["plot.1"]), "{}", output(&ran));
+    assert_eq!(verify(&world, "plot.1"), Some(0));
+    // The redundancy was drained, too: lost files are computed again at their paths.
+    for file in ["plots/1.2", "plots/1.3"] {
+        fs::remove_file(world.path().join("prefix").join(file)).unwrap();
+    }
+    assert_eq!(verify(&world, "plot.1"), Some(65));
+    let added = holdfast(&["index", "add", "plot.1", "--rescan", "--prefix", "prefix"], world.path());
+    assert_eq!((added.status.code(), plot(&world, 1)), (Some(0), written(1)), "{}", output(&added));
+}
+
+#[test]
+fn an_output_with_the_file_of_another_one_is_refused_with_the_name_of_that_one() {
+    let world = World::new();
+    let ran = run(&world, "cache", "2", "", "", "");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    assert!(printed.contains("plots/1.0 belongs to the output \"plot.1\""), "{printed}");
+    assert!(printed.contains("it contains `..`") && printed.contains("is outside of the prefix"), "{printed}");
+    assert!(!Path::new("/tmp/plot").exists());
+}
