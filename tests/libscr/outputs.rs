@@ -124,7 +124,6 @@ fn output_that_was_not_flushed_is_drained_to_its_paths_and_what_a_lost_node_had_
     for file in ["plots/1.2", "plots/1.3"] {
         fs::remove_file(world.path().join("prefix").join(file)).unwrap();
     }
-    assert_eq!(verify(&world, "plot.1"), Some(65));
     let added = holdfast(&["index", "add", "plot.1", "--rescan", "--prefix", "prefix"], world.path());
     assert_eq!((added.status.code(), plot(&world, 1)), (Some(0), written(1)), "{}", output(&added));
 }
@@ -138,4 +137,22 @@ fn an_output_with_the_file_of_another_one_is_refused_with_the_name_of_that_one()
     assert!(printed.contains("plots/1.0 belongs to the output \"plot.1\""), "{printed}");
     assert!(printed.contains("it contains `..`") && printed.contains("is outside of the prefix"), "{printed}");
     assert!(!Path::new("/tmp/plot").exists());
+}
+
+#[test]
+fn a_finished_job_of_which_every_dataset_was_dropped_warns_and_ends_with_its_own_code() {
+    let world = World::new();
+    let ran = run(&world, "cache", "dropped", "", "", "");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(65), "{printed}");
+    assert!(printed.contains("warning: all 2 datasets that the application wrote were dropped"), "{printed}");
+    assert!(printed.contains("finished; no dataset was kept"), "the report: {printed}");
+    let events = fs::read_to_string(world.path().join("prefix/.holdfast/events.jsonl")).unwrap();
+    let event = events.lines().find(|line| line.contains("all_datasets_dropped")).expect("in the event log");
+    let event: Value = serde_json::from_str(event).unwrap();
+    assert_eq!((&event["count"], &event["checkpoint"]), (&2.into(), &2.into()));
+    assert!(event["reason"].as_str().unwrap().contains("rank 3"), "{event}");
+    // One that was kept is enough.
+    let ran = run(&world, "cache", "1", "", "", "");
+    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
 }

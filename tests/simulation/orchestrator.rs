@@ -363,6 +363,9 @@ impl World {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
                 Event::Restarted { generation, from: checkpoint, fetched_in }
             }
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+                Event::DatasetDropped { generation, checkpoint, reason }
+            }
             AgentEvent::Flushed { generation, millis, .. } => {
                 Event::Flushed { generation, took: Duration::from_millis(millis) }
             }

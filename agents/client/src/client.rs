@@ -213,8 +213,9 @@ impl Client {
     }
 
     /// The path to write the file of this name to (inside a checkpoint; this also registers the file), or to read it
-    /// from (before the first checkpoint; `SCR manual §11.7`). Only the last component of `name` is used. Outside of a
-    /// checkpoint, a file that cannot be read is an error. Not collective.
+    /// from (before the first checkpoint; `SCR manual §11.7`). Only the last component of `name` is used, except for
+    /// output ([`DatasetOptions::output`]), whose files lie there below the prefix directory. Outside of a checkpoint,
+    /// a file that cannot be read is an error. Not collective.
     ///
     /// Inside a checkpoint, a name is refused that no checkpoint can contain: one that is longer than 251 bytes, that
     /// SCR or Holdfast use for their own files (`*.scr`, redundancy files and others), or whose last component is that

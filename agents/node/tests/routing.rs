@@ -15,7 +15,9 @@ use cluster::Cluster;
 fn bytes_of_routing(client: &mut Client, bypass: bool, files: u64) -> u64 {
     client.start_output(&DatasetOptions { output: true, bypass, ..DatasetOptions::default() }).unwrap();
     let before = io_count::now();
-    let paths: Vec<_> = (0..files).map(|file| client.route_file(format!("file_{file:04}")).unwrap()).collect();
+    // Each output has files of its own.
+    let name = |file| format!("output_{files}_{bypass}/file_{file:04}");
+    let paths: Vec<_> = (0..files).map(|file| client.route_file(name(file)).unwrap()).collect();
     let bytes = io_count::now().bytes - before.bytes;
     for path in paths {
         std::fs::write(path, "content").unwrap();

@@ -137,6 +137,10 @@ impl LogEvent {
             LogEvent::CheckpointFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} dropped: {reason}")
             }
+            LogEvent::AllDatasetsDropped { count, checkpoint, reason } => format!(
+                "warning: all {count} datasets that the application wrote were dropped, none was kept; the last, \
+                 {checkpoint}: {reason}"
+            ),
             LogEvent::Flushed { checkpoint, directory, millis, .. } => {
                 format!("checkpoint {checkpoint} flushed to {directory} in {millis} ms")
             }

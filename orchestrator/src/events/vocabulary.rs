@@ -366,6 +366,15 @@ vocabulary! {
         /// Why.
         reason: String,
     },
+    /// At the end of a run: the application wrote datasets, and every one of them was dropped.
+    AllDatasetsDropped {
+        /// Their number.
+        count: u64,
+        /// The last one.
+        checkpoint: CheckpointId,
+        /// Why it was dropped.
+        reason: String,
+    },
     /// A checkpoint was flushed to the prefix directory.
     Flushed {
         /// The node of the leader.

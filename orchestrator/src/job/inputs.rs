@@ -137,6 +137,9 @@ impl StepDriver<'_> {
                 self.feed(Event::CheckpointComplete { generation, checkpoint, protected, bytes });
                 self.inject_faults(Observation::Protected(checkpoint));
             }
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+                self.feed(Event::DatasetDropped { generation, checkpoint, reason });
+            }
             AgentEvent::Flushed { generation, millis, .. } => {
                 self.feed(Event::Flushed { generation, took: Duration::from_millis(millis) });
             }

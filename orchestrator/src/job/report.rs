@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_core::prefix::Prefix;
+use holdfast_core::prefix::{Prefix, index};
 use holdfast_model::CheckpointId;
 
 use super::earlier_steps::EarlierSteps;
@@ -66,11 +66,13 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
     }
 }
 
-/// The current checkpoint of a prefix directory: its id, if the name of its directory has one, and its directory.
+/// The current checkpoint of a prefix directory: its id, if it is known, and its directory.
 fn current_checkpoint(prefix: &Path) -> Option<(Option<CheckpointId>, PathBuf)> {
     let prefix = Prefix::open(prefix).ok()?;
     let directory = prefix.current().ok().flatten()?;
-    Some((directory.parts().map(|parts| parts.id), prefix.checkpoint_path(&directory)))
+    // Without an entry in the index, the name of the directory may have the id.
+    let indexed = index::read(&prefix).ok().flatten().and_then(|index| index.id_of(&directory));
+    Some((indexed.or_else(|| directory.parts().map(|parts| parts.id)), prefix.checkpoint_path(&directory)))
 }
 
 /// The report of a job: of its only step, or of all its steps.

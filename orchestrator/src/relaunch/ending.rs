@@ -10,7 +10,7 @@ use super::classify::ActiveGeneration;
 use super::event::ProgressFound;
 use super::halt::HaltCause;
 use super::machine::Machine;
-use super::outcome::Outcome;
+use super::outcome::{DroppedDatasets, Outcome};
 use super::policy::stop_after;
 use super::snapshot::{HaltCheckBefore, Phase};
 use crate::events::DrainResult;
@@ -79,6 +79,19 @@ impl Machine {
                 self.state.head.drain_estimate.size_is(bytes);
                 (self.state.head.newest, self.state.head.protected) = (Some(checkpoint), protected);
             }
+        }
+    }
+
+    /// A dataset was kept: complete in cache, or in the prefix directory.
+    pub(super) fn dataset_kept(&mut self, generation: Generation) {
+        if self.active_of(generation).is_some() {
+            self.state.head.datasets.kept();
+        }
+    }
+
+    pub(super) fn dataset_dropped(&mut self, generation: Generation, checkpoint: CheckpointId, reason: String) {
+        if self.active_of(generation).is_some() {
+            self.state.head.datasets.dropped(checkpoint, reason);
         }
     }
 
@@ -389,7 +402,11 @@ impl Machine {
             generation: self.state.head.generation,
             launches: self.state.head.launches,
             newest: self.state.head.newest,
+            dropped: self.state.head.datasets.all_dropped().cloned(),
         };
+        if let Some(DroppedDatasets { count, last, reason }) = outcome.dropped.clone() {
+            self.record(LogEvent::AllDatasetsDropped { count, checkpoint: last, reason }, out);
+        }
         self.record(LogEvent::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() }, out);
         self.end_agents(out);
         self.state.head.drain = drain;

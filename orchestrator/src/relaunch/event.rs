@@ -125,6 +125,8 @@ pub enum Event {
         /// Of all ranks.
         bytes: u64,
     },
+    /// Reported by the leader: a dataset was dropped.
+    DatasetDropped { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Reported by the leader: a checkpoint was copied to the prefix directory in this time.
     Flushed { generation: Generation, took: Duration },
     /// Reported by the leader: a halt condition holds, and the ranks end.

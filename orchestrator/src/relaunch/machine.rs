@@ -186,8 +186,13 @@ impl Machine {
             Event::Restarted { generation, from, fetched_in } => self.restarted(generation, from, fetched_in),
             Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
                 self.checkpoint_complete(generation, checkpoint, protected, bytes);
+                self.dataset_kept(generation);
+            }
+            Event::DatasetDropped { generation, checkpoint, reason } => {
+                self.dataset_dropped(generation, checkpoint, reason);
             }
             Event::Flushed { generation, took } => {
+                self.dataset_kept(generation);
                 if self.generation() == generation {
                     self.state.head.drain_estimate.transferred(took);
                 }

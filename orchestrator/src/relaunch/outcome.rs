@@ -19,6 +19,51 @@ pub struct Outcome {
     pub launches: u32,
     /// The newest checkpoint that was complete in cache.
     pub newest: Option<CheckpointId>,
+    /// Set if the application wrote datasets and every one of them was dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<DroppedDatasets>,
+}
+
+/// The datasets of a run of which none was kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedDatasets {
+    pub count: u64,
+    pub last: CheckpointId,
+    /// Why the last one was dropped.
+    pub reason: String,
+}
+
+impl fmt::Display for DroppedDatasets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DroppedDatasets { count, last, reason } = self;
+        write!(f, "no dataset was kept: all that the application wrote ({count}) were dropped, {last} because {reason}")
+    }
+}
+
+/// What became of the datasets of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DatasetTally {
+    /// One was complete in cache, or was flushed.
+    kept: bool,
+    dropped: Option<DroppedDatasets>,
+}
+
+impl DatasetTally {
+    pub(super) fn kept(&mut self) {
+        *self = DatasetTally { kept: true, dropped: None };
+    }
+
+    pub(super) fn dropped(&mut self, last: CheckpointId, reason: String) {
+        if !self.kept {
+            let count = self.dropped.as_ref().map_or(0, |dropped| dropped.count).saturating_add(1);
+            self.dropped = Some(DroppedDatasets { count, last, reason });
+        }
+    }
+
+    /// The datasets that were dropped, if none was kept.
+    pub(super) fn all_dropped(&self) -> Option<&DroppedDatasets> {
+        self.dropped.as_ref()
+    }
 }
 
 impl Outcome {
@@ -26,7 +71,8 @@ impl Outcome {
     ///
     /// A dataset that could not be drained turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
     /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch
-    /// jobs stops and the user can act.
+    /// jobs stops and the user can act. A finished application of which no dataset was kept also ends with
+    /// [`exit::DAMAGED_DATA`]: output is lost, or it ran without protection.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,
@@ -53,6 +99,7 @@ impl Outcome {
         match code {
             exit::FINISHED | exit::NOT_FINISHED if unwritable => exit::CANNOT_WRITE,
             exit::FINISHED | exit::NOT_FINISHED if lost => exit::DAMAGED_DATA,
+            exit::FINISHED if self.dropped.is_some() => exit::DAMAGED_DATA,
             code => code,
         }
     }
@@ -61,6 +108,9 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stop.reason.fmt(f)?;
+        if let Some(dropped) = &self.dropped {
+            write!(f, "; {dropped}")?;
+        }
         match &self.drain {
             None => Ok(()),
             Some(DrainResult::Nothing) => f.write_str("; nothing to drain"),

@@ -10,7 +10,7 @@ use super::classify::ActiveGeneration;
 use super::config::Config;
 use super::drain_reserve::DrainEstimate;
 use super::node_state::NodeState;
-use super::outcome::Outcome;
+use super::outcome::{DatasetTally, Outcome};
 use super::tracked::{TrackedSet, TrackedVec};
 use crate::events::DrainResult;
 use crate::events::{EndCause, GenerationProgress, StopReason, TimedReason};
@@ -65,6 +65,9 @@ pub(super) struct Head {
     /// A generation of this run made progress, in this step or in an earlier one.
     #[serde(default)]
     pub made_progress: bool,
+    /// What became of the application's datasets in this run.
+    #[serde(default)]
+    pub datasets: DatasetTally,
     /// A halt condition that holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<String>,
@@ -101,6 +104,7 @@ impl Head {
             after_exclusions: 0,
             without_progress: 0,
             made_progress: false,
+            datasets: DatasetTally::default(),
             halt: None,
             signals: u32::from(signal.is_some()),
             signal,

@@ -1,7 +1,9 @@
 /* Outputs whose files lie where the program names them, with one checkpoint that is output too in each step; steps from
  * 1 to STEPS.
  *
- *     outputs PREFIX STEPS
+ *     outputs PREFIX STEPS | outputs PREFIX dropped
+ *
+ * With `dropped` a rank cannot write its files: no dataset is kept, and the program ends as if all was well.
  *
  * Fails with the number of the line that was disappointed. */
 
@@ -73,6 +75,16 @@ int main(int argc, char **argv)
     EXPECT(argc == 3);
     EXPECT(SCR_Init() == SCR_SUCCESS && HOLDFAST_Rank(&rank, NULL) == SCR_SUCCESS);
     EXPECT(read_step(&step));
+    if (strcmp(argv[2], "dropped") == 0) {
+        for (step = 1; step <= 2; step++) {
+            snprintf(name, sizeof name, "state.%ld", step);
+            EXPECT(SCR_Start_output(name, step == 1 ? SCR_FLAG_CHECKPOINT : SCR_FLAG_OUTPUT) == SCR_SUCCESS);
+            snprintf(file, sizeof file, "%s/rank_%d", name, rank);
+            EXPECT(write_file(file, name));
+            EXPECT(SCR_Complete_output(rank != 3) != SCR_SUCCESS);
+        }
+        step = atol(argv[2]);
+    }
     while (step < atol(argv[2])) {
         step++;
         snprintf(name, sizeof name, "plot.%ld", step);

@@ -16,10 +16,11 @@
 //!   and flushed to the prefix directory. A program whose ranks write *one* file together must set it to 1, in the
 //!   environment or by `SCR_Config("SCR_CACHE_BYPASS=1")`; its files are then routed to the dataset's directory below
 //!   the prefix.
-//! * **Names.** A dataset's directory below the prefix is `scr.<time>.<job>.<id>`, as SCR v1.1-8 names it; the name
-//!   given to `SCR_Start_output` is recorded in it, and is used by `SCR_Have_restart`, `SCR_Current`, `SCR_Drop` and
-//!   `SCR_Delete`. A dataset without a name is called `scr.dataset.<id>`, as in SCR 3.1. Only the base names of files
-//!   are used, as in v1.1-8.
+//! * **Names.** A dataset's directory below the prefix carries the name given to `SCR_Start_output`, which is also used
+//!   by `SCR_Have_restart`, `SCR_Current`, `SCR_Drop` and `SCR_Delete`. A dataset without a name is called
+//!   `scr.dataset.<id>`, as in SCR 3.1, and its directory is `scr.<time>.<job>.<id>`, as in v1.1-8. The files of an
+//!   output lie at the paths below the prefix that the program names, as in 3.1; of the files of a checkpoint only the
+//!   base names are used, as in v1.1-8.
 //! * **Halting.** SCR 3.1 ends the program only with `SCR_HALT_EXIT=1`; v1.1-8 always does, in
 //!   `SCR_Complete_checkpoint`. Here `SCR_HALT_EXIT` decides if it is set. If it is not set, `SCR_Complete_checkpoint`
 //!   exits with code 0 as in v1.1-8, unless the program has called `SCR_Should_exit`; `SCR_Complete_output`, which

@@ -9,11 +9,13 @@ use crate::error::ClientError;
 /// The properties of a dataset; [`Default`] is that of [`Client::start_checkpoint`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetOptions {
-    /// The application's name of the dataset, by which it can be restarted from. It is not used in paths.
+    /// The application's name of the dataset, by which it can be restarted from. Its directory below the prefix carries
+    /// it.
     pub name: Option<String>,
     /// A run can restart from it.
     pub checkpoint: bool,
-    /// It must be flushed to the prefix directory. Without `checkpoint`, it is removed from the cache afterwards.
+    /// It must be flushed to the prefix directory, where its files lie at the paths that [`Client::route_file`] was
+    /// given. Without `checkpoint`, it is removed from the cache afterwards.
     pub output: bool,
     /// Files are written to the prefix directory, not to the cache. Required if several ranks write one file.
     pub bypass: bool,

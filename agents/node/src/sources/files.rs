@@ -37,7 +37,11 @@ pub enum FileError {
     #[error("ranks {first} and {second} both write a file {name}, but in cache each file belongs to one rank")]
     Shared { name: String, first: Rank, second: Rank },
     /// A file of an output cannot have the path that the application named.
-    #[error("the file {} of an output cannot be below the prefix directory {}: {problem}", quoted(name), prefix.display())]
+    #[error(
+        "the file {} of an output cannot be below the prefix directory {}: {problem}",
+        quoted(name),
+        prefix.display()
+    )]
     OutputPath { name: String, prefix: PathBuf, problem: OutputPathError },
     /// The path of a file of an output belongs to another dataset.
     #[error(transparent)]

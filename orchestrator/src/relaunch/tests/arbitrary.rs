@@ -70,6 +70,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         57 if dice.percent(20) => Event::Halting { generation, reason },
         58 if dice.percent(10) => Event::Signal { name: reason },
         58 if dice.percent(10) => Event::AllocationEnd { end: dice.percent(50).then(|| dice.below(30_i64)) },
+        58 if dice.percent(30) => Event::DatasetDropped { generation, checkpoint: CheckpointId(dice.below(9)), reason },
         58 => Event::Flushed { generation, took: ms(dice.below(5000)) },
         59 if dice.percent(70) => {
             let progress = GenerationProgress::Files { file: "state".into() };

@@ -328,3 +328,27 @@ fn event_names_are_stable() {
         generation_ending generation_ended stopping drained finished";
     assert_eq!(names.join(" "), expected);
 }
+
+#[test]
+fn a_finished_job_of_which_every_dataset_was_dropped_ends_with_a_warning_and_a_code_unless_one_was_kept() {
+    let generation = Generation(1);
+    let checkpoint = CheckpointId(2);
+    let complete = Event::CheckpointComplete { generation, checkpoint, protected: true, bytes: 9 };
+    let flushed = Event::Flushed { generation, took: ms(1) };
+    for (kept, code) in [(None, exit::DAMAGED_DATA), (Some(complete), 0), (Some(flushed), 0)] {
+        let mut world = World::running();
+        world.joined(None);
+        for checkpoint in [CheckpointId(1), checkpoint] {
+            world.happens(Event::DatasetDropped { generation, checkpoint, reason: "no space".to_owned() });
+        }
+        if let Some(kept) = kept {
+            world.happens(kept);
+        }
+        world.happens(Event::Finalized { generation });
+        world.ranks_end_well();
+        assert_eq!(*world.stop(), StopReason::Finished);
+        assert_eq!(world.outcome().exit_code(), code);
+        let warned = world.outcome().to_string().contains("(2) were dropped, 2 because no space");
+        assert_eq!(warned, code != 0, "{}", world.outcome());
+    }
+}
