@@ -6,7 +6,7 @@ use std::path::Path;
 
 use chrono::{FixedOffset, NaiveDateTime};
 use holdfast_model::Rank;
-use holdfast_testkit::fuzz::{FuzzTarget, fixture_files, texts};
+use holdfast_testkit::fuzz::{FuzzTarget, SCR_KEYS, fixture_files, texts};
 
 use crate::control::filemap::{Filemap, log};
 use crate::control::flush::FlushFile;
@@ -18,7 +18,8 @@ use crate::control::transfer::TransferFile;
 use crate::hostlist;
 use crate::kvtree::packed::{HEADER_BYTES, decode, decode_prefix, encode};
 use crate::kvtree::{Tree, print};
-use crate::params::conf::{self, FileOwner};
+use crate::params::conf::{self, ConfError, ConfLineError, FileOwner};
+use crate::params::declaration::DECLARED;
 use crate::params::source::Sources;
 use crate::params::{Parameters, value};
 use crate::prefix::directory::NameParts;
@@ -37,7 +38,7 @@ macro_rules! tree_target {
         FuzzTarget {
             name: $name,
             corpus: || fixture_files(&["scr"], &[$ending]).iter().filter_map(|file| body(file)).collect(),
-            words: KEYS,
+            words: SCR_KEYS,
             check: |bytes| {
                 if let Ok((tree, _)) = decode(&with_header(bytes)) {
                     $check(tree);
@@ -48,7 +49,7 @@ macro_rules! tree_target {
 }
 
 pub const TARGETS: &[FuzzTarget] = &[
-    FuzzTarget { name: "hash_file", corpus: hash_files, words: KEYS, check: hash_file },
+    FuzzTarget { name: "hash_file", corpus: hash_files, words: SCR_KEYS, check: hash_file },
     tree_target!("filemap", "filemap_0.scrinfo", filemap),
     tree_target!("flush_file", "flush.scrinfo", flush_file),
     tree_target!("halt_file", "halt.scrinfo", halt_file),
@@ -59,69 +60,25 @@ pub const TARGETS: &[FuzzTarget] = &[
     tree_target!("summary", "summary.scr", summary),
     tree_target!("rank_filemap", ".scrfilemap", rank_filemap),
     tree_target!("xor_header", ".xor", xor_header),
-    FuzzTarget { name: "filemap_log", corpus: filemap_logs, words: KEYS, check: filemap_log },
+    FuzzTarget { name: "filemap_log", corpus: filemap_logs, words: SCR_KEYS, check: filemap_log },
     FuzzTarget { name: "hostlist", corpus: hostlists, words: &["[", "]", ",", "-", "node", "."], check: hostlist_text },
     FuzzTarget { name: "conf_file", corpus: conf_files, words: PARAMETERS, check: conf_file },
     FuzzTarget { name: "parameters", corpus: parameter_lines, words: PARAMETERS, check: parameters },
     FuzzTarget { name: "names", corpus: names, words: &["scr.", "_of_", "_in_", ".xor", "../", "/"], check: name },
 ];
 
-const KEYS: &[&str] = &[
-    "CKPT",
-    "RANK",
-    "RANKS",
-    "FILE",
-    "FILES",
-    "EXPECT",
-    "CKPTDESC",
-    "PARTNER",
-    "LOCATION",
-    "PFS",
-    "SIZE",
-    "CRC",
-    "TYPE",
-    "COMPLETE",
-    "VERSION",
-    "DIR",
-    "FAILED",
-    "FETCHED",
-    "FLUSHED",
-    "GROUP",
-    "CHUNK",
-    "CURRENT",
-    "CHANGE",
-    "ExitBefore",
-    "ExitAfter",
-    "HaltSeconds",
-    "CheckpointsLeft",
-    "DESTINATION",
-    "WRITTEN",
-    "BW",
-    "\0\0\0\0\0",
-    "\0\0\0\u{1}",
-];
+/// The names of all parameters, and the other words of configuration files.
+const PARAMETERS: &[&str] = &{
+    let mut words = [""; DECLARED.len() + SYNTAX.len()];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = if at < DECLARED.len() { DECLARED[at].name } else { SYNTAX[at - DECLARED.len()] };
+        at += 1;
+    }
+    words
+};
 
-const PARAMETERS: &[&str] = &[
-    "SCR_COPY_TYPE=",
-    "SCR_SET_SIZE=",
-    "SCR_CACHE_SIZE=",
-    "SCR_HALT_SECONDS=",
-    "SCR_FLUSH_ASYNC_BW=",
-    "SCR_FLUSH_ASYNC_PERCENT=",
-    "SCR_CHECKPOINT_OVERHEAD=",
-    "SCR_RUNS=",
-    "SCR_PREFIX=",
-    "SCR_CACHE_BASE=",
-    "SCR_CNTL_BASE=",
-    "CKPT=",
-    "CACHEDESC=",
-    "INTERVAL=",
-    "XOR",
-    "PARTNER",
-    "KB",
-    "=",
-    "#",
-];
+const SYNTAX: &[&str] = &["INTERVAL=", "FIXED=1", "XOR", "PARTNER", "KB", "=", "#"];
 
 /// The packed tree of a hash file.
 fn body(file: &[u8]) -> Option<Vec<u8>> {
@@ -343,7 +300,9 @@ fn conf_files() -> Vec<Vec<u8>> {
 fn conf_file(bytes: &[u8]) {
     let (user, system) =
         (conf::parse(bytes, "user.conf", FileOwner::User), conf::parse(bytes, "scr.conf", FileOwner::System));
-    assert_eq!(user.is_ok(), system.is_ok());
+    // Only the system file gives FIXED a meaning.
+    let is_fixed = |error: &ConfError| matches!(error, ConfError::Line { what: ConfLineError::Fixed(_), .. });
+    assert!(user.is_ok() == system.is_ok() || system.as_ref().is_err_and(is_fixed));
     let (Ok(user), Ok(system)) = (user, system) else { return };
     for line in &user {
         let pairs = line.pairs.iter().map(|(key, value)| (key, value)).chain([(&line.key, &line.value)]);

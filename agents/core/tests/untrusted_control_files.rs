@@ -11,42 +11,13 @@ use holdfast_core::control::nodes;
 use holdfast_core::control::transfer::TransferFile;
 use holdfast_core::kvtree::Tree;
 use holdfast_model::Rank;
+use holdfast_testkit::fuzz::SCR_KEYS;
 use proptest::prelude::*;
 
 /// Trees of the keys that the readers use, with unexpected values.
 fn trees() -> impl Strategy<Value = Tree> {
     let key = prop_oneof![
-        prop::sample::select(vec![
-            "CKPT",
-            "RANK",
-            "RANKS",
-            "FILE",
-            "FILES",
-            "EXPECT",
-            "CKPTDESC",
-            "PARTNER",
-            "LOCATION",
-            "PFS",
-            "SIZE",
-            "CRC",
-            "TYPE",
-            "FULL",
-            "COMPLETE",
-            "NODES",
-            "CheckpointsLeft",
-            "ExitAfter",
-            "ExitBefore",
-            "HaltSeconds",
-            "ExitReason",
-            "DESTINATION",
-            "WRITTEN",
-            "BW",
-            "PERCENT",
-            "COMMAND",
-            "STATE",
-            "FLAG",
-        ])
-        .prop_map(str::to_owned),
+        prop::sample::select(SCR_KEYS).prop_map(str::to_owned),
         prop::sample::select(vec![
             "0",
             "1",
