@@ -20,8 +20,8 @@ use super::overrides::{ListOverride, OverrideLevel, Overrides};
 use super::registered::{ManagerFacts, NodeCount, Registered};
 use super::settings::Origin;
 
-/// The site's file: in SCR the system configuration file. Without it, the file of this path below the directory in which
-/// the program is installed counts (`/opt/holdfast/bin/holdfast`: `/opt/holdfast/etc/holdfast/scr.conf`).
+/// The site's file: in SCR the system configuration file. Without it, the file of this path below the directory in
+/// which the program is installed counts (`/opt/holdfast/bin/holdfast`: `/opt/holdfast/etc/holdfast/scr.conf`).
 pub const SYSTEM_FILE: &str = "/etc/holdfast/scr.conf";
 
 /// The path of the site's file for this program.

@@ -345,8 +345,8 @@ keys! {
 }
 
 impl WrittenJob {
-    /// The complete spec. `allocated_nodes` is the size of the allocation, and `allocated` its nodes, if the environment
-    /// defines them.
+    /// The complete spec. `allocated_nodes` is the size of the allocation, and `allocated` its nodes, if the
+    /// environment defines them.
     fn completed(self, allocated_nodes: Option<u32>, allocated: Vec<NodeName>, reader: &Reader) -> JobSpec {
         let WrittenJob {
             job,

@@ -34,8 +34,8 @@ keys! {
     no_progress_limit = whole(1..=u32::MAX.into()).or(3),
     /// Wait between the end of a generation and the next launch; SCR waits 60s.
     settle = duration().or(Duration::ZERO),
-    /// Healthy nodes that a launch needs. Default: the nodes of the run. With fewer, the run goes on when nodes are lost
-    /// and no spares are left: the other nodes take their ranks.
+    /// Healthy nodes that a launch needs. Default: the nodes of the run. With fewer, the run goes on when nodes are
+    /// lost and no spares are left: the other nodes take their ranks.
     min_nodes = whole::<u32>(1..=65_536).optional().scr("SCR_MIN_NODES"),
     /// With `min_nodes` below the nodes of the run: ranks on a node, at most. Default: no limit.
     max_ranks_per_node = whole::<u32>(1..=1 << 20).optional(),
