@@ -102,7 +102,7 @@ fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory() {
 #[test]
 fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_not_restart_from() {
     let world = World::new();
-    // Checkpoint 6 would evict 5, because 4 is being flushed: the ranks wait for the loss.
+    // The ranks wait for the loss. Checkpoint 6 would wait for the flush of 4.
     let mut job = flushing(&world, 1).chaos("{node: 2, after_checkpoint: 5}").holding_after(5);
     // Seven checkpoints: the next one that would be flushed is not reached.
     job.steps = 35;
@@ -158,11 +158,40 @@ fn halt_waits_for_the_flush_that_is_under_way_and_leaves_one_directory_a_checkpo
 }
 
 #[test]
+fn halt_does_not_wait_for_the_bandwidth_limit_of_a_flush() {
+    let world = World::new();
+    // Hours, with the limit.
+    let job = Job::new(&world, 0).flush("{every: 3, mode: async, bandwidth: 1}").top("halt: {checkpoints_left: 4}");
+    job.run(75);
+    assert_eq!(directories(&world), [3, 4]);
+    let indexed: Vec<_> = pfs::indexed(&world.prefix()).into_iter().collect();
+    assert_eq!(indexed, [(3, Some(true)), (4, Some(true))]);
+    assert_eq!(temporary_files(&world), [""; 0]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn checkpoint_waits_for_a_flush_without_its_limit_instead_of_evicting_the_newest_one() {
+    let world = World::new();
+    let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 2}]");
+    job.run(0);
+    job.assert_result();
+    let position = |name: &str, id: u64| {
+        let events = world.events();
+        events.iter().position(|event| event["event"] == name && event["checkpoint"] == id).unwrap()
+    };
+    // With 5 in the cache, and 4 being flushed, there is no room for 6.
+    assert!(position("checkpoint_complete", 5) < position("flushed", 4));
+    assert!(position("flushed", 4) < position("checkpoint_started", 6));
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one() {
     let world = World::new();
-    let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 2}]").holding_after(7);
+    let job = flushing(&world, 0).checkpoint("cache: [{base: /tmp, keep: 3}]").holding_after(7);
     let mut running = job.start();
-    // Two more checkpoints than the cache keeps, while checkpoint 4 stays in it.
+    // More checkpoints than the cache keeps, while checkpoint 4 stays in it.
     running.sees_checkpoint(7);
     assert_eq!(pfs::indexed(&world.prefix()).into_iter().collect::<Vec<_>>(), [(4, None)]);
     let cached = |id: u64| {
@@ -170,7 +199,7 @@ fn checkpoints_are_not_delayed_by_the_flush_of_an_older_one() {
             .iter()
             .any(|path| path.components().any(|part| part.as_os_str().to_string_lossy() == format!("checkpoint.{id}")))
     };
-    assert_eq!([4, 5, 6, 7].map(cached), [true, false, false, true]);
+    assert_eq!([4, 5, 6, 7].map(cached), [true, false, true, true]);
     running.signal(Signal::TERM);
     running.ends_with(75);
     // The newest is drained; the flush of the older one is removed.

@@ -68,7 +68,9 @@ keys! {
     pub struct Cache {
         /// Base of the cache directory.
         base: PathBuf = path().or(TEMPORARY.into()).scr_of_first("SCR_CACHE_BASE"),
-        /// Number of checkpoints kept in it.
+        /// Number of checkpoints kept in it. The oldest one is evicted before the next one is written. A checkpoint
+        /// that is being flushed stays while another can be evicted. The newest one is evicted only with `keep: 1`:
+        /// otherwise the application waits for the flush, which then has no `bandwidth` and `percent` limit.
         keep: u32 = whole(1..=1000).or(2).scr("SCR_CACHE_SIZE"),
         /// Required capacity, as for the control directory.
         bytes: Option<u64> = bytes().optional().scr_of_directory("CACHEDIR"),
@@ -126,9 +128,12 @@ keys! {
     /// `sync`, and the last flush of a run: number of ranks whose files are copied at a time. If it is smaller than the
     /// number of nodes, the nodes take turns.
     width = whole(1..=u32::MAX.into()).or(256).scr("SCR_FLUSH_WIDTH"),
-    /// `async`: maximum of all nodes together, of which each gets the same part; 0 = unlimited.
+    /// `async`: maximum of all nodes together, of which each gets the same part; 0 = unlimited. It does not apply while
+    /// something waits for the flush: the end of the run, the next flush, or a checkpoint for which the cache has no
+    /// room.
     bandwidth = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
-    /// `async`: maximum percentage of one processor that the copies use on a node; 0 = unlimited.
+    /// `async`: maximum percentage of one processor that the copies use on a node, as long as `bandwidth` applies; 0 =
+    /// unlimited.
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),

@@ -65,14 +65,16 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     Ok(Reply::Started { checkpoint, directory: PathBuf::new() })
 }
 
-/// The checkpoints to evict: the oldest that are not being flushed, and only if these are not enough the one that is
+/// The checkpoints to evict: the oldest first, but the one that is being flushed only if the others are not enough, and
+/// the newest, which a restart needs until the next one is complete, only if the cache keeps no other
 /// (`SCR manual §11.6`). `kept` is ascending.
 fn evicted(
     mut kept: Vec<CheckpointId>,
     surplus: usize,
     flushing: Option<CheckpointId>,
 ) -> impl Iterator<Item = CheckpointId> {
-    kept.sort_by_key(|id| Some(*id) == flushing);
+    let newest = kept.last().copied();
+    kept.sort_by_key(|id| (Some(*id) == newest, Some(*id) == flushing));
     kept.into_iter().take(surplus)
 }
 

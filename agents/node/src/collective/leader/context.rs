@@ -56,6 +56,8 @@ pub(super) struct LeaderState {
     pub(super) flushing: Option<CheckpointId>,
     /// Its procedure is not started yet.
     pub(super) flush_requested: bool,
+    /// Something waits for its end: it has no limits.
+    flush_awaited: bool,
     /// Datasets to delete when the results of the current collective are on disk.
     deletions: Vec<CheckpointId>,
     flushes: UnfinishedFlushes,
@@ -106,6 +108,7 @@ impl Context {
             actions: Vec::new(),
             flushing: None,
             flush_requested: false,
+            flush_awaited: false,
             deletions: Vec::new(),
             flushes,
             policy,
@@ -212,14 +215,39 @@ impl Context {
         Ok(self.wait_until(|state| state.work.take(id)).await?)
     }
 
-    /// Waits until no flush is under way in the background.
+    /// Waits until no flush is under way in the background. Its limits are lifted: they are for flushes that nothing
+    /// waits for.
     pub(super) async fn flush_ended(&self) {
+        if self.flushing().is_some() {
+            self.lift_flush_limits();
+        }
         self.wait_until(|state| state.flushing.is_none().then_some(())).await;
     }
 
-    /// Waits until this dataset is not being flushed in the background.
+    /// Waits until this dataset is not being flushed in the background; lifts its limits as
+    /// [`flush_ended`](Self::flush_ended) does.
     pub(super) async fn flush_ended_of(&self, checkpoint: CheckpointId) {
+        if self.flushing() == Some(checkpoint) {
+            self.lift_flush_limits();
+        }
         self.wait_until(|state| (state.flushing != Some(checkpoint)).then_some(())).await;
+    }
+
+    fn lift_flush_limits(&self) {
+        self.with(|state| {
+            state.flush_awaited = true;
+            state.dispatch.lift_flush_limits(state.now, &mut state.actions);
+        });
+    }
+
+    /// Something waits for the end of the flush in the background: it has no limits.
+    pub(super) fn flush_is_awaited(&self) -> bool {
+        self.with(|state| state.flush_awaited)
+    }
+
+    /// The flush in the background has ended.
+    pub(super) fn end_flush(&self) {
+        self.with(|state| (state.flushing, state.flush_awaited) = (None, false));
     }
 
     /// The dataset that is being flushed in the background.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, NodeName};
-use holdfast_wire::peer::{Order, OrderResult, ToMember};
+use holdfast_wire::peer::{CopyLimits, Order, OrderResult, ToMember};
 
 use super::action::LeaderAction;
 
@@ -180,6 +180,28 @@ impl Dispatch {
         }
     }
 
+    /// Flushes under way are carried out without their limits from now on: their orders are cancelled, and given again.
+    /// Files that were copied are not copied again.
+    pub(super) fn lift_flush_limits(&mut self, now: Duration, out: &mut Vec<LeaderAction>) {
+        for batch in self.batches.values_mut() {
+            let mut lifted = false;
+            for order in batch.orders.values_mut() {
+                if let Order::Flush { limits, .. } = order
+                    && (limits.bandwidth > 0 || limits.percent > 0.0)
+                {
+                    *limits = CopyLimits { width: limits.width, ..CopyLimits::NONE };
+                    lifted = true;
+                }
+            }
+            if let Stage::Open(attempt) = &mut batch.stage
+                && lifted
+            {
+                attempt.cancel(&self.links, out);
+                batch.settle(now);
+            }
+        }
+    }
+
     fn attempt(&mut self, batch: &mut Batch, out: &mut Vec<LeaderAction>) {
         let order = self.next_order;
         self.next_order = self.next_order.wrapping_add(1);
@@ -238,14 +260,19 @@ impl Attempt {
             Err(failure) => failure,
         };
         if self.failures.is_empty() {
-            for (other, _) in self.open.iter().filter(|(other, sent)| **sent && links.contains_key(*other)) {
-                out.push(send(other, ToMember::Cancel { order: self.order }));
-            }
-            // A node that receives the order only now would find no peers.
-            let unreached = self.open.extract_if(.., |_, sent| !*sent);
-            self.failures.extend(unreached.map(|(other, _)| (other, lost("it could not be reached"))));
+            self.cancel(links, out);
         }
         self.failures.insert(node.clone(), failure);
+    }
+
+    /// Cancels the order on the nodes that have not returned a result. Each of them still returns one.
+    fn cancel(&mut self, links: &BTreeMap<NodeName, u64>, out: &mut Vec<LeaderAction>) {
+        for (node, _) in self.open.iter().filter(|(node, sent)| **sent && links.contains_key(*node)) {
+            out.push(send(node, ToMember::Cancel { order: self.order }));
+        }
+        // A node that receives the order only now would find no peers.
+        let unreached = self.open.extract_if(.., |_, sent| !*sent);
+        self.failures.extend(unreached.map(|(node, _)| (node, lost("it could not be reached"))));
     }
 }
 

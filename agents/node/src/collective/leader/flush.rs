@@ -206,7 +206,10 @@ async fn copy(
         FlushMode::Async => {
             // The nodes share the bandwidth; each limits itself, so that no coordination is needed.
             let share = settings.flush.bandwidth.div_ceil(u64::try_from(nodes.max(1)).unwrap_or(u64::MAX));
-            let limits = CopyLimits { bandwidth: share, percent: settings.flush.percent, ..CopyLimits::NONE };
+            let limits = match cx.flush_is_awaited() {
+                true => CopyLimits::NONE,
+                false => CopyLimits { bandwidth: share, percent: settings.flush.percent, ..CopyLimits::NONE },
+            };
             cx.order(cx.nodes_with_ranks(&order(limits))).await
         }
     }

@@ -150,7 +150,7 @@ impl LeaderMachine {
         let ended = self.flush.as_mut().is_some_and(|procedure| poll(procedure).is_ready());
         if ended {
             self.flush = None;
-            self.context.with(|state| state.flushing = None);
+            self.context.end_flush();
         }
         ended
     }

@@ -1,6 +1,6 @@
 use holdfast_model::{CheckpointId, FlushMode, Locations, RestartSource};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::Order;
+use holdfast_wire::peer::{CopyLimits, Order};
 use holdfast_wire::rank::{Call, Reply};
 
 use super::super::LeaderWork;
@@ -177,23 +177,68 @@ fn a_flush_of_which_a_node_lists_no_rank_is_not_published() {
     assert!(reason.contains("there are no files of rank 2"), "{reason}");
 }
 
-#[test]
-fn another_checkpoint_is_evicted_instead_of_the_one_that_is_being_flushed() {
+/// Checkpoints up to 3, of which 2 is being flushed in the background, in a cache that keeps so many. These orders are
+/// not carried out.
+fn flushing_2(keep: u32, hold: fn(&Order) -> bool) -> World {
     let mut world = World::with(|plan| {
         plan.settings.flush.every = 2;
         plan.settings.flush.mode = FlushMode::Async;
-        plan.settings.caches[0].keep = 2;
+        plan.settings.caches[0].keep = keep;
     });
     world.init();
-    world.checkpoint();
-    world.hold_orders(|_, order| is_flush(order));
-    world.checkpoints(2);
+    world.hold_orders(move |_, order| hold(order));
+    world.checkpoints(3);
+    world
+}
+
+fn is_limited_flush(order: &Order) -> bool {
+    matches!(order, Order::Flush { limits: CopyLimits { bandwidth: 1.., .. }, .. })
+}
+
+fn held(world: &World) -> Vec<u64> {
+    world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect()
+}
+
+#[test]
+fn an_older_checkpoint_is_evicted_and_not_the_one_that_is_being_flushed() {
+    let mut world = flushing_2(2, is_flush);
+    assert_eq!(held(&world), [2, 3]);
+    let mut world = flushing_2(3, is_flush);
     let started = world.call(Call::Start);
     assert!(matches!(started, Ok(Reply::Started { checkpoint: CheckpointId(4), .. })), "{started:?}");
-    let held: Vec<u64> = world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect();
-    assert_eq!(held, [2, 4], "3 was evicted, because 2 is being flushed");
+    world.call(Call::Complete { valid: false }).unwrap();
+    let started = world.call(Call::Start);
+    assert!(started.is_ok(), "{started:?}");
+    assert_eq!(held(&world), [2, 3, 5], "2 is still being flushed");
     world.release();
     assert_eq!(world.prefix.complete(), [2]);
+}
+
+#[test]
+fn the_newest_checkpoint_is_not_evicted_while_an_older_one_is_being_flushed() {
+    let mut world = flushing_2(2, is_flush);
+    world.begin(Call::Start);
+    assert_eq!((world.outcome(), held(&world)), (None, vec![2, 3]), "the ranks wait for the flush of 2");
+    world.release();
+    assert!(matches!(world.outcome(), Some(Ok(Reply::Started { checkpoint: CheckpointId(4), .. }))));
+    assert_eq!((held(&world), world.prefix.complete()), (vec![3, 4], vec![2]));
+}
+
+#[test]
+fn a_flush_that_ranks_wait_for_has_no_bandwidth_limit() {
+    // For room in the cache.
+    let mut world = flushing_2(2, is_limited_flush);
+    assert_eq!(world.prefix.complete(), [0u64; 0]);
+    let started = world.call(Call::Start);
+    assert!(matches!(started, Ok(Reply::Started { checkpoint: CheckpointId(4), .. })), "{started:?}");
+    assert_eq!((held(&world), world.prefix.complete()), (vec![3, 4], vec![2]));
+    assert_eq!(world.prefix.directories.len(), 1, "the flush continued in its directory");
+    // The next one has the limit again.
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!((world.prefix.complete(), world.held.len()), (vec![2], 4));
+    // For the end of the run.
+    assert_eq!(world.call(Call::Finalize), Ok(Reply::Done));
+    assert_eq!(world.prefix.complete(), [2, 4]);
 }
 
 #[test]
