@@ -41,10 +41,24 @@ impl Disk {
     /// Mounts it on a directory that does not exist yet. Without the permission, the test is ignored.
     pub fn mount(&mut self, place: PathBuf) {
         fs::create_dir(&place).unwrap();
+        self.mount_on(place);
+    }
+
+    fn mount_on(&mut self, place: PathBuf) {
         if !succeeds("mount", &["-o", "loop", &self.image.to_string_lossy(), &place.to_string_lossy()]) {
             ignore(REQUIRED);
         }
         self.mounted = Some(place);
+    }
+
+    /// Mounts it over a directory, of whose content it gets a copy first: a process that uses the directory notices
+    /// nothing, unless it has a file open there.
+    pub fn mount_over(&mut self, place: PathBuf) {
+        let meanwhile = self.image.with_extension("copy");
+        self.mount(meanwhile.clone());
+        let (from, to) = (place.join("."), meanwhile.to_string_lossy());
+        assert!(succeeds("cp", &["--archive", &from.to_string_lossy(), &to]) && succeeds("umount", &[&to]));
+        self.mount_on(place);
     }
 
     /// A new file system on a directory.
@@ -52,6 +66,13 @@ impl Disk {
         let mut disk = Disk::new(world);
         disk.mount(place);
         disk
+    }
+
+    /// The block device of its mount.
+    pub fn device(&self) -> String {
+        let place = self.mounted.as_ref().unwrap();
+        let found = Command::new("findmnt").args(["--noheadings", "--output", "SOURCE"]).arg(place).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().trim().to_owned()
     }
 
     fn fsfreeze(&self, option: &str) -> bool {

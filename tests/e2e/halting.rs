@@ -253,6 +253,36 @@ fn ranks_are_halted_before_end_of_allocation_and_drain_is_complete_before_it() {
 }
 
 #[test]
+fn time_kept_for_the_drain_is_estimated_from_the_last_flush() {
+    let world = World::new();
+    // A second and a half for the 1152 bytes of a rank.
+    let job = Job::new(&world, 0)
+        .allocation("time_limit: 14s")
+        .grace("1s")
+        .flush("{every: 3, mode: async, bandwidth: 768}")
+        .holding_after(4);
+    let mut running = job.start();
+    let flush = running.sees_event("flushed")["millis"].as_u64().unwrap();
+    assert!(flush >= 1_000, "{flush} ms");
+    let requested = running.sees_event("halt_requested");
+    let reason = requested["reason"].as_str().unwrap();
+    let (_, kept) = reason.split_once("of which ").unwrap();
+    let kept: u64 = kept.split(' ').next().unwrap().parse().unwrap();
+    // Twice the time of the flush, and a tenth of the allocation.
+    assert!(kept * 1_000 + 1_000 > 2 * flush + 1_000, "{reason}, and the flush took {flush} ms");
+    assert!(kept <= 7, "{reason}: at most half of the allocation");
+    job.go_on();
+    running.ends_with(75).prints(&["the allocation"]);
+    let time = |event: &Value| event["time"].as_str().unwrap().parse::<DateTime<Utc>>().unwrap();
+    let since_start = |name: &str| (time(&world.the(name)) - time(&world.the("job_started"))).num_milliseconds();
+    let latest = 14_000 - i64::try_from(kept).unwrap() * 1_000;
+    assert!(since_start("halt_requested") <= latest, "{}", since_start("halt_requested"));
+    assert!(since_start("finished") < 14_000, "{}", since_start("finished"));
+    assert!(pfs::current_id(&world.prefix()) >= Some(4));
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn job_that_restarts_in_time_of_drain_is_not_launched() {
     let world = World::new();
     let job = Job::new(&world, 0).allocation("time_limit: 20s").top("halt: {drain_reserve: 19s}");

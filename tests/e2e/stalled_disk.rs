@@ -17,7 +17,7 @@ struct DiskOfNode<'a> {
 impl<'a> DiskOfNode<'a> {
     fn start(world: &'a World, disk_timeout: &str) -> Self {
         let mut disk = Disk::new(world);
-        // The directories of the virtual nodes exist when `before:` runs; the agents are started later.
+        // When `before:` runs, the agents are up and have made their directories, and no rank has written to them.
         let mounted = world.path("mounted");
         let wait = format!("until [ -e {} ]; do sleep 0.01; done", mounted.display());
         let job = Job::new(world, 1)
@@ -26,8 +26,9 @@ impl<'a> DiskOfNode<'a> {
             .health(&format!("disk_timeout: {disk_timeout}"))
             .top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
         let mut running = job.start();
-        running.sees_event("job_started");
-        disk.mount(world.node_root("node1").join("ssd"));
+        let is_command = |line: &str| line.contains(&wait);
+        world.wait("`before:`", || world.processes().iter().any(|(_, line)| is_command(line)).then_some(()));
+        disk.mount_over(world.node_root("node1").join("ssd"));
         fs::write(mounted, "").unwrap();
         running.sees_checkpoint(4);
         DiskOfNode { job, disk, running }
@@ -61,6 +62,42 @@ fn disk_that_hangs_for_less_than_the_limit_loses_no_node() {
     // Longer than the limit of the other test.
     std::thread::sleep(Duration::from_secs(4));
     disk.thaw();
+    job.go_on();
+    running.ends_with(0);
+    for name in ["agent_lost", "node_down"] {
+        assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
+    }
+    assert_eq!(world.all("generation_launched").len(), 1);
+    job.assert_result();
+}
+
+/// Reads from a block device, until it is dropped.
+struct DeviceReader(std::process::Child);
+
+impl DeviceReader {
+    fn start(device: &str) -> Self {
+        let read = format!("while dd if={device} of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; do :; done");
+        DeviceReader(std::process::Command::new("sh").args(["-c", &read]).spawn().unwrap())
+    }
+}
+
+impl Drop for DeviceReader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn disk_whose_device_completes_other_work_is_busy_for_ten_times_the_limit() {
+    let world = World::new();
+    let DiskOfNode { job, mut disk, running } = DiskOfNode::start(&world, "1s");
+    let reader = DeviceReader::start(&disk.device());
+    disk.freeze();
+    // Longer than the limit of a disk that completes nothing.
+    std::thread::sleep(Duration::from_secs(4));
+    disk.thaw();
+    drop(reader);
     job.go_on();
     running.ends_with(0);
     for name in ["agent_lost", "node_down"] {

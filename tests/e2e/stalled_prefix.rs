@@ -38,6 +38,54 @@ fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     job.assert_result();
 }
 
+#[test]
+fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_node() {
+    let world = World::new();
+    let mut disk = Disk::mounted(&world, world.prefix());
+    let go_on = world.path("before-ends");
+    let wait = format!("until [ -e {} ]; do sleep 0.01; done", go_on.display());
+    let mut job = Job::new(&world, 1).top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
+    job.down_after = DOWN_AFTER;
+    let running = job.start();
+    world.wait("the command", || world.processes().iter().any(|(_, line)| line.contains("until [ -e")).then_some(()));
+    disk.freeze();
+    // What follows the command is written to the prefix directory first.
+    fs::write(&go_on, "").unwrap();
+    std::thread::sleep(STALL);
+    assert!(!fs::read_to_string(world.path("err.0")).unwrap().contains("launched"), "the launch waits for the journal");
+    disk.thaw();
+    running.ends_with(0);
+    for name in ["agent_lost", "node_down"] {
+        assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
+    }
+    assert_eq!(world.all("generation_launched").len(), 1);
+    job.assert_result();
+}
+
+#[test]
+fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_go_on() {
+    let world = World::new();
+    let mut disk = Disk::mounted(&world, world.prefix());
+    let mut job = Job::new(&world, 1).holding_after(4);
+    job.down_after = DOWN_AFTER;
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let agent = world.agent_pid("node1");
+    disk.freeze();
+    crate::world::signal(agent, Signal::KILL);
+    let output = || fs::read_to_string(world.path("err.0")).unwrap();
+    world.wait("the loss of the agent", || output().contains("node1").then_some(()));
+    std::thread::sleep(STALL);
+    disk.thaw();
+    running.sees("another agent", |event| event["event"] == "agent_ready" && event["again"] == true);
+    job.go_on();
+    running.ends_with(0);
+    assert_eq!(world.all("agent_lost").len(), 1);
+    assert_eq!(world.all("node_down"), [] as [serde_json::Value; 0]);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    job.assert_result();
+}
+
 /// True if the process has ended, or will as soon as its file system lets it.
 fn is_killed(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
