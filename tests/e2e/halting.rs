@@ -259,7 +259,7 @@ fn time_kept_for_the_drain_is_estimated_from_the_last_flush() {
     let job = Job::new(&world, 0)
         .allocation("time_limit: 14s")
         .grace("1s")
-        .flush("{every: 3, mode: async, bandwidth: 768}")
+        .flush("{every: 3, mode: async, bandwidth: 3072}")
         .holding_after(4);
     let mut running = job.start();
     let flush = running.sees_event("flushed")["millis"].as_u64().unwrap();

@@ -134,6 +134,9 @@ impl World {
                     fetched: (0, 0),
                 };
                 node.agent = Some(agent);
+                // What the former agent had received is not known any more.
+                node.disk.halt_received = node.disk.halt.clone();
+                node.disk.halted_by_user = false;
                 let known = node.disk.plan.clone().filter(|_| adopts && node.disk.fault.is_none());
                 let adopted = known.filter(|(plan, _)| planned(plan, at).is_some());
                 trace!(

@@ -53,18 +53,7 @@ impl World {
                 let reason = DownReason::ResourceManager { state: "drained".into() };
                 self.notify(Event::NodeDown { node: name(at), reason });
             }
-            90 => {
-                trace!(self, "a user halts the job");
-                self.halt_immediately = self.dice.percent(20);
-                for node in &mut self.nodes {
-                    node.disk.halt.reason.get_or_insert_with(|| reason::JOB_HALTED.to_owned());
-                }
-                // The user may change his mind.
-                if self.dice.percent(50) {
-                    let delay = self.between(0, 4000 * MS);
-                    self.after(delay, SimulatedEvent::UnsetHalt);
-                }
-            }
+            90 => self.user_halts(),
             91 => {
                 let end = self.dice.percent(70).then(|| (self.now / 1_000_000) as i64 + self.dice.below(20_i64));
                 self.notify(Event::AllocationEnd { end });
@@ -86,11 +75,40 @@ impl World {
         }
     }
 
+    /// A user halts the job.
+    pub fn user_halts(&mut self) {
+        trace!(self, "a user halts the job");
+        self.halt_immediately = self.dice.percent(20);
+        // Other nodes do not answer the user's command.
+        for node in self.nodes.iter_mut().filter(|node| node.life == Life::Alive && node.agent.is_some()) {
+            if node.disk.halt.reason.is_none() {
+                node.disk.halt.reason = Some(reason::JOB_HALTED.to_owned());
+                node.disk.halted_by_user = true;
+            }
+        }
+        // The halt may be withdrawn.
+        if self.dice.percent(50) {
+            let delay = self.between(0, 4000 * MS);
+            self.after(delay, SimulatedEvent::UnsetHalt);
+        }
+    }
+
+    /// A user may halt the job while the leader sends its conditions to all nodes, as it does after a checkpoint.
+    pub fn halts_at_checkpoint(&mut self) {
+        let faults = &self.scenario.faults;
+        if faults.interference && self.injected_faults < faults.most && self.dice.below(60) == 0 {
+            self.injected_faults += 1;
+            let delay = self.between(0, 5 * MS);
+            self.after(delay, SimulatedEvent::UserHalts);
+        }
+    }
+
     /// A user removes the reason to halt.
     pub fn unset_halt(&mut self) {
         trace!(self, "a user withdraws the halt");
         for node in &mut self.nodes {
             node.disk.halt.reason.take_if(|reason| reason == reason::JOB_HALTED);
+            node.disk.halted_by_user = false;
         }
     }
 

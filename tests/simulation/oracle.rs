@@ -67,6 +67,18 @@ impl Oracle {
         self.reported.clear();
     }
 
+    /// Another run begins in the same allocation. Limits are counted from zero, and nodes that are down are fenced
+    /// again.
+    pub fn next_run(&mut self, down: BTreeSet<NodeName>) {
+        // Ranks that were placed on fewer nodes than the run needs are placed anew.
+        if self.homes.values().any(|home| down.contains(home)) {
+            self.homes.clear();
+        }
+        self.taken_over(down);
+        self.take_overs -= 1;
+        (self.launches, self.without_progress, self.drained, self.checked) = (0, 0, false, None);
+    }
+
     /// The leader answers a collective: always with the same result, and not before that is on disk.
     pub fn answered(
         &mut self,
@@ -252,6 +264,7 @@ impl World {
         }
         assert!(oracle.launched.is_none_or(|before| before < generation), "generation numbers increase");
         assert_eq!(oracle.checked, None, "a launch while the progress of an earlier generation is checked");
+        assert!(generation > config.finished, "a generation number of a finished step");
         assert!(oracle.signals == 0, "a launch after a signal");
         assert!(oracle.launches <= config.attempts, "more launches than attempts allow");
         assert!(

@@ -19,7 +19,7 @@ use crate::draining::Draining;
 use crate::names::{NodeIndex, name, position, start_of};
 use crate::queue::{MS, Time};
 use crate::scenario::Scenario;
-use crate::world::{Life, PrefixState, SimulatedEvent, World, trace};
+use crate::world::{Defect, Life, PrefixState, SimulatedEvent, World, trace};
 
 pub struct Orchestrator {
     pub machine: Machine,
@@ -149,14 +149,6 @@ impl World {
                 *self.oracle.reported.entry(node.clone()).or_default() += 1;
             }
         }
-        // The machine restarts an agent whose loss it receives together with the report of the next one.
-        for event in &events {
-            if let Event::AgentLost { node, .. } = event
-                && let Some(at) = position(node)
-            {
-                self.nodes[at as usize].undisturbed = false;
-            }
-        }
         let is_of_agents = |event: &&Event| matches!(event, Event::AgentReady { .. } | Event::AgentLost { .. });
         let of_agents: Vec<Event> = events.iter().filter(is_of_agents).cloned().collect();
         let actions = self.orchestrator.machine.handle_all(self.clock(), events);
@@ -258,6 +250,23 @@ impl World {
         self.begin_orchestrator();
     }
 
+    /// Another run in the same allocation begins with the state of the last one.
+    pub fn restart_orchestrator(&mut self) {
+        let machine = &self.orchestrator.machine;
+        let config = machine.config().clone();
+        let snapshot = machine.snapshot().next_run(config.ranks, config.nodes_needed);
+        let nodes = machine.explain().nodes.into_iter();
+        let down = nodes.filter(|node| matches!(node.condition, NodeCondition::Down(_)));
+        self.oracle.next_run(down.map(|node| node.node).collect());
+        let orchestrator = &mut self.orchestrator;
+        orchestrator.incarnation += 1;
+        orchestrator.draining = None;
+        orchestrator.inbox.clear();
+        orchestrator.stalled_until = 0;
+        orchestrator.machine = Machine::restore(config, snapshot).unwrap();
+        orchestrator.journal = Journal::new(&orchestrator.machine);
+    }
+
     pub fn poll_round(&mut self, incarnation: u32) {
         if incarnation != self.orchestrator.incarnation {
             return;
@@ -309,7 +318,7 @@ impl World {
                 self.after(delay, SimulatedEvent::ToOrchestrator(incarnation, Box::new(answered)));
             }
             (Life::Frozen, _) => {}
-            (Life::Dead, _) if node.unreachable => {}
+            (Life::Dead, _) if node.unreachable || self.defect == Some(Defect::DeathsHidden) => {}
             _ => self.notify(Event::AgentLost { node: name(at), reason: "connection closed".to_owned() }),
         }
     }
@@ -320,7 +329,10 @@ impl World {
             return;
         }
         let every = (self.scenario.config.down_after / 10).as_micros() as Time;
-        let gap = (self.now - self.orchestrator.reported).min(every);
+        let mut gap = self.now - self.orchestrator.reported;
+        if self.defect != Some(Defect::StallsCounted) {
+            gap = gap.min(every);
+        }
         self.orchestrator.reported = self.now;
         self.orchestrator.ran += Duration::from_micros(gap);
         let ran = self.orchestrator.ran;
@@ -338,6 +350,7 @@ impl World {
     pub fn check_agent(&mut self, incarnation: u32, at: NodeIndex) {
         let node = &self.nodes[at as usize];
         let presence = match node.life {
+            Life::Dead if self.defect == Some(Defect::DeathsHidden) => AgentPresence::Present,
             Life::Dead | Life::Frozen if node.unreachable => AgentPresence::NoAnswer,
             Life::Frozen => AgentPresence::Present,
             Life::Alive if node.agent.is_some() => AgentPresence::Present,
@@ -370,6 +383,7 @@ impl World {
                 Event::Flushed { generation, took: Duration::from_millis(millis) }
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
+                self.halts_at_checkpoint();
                 Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme), bytes }
             }
             AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },

@@ -12,7 +12,7 @@ use crate::names::NodeIndex;
 use crate::prefix::{PrefixFile, directory_of};
 use crate::queue::MS;
 use crate::store::{Disk, File};
-use crate::world::{PrefixState, SimulatedEvent, World, trace};
+use crate::world::{Defect, PrefixState, SimulatedEvent, World, trace};
 
 pub type OrderOutcome = Result<OrderResult, Failure>;
 
@@ -114,6 +114,7 @@ impl World {
         let part = self.nodes[at as usize].agent.as_ref().and_then(|agent| agent.part.as_ref());
         let local = part.map(|part| part.local.clone()).unwrap_or_default();
         let upto = if half { local.len() / 2 } else { local.len() };
+        let defect = self.defect;
         let disk = &mut self.nodes[at as usize].disk;
         match what {
             Order::Inventory => return Ok(OrderResult::Inventory(disk.inventory(at, world))),
@@ -197,7 +198,15 @@ impl World {
                 return Ok(OrderResult::Verified(damaged.map(|rank| (rank, damaged_file().message)).collect()));
             }
             Order::Note { checkpoint, locations } => drop(disk.flush.insert(checkpoint, locations)),
-            Order::Halt { state } => disk.halt = HaltState { met: None, ..state },
+            Order::Halt { state } => {
+                let leader = HaltState { met: None, ..state };
+                let conditions = match defect {
+                    Some(Defect::HaltReplaced) => leader.clone(),
+                    _ => disk.halt.updated(&disk.halt_received, &leader),
+                };
+                assert!(!disk.halted_by_user || conditions.reason.is_some(), "n{at}: the halt of a user is lost");
+                (disk.halt, disk.halt_received) = (conditions, leader);
+            }
             Order::Encode { .. } | Order::Rebuild { .. } | Order::Transfer { .. } => unreachable!("joint orders"),
         }
         Ok(OrderResult::Done)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_core::redundancy::{local, partner, xor};
-use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, RestartPolicy};
+use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, RestartPolicy};
 use holdfast_testkit::Dice;
 use holdfast_wire::fixtures;
 use holdfast_wire::run::Settings;
@@ -51,6 +51,8 @@ pub struct Scenario {
     pub program: u64,
     pub poll_every: Time,
     pub faults: FaultRates,
+    /// Further runs in the same allocation, if the job is not finished.
+    pub runs: u32,
 }
 
 impl Scenario {
@@ -93,6 +95,9 @@ impl Scenario {
         }
         config.halt_grace = ms(dice.below(3000));
         let every = if large { 1000 * MS } else { (30 + dice.below(1500)) * MS };
+        // A step of the job has ended before.
+        config.finished = Generation(if dice.percent(10) { 1 + dice.below(3_u64) } else { 0 });
+        let runs = if !large && dice.percent(40) { 1 + dice.below(2_u32) } else { 0 };
         let faults = FaultRates {
             every,
             most: if large { 6 } else { dice.below(14) },
@@ -112,6 +117,7 @@ impl Scenario {
             config,
             poll_every,
             faults,
+            runs,
         }
     }
 
@@ -159,8 +165,9 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
             every: [0, 1, 2, 3, 100][dice.below(5_usize)],
             mode: if dice.percent(50) { FlushMode::Sync } else { FlushMode::Async },
             width: [1, 3, 256][keep as usize % 3],
-            bandwidth: 0,
             percent: 0.0,
+            // Copies take as long with a limit; only its removal has an effect.
+            bandwidth: if dice.percent(50) { 0 } else { 1 << 20 },
             on_restart: dice.percent(20),
         },
         crc: CrcPolicy {

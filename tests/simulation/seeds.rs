@@ -149,6 +149,9 @@ fn detects_each_injected_defect_within_a_few_hundred_seeds() {
         (Defect::AllPublishedAsComplete, "indexed as complete"),
         (Defect::OldFilesKept, "reported as protected"),
         (Defect::RanksNotKilled, "ranks of an older generation are alive"),
+        (Defect::HaltReplaced, "the halt of a user is lost"),
+        (Defect::StallsCounted, "was not disturbed is restarted"),
+        (Defect::DeathsHidden, "and counts as up"),
     ] {
         let (seed, why) = detected(defect, 0..600).unwrap_or_else(|| panic!("{defect:?} is not detected"));
         println!("{defect:?}: seed {seed}: {why}");

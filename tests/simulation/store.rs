@@ -121,6 +121,10 @@ pub struct Disk {
     /// The generation that was ended for a drain.
     pub ended: Option<Generation>,
     pub halt: HaltState,
+    /// The conditions of the leader's node that the agent received last.
+    pub halt_received: HaltState,
+    /// A user has set a reason here, and has not withdrawn it.
+    pub halted_by_user: bool,
 }
 
 impl Disk {

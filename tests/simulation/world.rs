@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast::drain::{DrainAction, DrainEvent};
+use holdfast::events::DrainResult;
 use holdfast::relaunch::{Event, Outcome};
 use holdfast_agent::collective::leader::{LeaderWork, WorkResult};
-use holdfast_model::{Generation, Placement, Rank};
+use holdfast_model::{Generation, HaltState, Placement, Rank};
 use holdfast_testkit::Dice;
 use holdfast_wire::agent::PeersUpdate;
 use holdfast_wire::peer::{Order, Outcome as CallOutcome, ToLeader, ToMember};
@@ -168,6 +169,7 @@ pub enum SimulatedEvent {
     DrainAnswer(u32, Box<DrainEvent>),
     DrainTick(u32),
     InjectFault,
+    UserHalts,
     UnsetHalt,
     Thaw(NodeIndex),
     PrefixWorksAgain,
@@ -190,6 +192,8 @@ pub struct World {
     /// The user's halt is to kill the ranks at once.
     pub halt_immediately: bool,
     pub injected_faults: u32,
+    /// Runs in this allocation that have ended.
+    pub runs: u32,
     pub oracle: Oracle,
     pub traced: bool,
     pub defect: Option<Defect>,
@@ -208,6 +212,12 @@ pub enum Defect {
     OldFilesKept,
     /// An agent acknowledges a request to kill its ranks and does not do it.
     RanksNotKilled,
+    /// An agent replaces its halt conditions by those of the leader's node.
+    HaltReplaced,
+    /// Time in which the orchestrator did not run counts as running time.
+    StallsCounted,
+    /// Connections to dead nodes do not break, and their agents are reported as present.
+    DeathsHidden,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,6 +270,7 @@ impl World {
             orchestrator: Orchestrator::new(&scenario),
             applications: BTreeMap::new(),
             injected_faults: 0,
+            runs: 0,
             halt_immediately: false,
             oracle: Oracle::default(),
             traced,
@@ -270,7 +281,19 @@ impl World {
 
     /// Runs to the end of the job.
     pub fn run(mut self) -> Outcome {
-        if self.scenario.faults.most > 0 {
+        loop {
+            self.run_once();
+            self.check_end();
+            match self.oracle.finished.take() {
+                Some(outcome) if self.continues(&outcome) => self.begin_next_run(),
+                outcome => return outcome.unwrap(),
+            }
+        }
+    }
+
+    /// Runs to the end of a run.
+    fn run_once(&mut self) {
+        if self.injected_faults < self.scenario.faults.most {
             let first = self.dice.below(2 * self.scenario.faults.every);
             self.after(first, SimulatedEvent::InjectFault);
         }
@@ -293,8 +316,40 @@ impl World {
             self.now = self.now.max(at);
             self.handle(event);
         }
-        self.check_end();
-        self.oracle.finished.take().unwrap()
+    }
+
+    /// The next run in the same allocation continues from the caches, as with `keep_cache: all`.
+    fn continues(&self, outcome: &Outcome) -> bool {
+        let machine = &self.orchestrator.machine;
+        self.runs < self.scenario.runs
+            && outcome.exit_code() == holdfast::exit::NOT_FINISHED
+            && matches!(outcome.drain, Some(DrainResult::Complete { .. } | DrainResult::Nothing))
+            && machine.generation() > machine.finished_steps()
+            && machine.nodes_left() >= machine.config().min_nodes as usize
+    }
+
+    /// All processes of the run before have ended; files in cache and control directories are as they were.
+    fn begin_next_run(&mut self) {
+        trace!(self, "another run begins");
+        self.runs += 1;
+        for at in 0..self.scenario.nodes {
+            self.kill_ranks(at, Generation(u64::MAX));
+            let node = &mut self.nodes[at as usize];
+            if node.life == Life::Frozen {
+                node.life = Life::Alive;
+            }
+            (node.agent, node.ranks, node.unreachable, node.undisturbed, node.died) = (None, None, false, false, None);
+            (node.slow, node.slow_until, node.answering_until) = (0, 0, 0);
+            node.waiting.clear();
+            // Each run has halt conditions of its own.
+            (node.disk.halt, node.disk.halt_received) = (HaltState::default(), HaltState::default());
+            node.disk.halted_by_user = false;
+        }
+        self.queue = Queue::new();
+        self.links.clear();
+        self.joints.clear();
+        self.prefix_state = PrefixState::Works;
+        self.restart_orchestrator();
     }
 
     pub fn clock(&self) -> Duration {
@@ -443,6 +498,7 @@ impl World {
             SimulatedEvent::DrainAnswer(number, event) => self.drain_event(number, *event),
             SimulatedEvent::DrainTick(number) => self.drain_event(number, DrainEvent::Tick),
             SimulatedEvent::InjectFault => self.inject_fault(),
+            SimulatedEvent::UserHalts => self.user_halts(),
             SimulatedEvent::UnsetHalt => self.unset_halt(),
             SimulatedEvent::Thaw(at) => self.thaw(at),
             SimulatedEvent::PrefixWorksAgain => {

@@ -117,6 +117,8 @@ impl Machine {
             }
             _ => {}
         }
+        // Its loss was received together with this: another start of the agent would end it.
+        out.retain(|action| !matches!(action, Action::StartAgent { node } if node == name));
         self.contacts.forget(position);
         self.contacts.answered(position);
         self.set_status(position, NodeStatus::Healthy);

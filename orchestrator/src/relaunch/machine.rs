@@ -289,7 +289,10 @@ impl Machine {
                 Some(Action::Prepare { generation, placement: self.current_placement(), to })
             }
             Action::UpdatePeers { generation, .. } if is_current(generation) => Some(action),
-            Action::Launch { generation, .. } if self.is_running(generation) => Some(action),
+            // After a signal the generation ends as one that has not started.
+            Action::Launch { generation, .. } if self.is_running(generation) && self.state.head.signal.is_none() => {
+                Some(action)
+            }
             Action::Drain { stop, .. } if phase == Phase::Draining => Some(self.drain_action(stop)),
             Action::StopAgents { .. } => {
                 let mut out = Vec::new();

@@ -50,6 +50,15 @@ fn killed(world: &World) -> bool {
 }
 
 #[test]
+fn a_launch_that_waits_for_the_journal_when_a_signal_is_received_is_not_made() {
+    let mut world = World::running();
+    let waiting = world.actions.iter().rfind(|action| matches!(action, Action::Launch { .. })).unwrap().clone();
+    assert!(world.machine.refreshed(waiting.clone()).is_some());
+    world.only(Event::Signal { name: "SIGTERM".into() });
+    assert_eq!(world.machine.refreshed(waiting), None);
+}
+
+#[test]
 fn the_first_signal_halts_the_ranks_at_their_next_checkpoint() {
     let mut world = joined();
     signal(&mut world);

@@ -471,3 +471,13 @@ fn agents_that_are_busy_during_the_drain_are_not_restarted() {
     world.passes(ms(30_000));
     assert_eq!(starts(&world), []);
 }
+
+#[test]
+fn an_agent_whose_loss_and_return_are_received_together_is_not_started_again() {
+    let mut world = World::running();
+    let lost = Event::AgentLost { node: name(1), reason: "connection closed".into() };
+    let ready = Event::AgentReady { node: name(1), address: address(&name(1), 9), adopted: Some(Generation(1)) };
+    let actions = world.machine.handle_all(world.now, [lost, ready]);
+    assert!(!actions.iter().any(|action| matches!(action, Action::StartAgent { .. })), "{actions:?}");
+    assert!(world.machine.agents().any(|(node, at)| *node == name(1) && at == address(&name(1), 9)));
+}
