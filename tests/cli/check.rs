@@ -196,7 +196,7 @@ allocation:
   ssh: {at_once: 4}
 run: {command: ['true'], launcher_program: mpirun}
 checkpoint:
-  source: scr-files
+  source: fti
   redundancy: [{failure_domain: rack}]
   flush: {bandwidth: 1MB/s, percent: 20}
   data_plane: plain
@@ -205,7 +205,7 @@ checkpoint:
     let everywhere = [
         "6:3: allocation.ssh: `ssh` has no effect with",
         "7:44: run.launcher_program: `launcher_program` has no effect with",
-        "9:11: checkpoint.source: `scr-files` is not available in this version",
+        "9:11: checkpoint.source: `fti` is not available in this version",
         "10:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
         "11:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
         "11:38: checkpoint.flush.percent: `percent` has no effect with `mode: sync`",
@@ -238,12 +238,12 @@ checkpoint:
 #[test]
 fn a_launcher_that_does_not_suit_the_manager_is_refused_with_its_position() {
     let directory = tempfile::tempdir().unwrap();
-    let spec = "allocation: {manager: local}\nrun: {launcher: mpirun, command: ['true']}\n";
+    let spec = "allocation: {manager: local}\nrun: {launcher: srun, command: ['true']}\n";
     fs::write(directory.path().join("job.yaml"), spec).unwrap();
     for subcommand in ["check", "run"] {
         let ran = run(command([subcommand, "job.yaml"]).current_dir(directory.path()));
         assert_eq!(ran.code, 78, "{}", ran.err);
-        let mistake = "job.yaml:2:17: run.launcher: `launcher: mpirun` cannot start ranks on nodes of `manager: local`";
+        let mistake = "job.yaml:2:17: run.launcher: `launcher: srun` cannot start ranks on nodes of `manager: local`";
         assert!(ran.err.contains(mistake) && ran.err.contains("write `launcher: local`"), "{}", ran.err);
     }
 }

@@ -35,6 +35,8 @@ mod flushes;
 mod foreign_directories;
 mod halting;
 mod hang;
+mod library;
+mod library_program;
 mod lost_nodes;
 mod many_ranks;
 mod modes;
@@ -63,5 +65,6 @@ mod unauthenticated;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    library::program_if_rank();
     holdfast_testkit::harness::run()
 }

@@ -55,7 +55,7 @@ pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetE
         return Ok(());
     }
     agent.halt.clear()?;
-    agent.store.clear()?;
+    clear_caches(agent)?;
     memory::write_forgotten(&control, finished)
         .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
 }
@@ -82,6 +82,12 @@ pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String]) -> Resul
     claim::remove(&paths, bases.into_iter())?;
     drop(claim);
     Ok(())
+}
+
+/// Deletes all datasets, also those that LLNL's library has written since this agent read the filemaps.
+fn clear_caches(agent: &Agent) -> Result<(), StoreError> {
+    agent.store.begin_run(&[], &[])?;
+    agent.store.clear()
 }
 
 /// Removes the halt conditions of earlier runs in this allocation, unless that was done before: each run has conditions

@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_halts_and_is_named() {
         let (_directory, keeper) = keeper();
-        std::fs::write(&keeper.path, "").unwrap();
+        std::fs::write(&keeper.path, "not a hash file, and longer than the header of one").unwrap();
         assert!(keeper.state(&at(0)).met.unwrap().contains("halt.scrinfo"));
         assert!(keeper.reasons(&at(0)).is_err());
         assert!(keeper.decrement(&at(0)).is_err());

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
+use crate::library::watch::LibraryWatch;
 use crate::memory::Remembered;
 use crate::sources::CheckpointSource;
 use crate::sources::files::RankFiles;
@@ -17,6 +18,8 @@ pub struct Run {
     pub plan: Arc<MemberPlan>,
     pub memory: Remembered,
     pub source: Arc<dyn CheckpointSource>,
+    /// Set if LLNL's library writes the checkpoints.
+    pub library: Option<LibraryWatch>,
     /// Cancels the copies of the run.
     pub cancelled: CancellationToken,
     /// Its orders and the file work of its leader, on blocking threads.

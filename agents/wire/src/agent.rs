@@ -289,6 +289,8 @@ pub enum AgentEvent {
     Halting { generation: Generation, reason: String },
     /// Leader: the application called finalize.
     Finalized { generation: Generation },
+    /// The agent of rank 0: LLNL's library has begun to initialise the ranks, in the control directory of the agents.
+    LibraryStarted { generation: Generation },
     /// A connection without the job's token was refused.
     #[serde(rename = "stranger")]
     UnauthenticatedConnection { peer: String, reason: String },

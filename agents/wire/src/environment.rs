@@ -8,6 +8,8 @@ pub const GENERATION: &str = "HOLDFAST_GENERATION";
 pub const SOCKET: &str = "HOLDFAST_SOCKET";
 /// The node's name; set for virtual nodes, where several share one machine.
 pub const NODE: &str = "HOLDFAST_NODE";
+/// The root directory of a virtual node, which is put in front of all paths of the node.
+pub const NODE_ROOT: &str = "HOLDFAST_NODE_ROOT";
 /// The rank among all ranks of the run.
 pub const RANK: &str = "HOLDFAST_RANK";
 /// The number of ranks of the run.

@@ -38,5 +38,6 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         piece_bytes: 1 << 20,
         copy_bytes: 1 << 20,
         watchdog: None,
+        newest: None,
     }
 }

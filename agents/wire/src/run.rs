@@ -65,6 +65,9 @@ pub struct Settings {
     /// When a rank is reported as quiet; absent if never.
     #[serde(default)]
     pub watchdog: Option<Watchdog>,
+    /// The newest checkpoint that earlier generations completed.
+    #[serde(default)]
+    pub newest: Option<CheckpointId>,
 }
 
 impl Settings {

@@ -28,6 +28,7 @@ mod remote_shell;
 pub mod slurm;
 pub mod ssh;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -263,8 +264,13 @@ pub trait NodeAccess: Send + Sync {
     /// The prefix of a command that runs on a node; empty if it can only run here.
     fn command_prefix(&self, node: &NodeName) -> Vec<String>;
 
-    /// How a launcher starts its own daemons on a node; `None` if this is the only machine.
+    /// How a launcher starts its own daemons on a node.
     fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell>;
+
+    /// Variables of the ranks on a node that others do not have; `None` if nodes are separate machines.
+    fn rank_variables(&self, _node: &NodeName) -> Option<BTreeMap<String, String>> {
+        None
+    }
 }
 
 /// Injects the faults of the spec on virtual nodes.

@@ -14,7 +14,7 @@ use crate::drain::DrainReport;
 use crate::events::DrainResult;
 use crate::exit;
 use crate::host;
-use crate::job::standalone::{self, Preview, Roots, StandaloneError};
+use crate::job::standalone::{self, LibraryJob, Preview, Roots, Source, StandaloneError};
 use crate::job::state::JobState;
 use crate::spec::{Environment, JobSpec};
 
@@ -22,12 +22,16 @@ use crate::spec::{Environment, JobSpec};
 ///
 /// Works whether agents are running, dead, or were never started. Copies in two rounds, the second one for nodes that
 /// failed in the first; rebuilds missing files; updates the index. After an interruption, run it again to finish.
+/// Where Holdfast launched nothing, it drains what LLNL's SCR library left on the nodes of this allocation, or, if
+/// SCR_JOB_ID is set, on this machine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   holdfast drain job.yaml                   the newest checkpoint that can be completed
   holdfast drain --checkpoint 7 job.yaml    checkpoint 7
   holdfast drain --dry-run job.yaml         show what the nodes have, and what would be copied
+
+  holdfast drain --prefix ./pfs             in a batch job whose script ran `srun ./app` with SCR's library
 
   holdfast drain --prefix ./pfs --root ./nodes --job-id 1145655 --user user1
                                             files of SCR's library in nodes/node1/tmp/user1/scr.1145655, …
@@ -97,15 +101,39 @@ impl DrainArgs {
     }
 }
 
+impl DrainArgs {
+    /// The job of this process, if Holdfast launched nothing: its prefix directory, and its nodes by the environment.
+    fn library_job(&self, environment: &Environment) -> Result<Option<(PathBuf, LibraryJob)>, Failure> {
+        let spec = match self.job.spec(environment)? {
+            Some(spec) => spec,
+            // Only the settings of checkpoints and nodes are used; a spec needs a command.
+            None => JobSpec::from_command(&["true".to_owned()], environment)?,
+        };
+        let prefix = self.job.prefix.clone().unwrap_or_else(|| spec.prefix.clone());
+        let parameters =
+            Environment::parameters_of_process().map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
+        let job = LibraryJob::new(spec, &parameters);
+        let has_nodes = job.has_nodes().map_err(|error| failed(error.into()))?;
+        Ok(has_nodes.then_some((prefix, job)))
+    }
+}
+
 pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     let environment = args.job.environment(&style)?;
     if let Some(disabled) = environment.disabled() {
         style.warn(&format!("{disabled} has no effect on `holdfast drain`"));
     }
     let roots = args.roots(&environment)?;
-    let prefix = match &roots {
-        Some(_) => args.job.prefix(&environment)?,
-        None => job::prefix_with_state(&args.job, &environment, JobState::read)?,
+    let (prefix, source) = match roots {
+        Some(roots) => (args.job.prefix(&environment)?, Some(Source::Roots(roots))),
+        None => {
+            let prefix = job::prefix_with_state(&args.job, &environment, JobState::read)?;
+            let library = if JobState::read(&prefix)?.is_none() { args.library_job(&environment)? } else { None };
+            match library {
+                Some((prefix, job)) => (prefix, Some(Source::Library(Box::new(job)))),
+                None => (prefix, None),
+            }
+        }
     };
     let prefix = prefix.canonicalize().map_err(|error| {
         Failure::new(exit::UNAVAILABLE, "the prefix directory cannot be used").at(prefix.display()).because(error)
@@ -113,13 +141,14 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     let requested = args.checkpoint;
     if args.dry_run {
         super::runtime::with_screen(style, async |screen| {
-            standalone::preview(&prefix, roots, requested, &screen).await.map(Previewed).map_err(failed)
+            standalone::preview(&prefix, source, requested, &screen).await.map(Previewed).map_err(failed)
         })?;
         return Ok(exit::FINISHED);
     }
     let (report, _) = super::runtime::with_screen(style, async |screen| {
-        let drained = match roots {
-            Some(roots) => standalone::of_roots(&prefix, roots, requested, &screen).await.map(Some),
+        let drained = match source {
+            Some(Source::Roots(roots)) => standalone::of_roots(&prefix, roots, requested, &screen).await.map(Some),
+            Some(Source::Library(job)) => standalone::of_library(&prefix, &job, requested, &screen).await.map(Some),
             None => standalone::of_prefix(&prefix, requested, &screen).await,
         };
         drained.map(Drained).map_err(failed)

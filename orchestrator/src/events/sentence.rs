@@ -152,6 +152,11 @@ impl LogEvent {
             LogEvent::UnauthenticatedConnection { node, peer, reason } => {
                 format!("{node}: refused an unauthenticated connection from {peer}: {reason}")
             }
+            LogEvent::LibraryStarted { .. } => "the SCR library initialises the ranks".to_owned(),
+            LogEvent::LibraryLeftNothing { base, .. } => format!(
+                "the ranks left nothing below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
+                 system configuration file of their SCR library"
+            ),
             LogEvent::Notice { node, message } => format!("{node}: {message}"),
             LogEvent::JobStarted { job_id, nodes, prefix } => {
                 format!("job {job_id} on {}, prefix {}", names(nodes), prefix.display())

@@ -415,6 +415,21 @@ vocabulary! {
         /// The generation.
         generation: Generation,
     },
+    /// LLNL's library has begun to initialise the ranks (`checkpoint: {source: scr-files}`).
+    LibraryStarted {
+        /// The node of rank 0.
+        node: NodeName,
+        /// The generation.
+        generation: Generation,
+    },
+    /// The ranks of a generation left nothing in the control directory (`checkpoint: {source: scr-files}`): their
+    /// library uses another one, or they did not call it.
+    LibraryLeftNothing {
+        /// The generation.
+        generation: Generation,
+        /// The base of the control directory.
+        base: String,
+    },
     /// An agent refused a connection without the job's token or certificate.
     UnauthenticatedConnection {
         /// The node.
@@ -725,6 +740,7 @@ impl LogEvent {
             AgentEvent::UnauthenticatedConnection { peer, reason } => {
                 LogEvent::UnauthenticatedConnection { node, peer, reason }
             }
+            AgentEvent::LibraryStarted { generation } => LogEvent::LibraryStarted { node, generation },
             AgentEvent::Notice { message } => LogEvent::Notice { node, message },
         }
     }

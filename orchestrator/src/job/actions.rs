@@ -151,6 +151,8 @@ impl StepDriver<'_> {
     fn prepare(&mut self, generation: Generation, placement: &Arc<Placement>, to: &[NodeName]) {
         if self.sockets.0 != generation {
             self.sockets = (generation, BTreeMap::new());
+            // As of the launch: an agent that is restarted later gets the same plan.
+            self.settings.newest = self.machine.newest();
         }
         let background = self.background.clone();
         let plan = match PlanParts::new(generation, issue_number(), Arc::clone(placement), &self.settings) {

@@ -39,7 +39,7 @@ use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
 use crate::relaunch::{Machine, Snapshot};
-use crate::spec::{JobSpec, Step};
+use crate::spec::{CheckpointSource, JobSpec, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
 ///
@@ -195,9 +195,14 @@ impl<'job> JobDriver<'job> {
             None => Machine::new(config),
         };
         let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
+        let variables = match step.checkpoint.source {
+            CheckpointSource::Scr => BTreeMap::new(),
+            CheckpointSource::ScrFiles => start::library_variables(spec, step, &prefix, &**allocation)?,
+        };
         let launch = LaunchSettings {
             launcher: prepared.launcher,
             run: step.run.clone(),
+            variables,
             program: prepared.program,
             supervisor: prepared.supervisor.clone(),
             working_directory: prepared.working_directory.clone(),

@@ -15,6 +15,7 @@ use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
 use crate::launch::StepEvent;
 use crate::relaunch::Event;
+use crate::spec::CheckpointSource;
 use holdfast_model::RankEnd;
 
 impl StepDriver<'_> {
@@ -101,7 +102,12 @@ impl StepDriver<'_> {
 
     /// The halt conditions of the leader's node count for the generation that it serves.
     fn halt_reported(&mut self, node: &NodeName, health: &Health) {
-        if !self.machine.is_running(health.generation) || self.machine.leader().as_ref() != Some(node) {
+        // LLNL's library uses the halt file of the node of rank 0.
+        let counts = match self.step.checkpoint.source {
+            CheckpointSource::Scr => self.machine.leader(),
+            CheckpointSource::ScrFiles => self.machine.first_rank_node(),
+        };
+        if !self.machine.is_running(health.generation) || counts.as_ref() != Some(node) {
             return;
         }
         match health.halt.clone() {
@@ -145,6 +151,7 @@ impl StepDriver<'_> {
             }
             AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }),
             AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }),
+            AgentEvent::LibraryStarted { generation } => self.feed(Event::LibraryStarted { generation }),
             _ => {}
         }
     }

@@ -39,6 +39,8 @@ pub(super) enum FollowError {
 pub(super) struct LaunchSettings {
     pub(super) launcher: Box<dyn Launcher>,
     pub(super) run: RunSpec,
+    /// Further variables of all ranks.
+    pub(super) variables: BTreeMap<String, String>,
     pub(super) program: PathBuf,
     pub(super) supervisor: PathBuf,
     pub(super) working_directory: PathBuf,
@@ -255,11 +257,14 @@ impl LaunchContext {
         sockets: &BTreeMap<NodeName, PathBuf>,
         cancelled: &CancellationToken,
     ) -> Result<Option<RunningStep>, LaunchError> {
-        let LaunchSettings { launcher, run, program, supervisor, working_directory, progress, .. } = &*self.settings;
+        let LaunchSettings { launcher, run, variables, program, supervisor, working_directory, progress, .. } =
+            &*self.settings;
         let directory = &self.directory;
         own_files::create_directory(directory)?;
         let shell = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
         let reach = placement.used().filter_map(|node| shell(&node.name)).collect();
+        let of_node = |node: &NodeName| Some((node.clone(), self.allocation.rank_variables(node)?));
+        let node_variables = placement.used().filter_map(|node| of_node(&node.name)).collect();
         let plan = launcher.plan(LaunchRequest {
             job_id: self.allocation.job_id(),
             generation: self.generation,
@@ -267,6 +272,8 @@ impl LaunchContext {
             sockets,
             reach: &reach,
             run,
+            variables,
+            node_variables: &node_variables,
             program,
             working_directory,
             directory,

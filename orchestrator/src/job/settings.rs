@@ -7,7 +7,7 @@ use holdfast_model::{Descriptor, HaltChange, NodeName};
 use holdfast_wire::run;
 
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{JobSpec, Step};
+use crate::spec::{CheckpointSource, JobSpec, Step};
 
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
 pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
@@ -39,6 +39,10 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.before_end = spec.halt.before_end;
     config.halt_grace = spec.halt.grace;
     config.drain_reserve = spec.halt.drain_reserve;
+    config.library_control = match step.checkpoint.source {
+        CheckpointSource::Scr => None,
+        CheckpointSource::ScrFiles => Some(step.checkpoint.control.base.to_string_lossy().into_owned()),
+    };
     config
 }
 
@@ -73,6 +77,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
             .health
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
+        newest: None,
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::durable;
+use holdfast_core::params::Parameters;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::trust::{self, TrustError};
@@ -18,12 +19,12 @@ use super::reporter::Reporter;
 use super::state::{self, JobLock, JobState, Stage, StateError};
 use super::{preflight, running_step, settings, start};
 use crate::allocation::local::{self, Local};
-use crate::allocation::{AgentTemplate, AllocationError};
+use crate::allocation::{AgentTemplate, Allocation, AllocationError};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
 use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
-use crate::host::own_files;
+use crate::host::{own_files, user_name};
 use crate::spec::{Checkpoint, GroupAccess, JobSpec};
 
 /// An agent of a running job that does not answer within this is left out of a preview.
@@ -197,32 +198,83 @@ pub async fn of_roots(
     Ok(result?)
 }
 
+/// A job in whose allocation Holdfast launched nothing: a script started a program that uses SCR's library.
+#[derive(Clone, Debug)]
+pub struct LibraryJob {
+    /// The settings of checkpoints and nodes.
+    pub spec: JobSpec,
+    /// SCR_JOB_ID, which names the directories on the nodes; by default the allocation's id.
+    pub job_id: Option<String>,
+    /// SCR_USER_NAME; by default the allocation's user.
+    pub user: Option<String>,
+}
+
+impl LibraryJob {
+    /// The job of this process, with SCR's parameters.
+    pub fn new(spec: JobSpec, parameters: &Parameters) -> Self {
+        LibraryJob { spec, job_id: parameters.job_id.value.clone(), user: parameters.user.value.clone() }
+    }
+
+    /// True if its nodes are known: those of the allocation, or this machine, if the job id is set.
+    ///
+    /// # Errors
+    /// The manager of the spec does not exist.
+    pub fn has_nodes(&self) -> Result<bool, AllocationError> {
+        Ok(preflight::manager(&self.spec)?.facts.name != local::ENTRY.facts.name || self.job_id.is_some())
+    }
+
+    /// Its agents; none is started yet.
+    async fn agents(&self, prefix: &Path, reporter: Reporter) -> Result<DrainAgents, StandaloneError> {
+        let no_job = || StandaloneError::NoJob { prefix: prefix.to_owned() };
+        let (spec, step) = (&self.spec, self.spec.steps.first().ok_or_else(no_job)?);
+        let manager = preflight::manager(spec)?;
+        let allocation = if manager.facts.name == local::ENTRY.facts.name {
+            // Virtual nodes are made for a job of Holdfast only.
+            let job_id = self.job_id.clone().ok_or_else(no_job)?;
+            let user = self.user.clone().unwrap_or_else(user_name);
+            Arc::new(Local::this_machine(job_id, user, logs(prefix))?) as Arc<dyn Allocation>
+        } else {
+            (manager.open)(start::allocation_request(spec, &[], Vec::new(), prefix)).await?
+        };
+        let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
+        let (prefixes, disk_timeout) = (vec![prefix.to_owned()], spec.health.disk_timeout);
+        let mut template = AgentTemplate::new(OF_ROOTS, prefixes, control, caches, disk_timeout, &*allocation, trust);
+        // The library prefers SCR's parameters to those of the allocation.
+        let settings = &mut template.settings;
+        settings.job_id = self.job_id.clone().unwrap_or_else(|| settings.job_id.clone());
+        settings.user = self.user.clone().unwrap_or_else(|| settings.user.clone());
+        Ok(DrainAgents::new(allocation, template, spec.health.requests, reporter)?)
+    }
+}
+
 /// Drains the nodes of an allocation in which Holdfast launched nothing: what SCR's library left there. Nothing on the
 /// nodes is deleted.
 ///
 /// # Errors
 /// [`StandaloneError`].
-pub async fn of_allocation(prefix: &Path, spec: &JobSpec, screen: &Screen) -> Result<DrainReport, StandaloneError> {
+pub async fn of_library(
+    prefix: &Path,
+    job: &LibraryJob,
+    requested: Option<CheckpointId>,
+    screen: &Screen,
+) -> Result<DrainReport, StandaloneError> {
+    let step = job.spec.steps.first().ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
+    let checkpoint = &step.checkpoint;
     let _lock = JobLock::take_of_last_job(prefix)?;
-    let Some(step) = spec.steps.first() else { return Err(StandaloneError::NoJob { prefix: prefix.to_owned() }) };
-    let manager = preflight::manager(spec)?;
-    if manager.facts.name == local::ENTRY.facts.name {
-        // Its nodes are those that Holdfast makes for a job.
-        return Err(StandaloneError::NoJob { prefix: prefix.to_owned() });
-    }
     let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
     let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
-    let allocation = (manager.open)(start::allocation_request(spec, &[], Vec::new(), prefix)).await?;
-    let buffer = settings::size(step.checkpoint.copy_buffer);
-    let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
-    let disk_timeout = spec.health.disk_timeout;
-    let template =
-        AgentTemplate::new(OF_ROOTS, vec![prefix.to_owned()], control, caches, disk_timeout, &*allocation, trust);
-    let mut agents = DrainAgents::new(allocation, template, spec.health.requests, reporter)?;
+    let mut agents = job.agents(prefix, reporter).await?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, step.checkpoint.crc.on_flush, buffer, None).await;
+    let result = agents.drain(prefix, checkpoint.crc.on_flush, settings::size(checkpoint.copy_buffer), requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
+}
+
+/// Whose nodes are drained, if they are not those of the last job of the prefix directory.
+#[derive(Clone, Debug)]
+pub enum Source {
+    Roots(Roots),
+    Library(Box<LibraryJob>),
 }
 
 /// The result of a dry run.
@@ -242,13 +294,14 @@ pub struct Preview {
 /// [`StandaloneError`].
 pub async fn preview(
     prefix: &Path,
-    roots: Option<Roots>,
+    source: Option<Source>,
     requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<Option<Preview>, StandaloneError> {
     let reporter = Reporter { event_log: None, screen: screen.clone() };
-    let found = match roots {
-        Some(roots) => agents_of(prefix, roots, reporter)?.survey(prefix, requested).await,
+    let found = match source {
+        Some(Source::Roots(roots)) => agents_of(prefix, roots, reporter)?.survey(prefix, requested).await,
+        Some(Source::Library(job)) => job.agents(prefix, reporter).await?.survey(prefix, requested).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             // No generation of this step was prepared: files on the nodes belong to a finished step.

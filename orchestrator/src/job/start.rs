@@ -1,5 +1,6 @@
 //! The start of a job: its nodes, its state and its prefix directory; the dry run.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,9 +23,10 @@ use super::state::{JobLock, JobState, Stage, StateError};
 use super::{command_record, settings, state};
 use crate::allocation::{AgentSettings, AgentTemplate, Allocation, AllocationRecord, AllocationRequest, Continuation};
 use crate::events::{DrainResult, LogEvent, Screen, ranks_text};
-use crate::host::user_name;
+use crate::host::{own_files, user_name};
 use crate::relaunch::Snapshot;
 use crate::relaunch::placement::first_placement;
+use crate::spec::library_parameters::{self, LibraryJob};
 use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
 
 /// The options of `holdfast run`.
@@ -169,6 +171,40 @@ pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Scre
             Err(RunError::Undrained { reason, unwritable })
         }
     }
+}
+
+/// The variables of ranks that use LLNL's library. Writes the configuration file, if one is needed.
+pub(super) fn library_variables(
+    spec: &JobSpec,
+    step: &Step,
+    prefix: &Path,
+    allocation: &dyn Allocation,
+) -> Result<BTreeMap<String, String>, RunError> {
+    let job = LibraryJob {
+        name: &spec.job,
+        id: allocation.job_id(),
+        user: allocation.user(),
+        nodes: allocation.nodes(),
+        prefix,
+        before_end: spec.halt.before_end,
+    };
+    let (mut variables, lists) = library_parameters::of_job(job, &step.checkpoint);
+    if let Some(lists) = lists {
+        let not_written = RunError::io("write the configuration file of the SCR library");
+        // What the user's own file sets is kept; its lists are those of the job already.
+        let own = env::var_os(library_parameters::USER_FILE).map(std::fs::read_to_string);
+        let own = own.transpose().map_err(RunError::io("read the file that SCR_CONF_FILE names"))?.unwrap_or_default();
+        let is_list = |line: &str| {
+            let line = line.trim_start().to_uppercase();
+            line.starts_with("CACHEDESC") || line.starts_with("CKPTDESC")
+        };
+        let mut text: String = own.lines().filter(|line| !is_list(line)).flat_map(|line| [line, "\n"]).collect();
+        text += &lists;
+        let path = state::directory(prefix).join("scr.conf");
+        own_files::replace(&path, text.as_bytes()).map_err(|error| not_written(error.into()))?;
+        variables.insert(library_parameters::USER_FILE.to_owned(), path.to_string_lossy().into_owned());
+    }
+    Ok(variables)
 }
 
 /// The request for the nodes of a job.

@@ -142,6 +142,10 @@ pub struct LaunchRequest<'a> {
     /// Remote shells for the nodes with ranks, where available.
     pub reach: &'a BTreeMap<NodeName, RemoteShell>,
     pub run: &'a RunSpec,
+    /// Further variables of all ranks.
+    pub variables: &'a BTreeMap<String, String>,
+    /// Variables that differ from node to node.
+    pub node_variables: &'a BTreeMap<NodeName, BTreeMap<String, String>>,
     /// The executable of the program.
     pub program: &'a Path,
     /// The working directory of every rank, absolute.
@@ -160,6 +164,7 @@ impl LaunchRequest<'_> {
         );
         plan.arguments = self.run.command.iter().skip(1).cloned().collect();
         plan.environment = self.run.env.clone();
+        plan.environment.extend(self.variables.clone());
         plan.environment.extend([
             (environment::JOB.to_owned(), self.job_id.to_owned()),
             (environment::GENERATION.to_owned(), self.generation.to_string()),
@@ -228,6 +233,8 @@ mod fixtures {
             sockets: &sockets,
             reach: &reach,
             run,
+            variables: &BTreeMap::new(),
+            node_variables: &BTreeMap::new(),
             program: Path::new("/bin/app"),
             working_directory: Path::new("/"),
             directory,

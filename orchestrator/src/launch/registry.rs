@@ -66,11 +66,12 @@ mod tests {
             ("ssh", None, "ssh"),
             ("ssh", Some("mpirun"), "mpirun"),
             ("local", None, "local"),
+            ("local", Some("mpirun"), "mpirun"),
         ];
         for (manager, named, expected) in table {
             assert_eq!(select(manager, named).unwrap().facts.name, expected, "{manager} {named:?}");
         }
-        for (manager, named) in [("local", "mpirun"), ("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
+        for (manager, named) in [("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
             assert!(select(manager, Some(named)).is_err(), "{manager} {named}");
         }
         let wrong = select("local", Some("srun")).unwrap_err().to_string();

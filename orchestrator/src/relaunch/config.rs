@@ -83,6 +83,9 @@ pub struct Config {
     pub drain_reserve: Option<Duration>,
     /// How long ranks that are halted may take to their next checkpoint, and from SIGTERM to their end.
     pub halt_grace: Duration,
+    /// The base of the control directory, if LLNL's library writes the checkpoints: ranks that leave nothing there are
+    /// reported.
+    pub library_control: Option<String>,
 }
 
 impl Config {
@@ -118,6 +121,7 @@ impl Config {
             before_end: Duration::ZERO,
             drain_reserve: None,
             halt_grace: Duration::from_secs(60),
+            library_control: None,
         }
     }
 

@@ -303,6 +303,13 @@ impl Machine {
             progress,
         };
         self.record(ended, out);
+        if let Some(base) = self.config.library_control.clone()
+            && active.facts.started
+            && !active.facts.joined
+        {
+            let generation = active.facts.generation;
+            self.record(LogEvent::LibraryLeftNothing { generation, base }, out);
+        }
         match stop_after(&self.config, &self.state, &active, &cause, self.launch_until(), now) {
             Some(reason) => self.stop(now, reason, out),
             None if self.config.settle.is_zero() => {

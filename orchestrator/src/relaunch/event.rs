@@ -116,6 +116,8 @@ pub enum Event {
         /// If it was fetched from the prefix directory: how long that took.
         fetched_in: Option<Duration>,
     },
+    /// LLNL's library has begun to initialise the ranks.
+    LibraryStarted { generation: Generation },
     /// Reported by the leader: a checkpoint is complete.
     CheckpointComplete {
         generation: Generation,

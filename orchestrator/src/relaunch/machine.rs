@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode};
+use holdfast_model::{CheckpointId, Generation, NodeName, Placement, Rank, RunNode};
 
 use super::action::Action;
 use super::changes::LastTaken;
@@ -184,6 +184,7 @@ impl Machine {
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
             Event::Restarted { generation, from, fetched_in } => self.restarted(generation, from, fetched_in),
+            Event::LibraryStarted { generation } => self.note_fact(generation, |active| active.facts.joined = true),
             Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
                 self.checkpoint_complete(generation, checkpoint, protected, bytes);
                 self.dataset_kept(generation);
@@ -313,6 +314,16 @@ impl Machine {
     /// The first node with ranks, whose agent leads the generation.
     pub fn leader(&self) -> Option<NodeName> {
         self.leader.map(|leader| self.name(leader))
+    }
+
+    /// The node of rank 0.
+    pub fn first_rank_node(&self) -> Option<NodeName> {
+        self.state.homes.iter().next().map(|home| self.name(*home))
+    }
+
+    /// The newest checkpoint that was complete in cache.
+    pub fn newest(&self) -> Option<CheckpointId> {
+        self.state.head.newest
     }
 
     /// The placement of the generation that is prepared or under way.

@@ -21,8 +21,8 @@ const LARGEST_BUFFER: u64 = 64 << 20;
 keys! {
     /// The checkpoints of one step.
     pub struct Checkpoint {
-        /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `holdfast drain` also
-        /// saves files that LLNL's own SCR library left on nodes, whatever this key is.
+        /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `scr-files`: LLNL's own
+        /// SCR library, which gets the settings as SCR_* variables; the control base must be that of its system file.
         source: CheckpointSource = choice().or(CheckpointSource::Scr),
         /// Directory for small state files on each node.
         control: ControlDirectory = section::<ControlDirectory>(),
@@ -180,11 +180,14 @@ keys! {
 pub enum CheckpointSource {
     /// The application, through our API.
     Scr,
+    /// LLNL's library, by itself.
+    ScrFiles,
 }
 
 impl Choice for CheckpointSource {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("scr", CheckpointSource::Scr)];
-    const LATER: &'static [&'static str] = &["scr-files", "fti", "command", "jubatus"];
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("scr", CheckpointSource::Scr), ("scr-files", CheckpointSource::ScrFiles)];
+    const LATER: &'static [&'static str] = &["fti", "command", "jubatus"];
 }
 
 impl CheckpointSource {

@@ -23,6 +23,7 @@ mod diagnostics;
 mod document;
 mod environment;
 mod keys;
+pub mod library_parameters;
 mod overrides;
 pub mod quantity;
 mod reading;

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
 
+use holdfast_wire::run::NODE_PLACEHOLDER;
+
 use super::allocation::virtual_node;
-use super::checkpoint::{Checkpoint, Redundancy};
-use super::quantity;
+use super::checkpoint::{Checkpoint, CheckpointSource, Redundancy};
 use super::reading::Reader;
 use super::registered::ManagerFacts;
 use super::{JobSpec, RunSpec, Step, Submission};
+use super::{library_parameters, quantity};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
@@ -109,6 +111,9 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
         earlier.insert(&step.name);
         check_nodes(spec, step, manager, &path, reader);
         check_checkpoint(step, &path, reader);
+        if step.checkpoint.source == CheckpointSource::ScrFiles {
+            check_library(step, &path, reader);
+        }
         check_control(spec, at, reader);
     }
 }
@@ -194,6 +199,29 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     if !redundancy.is_empty() && !intervals.contains(&1) {
         let message = "no descriptor has `every: 1`: some checkpoints would have no descriptor";
         reader.mistake(&format!("{path}checkpoint.redundancy"), message, "write `every: 1` in one of them");
+    }
+}
+
+/// What LLNL's library cannot do.
+fn check_library(step: &Step, path: &str, reader: &Reader) {
+    let Checkpoint { control, cache, .. } = &step.checkpoint;
+    let caches = (0..).zip(cache).map(|(at, cache)| (format!("cache[{at}].base"), &cache.base));
+    for (key, base) in std::iter::once(("control.base".to_owned(), &control.base)).chain(caches) {
+        if base.to_string_lossy().contains(NODE_PLACEHOLDER) {
+            let message = format!("`{NODE_PLACEHOLDER}` cannot be used with `source: scr-files`");
+            let help = "the library uses the same path on every node: write one";
+            reader.mistake(&format!("{path}checkpoint.{key}"), message, help);
+        }
+        // A line of its configuration file ends a value at a blank.
+        if base.to_string_lossy().contains([' ', '\t', '=', '#']) {
+            let message = format!("the library cannot read the path `{}`", base.display());
+            reader.mistake(&format!("{path}checkpoint.{key}"), message, "use one without blanks, `=` and `#`");
+        }
+    }
+    for name in library_parameters::NAMES.iter().filter(|name| step.run.env.contains_key(**name)) {
+        let message = format!("`{name}` would contradict the settings of the job");
+        let help = "leave it out: with `source: scr-files` the ranks get it from the keys of this spec";
+        reader.mistake(&format!("{path}run.env"), message, help);
     }
 }
 

@@ -138,8 +138,8 @@ impl HaltFile {
     /// Reads a halt file under a shared lock; `None` when there is none, which means: go on.
     ///
     /// # Errors
-    /// When there is one that cannot be read. SCR takes that as "continue", against the user's request; an empty or
-    /// damaged file may have contained a reason to halt.
+    /// When there is one that cannot be read. SCR takes that as "continue", against the user's request; a damaged
+    /// file may have contained a reason to halt.
     pub fn read(path: &Path) -> Result<Option<HaltFile>, ControlError> {
         read_shared(path)?.map(|tree| in_file(path, tree)).transpose()
     }
@@ -147,7 +147,7 @@ impl HaltFile {
     /// Changes a halt file under its lock, making it if it is not there, and returns what `change` returned.
     ///
     /// # Errors
-    /// When it cannot be locked, read or replaced; it is then as it was.
+    /// When it cannot be locked, read or written; it is then as it was.
     pub fn update<R>(path: &Path, change: impl FnOnce(&mut HaltFile) -> R) -> Result<R, ControlError> {
         let (locked, tree) = LockedFile::open(path)?;
         let mut halt = in_file(path, tree)?;
@@ -205,7 +205,7 @@ impl HaltFile {
     /// default HaltSeconds. Returns the conditions that hold; the run continues if there are none.
     ///
     /// # Errors
-    /// When the file cannot be locked, read or replaced.
+    /// When the file cannot be locked, read or written.
     pub fn settle(
         path: &Path,
         now: i64,

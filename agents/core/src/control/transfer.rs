@@ -129,7 +129,7 @@ impl TransferFile {
     /// Changes a transfer file under its lock, making it if it is not there, and returns what `change` returned.
     ///
     /// # Errors
-    /// When it cannot be locked, read or replaced; it is then as it was.
+    /// When it cannot be locked, read or written; it is then as it was.
     pub fn update<R>(path: &Path, change: impl FnOnce(&mut TransferFile) -> R) -> Result<R, ControlError> {
         let (locked, tree) = LockedFile::open(path)?;
         let mut transfers = in_file(path, tree)?;

@@ -1,22 +1,27 @@
 //! Locked read-modify-write of the files of the control directory that several processes change: halt and transfer.
 //!
 //! The lock is the original's, an `flock` on the file itself, so that SCR's tools and Holdfast exclude each other. The
-//! original then writes in place; we replace the file. A process that waited for the lock of the old file would change
-//! an unlinked file, so that the name is checked again after every lock.
+//! file is written in place, as the original does: a process that waits for the lock would otherwise change the old
+//! file, which has no name any more. The original removes the transfer file when it starts, so that the name is checked
+//! again after every lock.
+//!
+//! A process that is killed between making or emptying a file and writing it leaves one that is too short. It counts as
+//! absent.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::file::{HashFileError, read_open, write_unsynced};
+use super::file::{HashFileError, HashFormatError, packed, read_open};
 use super::packed::encode;
 use super::tree::Tree;
-use crate::{durable, regular_file};
+use crate::durable::{self, DurableError};
+use crate::regular_file;
 
 /// A lock is held for the time of one small write. A process that holds it for longer is stopped or hangs, and no other
 /// process should hang with it.
@@ -27,11 +32,11 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct LockedFile {
     path: PathBuf,
-    _held: File,
+    held: File,
 }
 
 impl LockedFile {
-    /// Locks a file and reads it; a missing one is made, with an empty hash.
+    /// Locks a file and reads it; a missing one is made, with an empty hash. One that was cut short is empty too.
     ///
     /// # Errors
     /// When it cannot be made or read, is not a hash file, or another process keeps the lock for ten seconds.
@@ -44,28 +49,43 @@ impl LockedFile {
                 other => break other?,
             }
         };
-        let tree = read_open(path, &held)?;
-        Ok((LockedFile { path: path.to_owned(), _held: held }, tree))
+        let tree = complete(read_open(path, &held))?.unwrap_or_default();
+        Ok((LockedFile { path: path.to_owned(), held }, tree))
     }
 
-    /// Replaces the file and gives the lock back: the new file is unlocked from its first instant, so that there is no
-    /// second write under one lock.
+    /// Writes the file and gives the lock back.
     ///
     /// # Errors
-    /// When the file cannot be replaced; the old one is then untouched.
+    /// When it cannot be written.
     pub fn write(self, tree: &Tree) -> Result<(), HashFileError> {
-        write_unsynced(&self.path, tree)
+        let bytes = packed(&self.path, tree)?;
+        // Readers ignore what follows the hash, so that the old end does no harm until it is cut off.
+        let written = self.held.write_all_at(&bytes, 0).and_then(|()| self.held.set_len(bytes.len() as u64));
+        written.map_err(|source| {
+            HashFileError::Write(DurableError::Io { action: "write", path: self.path.clone(), source })
+        })
+    }
+}
+
+/// `None` for a file that was cut short.
+fn complete(read: Result<Tree, HashFileError>) -> Result<Option<Tree>, HashFileError> {
+    match read {
+        Err(HashFileError::Format {
+            source: HashFormatError::NoHeader { .. } | HashFormatError::Truncated { .. },
+            ..
+        }) => Ok(None),
+        read => read.map(Some),
     }
 }
 
 /// Reads a file that others rewrite in place (the original's library does): under a shared lock, so that no half of
-/// a write is seen. `None` when there is no such file.
+/// a write is seen. `None` when there is no such file, or it was cut short.
 ///
 /// # Errors
 /// When it cannot be read, is not a hash file, or another process keeps the lock for ten seconds.
 pub fn read_shared(path: &Path) -> Result<Option<Tree>, HashFileError> {
     match hold(path, FlockOperation::NonBlockingLockShared) {
-        Ok(file) => read_open(path, &file).map(Some),
+        Ok(file) => complete(read_open(path, &file)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
@@ -131,12 +151,43 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_an_error_and_not_an_empty_hash() {
+    fn a_process_that_waits_for_the_lock_finds_the_change() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("halt.scrinfo");
-        fs::write(&path, "").unwrap();
-        let error = LockedFile::open(&path).unwrap_err();
-        assert!(error.to_string().contains("halt.scrinfo") && error.to_string().contains("cut short"), "{error}");
-        assert!(read_shared(&path).is_err());
+        let (locked, mut tree) = LockedFile::open(&path).unwrap();
+        // As the library does: it opens the file, then waits for its lock.
+        let waiting = File::open(&path).unwrap();
+        tree.put("ExitReason", "JOB_HALTED");
+        locked.write(&tree).unwrap();
+        flock(&waiting, FlockOperation::NonBlockingLockShared).unwrap();
+        assert_eq!(read_open(&path, &waiting).unwrap().value("ExitReason"), Some("JOB_HALTED"));
+        drop(waiting);
+        // A shorter content leaves nothing behind it.
+        let (locked, _) = LockedFile::open(&path).unwrap();
+        locked.write(&Tree::new()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 28);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_counts_as_absent_and_a_damaged_one_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("halt.scrinfo");
+        let mut tree = Tree::new();
+        tree.put("CheckpointsLeft", 2);
+        let bytes = encode(&tree);
+        for length in [0, 7, bytes.len() - 1] {
+            fs::write(&path, &bytes[..length]).unwrap();
+            assert_eq!(read_shared(&path).unwrap(), None, "{length} bytes");
+            let (locked, found) = LockedFile::open(&path).unwrap();
+            assert!(found.is_empty(), "{length} bytes");
+            locked.write(&tree).unwrap();
+            assert_eq!(read_shared(&path).unwrap(), Some(tree.clone()));
+        }
+        let mut damaged = bytes.clone();
+        damaged[25] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        assert!(read_shared(&path).unwrap_err().to_string().contains("halt.scrinfo"));
+        assert!(LockedFile::open(&path).is_err());
+        assert_eq!(fs::read(&path).unwrap(), damaged);
     }
 }

@@ -123,6 +123,7 @@ impl CallError {
             | CallError::NotCollective(_)
             | CallError::GatheredTooLarge { .. }
             | CallError::Unsendable(FrameError::TooLarge { .. })
+            | CallError::File(FileError::OtherLibrary)
             | CallError::NoRun => FailureKind::InvalidRequest,
             CallError::GenerationOver(_) => FailureKind::Superseded,
             CallError::Unsendable(_) | CallError::Crashed(_) | CallError::WrongOutput { .. } => FailureKind::Internal,

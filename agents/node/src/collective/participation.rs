@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use super::error::CallError;
 use super::leader::Leader;
 use crate::run::Run;
+use crate::sources::files::FileError;
 
 /// The collectives of one generation on this agent.
 #[derive(Debug)]
@@ -56,6 +58,11 @@ impl Participation {
 
     /// Records a rank's call, and sends it to the leader when all ranks of this node have made it.
     pub fn call(&self, rank: Rank, seq: u64, call: Call) -> oneshot::Receiver<Outcome> {
+        if self.run.library.is_some() {
+            let (answer, receiver) = oneshot::channel();
+            let _ = answer.send(Err(CallError::from(FileError::OtherLibrary).into()));
+            return receiver;
+        }
         let local = self.run.plan.local.len();
         // In an adopted run the earlier agent may have answered the others: each call is sent alone.
         let (receiver, messages) = self.calls.note(rank, seq, call, local, self.adopted);

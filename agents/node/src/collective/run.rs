@@ -13,7 +13,7 @@ use holdfast_wire::peer::Endpoint;
 use holdfast_wire::plan::{AcceptedPlan, MemberPlan, PlanError, RunRequest};
 use holdfast_wire::run::Settings;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, watch as channel};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,6 +25,8 @@ use super::member;
 use super::participation::Participation;
 use crate::agent::Agent;
 use crate::claim::{self, ClaimError};
+use crate::library::watch::LibraryWatch;
+use crate::library::{transfer, watch};
 use crate::memory::{self, Remembered};
 use crate::ranks;
 use crate::run::Run;
@@ -40,12 +42,12 @@ const WORK_ENDS_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Collectives {
     pub agent: Arc<Agent>,
-    participation: watch::Sender<Option<Arc<Participation>>>,
+    participation: channel::Sender<Option<Arc<Participation>>>,
 }
 
 impl Collectives {
     pub fn new(agent: Arc<Agent>) -> Self {
-        Collectives { agent, participation: watch::Sender::new(None) }
+        Collectives { agent, participation: channel::Sender::new(None) }
     }
 
     /// This agent's participation in the run in force.
@@ -250,13 +252,20 @@ fn prepare_blocking(
             Ok(_) => {}
         }
     }
-    agent.store.begin_run(&member.local, &bases)?;
+    // LLNL's library keeps its files by itself; an agent that changed them would compete with it.
+    let library =
+        source.is_library().then(|| LibraryWatch::begin(agent, &member.local, member.settings.newest, !begins));
+    if library.is_none() {
+        agent.store.begin_run(&member.local, &bases)?;
+    }
     let control = agent.paths.control();
     let not_recorded = |source| RunError::Record { directory: control.display().to_string(), source };
     if begins && memory::read_ended(&control) >= generation {
         memory::write_ended(&control, Generation::NONE).map_err(not_recorded)?;
     }
-    agent.store.write_nodes(member.used_nodes)?;
+    if library.is_none() {
+        agent.store.write_nodes(member.used_nodes)?;
+    }
     memory::write_plan(&control, request).map_err(not_recorded)?;
     let (cancelled, work) = (CancellationToken::new(), TaskTracker::new());
     let leader = match &plan.leader {
@@ -267,7 +276,7 @@ fn prepare_blocking(
         None => None,
     };
     let memory = Remembered::open(&control, generation);
-    let run = Arc::new(Run { plan: member.clone(), memory, source, cancelled, work });
+    let run = Arc::new(Run { plan: member.clone(), memory, source, library, cancelled, work });
     Ok(Prepared { plan, run, leader })
 }
 
@@ -336,6 +345,14 @@ fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
     if let Some(settings) = agent.watchdog.begin(&run.plan) {
         let (watchdog, ranks) = (agent.watchdog.clone(), agent.ranks.clone());
         part.own(tokio::spawn(watchdog::keep_watch(watchdog, ranks, run.plan.generation, settings)));
+    }
+    if part.run.library.is_some() {
+        part.own(tokio::spawn(watch::keep_watch(agent.clone(), part.run.clone())));
+        let (agent, run, counted) = (agent.clone(), part.run.clone(), part.run.work.token());
+        tokio::task::spawn_blocking(move || {
+            transfer::serve(&agent, &run);
+            drop(counted);
+        });
     }
     collectives.participation.send_replace(Some(part));
 }

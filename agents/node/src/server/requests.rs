@@ -28,6 +28,7 @@ use crate::forget::{self, ForgetError};
 use crate::halt::{HaltError, Moment};
 use crate::health::{AgentStatus, Published};
 use crate::inventory;
+use crate::library::watch;
 use crate::prefix;
 use crate::ranks;
 use crate::store::StoreError;
@@ -35,6 +36,8 @@ use crate::watchdog;
 
 /// The longest time for which a poll is held.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
+/// How long a poll waits for a look at the control directory: a poll must be answered whatever the disks do.
+const LOOK_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) fn router(collectives: Arc<Collectives>) -> Router {
     let unknown = || async { Rejection::invalid(StatusCode::NOT_FOUND, "no such path") };
@@ -203,6 +206,10 @@ async fn poll(
             // An agent that ends answers at once.
             _ = stop.wait_for(Option::is_some) => {}
         }
+    }
+    // What the library did up to now counts: the end of a generation is judged by polls that were sent after it.
+    if let Some(run) = collectives.run().filter(|run| run.library.is_some()) {
+        let _ = tokio::time::timeout(LOOK_WITHIN, watch::observe(agent, &run)).await;
     }
     let generation = collective::serving(&collectives);
     let status = AgentStatus {

@@ -33,6 +33,12 @@ pub enum FileError {
         directory.display()
     )]
     LongPath { name: String, directory: PathBuf, bytes: usize },
+    /// A rank uses our library in a run of LLNL's library.
+    #[error(
+        "the job has `checkpoint: {{source: scr-files}}`, for programs that use LLNL's library, and this program uses \
+         Holdfast's: write `source: scr`"
+    )]
+    OtherLibrary,
     /// Two ranks write one file, which in cache belongs to one of them.
     #[error("ranks {first} and {second} both write a file {name}, but in cache each file belongs to one rank")]
     Shared { name: String, first: Rank, second: Rank },

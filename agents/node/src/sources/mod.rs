@@ -4,10 +4,12 @@
 //! here and one line in [`REGISTRY`]; the names there are the values that `checkpoint.source` of a job spec may have.
 //!
 //! * [`files`]: access of sources to the files of one rank on this node;
-//! * [`scr`]: the application, through the checkpoint API.
+//! * [`scr`]: the application, through the checkpoint API;
+//! * [`scr_files`]: LLNL's library, by itself.
 
 pub mod files;
 pub mod scr;
+pub mod scr_files;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -21,6 +23,12 @@ use self::files::{FileError, RankFiles};
 
 /// A source for one generation, on every node for the files of its own ranks.
 pub trait CheckpointSource: Debug + Send + Sync {
+    /// True if another library writes checkpoints, control files and caches by itself: the agent only follows them, and
+    /// ranks cannot call the API.
+    fn is_library(&self) -> bool {
+        false
+    }
+
     /// When checkpoints are due, and what counts as one: for the run's leader.
     fn policy(&self) -> Box<dyn SourcePolicy>;
 
@@ -72,7 +80,7 @@ pub struct SourceEntry {
     pub open: fn(&Settings) -> Arc<dyn CheckpointSource>,
 }
 
-pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY];
+pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY, scr_files::ENTRY];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint source {0} does not exist in this version")]

@@ -264,6 +264,7 @@ pub fn settings(prefix: &Path) -> Settings {
         piece_bytes: 1 << 16,
         copy_bytes: 1 << 16,
         watchdog: Some(Watchdog { hang_after: Duration::from_secs(600), busy_hang_after: None }),
+        newest: Some(CHECKPOINT),
     }
 }
 
@@ -354,6 +355,7 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::FlushFailed { generation, checkpoint, reason: "no space".to_owned() },
         AgentEvent::Halting { generation, reason: "halted".to_owned() },
         AgentEvent::Finalized { generation },
+        AgentEvent::LibraryStarted { generation },
         AgentEvent::UnauthenticatedConnection { peer: "127.0.0.1:1".to_owned(), reason: "sent nothing".to_owned() },
         AgentEvent::Notice { message: "a message".to_owned() },
     ];

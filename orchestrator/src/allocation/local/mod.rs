@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_core::owned::{Access, Base, Found, Marker, OwnedDirectory, OwnedError};
 use holdfast_model::NodeName;
+use holdfast_wire::environment;
 use holdfast_wire::run::AgentStart;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Signal;
@@ -33,7 +34,7 @@ use super::{
     AllocationIdentity, AllocationPreview, AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry,
     NodeAccess, Observation, Pending, RemoteShell, RunningAgent, has_ended,
 };
-use crate::host::{own_files, process, program};
+use crate::host::{host_name, own_files, process, program};
 use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
 
@@ -101,6 +102,9 @@ struct LocalDirectories {
     roots: PathBuf,
     /// When the allocation ends, seconds since the epoch.
     end: Option<u64>,
+    /// The only node is this machine itself.
+    #[serde(default)]
+    is_machine: bool,
 }
 
 impl LocalDirectories {
@@ -200,7 +204,7 @@ impl Local {
         }
         let end = spec.end_from(SystemTime::now());
         let path = workspace.directory.path().to_owned();
-        let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end };
+        let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end, is_machine: false };
         Local::with(AllocationIdentity { job_id, user, nodes }, directories, faults, logs)
     }
 
@@ -221,8 +225,21 @@ impl Local {
             check_name("the node", node.as_str())?;
         }
         let roots = absolute(&roots)?;
-        let directories = LocalDirectories { workspace: None, roots, end: None };
+        let directories = LocalDirectories { workspace: None, roots, end: None, is_machine: false };
         Local::with(AllocationIdentity { job_id, user, nodes }, directories, Vec::new(), logs)
+    }
+
+    /// This machine as the only node, for what a job without resource manager left on it. Nothing is ever deleted.
+    ///
+    /// # Errors
+    /// A name cannot be a directory.
+    pub fn this_machine(job_id: String, user: String, logs: PathBuf) -> Result<Self, AllocationError> {
+        let node = NodeName::new(host_name());
+        check_name("the job id", &job_id)?;
+        check_name("the user", &user)?;
+        check_name("the node", node.as_str())?;
+        let directories = LocalDirectories { workspace: None, roots: "/".into(), end: None, is_machine: true };
+        Local::with(AllocationIdentity { job_id, user, nodes: vec![node] }, directories, Vec::new(), logs)
     }
 
     fn with(
@@ -262,7 +279,10 @@ impl Local {
     }
 
     fn root(&self, node: &NodeName) -> PathBuf {
-        self.directories.roots.join(node.as_str())
+        match self.directories.is_machine {
+            true => self.directories.roots.clone(),
+            false => self.directories.roots.join(node.as_str()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, LocalState> {
@@ -344,7 +364,7 @@ impl Local {
             let reason = format!("its root directory {} does not exist", root.display());
             return Err(AgentStartError::NodeLost { node: node.clone(), reason });
         }
-        start.root = Some(root);
+        start.root = (!self.directories.is_machine).then_some(root);
         start.fault_injections = self.lock().faults.armed(node).into_iter().map(|(_, fault)| fault).collect();
         let mut command = tokio::process::Command::new(&self.program);
         // A process group of its own, so that Ctrl-C reaches only the orchestrator.
@@ -464,7 +484,13 @@ impl NodeAccess for Local {
     }
 
     fn remote_shell(&self, _node: &NodeName) -> Option<RemoteShell> {
-        None
+        Some(RemoteShell { words: vec!["sh".to_owned(), "-c".to_owned()], inherits: true })
+    }
+
+    fn rank_variables(&self, node: &NodeName) -> Option<BTreeMap<String, String>> {
+        let root = self.root(node).to_string_lossy().into_owned();
+        let variables = [(environment::NODE, node.to_string()), (environment::NODE_ROOT, root)];
+        Some(variables.map(|(name, value)| (name.to_owned(), value)).into())
     }
 }
 

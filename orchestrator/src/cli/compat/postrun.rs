@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use holdfast_core::hostlist;
+use holdfast_core::params::Parameters;
 use holdfast_core::prefix::Prefix;
 
 use super::super::drain;
@@ -15,7 +16,7 @@ use super::{CompatError, NO, Ran, YES, directories, failed};
 use crate::drain::DrainReport;
 use crate::events::{DrainResult, Screen};
 use crate::host::host_name;
-use crate::job::standalone::{self, StandaloneError};
+use crate::job::standalone::{self, LibraryJob, StandaloneError};
 use crate::job::state::JobState;
 use crate::spec::JobSpec;
 
@@ -35,17 +36,17 @@ pub(super) fn postrun(words: &[String]) -> Ran {
     let args: PostrunArgs = parse(words)?;
     let output = ScriptOutput::start("scr_postrun")?;
     let parameters = directories::parameters()?;
-    let prefix = args.p.or(parameters.prefix.value).unwrap_or_else(|| PathBuf::from("."));
+    let prefix = args.p.or(parameters.prefix.value.clone()).unwrap_or_else(|| PathBuf::from("."));
     let prefix = prefix.canonicalize().map_err(|error| failed(&error))?;
     let state = JobState::read(&prefix)?;
     let nodes = match &state {
         Some(state) => state.allocation.nodes().to_vec(),
-        None => parameters.nodes.value.unwrap_or_default(),
+        None => parameters.nodes.value.clone().unwrap_or_default(),
     };
     output.line(&format!("NODES:     {}", hostlist::compress(&nodes)))?;
     output.line("Looking for latest checkpoint set id")?;
     let drained = super::super::runtime::with_screen(Style::Human { verbose: false }, async |screen| {
-        drained(&prefix, state.is_some(), &screen).await.map(drain::Drained)
+        drained(&prefix, state.is_some(), &parameters, &screen).await.map(drain::Drained)
     });
     let code = match drained {
         Ok((drain::Drained(report), _)) => result(&prefix, report.as_ref(), &output)?,
@@ -61,6 +62,7 @@ pub(super) fn postrun(words: &[String]) -> Ran {
 async fn drained(
     prefix: &Path,
     known: bool,
+    parameters: &Parameters,
     screen: &Screen,
 ) -> Result<Option<DrainReport>, super::super::failure::Failure> {
     let drained = if known {
@@ -69,7 +71,7 @@ async fn drained(
         let environment = job::environment(&Style::Human { verbose: false })?;
         // Only the settings of checkpoints and nodes are used; a spec needs a command.
         let spec = JobSpec::from_command(&["true".to_owned()], &environment)?;
-        standalone::of_allocation(prefix, &spec, screen).await.map(Some)
+        standalone::of_library(prefix, &LibraryJob::new(spec, parameters), None, screen).await.map(Some)
     };
     drained.map_err(|error: StandaloneError| drain::failed(error))
 }

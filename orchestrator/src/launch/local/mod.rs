@@ -46,8 +46,10 @@ impl Launcher for LocalLauncher {
         let mut processes = Vec::new();
         for node in request.placement.used() {
             let socket = request.socket(&node.name)?;
+            let of_node = request.node_variables.get(&node.name).cloned().unwrap_or_default();
             for rank in &node.ranks {
-                let environment = BTreeMap::from([
+                let mut environment = of_node.clone();
+                environment.extend([
                     (environment::RANK.to_owned(), rank.to_string()),
                     (environment::NODE.to_owned(), node.name.to_string()),
                     (environment::SOCKET.to_owned(), socket.to_string_lossy().into_owned()),

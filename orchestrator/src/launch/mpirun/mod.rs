@@ -82,8 +82,8 @@ const OF_AN_OUTER_LAUNCHER: [&str; 20] = [
 pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "mpirun",
-        doc: "Open MPI or MPICH under Slurm or over ssh; docs/mpirun.md",
-        managers: &["slurm", "ssh"],
+        doc: "Open MPI or MPICH under Slurm, over ssh or on virtual nodes; docs/mpirun.md",
+        managers: &["slurm", "ssh", "local"],
         keys: KeyFacts {
             takes: &[
                 (
@@ -168,7 +168,14 @@ impl Launcher for MpirunLauncher {
         let mut shells = Vec::new();
         for node in placement.used() {
             let shell = request.reach.get(&node.name).cloned();
-            shells.push((&node.name, shell.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?));
+            let mut shell = shell.ok_or_else(|| LaunchError::NoWay { node: node.name.clone() })?;
+            if let Some(of_node) = request.node_variables.get(&node.name) {
+                let socket = request.socket(&node.name)?.to_string_lossy().into_owned();
+                let of_node = of_node.iter().map(|(name, value)| format!("{name}={value}"));
+                let set = of_node.chain([format!("{}={socket}", environment::SOCKET)]);
+                shell.words.splice(0..0, std::iter::once("env".to_owned()).chain(set));
+            }
+            shells.push((&node.name, shell));
         }
         let reach_file = RemoteShells::new(job_id, generation, shells.into_iter()).write(directory)?;
         let files = named_files::directory_for(directory, job_id)?;
@@ -182,8 +189,10 @@ impl Launcher for MpirunLauncher {
         // The built-in examples are in the `holdfast` executable on the nodes.
         let program = if request.program == self.holdfast { &self.on_nodes } else { request.program };
         let mut plan = LaunchRequest { program, ..request }.plan();
-        let socket = request.common_socket()?.to_string_lossy().into_owned();
-        plan.environment.insert(environment::SOCKET.to_owned(), socket);
+        if request.node_variables.is_empty() {
+            let socket = request.common_socket()?.to_string_lossy().into_owned();
+            plan.environment.insert(environment::SOCKET.to_owned(), socket);
+        }
         let mut passed_on: BTreeSet<String> = plan.environment.keys().cloned().collect();
         passed_on.extend(self.variables.iter().filter(|name| OURS.iter().any(|own| name.starts_with(own))).cloned());
         passed_on.remove(REACH_FILE);

@@ -1,0 +1,244 @@
+//! Reads the control directory of the node during a run, and reports what happened.
+//!
+//! Every agent keeps the newest checkpoint of its health report up to date; the agent of rank 0 reports the events of
+//! the run, because the library counts and records halt conditions on that node.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_core::control::halt::HaltFile;
+use holdfast_core::prefix::{Prefix, index};
+use holdfast_core::redundancy::descriptor;
+use holdfast_core::redundancy::registry::{self, is_redundancy_file};
+use holdfast_model::{CheckpointId, Rank, Scheme};
+use holdfast_wire::agent::AgentEvent;
+use parking_lot::Mutex;
+
+use super::progress::{LibraryEvent, LibraryProgress, LibraryState};
+use crate::agent::Agent;
+use crate::events::total_bytes;
+use crate::run::Run;
+use crate::store::examine::examine;
+
+/// The interval between two looks at the control directory.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A file that cannot be read this often in a row is damaged, not being written.
+const LOOKS_AT_TORN: u32 = 20;
+/// Ranks that have left nothing in the control directory for so long are reported.
+const NOTHING_LEFT_AFTER: Duration = Duration::from_secs(30);
+
+/// Distinguishes the contents of a file at different times without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileVersion {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl FileVersion {
+    fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        let modified = (found.mtime(), found.mtime_nsec());
+        Some(FileVersion { inode: found.ino(), bytes: found.len(), modified })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_test(number: u64) -> Self {
+        FileVersion { inode: number, bytes: 28, modified: (0, 0) }
+    }
+}
+
+/// The watch of one generation on this node.
+#[derive(Debug)]
+pub struct LibraryWatch {
+    /// One reader at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    watched: Mutex<Watched>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Watched {
+    /// On the node of rank 0.
+    progress: Option<LibraryProgress>,
+    /// The versions of all files of the control directory at the last look.
+    versions: BTreeMap<String, FileVersion>,
+    /// How often in a row a file could not be read.
+    torn: u32,
+    /// Ranks that leave nothing have been reported.
+    reported: bool,
+}
+
+impl LibraryWatch {
+    /// `adopted`: the generation runs already. Blocks.
+    pub fn begin(agent: &Agent, local: &[Rank], newest: Option<CheckpointId>, adopted: bool) -> Self {
+        let progress = local.contains(&Rank(0)).then(|| {
+            let (state, _) = read(agent);
+            if adopted { LibraryProgress::adopted(state, newest) } else { LibraryProgress::new(state, newest) }
+        });
+        let watched = Watched { progress, versions: BTreeMap::new(), torn: 0, reported: false };
+        LibraryWatch { turn: Arc::default(), watched: Mutex::new(watched), since: Instant::now() }
+    }
+}
+
+/// Looks at the control directory again and again; ends with the run.
+pub async fn keep_watch(agent: Arc<Agent>, run: Arc<Run>) {
+    let (reader, prefix) = (run.clone(), run.plan.settings.prefix.clone());
+    // The prefix directory may not answer: the watch does not wait for it.
+    tokio::task::spawn_blocking(move || {
+        let Some(watch) = &reader.library else { return };
+        let known = in_prefix(&prefix);
+        if let Some(progress) = &mut watch.watched.lock().progress {
+            progress.known_in_prefix(known.into_keys());
+        }
+    });
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        observe(&agent, &run).await;
+    }
+}
+
+/// Looks at the control directory once, and reports what happened.
+pub async fn observe(agent: &Arc<Agent>, run: &Arc<Run>) {
+    let Some(watch) = run.library.as_ref().filter(|_| !run.cancelled.is_cancelled()) else { return };
+    let turn = watch.turn.clone().lock_owned().await;
+    let (agent, run) = (agent.clone(), run.clone());
+    let looked = tokio::task::spawn_blocking(move || {
+        look(&agent, &run);
+        drop(turn);
+    });
+    if let Err(error) = looked.await {
+        tracing::error!(%error, "library_watch_failed");
+    }
+}
+
+fn look(agent: &Arc<Agent>, run: &Arc<Run>) {
+    let Some(watch) = &run.library else { return };
+    let now = watch.since.elapsed();
+    let versions = versions(&agent.paths.control());
+    let mut watched = watch.watched.lock();
+    let Watched { progress, versions: known, torn, reported } = &mut *watched;
+    if versions != *known {
+        let (state, readable) = read(agent);
+        *torn = if readable { 0 } else { *torn + 1 };
+        // A file that is being written is read again at the next look.
+        if readable || *torn > LOOKS_AT_TORN {
+            *known = versions;
+            for event in progress.iter_mut().flat_map(|progress| progress.observe(now, &state)) {
+                report(agent, run, event);
+            }
+        }
+    }
+    let nothing = progress.as_ref().is_some_and(|progress| !progress.has_started());
+    if nothing && now >= NOTHING_LEFT_AFTER && !std::mem::replace(reported, true) {
+        agent.events.add(AgentEvent::Notice {
+            message: format!(
+                "the ranks have left nothing in {} for {} s: `checkpoint.control.base` must be the SCR_CNTL_BASE of \
+                 the system configuration file of their library",
+                agent.paths.control_node_path(),
+                NOTHING_LEFT_AFTER.as_secs()
+            ),
+        });
+    }
+}
+
+/// The library's files; those of the agent change more often.
+fn versions(control: &Path) -> BTreeMap<String, FileVersion> {
+    let Ok(entries) = fs::read_dir(control) else { return BTreeMap::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let of_library = names.filter(|name| name.ends_with(".scrinfo") && name != "transfer.scrinfo");
+    of_library.filter_map(|name| FileVersion::of(&control.join(&name)).map(|version| (name, version))).collect()
+}
+
+/// The state of the control directory, and whether all of it could be read: the library empties a file and writes it,
+/// without a lock. Also updates the newest checkpoint of the health report.
+fn read(agent: &Agent) -> (LibraryState, bool) {
+    let control = agent.paths.control();
+    let flush_file = FileVersion::of(&control.join("flush.scrinfo"));
+    let flush = agent.store.flush.locations();
+    let (on_disk, _) = agent.store.on_disk();
+    let halt = HaltFile::read(&control.join("halt.scrinfo"));
+    let readable = flush.is_ok() && halt.is_ok() && on_disk.faults.is_empty();
+    let state = LibraryState {
+        nodes_file: FileVersion::of(&control.join("nodes.scrinfo")),
+        flush_file,
+        flush: flush.unwrap_or_default(),
+        listed: on_disk.slots.iter().flat_map(|(_, map)| map.checkpoints()).collect(),
+        halt_reason: halt.ok().flatten().and_then(|halt| halt.reason().map(str::to_owned)),
+    };
+    (state, readable)
+}
+
+fn report(agent: &Arc<Agent>, run: &Arc<Run>, event: LibraryEvent) {
+    let generation = run.plan.generation;
+    let event = match event {
+        LibraryEvent::Started => AgentEvent::LibraryStarted { generation },
+        LibraryEvent::Restarted { checkpoint, source } => {
+            let (rebuilt, moved) = (Vec::new(), Vec::new());
+            AgentEvent::Restarted { generation, checkpoint, source, rebuilt, moved, millis: 0 }
+        }
+        LibraryEvent::CheckpointStarted(checkpoint) => AgentEvent::CheckpointStarted { generation, checkpoint },
+        LibraryEvent::CheckpointComplete { checkpoint, took } => {
+            let (scheme, bytes) = describe(agent, run, checkpoint);
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis: millis(took) }
+        }
+        LibraryEvent::Flushed { checkpoint, took } => {
+            // The prefix directory may not answer.
+            let (agent, prefix) = (agent.clone(), run.plan.settings.prefix.clone());
+            tokio::task::spawn_blocking(move || {
+                let directory = in_prefix(&prefix).remove(&checkpoint).unwrap_or_default();
+                agent.events.add(AgentEvent::Flushed { generation, checkpoint, directory, millis: millis(took) });
+            });
+            return;
+        }
+        LibraryEvent::Halting(reason) => AgentEvent::Halting { generation, reason },
+        LibraryEvent::Finalized => AgentEvent::Finalized { generation },
+    };
+    agent.events.add(event);
+}
+
+/// The scheme of a checkpoint, and the bytes of all ranks' files if all nodes have as many as this one for each rank.
+fn describe(agent: &Agent, run: &Run, checkpoint: CheckpointId) -> (Scheme, u64) {
+    let (on_disk, bases) = agent.store.on_disk();
+    let (mut scheme, mut bytes, mut ranks) = (registry::DEFAULT, 0, 0);
+    for rank in &run.plan.local {
+        for (_, map) in &on_disk.slots {
+            if map.files(checkpoint, *rank).next().is_none() || map.partner(checkpoint, *rank).is_some() {
+                continue;
+            }
+            if let Some(found) = map.descriptor(checkpoint, *rank).and_then(|tree| descriptor::from_tree(tree).ok()) {
+                scheme = found.descriptor.scheme;
+            }
+            let found = examine(map, checkpoint, *rank, agent.store.paths(), &bases);
+            let of_application = found.files.iter().filter(|file| !is_redundancy_file(&file.name));
+            bytes = total_bytes([bytes, total_bytes(of_application.map(|file| file.size))]);
+            ranks += 1;
+            break;
+        }
+    }
+    (scheme, if ranks == 0 { 0 } else { (bytes / ranks).saturating_mul(u64::from(run.plan.ranks)) })
+}
+
+/// The complete checkpoints of the index, with their directories.
+fn in_prefix(prefix: &Path) -> BTreeMap<CheckpointId, String> {
+    let found = Prefix::open(prefix).and_then(|prefix| index::read(&prefix));
+    let entries = match found {
+        Ok(index) => index.map(|index| index.entries()).unwrap_or_default(),
+        Err(error) => {
+            tracing::info!(%error, "index_unreadable");
+            Vec::new()
+        }
+    };
+    let complete = entries.into_iter().filter(|entry| entry.complete == Some(true));
+    complete.map(|entry| (entry.id, entry.directory.as_str().to_owned())).collect()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,424 @@
+//! A program that leaves on a node what LLNL's library of SCR leaves there, so that jobs of unchanged applications can
+//! be tested where that library is not installed: control files, filemaps, flush file, halt file, transfer file, cache
+//! directories with PARTNER copies. It is this test binary itself, started as a rank of a job.
+//!
+//! It takes the directories and settings from the SCR_* variables, as the library does, and puts the root of its
+//! virtual node in front of them. Ranks meet in a directory of the test in place of MPI. What it leaves out: the
+//! summary and the index of a flush.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use holdfast_core::control::filemap::{Filemap, MasterFilemap};
+use holdfast_core::control::flush::FlushFile;
+use holdfast_core::control::halt::{HaltFile, reason};
+use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::control::nodes;
+use holdfast_core::control::transfer::{FileTransfer, TransferCommand, TransferFile, TransferState};
+use holdfast_core::kvtree::Tree;
+use holdfast_core::kvtree::file::encode;
+use holdfast_core::redundancy::descriptor;
+use holdfast_model::{CheckpointId, Descriptor, Locations, NodeName, Rank, RankDescriptor, Scheme};
+
+/// Set for the ranks: the directory in which they meet.
+pub const MEETING: &str = "SCR_TEST_MEETING";
+/// How many checkpoints to take in all.
+pub const CHECKPOINTS: &str = "SCR_TEST_CHECKPOINTS";
+/// `2,4`: after these checkpoints the ranks wait for the file `go.<id>` in the meeting directory.
+pub const HOLD: &str = "SCR_TEST_HOLD";
+/// Replaces SCR_CNTL_BASE of the library's system configuration file.
+pub const CONTROL: &str = "SCR_TEST_CNTL_BASE";
+/// Bytes of each rank's file.
+pub const BYTES: usize = 40_000;
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// The bytes of a rank's file.
+pub fn content(checkpoint: u64, rank: u32) -> Vec<u8> {
+    (0..BYTES as u64).map(|at| (at.wrapping_mul(31) ^ (checkpoint * 7 + u64::from(rank))) as u8).collect()
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
+}
+
+fn number(name: &str) -> u64 {
+    variable(name).parse().unwrap()
+}
+
+struct Program {
+    rank: u32,
+    ranks: u32,
+    node: String,
+    root: PathBuf,
+    meeting: PathBuf,
+    /// As the node sees them.
+    control: String,
+    cache: String,
+    met: u32,
+}
+
+/// Runs the program to its end.
+pub fn run() -> ! {
+    let below = |base: String| format!("{base}/{}/scr.{}", variable("SCR_USER_NAME"), variable("SCR_JOB_ID"));
+    let control = below(std::env::var(CONTROL).unwrap_or_else(|_| "/tmp".to_owned()));
+    let mut program = Program {
+        rank: number("HOLDFAST_RANK").try_into().unwrap(),
+        ranks: number("HOLDFAST_RANKS").try_into().unwrap(),
+        node: variable("HOLDFAST_NODE"),
+        root: variable("HOLDFAST_NODE_ROOT").into(),
+        meeting: PathBuf::from(variable(MEETING)).join(variable("HOLDFAST_GENERATION")),
+        control,
+        cache: below(variable("SCR_CACHE_BASE")),
+        met: 0,
+    };
+    program.main();
+    std::process::exit(0)
+}
+
+impl Program {
+    fn main(&mut self) {
+        assert_eq!(variable("SCR_COPY_TYPE"), "PARTNER");
+        fs::create_dir_all(&self.meeting).unwrap();
+        let mut checkpoint = self.init();
+        self.tell("restarted", &checkpoint.to_string());
+        let keep = number("SCR_CACHE_SIZE");
+        let (flush, asynchronous) = (number("SCR_FLUSH"), number("SCR_FLUSH_ASYNC") == 1);
+        let hold: Vec<u64> = variable(HOLD).split(',').filter_map(|id| id.parse().ok()).collect();
+        let mut flushing = None;
+        while checkpoint < number(CHECKPOINTS) {
+            checkpoint += 1;
+            if checkpoint > keep {
+                // A checkpoint that is being flushed is not evicted.
+                while flushing == Some(checkpoint - keep) && !self.end_flush(checkpoint - keep) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                flushing = flushing.filter(|begun| *begun != checkpoint - keep);
+                self.delete(checkpoint - keep);
+            }
+            self.write(checkpoint);
+            self.locate(checkpoint, |at| at.cache = true);
+            self.meet();
+            if let Some(begun) = flushing
+                && self.end_flush(begun)
+            {
+                flushing = None;
+            }
+            self.check_halt(true);
+            if asynchronous && flush > 0 && checkpoint.is_multiple_of(flush) && flushing.is_none() {
+                self.begin_flush(checkpoint);
+                flushing = Some(checkpoint);
+            }
+            if hold.contains(&checkpoint) {
+                self.wait(|program| program.meeting.with_file_name(format!("go.{checkpoint}")).exists());
+            }
+        }
+        while flushing.is_some_and(|begun| !self.end_flush(begun)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if self.rank == 0 {
+            HaltFile::update(&self.in_control("halt.scrinfo"), |halt| halt.set_reason(reason::FINALIZE_CALLED))
+                .unwrap();
+        }
+        self.meet();
+    }
+
+    fn real(&self, node_path: &str) -> PathBuf {
+        self.root.join(node_path.trim_start_matches('/'))
+    }
+
+    fn in_control(&self, name: &str) -> PathBuf {
+        self.real(&self.control).join(name)
+    }
+
+    fn tell(&self, name: &str, text: &str) {
+        fs::write(self.meeting.join(format!("{name}.{}", self.rank)), text).unwrap();
+    }
+
+    fn wait(&self, mut done: impl FnMut(&Self) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            assert!(begun.elapsed() < WITHIN, "rank {} waits for too long", self.rank);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A barrier.
+    fn meet(&mut self) {
+        self.met += 1;
+        let name = format!("met.{}", self.met);
+        self.tell(&name, "");
+        let all: Vec<PathBuf> = (0..self.ranks).map(|rank| self.meeting.join(format!("{name}.{rank}"))).collect();
+        self.wait(|_| all.iter().all(|path| path.exists()));
+    }
+
+    /// What each rank tells, by rank.
+    fn gather(&mut self, name: &str, text: &str) -> Vec<String> {
+        self.tell(name, text);
+        self.meet();
+        (0..self.ranks).map(|rank| fs::read_to_string(self.meeting.join(format!("{name}.{rank}"))).unwrap()).collect()
+    }
+
+    fn init(&mut self) -> u64 {
+        fs::create_dir_all(self.real(&self.control)).unwrap();
+        fs::create_dir_all(self.real(&format!("{}/index.0", self.cache))).unwrap();
+        let _ = fs::remove_file(self.in_control("transfer.scrinfo"));
+        write_in_place(&self.in_control("nodes.scrinfo"), &nodes::to_tree(self.ranks));
+        self.meet();
+        if number("SCR_FLUSH_ASYNC") == 1 {
+            self.stop_flush();
+        }
+        self.check_halt(false);
+        self.restart()
+    }
+
+    /// In `SCR_Init`: any daemon stops, and has reported so.
+    fn stop_flush(&mut self) {
+        let path = self.in_control("transfer.scrinfo");
+        TransferFile::update(&path, |file| file.set_command(TransferCommand::Stop)).unwrap();
+        self.wait(|_| {
+            let file = TransferFile::read(&path).unwrap();
+            file.is_some_and(|file| file.state() == Some(TransferState::Stopped))
+        });
+        self.meet();
+    }
+
+    /// Ends the job if a halt condition holds; after a checkpoint that is counted.
+    fn check_halt(&mut self, counts: bool) {
+        let mut halted = "";
+        if self.rank == 0 {
+            let met = HaltFile::update(&self.in_control("halt.scrinfo"), |halt| {
+                if counts {
+                    halt.decrement();
+                }
+                let met = halt.check(0, None, None).into_iter().next();
+                if let Some(met) = &met {
+                    halt.set_reason(met.as_str());
+                }
+                met.is_some()
+            });
+            halted = if met.unwrap() { "halted" } else { "" };
+        }
+        let name = format!("halt.{}", self.met);
+        if self.gather(&name, halted)[0] == "halted" {
+            std::process::exit(0);
+        }
+    }
+
+    fn directory(&self, checkpoint: u64) -> String {
+        format!("{}/index.0/checkpoint.{checkpoint}", self.cache)
+    }
+
+    fn file(&self, checkpoint: u64, rank: u32) -> String {
+        format!("{}/rank_{rank}.ckpt", self.directory(checkpoint))
+    }
+
+    /// The rank whose files this one copies.
+    fn left(&self) -> u32 {
+        (self.rank + self.ranks - 1) % self.ranks
+    }
+
+    /// The file of a rank on whatever node has it.
+    fn find(&self, checkpoint: u64, rank: u32) -> Option<PathBuf> {
+        let file = self.file(checkpoint, rank);
+        let roots: Vec<PathBuf> = match self.root.parent() {
+            Some(roots) => fs::read_dir(roots).unwrap().flatten().map(|node| node.path()).collect(),
+            // The only node is the machine itself.
+            None => vec![self.root.clone()],
+        };
+        let mut found = roots.into_iter().map(|root| root.join(file.trim_start_matches('/')));
+        found.find(|path| path.exists() && Meta::path_for(path).exists())
+    }
+
+    fn restart(&mut self) -> u64 {
+        let nodes = self.gather("node", &self.node.clone());
+        let newest = number(CHECKPOINTS);
+        let usable = (1..=newest).rev().find(|id| (0..self.ranks).all(|rank| self.find(*id, rank).is_some()));
+        // All have looked before files are moved.
+        let usable = self.gather("usable", &usable.unwrap_or_default().to_string());
+        let checkpoint: u64 = usable.iter().map(|id| id.parse().unwrap()).min().unwrap();
+        let files: BTreeMap<u32, Option<(Vec<u8>, Vec<u8>)>> = [self.rank, self.left()]
+            .into_iter()
+            .map(|rank| {
+                let found = self.find(checkpoint, rank);
+                (rank, found.map(|path| (fs::read(&path).unwrap(), fs::read(Meta::path_for(&path)).unwrap())))
+            })
+            .collect();
+        self.meet();
+        let cached = self.real(&format!("{}/index.0", self.cache));
+        for entry in fs::read_dir(&cached).unwrap().flatten() {
+            fs::remove_dir_all(entry.path()).unwrap();
+        }
+        let mut map = Filemap::new();
+        let mut flush = FlushFile::new();
+        if checkpoint > 0 {
+            fs::create_dir_all(self.real(&self.directory(checkpoint))).unwrap();
+            for (rank, file) in files {
+                let (bytes, meta) = file.unwrap();
+                let node_path = self.file(checkpoint, rank);
+                fs::write(self.real(&node_path), bytes).unwrap();
+                fs::write(Meta::path_for(&self.real(&node_path)), meta).unwrap();
+                self.enter(&mut map, checkpoint, rank, &nodes);
+            }
+            flush.record(CheckpointId(checkpoint), Locations { cache: true, pfs: false, flushing: false });
+        }
+        self.write_filemap(&map);
+        write_in_place(&self.in_control("flush.scrinfo"), flush.tree());
+        self.tell("nodes", &nodes.join(","));
+        self.meet();
+        checkpoint
+    }
+
+    /// Enters a complete file of a rank: this one's, or the copy of the left neighbour's.
+    fn enter(&self, map: &mut Filemap, checkpoint: u64, rank: u32, nodes: &[String]) {
+        let id = CheckpointId(checkpoint);
+        map.add_file(id, Rank(rank), &self.file(checkpoint, rank));
+        map.set_expected(id, Rank(rank), 1);
+        map.set_descriptor(id, Rank(rank), descriptor::to_tree(&self.descriptor(rank)));
+        if rank != self.rank {
+            map.set_partner(id, Rank(rank), &NodeName::new(nodes[rank as usize].clone()));
+        }
+    }
+
+    fn descriptor(&self, rank: u32) -> RankDescriptor {
+        RankDescriptor {
+            descriptor: Descriptor {
+                index: 0,
+                enabled: true,
+                interval: 1,
+                base: variable("SCR_CACHE_BASE"),
+                scheme: Scheme::new(if self.ranks == 1 { "LOCAL" } else { "PARTNER" }),
+                hop_distance: 1,
+                set_size: 8,
+            },
+            directory: format!("{}/index.0", self.cache),
+            groups: 1,
+            group_id: 0,
+            group_size: self.ranks,
+            group_rank: rank,
+        }
+    }
+
+    fn filemap(&self) -> Filemap {
+        Filemap::read(&self.in_control("filemap_0.scrinfo")).unwrap()
+    }
+
+    fn write_filemap(&self, map: &Filemap) {
+        let mut master = MasterFilemap::new();
+        master.add(&format!("{}/filemap_0.scrinfo", self.control));
+        write_in_place(&self.in_control("filemap.scrinfo"), master.tree());
+        write_in_place(&self.in_control("filemap_0.scrinfo"), map.tree());
+    }
+
+    fn write(&mut self, checkpoint: u64) {
+        let (id, node_path) = (CheckpointId(checkpoint), self.file(checkpoint, self.rank));
+        let nodes: Vec<String> =
+            fs::read_to_string(self.meeting.join("nodes.0")).unwrap().split(',').map(str::to_owned).collect();
+        fs::create_dir_all(self.real(&self.directory(checkpoint))).unwrap();
+        let mut map = self.filemap();
+        map.add_file(id, Rank(self.rank), &node_path);
+        map.set_descriptor(id, Rank(self.rank), descriptor::to_tree(&self.descriptor(self.rank)));
+        self.write_filemap(&map);
+        let path = self.real(&node_path);
+        fs::write(&path, content(checkpoint, self.rank)).unwrap();
+        let meta = Meta {
+            file: format!("rank_{}.ckpt", self.rank),
+            kind: FileKind::Full,
+            size: BYTES as u64,
+            checkpoint: id,
+            rank: Rank(self.rank),
+            ranks: self.ranks,
+            complete: true,
+            crc: None,
+        };
+        write_in_place(&Meta::path_for(&path), &meta.to_tree());
+        self.meet();
+        let left = self.left();
+        if left != self.rank {
+            let theirs = self.find(checkpoint, left).unwrap();
+            let copy = self.real(&self.file(checkpoint, left));
+            fs::copy(&theirs, &copy).unwrap();
+            fs::copy(Meta::path_for(&theirs), Meta::path_for(&copy)).unwrap();
+        }
+        for rank in [left, self.rank] {
+            self.enter(&mut map, checkpoint, rank, &nodes);
+        }
+        self.write_filemap(&map);
+        self.meet();
+    }
+
+    fn delete(&mut self, checkpoint: u64) {
+        let _ = fs::remove_dir_all(self.real(&self.directory(checkpoint)));
+        let mut map = self.filemap();
+        map.remove_checkpoint(CheckpointId(checkpoint));
+        self.write_filemap(&map);
+        self.change_flush_file(|flush| {
+            flush.remove(CheckpointId(checkpoint));
+        });
+        self.meet();
+    }
+
+    fn change_flush_file(&self, change: impl FnOnce(&mut FlushFile)) {
+        let path = self.in_control("flush.scrinfo");
+        let mut flush = FlushFile::read(&path).unwrap().unwrap_or_default();
+        change(&mut flush);
+        write_in_place(&path, flush.tree());
+    }
+
+    fn locate(&self, checkpoint: u64, change: impl FnOnce(&mut Locations)) {
+        self.change_flush_file(|flush| {
+            let mut at = flush.locations(CheckpointId(checkpoint)).unwrap_or_default();
+            change(&mut at);
+            flush.record(CheckpointId(checkpoint), at);
+        });
+    }
+
+    fn begin_flush(&mut self, checkpoint: u64) {
+        self.locate(checkpoint, |at| at.flushing = true);
+        let directory = PathBuf::from(variable("SCR_PREFIX")).join(format!("flushed.{checkpoint}"));
+        fs::create_dir_all(&directory).unwrap();
+        let source = self.file(checkpoint, self.rank);
+        let meta = Meta::path_for(Path::new(&source)).to_string_lossy().into_owned();
+        let transfer = |source: String| FileTransfer {
+            destination: directory.join(Path::new(&source).file_name().unwrap()).to_string_lossy().into_owned(),
+            size: fs::metadata(self.real(&source)).unwrap().len(),
+            written: 0,
+            source,
+        };
+        let files = [source, meta].map(transfer);
+        let bandwidth = number("SCR_FLUSH_ASYNC_BW") as f64 / f64::from(self.ranks);
+        TransferFile::update(&self.in_control("transfer.scrinfo"), |file| file.request(&files, bandwidth, 0.0))
+            .unwrap();
+        self.meet();
+    }
+
+    /// Ends a flush if all files of all ranks are written.
+    fn end_flush(&mut self, checkpoint: u64) -> bool {
+        let path = self.in_control("transfer.scrinfo");
+        let written = TransferFile::read(&path).unwrap().is_some_and(|file| file.all_written());
+        let name = format!("written.{}", self.met);
+        if !self.gather(&name, &written.to_string()).iter().all(|written| written == "true") {
+            return false;
+        }
+        self.locate(checkpoint, |at| {
+            at.pfs = true;
+            at.flushing = false;
+        });
+        TransferFile::update(&path, |file| {
+            for transfer in file.files() {
+                file.remove_file(&transfer.source);
+            }
+            file.set_command(TransferCommand::Stop);
+        })
+        .unwrap();
+        self.meet();
+        true
+    }
+}
+
+/// The library empties a file and writes it.
+fn write_in_place(path: &Path, tree: &Tree) {
+    fs::write(path, encode(tree)).unwrap();
+}
