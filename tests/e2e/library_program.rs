@@ -332,6 +332,7 @@ impl Program {
             ranks: self.ranks,
             complete: true,
             crc: None,
+            output_path: None,
         };
         write_in_place(&Meta::path_for(&path), &meta.to_tree());
         self.meet();
