@@ -118,3 +118,29 @@ fn does_not_use_node_set_down_by_administrator() {
     job.wait_for("n6 is down");
     job.finish_well();
 }
+
+#[test]
+fn run_goes_on_with_fewer_nodes_and_more_ranks_on_one() {
+    let cluster = super::cluster();
+    let spec = heat("relaunch: {min_nodes: 3}");
+    let job = cluster.submit("fewer", &spec, "--nodes=4 --time=10", "holdfast run job.yaml");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("kill", "n4");
+    went_on_without(&job, "n4");
+    let output = job.output();
+    assert!(output.contains("generation 2 on n1 n2 n3, 0 spares, moved: rank 3"), "{output}");
+}
+
+#[test]
+fn excluded_nodes_get_no_ranks_and_those_excluded_now_are_left() {
+    let cluster = super::cluster();
+    let work = "SCR_EXCLUDE_NODES=n2 holdfast run job.yaml";
+    let job = cluster.submit("excluded", &heat(""), "--nodes=6 --time=10", work);
+    job.wait_for("checkpoint 3 complete");
+    job.run("holdfast nodes exclude n3 --now --reason noisy job.yaml");
+    let output = job.finish_well();
+    assert!(output.contains("n2 is excluded: listed in SCR_EXCLUDE_NODES"), "{output}");
+    assert!(output.contains("generation 1 on n1 n3 n4 n5, 1 spare"), "{output}");
+    assert!(output.contains("n3 is excluded: noisy; relaunched on other nodes: rank 1"), "{output}");
+    assert!(output.contains("generation 2 on n1 n4 n5 n6, 0 spares"), "{output}");
+}

@@ -65,7 +65,8 @@ fn node_excluded_now_is_replaced_from_newest_checkpoint_and_can_be_included_agai
     let listed = node(&job.command(&["nodes", "list", "--json"], 0).json(), "node2");
     assert_eq!((&listed["state"], &listed["excluded"]), (&json!("spare"), &Value::Null));
     job.go_on();
-    running.ends_with(0).prints(&["excluded by the user: node2", "node2 is no longer excluded"]);
+    let moved = "node2 is excluded: GPU errors; relaunched on other nodes: rank 2";
+    running.ends_with(0).prints(&[moved, "excluded by the user: node2", "node2 is no longer excluded"]);
     let again = &world.all("restarted")[1];
     assert_eq!(again["checkpoint"], 4, "{again}");
     assert_eq!(world.all("generation_placed")[1]["nodes"], json!(["node0", "node1", "node3", "node4"]));

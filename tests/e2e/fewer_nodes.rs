@@ -83,7 +83,7 @@ fn excluded_node_without_spare_leaves_fewer_nodes_with_more_ranks() {
 #[test]
 fn nodes_without_enough_free_space_are_not_used_for_a_first_launch() {
     let world = World::new();
-    let sizes = rustix::fs::statvfs(&world.path("")).unwrap();
+    let sizes = rustix::fs::statvfs(world.path("")).unwrap();
     // As much as the file system has: some of it is in use.
     let total = sizes.f_blocks * sizes.f_frsize;
     let job = Job::new(&world, 0).checkpoint(&format!("cache: [{{base: /tmp, bytes: {total}}}]"));

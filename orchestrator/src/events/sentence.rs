@@ -36,8 +36,11 @@ impl LogEvent {
                 format!("{node} is excluded: {reason}")
             }
             LogEvent::NodeExcluded { node, reason, ranks, now } => {
-                let until = if *now { "are relaunched on other nodes" } else { "stay until the generation ends" };
-                format!("{node} is excluded: {reason}; {} {until}", ranks_text(ranks))
+                let ranks = ranks_text(ranks);
+                match now {
+                    true => format!("{node} is excluded: {reason}; relaunched on other nodes: {ranks}"),
+                    false => format!("{node} is excluded: {reason}; it keeps {ranks} until the generation ends"),
+                }
             }
             LogEvent::NodeIncluded { node } => format!("{node} is no longer excluded"),
             LogEvent::ExclusionDelayed { nodes, left, needed } => format!(
