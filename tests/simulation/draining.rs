@@ -245,7 +245,7 @@ impl World {
                 }
                 let complete = self.prefix.publish(&directory, summary.as_ref(), make_current, usize::MAX);
                 self.check_published(&directory, complete, world);
-                Answer::Published
+                Answer::Published { refused: None }
             }
             DrainAction::CloseDirectory { .. } => {
                 self.prefix.drain = None;

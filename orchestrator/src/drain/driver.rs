@@ -246,8 +246,8 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
         }
         DrainAction::Publish { findings, .. } => {
             let prefix = prefix.clone();
-            blocking(move || prefix_steps::publish(prefix, *findings)).await?;
-            Ok(Answer::Published)
+            let refused = blocking(move || prefix_steps::publish(prefix, *findings)).await?;
+            Ok(Answer::Published { refused })
         }
         DrainAction::CloseDirectory { .. } => {
             let prefix = prefix.clone();

@@ -53,7 +53,10 @@ pub enum Answer {
     /// All missing members of the set were computed and written.
     Rebuilt,
     /// Summary, index and link are written.
-    Published,
+    Published {
+        /// Why a dataset with all its files is recorded as incomplete: an output whose paths belong to another dataset.
+        refused: Option<String>,
+    },
     /// The record of the drain under way is removed.
     DirectoryClosed,
     /// The flushes that did not end are removed.

@@ -279,7 +279,7 @@ impl DrainMachine {
                 self.opened(directory, resumed);
             }
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
-            (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published) => self.published(),
+            (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published { refused }) => self.published(refused),
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
             (RequestPurpose::Prefix(PrefixStep::AbandonFlushes), Answer::FlushesAbandoned { directories }) => {
                 let removed = |directory: DirectoryName| LogEvent::FlushAbandoned { directory: directory.to_string() };

@@ -9,7 +9,7 @@ use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_core::prefix::{DirectoryName, Prefix, rebuild, unfinished};
+use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_core::temporary;
 use holdfast_model::CheckpointId;
@@ -59,11 +59,19 @@ pub(super) fn rebuild(directory: &Path, set: &SetRebuild) -> Result<(), Redundan
     rebuild::run(directory, set, &mut |_, _| ControlFlow::Continue(())).map(drop)
 }
 
-pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<(), PrefixStepError> {
+/// Records what a directory contains. Returns why an output with all its files cannot be complete.
+pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<Option<String>, PrefixStepError> {
     let Findings { directory, scan, inspection, make_current } = findings;
     let now = Local::now().naive_local();
-    Publication::of_scan(directory, &scan, &inspection, make_current, now).publish(&Prefix::open(prefix)?)?;
-    Ok(())
+    let publication = Publication::of_scan(directory, &scan, &inspection, make_current, now);
+    match publication.publish(&Prefix::open(prefix)?) {
+        Ok(_) => Ok(None),
+        // It is recorded as incomplete, and its files stay in its directory. Other datasets are drained nevertheless.
+        Err(refused @ (PrefixError::OutputPathTaken { .. } | PrefixError::InDataset { .. })) => {
+            Ok(Some(refused.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Removes the record that a directory is being written.

@@ -123,11 +123,16 @@ impl DrainMachine {
         self.start_here(PrefixStep::Publish, |request| DrainAction::Publish { request, findings });
     }
 
-    pub(super) fn published(&mut self) {
-        let Phase::Publishing(Published { dataset, complete, .. }) = &self.phase else { return };
+    pub(super) fn published(&mut self, refused: Option<String>) {
+        let Phase::Publishing(Published { dataset, complete, reasons, .. }) = &mut self.phase else { return };
         let (checkpoint, directory) = (dataset.destination.checkpoint, dataset.destination.directory.to_string());
-        let complete = *complete;
-        self.emit([LogEvent::Indexed { checkpoint, directory, complete }]);
+        let skipped = refused.map(|reason| {
+            *complete = false;
+            reasons.push(reason.clone());
+            LogEvent::DrainSkipped { checkpoint, reason }
+        });
+        let indexed = LogEvent::Indexed { checkpoint, directory, complete: *complete };
+        self.emit(skipped.into_iter().chain([indexed]));
     }
 
     /// A dataset was drained as completely as possible.

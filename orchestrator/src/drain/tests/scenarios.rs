@@ -4,7 +4,7 @@ use holdfast_model::{CheckpointId, Rank};
 
 use super::world::*;
 use crate::drain::*;
-use crate::events::DrainResult;
+use crate::events::{DrainResult, LogEvent};
 
 fn complete(id: u64) -> DrainResult {
     DrainResult::Complete { checkpoint: CheckpointId(id) }
@@ -265,6 +265,21 @@ fn output_is_drained_first_and_does_not_end_the_drain() {
     });
     let expected = [("directory.3".to_owned(), false), ("directory.2".to_owned(), true)];
     assert_eq!(published.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn output_whose_paths_are_taken_is_reported_and_the_checkpoints_are_drained() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    world.datasets.insert(CheckpointId(3), Cached { output: true, checkpoint: false, ..Cached::default() });
+    world.refused.insert(CheckpointId(3));
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(2));
+    assert_eq!(world.prefix[&CheckpointId(3)].indexed, Some(false));
+    let skipped = |action: &DrainAction| {
+        matches!(action, DrainAction::Emit(LogEvent::DrainSkipped { checkpoint: CheckpointId(3), reason })
+            if reason == "its path is taken")
+    };
+    assert!(world.log.iter().any(skipped));
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub(super) struct World {
     pub(super) resumable: BTreeSet<CheckpointId>,
     /// Flushes that did not end.
     pub(super) unfinished_flushes: BTreeSet<CheckpointId>,
+    /// Outputs whose paths belong to other datasets.
+    pub(super) refused: BTreeSet<CheckpointId>,
     /// Nodes that were not requested to end the run: their flushes write to the prefix directory.
     running: BTreeSet<NodeName>,
     /// Ranks whose files arrive damaged in the prefix directory.
@@ -103,6 +105,7 @@ impl World {
             prefix: BTreeMap::new(),
             resumable: BTreeSet::new(),
             unfinished_flushes: BTreeSet::new(),
+            refused: BTreeSet::new(),
             running: (0..nodes).map(name).collect(),
             corrupted: BTreeSet::new(),
             up,
@@ -325,9 +328,11 @@ impl World {
                 Answer::Rebuilt
             }
             DrainAction::Publish { findings, .. } => {
-                let complete = findings.inspection.completeness == Completeness::Complete;
-                self.prefix.get_mut(&self.current.unwrap()).unwrap().indexed = Some(complete);
-                Answer::Published
+                let current = self.current.unwrap();
+                let refused = self.refused.contains(&current).then(|| "its path is taken".to_owned());
+                let complete = findings.inspection.completeness == Completeness::Complete && refused.is_none();
+                self.prefix.get_mut(&current).unwrap().indexed = Some(complete);
+                Answer::Published { refused }
             }
             DrainAction::CloseDirectory { .. } => Answer::DirectoryClosed,
             DrainAction::AbandonFlushes { .. } => {
