@@ -27,6 +27,9 @@ pub(super) struct Reader {
     directories: RefCell<BTreeSet<String>>,
 }
 
+/// A setting from outside of the spec: text and origin.
+type Override<'a> = (&'a str, &'a Origin);
+
 /// The source of the list that a section is an element of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListSource {
@@ -189,7 +192,7 @@ impl<'a> Section<'a> {
     }
 
     /// The settings for a key from outside of the spec: above it, and below it.
-    fn overrides(&self, name: &str) -> (Option<(&'a str, &'a Origin)>, Option<(&'a str, &'a Origin)>) {
+    fn overrides(&self, name: &str) -> (Option<Override<'a>>, Option<Override<'a>>) {
         let Overrides { above, below, .. } = &self.reader.overrides;
         let own_below = match self.list {
             // The list of the spec has replaced the other.

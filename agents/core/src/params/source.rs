@@ -103,7 +103,7 @@ impl<'a> Resolver<'a> {
         let Sources { user, system, .. } = self.sources;
         let user = if self.fixed(name).is_some() { &[][..] } else { user };
         let lines = |entries: &'a [ConfLine]| entries.iter().filter(|entry| entry.key == name).collect::<Vec<_>>();
-        [user, system].into_iter().map(|entries| lines(entries)).find(|lines| !lines.is_empty()).unwrap_or_default()
+        [user, system].into_iter().map(lines).find(|lines| !lines.is_empty()).unwrap_or_default()
     }
 
     /// The line of the system file that fixes this parameter.
