@@ -6,6 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::harness::takes_minutes;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
 
@@ -38,6 +39,7 @@ fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     job.assert_result();
 }
 
+<<<<<<< HEAD
 #[test]
 fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_node() {
     let world = World::new();
@@ -84,6 +86,33 @@ fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_
     assert_eq!(world.all("node_down"), [] as [serde_json::Value; 0]);
     assert_eq!(world.all("generation_launched").len(), 1);
     job.assert_result();
+=======
+/// Prints figures. To be run alone and in release mode:
+///
+///     HOLDFAST_LONG_TESTS=1 cargo test --release -p holdfast --test e2e -- prefix_directory_that_hangs_for_minutes
+#[test]
+fn prefix_directory_that_hangs_for_minutes_loses_no_agent_node_or_run() {
+    takes_minutes();
+    for seconds in [8, 20, 60, 120] {
+        let world = World::new();
+        let mut disk = Disk::mounted(&world, world.prefix());
+        let mut job = Job::new(&world, 1).holding_after(4);
+        job.down_after = "750ms";
+        let mut running = job.start();
+        running.sees_checkpoint(4);
+        disk.freeze();
+        std::thread::sleep(Duration::from_secs(seconds));
+        disk.thaw();
+        job.go_on();
+        running.ends_with(0);
+        for name in ["agent_lost", "node_down"] {
+            assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
+        }
+        assert_eq!(world.all("generation_launched").len(), 1);
+        job.assert_result();
+        println!("prefix directory frozen for {seconds} s: no agent lost, no node down, one launch");
+    }
+>>>>>>> d796e11 (Long tests freeze the prefix directory for up to two minutes and write gigabytes to one disk)
 }
 
 /// True if the process has ended, or will as soon as its file system lets it.

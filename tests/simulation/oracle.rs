@@ -69,9 +69,10 @@ impl Oracle {
 
     /// Another run begins in the same allocation. Limits are counted from zero, and nodes that are down are fenced
     /// again.
-    pub fn next_run(&mut self, down: BTreeSet<NodeName>) {
+    pub fn next_run(&mut self, down: BTreeSet<NodeName>, nodes: usize) {
         // Ranks that were placed on fewer nodes than the run needs are placed anew.
-        if self.homes.values().any(|home| down.contains(home)) {
+        let used: BTreeSet<&NodeName> = self.homes.values().collect();
+        if used.len() != nodes || used.iter().any(|home| down.contains(*home)) {
             self.homes.clear();
         }
         self.taken_over(down);

@@ -257,7 +257,7 @@ impl World {
         let snapshot = machine.snapshot().next_run(config.ranks, config.nodes_needed);
         let nodes = machine.explain().nodes.into_iter();
         let down = nodes.filter(|node| matches!(node.condition, NodeCondition::Down(_)));
-        self.oracle.next_run(down.map(|node| node.node).collect());
+        self.oracle.next_run(down.map(|node| node.node).collect(), config.nodes_needed as usize);
         let orchestrator = &mut self.orchestrator;
         orchestrator.incarnation += 1;
         orchestrator.draining = None;
