@@ -422,8 +422,7 @@ vocabulary! {
         /// The generation.
         generation: Generation,
     },
-    /// The ranks of a generation left nothing in the control directory (`checkpoint: {source: scr-files}`): their
-    /// library uses another one, or they did not call it.
+    /// LLNL's library was to write checkpoints, and the ranks left nothing in the control directory.
     LibraryLeftNothing {
         /// The generation.
         generation: Generation,
