@@ -39,7 +39,6 @@ fn hanging_prefix_directory_loses_no_agent_node_or_run() {
     job.assert_result();
 }
 
-<<<<<<< HEAD
 #[test]
 fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_node() {
     let world = World::new();
@@ -86,7 +85,8 @@ fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_
     assert_eq!(world.all("node_down"), [] as [serde_json::Value; 0]);
     assert_eq!(world.all("generation_launched").len(), 1);
     job.assert_result();
-=======
+}
+
 /// Prints figures. To be run alone and in release mode:
 ///
 ///     HOLDFAST_LONG_TESTS=1 cargo test --release -p holdfast --test e2e -- prefix_directory_that_hangs_for_minutes
@@ -112,7 +112,6 @@ fn prefix_directory_that_hangs_for_minutes_loses_no_agent_node_or_run() {
         job.assert_result();
         println!("prefix directory frozen for {seconds} s: no agent lost, no node down, one launch");
     }
->>>>>>> d796e11 (Long tests freeze the prefix directory for up to two minutes and write gigabytes to one disk)
 }
 
 /// True if the process has ended, or will as soon as its file system lets it.

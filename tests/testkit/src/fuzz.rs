@@ -221,37 +221,6 @@ fn word<'a>(dice: &mut Dice, words: &[&'a str]) -> &'a str {
     words.get(at).copied().unwrap_or_else(|| WORDS[(at - words.len()).min(WORDS.len() - 1)])
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(check: fn(&[u8])) -> FuzzTarget {
-        FuzzTarget { name: "test", corpus: || texts(&["size=12;name=a", "size=7"]), words: &["size"], check }
-    }
-
-    #[test]
-    fn changes_of_inputs_depend_on_the_seed_only() {
-        let corpus = texts(&["size=12;name=a", "size=7"]);
-        let inputs = |seed: u64| -> BTreeSet<Vec<u8>> {
-            (0..200).map(|round| mutated(&mut Dice(seed + round), &corpus, &["size"])).collect()
-        };
-        let (first, again) = (inputs(1), inputs(1));
-        assert_eq!(first, again);
-        assert!(first.len() > 150, "{}", first.len());
-    }
-
-    #[test]
-    fn a_property_that_does_not_hold_names_target_input_and_seed() {
-        let failing = [target(|bytes| assert!(!bytes.ends_with(b"7") || bytes == b"size=7"))];
-        let failure = catch_unwind(|| check_mutations(&failing, 5_000)).unwrap_err();
-        // The panic of a scoped thread is reported by the scope.
-        assert!(failure.downcast_ref::<&str>().is_some_and(|text| text.contains("scoped thread panicked")));
-        let corpus = [target(|bytes| assert!(bytes != b"size=7"))];
-        let failure = catch_unwind(|| check_mutations(&corpus, 0)).unwrap_err();
-        assert_eq!(failure.downcast_ref::<String>().unwrap(), "test: input of the corpus: \"size=7\"");
-    }
-}
-
 /// Keys of SCR's hash files, and bytes that mean something in their packed form.
 pub const SCR_KEYS: &[&str] = &[
     "CKPT",
@@ -294,3 +263,34 @@ pub const SCR_KEYS: &[&str] = &[
     "\0\0\0\0\0",
     "\0\0\0\u{1}",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(check: fn(&[u8])) -> FuzzTarget {
+        FuzzTarget { name: "test", corpus: || texts(&["size=12;name=a", "size=7"]), words: &["size"], check }
+    }
+
+    #[test]
+    fn changes_of_inputs_depend_on_the_seed_only() {
+        let corpus = texts(&["size=12;name=a", "size=7"]);
+        let inputs = |seed: u64| -> BTreeSet<Vec<u8>> {
+            (0..200).map(|round| mutated(&mut Dice(seed + round), &corpus, &["size"])).collect()
+        };
+        let (first, again) = (inputs(1), inputs(1));
+        assert_eq!(first, again);
+        assert!(first.len() > 150, "{}", first.len());
+    }
+
+    #[test]
+    fn a_property_that_does_not_hold_names_target_input_and_seed() {
+        let failing = [target(|bytes| assert!(!bytes.ends_with(b"7") || bytes == b"size=7"))];
+        let failure = catch_unwind(|| check_mutations(&failing, 5_000)).unwrap_err();
+        // The panic of a scoped thread is reported by the scope.
+        assert!(failure.downcast_ref::<&str>().is_some_and(|text| text.contains("scoped thread panicked")));
+        let corpus = [target(|bytes| assert!(bytes != b"size=7"))];
+        let failure = catch_unwind(|| check_mutations(&corpus, 0)).unwrap_err();
+        assert_eq!(failure.downcast_ref::<String>().unwrap(), "test: input of the corpus: \"size=7\"");
+    }
+}

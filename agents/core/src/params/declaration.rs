@@ -94,7 +94,11 @@ pub const DECLARED: &[Declaration] = &[
     acts("SCR_CHECKPOINT_INTERVAL", "0", "key `checkpoint.need.interval`"),
     acts("SCR_CHECKPOINT_SECONDS", "0", "key `checkpoint.need.seconds`"),
     acts("SCR_CHECKPOINT_OVERHEAD", "0", "key `checkpoint.need.overhead`"),
-    warned("SCR_TRANSFER_SECS", "60", "agents receive flush orders at once, and do not poll a transfer file"),
+    warned(
+        "SCR_TRANSFER_SECS",
+        "60",
+        "agents receive flush orders at once; a transfer file of LLNL's library is read every 50 ms",
+    ),
     acts("SCR_EXCLUDE_NODES", "", "key `allocation.exclude`"),
     acts("SCR_PREFIX", "", "key `prefix`; a warning if the spec names another directory"),
     only(AllowedSource::Environment, acts("SCR_RUNS", "", "key `relaunch.attempts`: one less")),

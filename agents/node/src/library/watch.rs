@@ -222,7 +222,7 @@ fn describe(agent: &Agent, run: &Run, checkpoint: CheckpointId) -> (Scheme, u64)
             break;
         }
     }
-    (scheme, if ranks == 0 { 0 } else { (bytes / ranks).saturating_mul(u64::from(run.plan.ranks)) })
+    (scheme, bytes.checked_div(ranks).map_or(0, |each| each.saturating_mul(u64::from(run.plan.ranks))))
 }
 
 /// The complete checkpoints of the index, with their directories.

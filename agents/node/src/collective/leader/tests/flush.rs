@@ -201,7 +201,7 @@ fn held(world: &World) -> Vec<u64> {
 
 #[test]
 fn an_older_checkpoint_is_evicted_and_not_the_one_that_is_being_flushed() {
-    let mut world = flushing_2(2, is_flush);
+    let world = flushing_2(2, is_flush);
     assert_eq!(held(&world), [2, 3]);
     let mut world = flushing_2(3, is_flush);
     let started = world.call(Call::Start);
