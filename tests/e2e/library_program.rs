@@ -239,7 +239,7 @@ impl Program {
         // All have looked before files are moved.
         let usable = self.gather("usable", &usable.unwrap_or_default().to_string());
         let checkpoint: u64 = usable.iter().map(|id| id.parse().unwrap()).min().unwrap();
-        let files: BTreeMap<u32, Option<(Vec<u8>, Vec<u8>)>> = [self.rank, self.left()]
+        let files: BTreeMap<_, _> = [self.rank, self.left()]
             .into_iter()
             .map(|rank| {
                 let found = self.find(checkpoint, rank);

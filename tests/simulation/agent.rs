@@ -1,6 +1,6 @@
 //! The agents' processes: they start, adopt or begin a run, kill ranks, end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use holdfast::relaunch::Event;
@@ -46,6 +46,8 @@ pub struct Participation {
     pub calls: BTreeMap<u64, BTreeMap<Rank, Call>>,
     /// The highest sequence number of a call.
     pub newest: u64,
+    /// The ranks that have called.
+    pub known: BTreeSet<Rank>,
     pub link: Option<u64>,
     /// Pause before the next attempt to connect to the leader.
     pub pause: Time,
@@ -75,6 +77,7 @@ impl Participation {
             adopted,
             calls: BTreeMap::new(),
             newest: 0,
+            known: BTreeSet::new(),
             link: None,
             pause: 5 * MS,
             running: BTreeMap::new(),

@@ -175,6 +175,8 @@ impl World {
         let of_seq = part.calls.entry(seq).or_default();
         of_seq.insert(rank, call.clone());
         let complete = of_seq.len() == part.local.len();
+        // An earlier agent has served the run, and may have answered the other ranks.
+        part.adopted |= part.known.insert(rank) && seq > 1;
         let mut messages = Vec::new();
         if seq > part.newest {
             // Ranks that wait for an earlier one missed its results, and the others will not repeat that call.

@@ -125,7 +125,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     }
     let roots = args.roots(&environment)?;
     let (prefix, source) = match roots {
-        Some(roots) => (args.job.prefix(&environment)?, Some(Source::Roots(roots))),
+        Some(roots) => (args.job.prefix(&environment)?, Some(Source::Roots(Box::new(roots)))),
         None => {
             let prefix = job::prefix_with_state(&args.job, &environment, JobState::read)?;
             let library = if JobState::read(&prefix)?.is_none() { args.library_job(&environment)? } else { None };
@@ -147,7 +147,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     }
     let (report, _) = super::runtime::with_screen(style, async |screen| {
         let drained = match source {
-            Some(Source::Roots(roots)) => standalone::of_roots(&prefix, roots, requested, &screen).await.map(Some),
+            Some(Source::Roots(roots)) => standalone::of_roots(&prefix, *roots, requested, &screen).await.map(Some),
             Some(Source::Library(job)) => standalone::of_library(&prefix, &job, requested, &screen).await.map(Some),
             None => standalone::of_prefix(&prefix, requested, &screen).await,
         };

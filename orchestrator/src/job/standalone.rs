@@ -273,7 +273,7 @@ pub async fn of_library(
 /// Whose nodes are drained, if they are not those of the last job of the prefix directory.
 #[derive(Clone, Debug)]
 pub enum Source {
-    Roots(Roots),
+    Roots(Box<Roots>),
     Library(Box<LibraryJob>),
 }
 
@@ -300,7 +300,7 @@ pub async fn preview(
 ) -> Result<Option<Preview>, StandaloneError> {
     let reporter = Reporter { event_log: None, screen: screen.clone() };
     let found = match source {
-        Some(Source::Roots(roots)) => agents_of(prefix, roots, reporter)?.survey(prefix, requested).await,
+        Some(Source::Roots(roots)) => agents_of(prefix, *roots, reporter)?.survey(prefix, requested).await,
         Some(Source::Library(job)) => job.agents(prefix, reporter).await?.survey(prefix, requested).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };

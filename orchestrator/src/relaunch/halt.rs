@@ -155,7 +155,13 @@ impl Machine {
         if let Some(active) = &mut self.state.active {
             let stage = HaltStage::Requested { until };
             match &mut active.facts.halt {
-                Some(halt) => halt.stage = stage,
+                Some(halt) => {
+                    halt.stage = stage;
+                    // A condition that is cleared withdraws its own halt only.
+                    if halt.cause == HaltCause::Condition && cause != HaltCause::Condition {
+                        (halt.cause, halt.reason) = (cause, reason.clone());
+                    }
+                }
                 None => active.facts.halt = Some(RunningHalt { cause, reason: reason.clone(), stage }),
             }
         }

@@ -1,6 +1,6 @@
 //! This agent's participation in the collectives of one generation: the calls of its ranks, and the tasks of the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_model::Rank;
@@ -86,7 +86,15 @@ struct OpenCalls {
     waiting: BTreeMap<u64, BTreeMap<Rank, WaitingCall>>,
     /// The highest number that a rank has called.
     newest: u64,
+    /// The ranks that have called.
+    known: BTreeSet<Rank>,
+    /// A rank's first call here was not its first one: an earlier agent of this node has served the run, and may have
+    /// answered other ranks.
+    replaces_agent: bool,
 }
+
+/// The number of a rank's first collective.
+const FIRST_CALL: u64 = 1;
 
 #[derive(Debug)]
 struct WaitingCall {
@@ -108,7 +116,7 @@ impl Calls {
     ) -> (oneshot::Receiver<Outcome>, Vec<ToLeader>) {
         let (answer, receiver) = oneshot::channel();
         let mut open = self.open.lock();
-        let OpenCalls { waiting, newest } = &mut *open;
+        let OpenCalls { waiting, newest, known, replaces_agent } = &mut *open;
         // A rank waits in one call at a time. Without this, a faulty program that connects again and again with other
         // numbers would leave a call, a thread and a connection behind each time.
         waiting.retain(|other, calls| {
@@ -118,6 +126,7 @@ impl Calls {
         let of_seq = waiting.entry(seq).or_default();
         of_seq.insert(rank, WaitingCall { call: call.clone(), answer });
         let complete = of_seq.len() == expected;
+        *replaces_agent |= known.insert(rank) && seq > FIRST_CALL;
         // A rank that makes a later call has the results of the earlier ones: those collectives have ended. Ranks that
         // wait for one of them missed its results when the earlier agent ended, and the others will not repeat it.
         let mut messages = Vec::new();
@@ -125,7 +134,7 @@ impl Calls {
             *newest = seq;
             messages.extend(waiting.range(..seq).flat_map(|(earlier, calls)| all(*earlier, calls)));
         }
-        if alone || seq < *newest {
+        if alone || *replaces_agent || seq < *newest {
             messages.push(ToLeader::Calls { seq, calls: vec![(rank, call)] });
         } else if complete {
             messages.extend(waiting.get(&seq).into_iter().flat_map(|calls| all(seq, calls)));
@@ -201,9 +210,22 @@ mod tests {
         let calls = Calls::default();
         assert!(calls.note(Rank(5), 1, Call::Need, 2, false).1.is_empty());
         let (_, messages) = calls.note(Rank(4), 2, Call::Start, 2, false);
-        assert_eq!(ranks(&messages), [[5]], "no other rank will make call 1");
+        assert_eq!(ranks(&messages[..1]), [[5]], "no other rank will make call 1");
+        assert!(matches!(messages[1..], [ToLeader::Calls { seq: 2, .. }]));
         let (_, late) = calls.note(Rank(6), 1, Call::Need, 2, false);
         assert_eq!(ranks(&late), [[6]]);
+    }
+
+    #[test]
+    fn calls_of_ranks_that_an_earlier_agent_served_are_sent_alone() {
+        // The plan of the run was lost with the earlier agent, which had answered rank 4.
+        let calls = Calls::default();
+        let (_, messages) = calls.note(Rank(5), 1, Call::Need, 2, false);
+        assert!(messages.is_empty(), "a first call may be that of a new run");
+        let calls = Calls::default();
+        let (_, messages) = calls.note(Rank(5), 7, Call::Need, 2, false);
+        let [ToLeader::Calls { seq: 7, calls }] = &messages[..] else { panic!("{messages:?}") };
+        assert_eq!(calls, &[(Rank(5), Call::Need)]);
     }
 
     #[test]

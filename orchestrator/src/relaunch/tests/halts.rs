@@ -201,6 +201,17 @@ fn a_halt_that_is_cleared_does_not_withdraw_a_signal() {
 }
 
 #[test]
+fn a_condition_that_is_cleared_does_not_withdraw_the_signal_that_followed_it() {
+    let mut world = joined();
+    world.happens(set("JOB_HALTED"));
+    signal(&mut world);
+    world.happens(Event::HaltCleared);
+    assert!(requests(&world).iter().all(|(_, reason)| reason.is_some()));
+    world.passes(ms(60_100));
+    assert_eq!(terminated(&world), 1);
+}
+
+#[test]
 fn conditions_are_ignored_once_the_application_has_called_finalize() {
     let mut world = joined();
     world.happens(Event::Finalized { generation: FIRST });
