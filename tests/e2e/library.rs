@@ -234,7 +234,8 @@ fn a_second_step_does_not_restart_from_checkpoints_of_the_first() {
     fs::create_dir_all(world.path("meeting")).unwrap();
     let step = |name: &str| {
         format!(
-            "{{name: {name}, run: {{nodes: 2, command: [{:?}], env: {{{MEETING}: {:?}, {CHECKPOINTS}: '2', {HOLD}: ''}}}}, \
+            "{{name: {name}, \
+             run: {{nodes: 2, command: [{:?}], env: {{{MEETING}: {:?}, {CHECKPOINTS}: '2', {HOLD}: ''}}}}, \
              checkpoint: {{source: scr-files, redundancy: [{{scheme: partner}}], flush: {{every: 0}}}}}}",
             std::env::current_exe().unwrap(),
             world.path("meeting"),
@@ -287,7 +288,8 @@ fn drain_saves_what_the_library_left_where_holdfast_launched_nothing() {
     fs::create_dir_all(&base).unwrap();
     fs::create_dir_all(world.path("meeting")).unwrap();
     let spec = format!(
-        "prefix: {:?}\nrun: {{command: ['true']}}\ncheckpoint: {{control: {{base: {base:?}}}, cache: [{{base: {base:?}}}]}}\n",
+        "prefix: {:?}\nrun: {{command: ['true']}}\n\
+         checkpoint: {{control: {{base: {base:?}}}, cache: [{{base: {base:?}}}]}}\n",
         world.prefix()
     );
     let spec = world.write("scr.yaml", &spec);

@@ -51,7 +51,7 @@ null")]
     /// Use these nodes no more
     #[command(after_help = "\
 Examples:
-  holdfast nodes exclude n3 --reason \"GPU errors\" job.yaml
+  holdfast nodes exclude n3 --reason GPU job.yaml
   holdfast nodes exclude --now 'n[3,5-7]' job.yaml
   holdfast nodes exclude --dry-run n3 --prefix ./heat-run
 

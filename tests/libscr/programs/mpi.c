@@ -233,12 +233,13 @@ static void checkpoint(void)
 
 static void picture(void)
 {
-    char name[SCR_MAX_FILENAME], file[SCR_MAX_FILENAME], text[64];
+    char name[SCR_MAX_FILENAME], cell[64], file[SCR_MAX_FILENAME], text[64];
 
     snprintf(name, sizeof name, "picture.%ld", step);
+    snprintf(cell, sizeof cell, "cell_%ld", step);
     snprintf(text, sizeof text, "%a\n", cells[CELLS / 2]);
     EXPECT(SCR_Start_output(name, SCR_FLAG_OUTPUT) == SCR_SUCCESS);
-    EXPECT(SCR_Complete_output(moves(named(file, NULL, "cell", "txt"), "w", text, strlen(text))) == SCR_SUCCESS);
+    EXPECT(SCR_Complete_output(moves(named(file, NULL, cell, "txt"), "w", text, strlen(text))) == SCR_SUCCESS);
 }
 
 int main(int argc, char **argv)
