@@ -27,8 +27,9 @@ fn full_cache_drops_checkpoints_but_job_continues() {
     let mut command = world.command("bash");
     command.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_holdfast"), "run"]);
     command.arg(spec);
-    let ran = world.run(command).with_code(0);
+    let ran = world.run(command).with_code(65);
     ran.prints(&["cannot write checkpoint 1", "dropped", "the job is finished"]);
+    assert_eq!(world.all("all_datasets_dropped").len(), 1);
     assert_eq!(world.all("checkpoint_failed").len(), 8);
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     assert_eq!(pfs::current_id(&world.prefix()), None);
