@@ -129,6 +129,7 @@ pub fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path, crc: bool) ->
         on_behalf_of: Vec::new(),
         partners_only: false,
         buffer_bytes: 1 << 20,
+        threads: None,
     };
     cluster.runtime.block_on(async {
         let mut copies = tokio::task::JoinSet::new();

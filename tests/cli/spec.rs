@@ -360,6 +360,7 @@ fn rejects_contradicting_numbers() {
             "health.hang_after: expected a duration with a unit, such as `30s` or `5min`, or `none`",
         ),
         ("health: {hang_after: 20ms}", "health.hang_after: shorter than 1s"),
+        ("health: {test_timeout: 50ms}", "job.yaml:1:24: health.test_timeout: shorter than 100ms"),
         ("health: {disk_timeout: 50ms}", "health.disk_timeout: shorter than 100ms"),
         (
             "health: {busy_hang_after: 1h}",
@@ -371,6 +372,8 @@ fn rejects_contradicting_numbers() {
         ),
         ("health: {command: []}", "health.command: the command is empty"),
         ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
+        ("checkpoint: {copy_threads: 0}", "checkpoint.copy_threads: expected a whole number from 1 to 64"),
+        ("checkpoint: {stream_timeout: 999ms}", "checkpoint.stream_timeout: shorter than 1s"),
         ("checkpoint: {cache: []}", "checkpoint.cache: the list is empty"),
         ("checkpoint: {cache: [{base: tmp}]}", "checkpoint.cache[0].base: `tmp` is not an absolute path"),
         ("checkpoint: {cache: [{base: /a/../b}]}", "checkpoint.cache[0].base: `/a/../b` is not an absolute path"),

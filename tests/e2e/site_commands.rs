@@ -215,6 +215,17 @@ fn failed_after_command_costs_no_checkpoint_and_its_output_is_named() {
 }
 
 #[test]
+fn health_test_that_does_not_end_within_its_limit_excludes_the_node() {
+    let world = World::new();
+    let test = "test_timeout: 1s, command: [sh, -c, 'test $HOLDFAST_NODE != node1 || exec sleep 1000']";
+    let job = Job::new(&world, 1).health(test);
+    job.run(0).prints(&["node1 is down: a health test failed: health.command: it did not end within 1 s"]);
+    assert_eq!(world.the("node_down")["node"], "node1");
+    job.assert_result();
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn failed_health_test_excludes_the_node() {
     let world = World::new();
     let test = "command: [sh, -c, 'test $HOLDFAST_NODE != node1 || { echo bad disk >&2; exit 3; }']";

@@ -375,6 +375,9 @@ pub struct CopyRequest {
     /// Round 2: only partner copies.
     pub partners_only: bool,
     pub buffer_bytes: usize,
+    /// Files that are copied at a time; absent: as many as suit the node's processors.
+    #[serde(default)]
+    pub threads: Option<u32>,
 }
 
 /// How the copy went, rank by rank.
@@ -420,6 +423,9 @@ pub struct VerifyRequest {
     /// The checkpoint directory, absolute.
     pub directory: PathBuf,
     pub files: Vec<String>,
+    /// Files that are read at a time, as in [`CopyRequest`].
+    #[serde(default)]
+    pub threads: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Values for tests and benchmarks: a new field of the settings is added here once.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
@@ -37,6 +38,8 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         allocation_end: None,
         piece_bytes: 1 << 20,
         copy_bytes: 1 << 20,
+        copy_threads: None,
+        stream_timeout: Duration::from_secs(120),
         watchdog: None,
         newest: None,
     }

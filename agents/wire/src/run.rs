@@ -62,6 +62,12 @@ pub struct Settings {
     pub piece_bytes: usize,
     /// Size of the buffers in which files are copied, bytes.
     pub copy_bytes: usize,
+    /// Files that an agent copies or checks at a time; absent: see [`CopyRequest`](crate::agent::CopyRequest).
+    #[serde(default)]
+    pub copy_threads: Option<u32>,
+    /// How long a stream between two agents may carry no data.
+    #[serde(with = "millis")]
+    pub stream_timeout: Duration,
     /// When a rank is reported as quiet; absent if never.
     #[serde(default)]
     pub watchdog: Option<Watchdog>,

@@ -29,6 +29,17 @@ const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A request to verify or rebuild files may take this long.
 const LONGEST_CHECK: Duration = Duration::from_secs(24 * 3600);
 
+/// How agents copy files.
+#[derive(Clone, Copy, Debug)]
+pub struct CopySettings {
+    /// Compute checksums.
+    pub crc: bool,
+    /// Size of a copy's buffer, bytes.
+    pub buffer_bytes: usize,
+    /// Files that an agent copies at a time; `None`: as many as suit its processors.
+    pub threads: Option<u32>,
+}
+
 /// What is to be drained.
 #[derive(Clone, Debug)]
 pub struct DrainOrder {
@@ -42,10 +53,7 @@ pub struct DrainOrder {
     pub job_id: String,
     /// Runs of this generation and older ones are ended.
     pub generation: Generation,
-    /// Compute checksums while copying.
-    pub crc: bool,
-    /// Size of a copy's buffer, bytes.
-    pub buffer_bytes: usize,
+    pub copies: CopySettings,
     /// This dataset instead of the newest.
     pub requested: Option<CheckpointId>,
     /// Receives the events of the drain.
@@ -99,7 +107,7 @@ impl DrainDriver {
             lost,
             down,
             requested: order.requested,
-            crc: order.crc,
+            crc: order.copies.crc,
             requests_at_once: order.client.requests_at_once(),
             lost_agent_wait,
             survey_only,
@@ -190,7 +198,7 @@ fn event_of(change: RosterChange) -> DrainEvent {
 }
 
 async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult {
-    let DrainOrder { client, prefix, job_id, generation, crc, buffer_bytes, .. } = &*order;
+    let DrainOrder { client, prefix, job_id, generation, copies, .. } = &*order;
     match action {
         DrainAction::TakeInventory { agent, end_run, .. } => {
             if end_run {
@@ -209,10 +217,11 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
             let request = CopyRequest {
                 checkpoint,
                 directory: prefix.join(directory.as_str()),
-                crc: *crc,
+                crc: copies.crc,
                 on_behalf_of: order.on_behalf_of.to_vec(),
                 partners_only: order.partners_only,
-                buffer_bytes: *buffer_bytes,
+                buffer_bytes: copies.buffer_bytes,
+                threads: copies.threads,
             };
             let copied = client.copy(agent.address, &request, LONGEST_COPY).await;
             copied.map(Answer::Copied).map_err(|error| {
@@ -232,7 +241,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
                 return Ok(Answer::Verified { damaged });
             };
             let names = files.iter().map(|unit| unit.name.clone()).collect();
-            verify_at(client, &agent, VerifyRequest { directory: path, files: names }).await
+            verify_at(client, &agent, VerifyRequest { directory: path, files: names, threads: copies.threads }).await
         }
         DrainAction::Rebuild { agent, checkpoint, directory, set, .. } => {
             let path = prefix.join(directory.as_str());

@@ -39,7 +39,7 @@ mod tests;
 
 pub use action::{AgentAt, DrainAction, Findings};
 pub use config::{DrainConfig, LOST_AGENT_WAIT};
-pub use driver::{DrainOrder, drain, survey};
+pub use driver::{CopySettings, DrainOrder, drain, survey};
 pub use error::{DrainError, RequestFailure};
 pub use event::{Answer, DrainEvent, RequestId};
 pub use machine::DrainMachine;

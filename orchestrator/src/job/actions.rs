@@ -20,7 +20,8 @@ use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
 use crate::relaunch::{Action, BeforeFailure, Event};
 
-/// A node that does not report its halt conditions within this is asked again.
+/// A node that does not report its halt conditions within this is asked again. Not a setting: an answer needs no work,
+/// and a longer limit would delay the launch by as much without making an answer more likely.
 pub(super) const HALT_WITHIN: Duration = Duration::from_secs(2);
 /// The pause before that.
 const HALT_PAUSE: Duration = Duration::from_millis(250);
@@ -81,14 +82,14 @@ impl StepDriver<'_> {
         let agents = self.agents.roster().agents();
         let client = self.agents.client().clone();
         let set = settings::halt_conditions(self.spec).filter(|_| !self.record.state.halt_set);
-        let test = self.health_test();
+        let (test, test_timeout) = (self.health_test(), self.spec.health.test_timeout);
         let template = self.machine.is_before_first_launch().then(|| self.record.state.template()).and_then(Result::ok);
         let background = self.background.clone();
         tokio::spawn(async move {
             let nodes = agents.keys().cloned().collect();
             let tests = async {
                 match &test {
-                    Some((command, context)) => site::health(command, nodes, context).await,
+                    Some((command, context)) => site::health(command, nodes, test_timeout, context).await,
                     None => Vec::new(),
                 }
             };
@@ -286,8 +287,7 @@ impl StepDriver<'_> {
             prefix: self.settings.prefix.clone(),
             job_id: self.allocation.job_id().to_owned(),
             generation: self.machine.generation(),
-            crc: self.step.checkpoint.crc.on_flush,
-            buffer_bytes: self.settings.copy_bytes,
+            copies: settings::copies(&self.step.checkpoint),
             requested: None,
             events: self.background.events.clone(),
         };

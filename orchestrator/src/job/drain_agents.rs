@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::reporter::Reporter;
 use crate::allocation::{AgentTemplate, Allocation};
-use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey};
+use crate::drain::{self, CopySettings, DrainError, DrainOrder, DrainReport, Survey};
 use crate::events::LogEvent;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetError, FleetEvent, FleetSettings};
@@ -151,12 +151,11 @@ impl DrainAgents {
     pub(super) async fn drain(
         &mut self,
         prefix: &Path,
-        crc: bool,
-        buffer_bytes: usize,
+        copies: CopySettings,
         requested: Option<CheckpointId>,
     ) -> Result<DrainReport, DrainError> {
         let (order, mut emitted) = self.order(prefix, requested);
-        let order = DrainOrder { crc, buffer_bytes, ..order };
+        let order = DrainOrder { copies, ..order };
         let draining = drain::drain(&order);
         tokio::pin!(draining);
         let result = loop {
@@ -195,8 +194,7 @@ impl DrainAgents {
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),
             generation: Generation(u64::MAX),
-            crc: false,
-            buffer_bytes: 0,
+            copies: CopySettings { crc: false, buffer_bytes: 0, threads: None },
             requested,
             events,
         };

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdfast_model::{Descriptor, HaltChange, NodeName};
 use holdfast_wire::run;
 
+use crate::drain::CopySettings;
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{CheckpointSource, JobSpec, Step};
+use crate::spec::{Checkpoint, CheckpointSource, JobSpec, Step};
 
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
 pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
@@ -73,11 +74,22 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         allocation_end: end,
         piece_bytes: size(checkpoint.piece_size),
         copy_bytes: size(checkpoint.copy_buffer),
+        copy_threads: checkpoint.copy_threads,
+        stream_timeout: checkpoint.stream_timeout,
         watchdog: spec
             .health
             .hang_after
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
         newest: None,
+    }
+}
+
+/// How a drain copies files.
+pub(super) fn copies(checkpoint: &Checkpoint) -> CopySettings {
+    CopySettings {
+        crc: checkpoint.crc.on_flush,
+        buffer_bytes: size(checkpoint.copy_buffer),
+        threads: checkpoint.copy_threads,
     }
 }
 

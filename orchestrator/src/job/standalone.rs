@@ -150,7 +150,7 @@ pub async fn of_state(
     if let Some(finished) = state.finished_steps() {
         agents.forget(finished).await;
     }
-    let result = agents.drain(prefix, state.crc, state.copy_bytes, requested).await;
+    let result = agents.drain(prefix, state.copies(), requested).await;
     let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
     agents.agents.end_all(!keeps).await;
     state.running.clear();
@@ -188,12 +188,12 @@ pub async fn of_roots(
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let _lock = JobLock::take_of_last_job(prefix)?;
-    let (crc, buffer) = (roots.checkpoint.crc.on_flush, settings::size(roots.checkpoint.copy_buffer));
+    let copies = settings::copies(&roots.checkpoint);
     let reporter =
         Reporter { event_log: Some(event_log(prefix, OF_ROOTS, GroupAccess::None)?), screen: screen.clone() };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, crc, buffer, requested).await;
+    let result = agents.drain(prefix, copies, requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }
@@ -259,13 +259,12 @@ pub async fn of_library(
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
     let step = job.spec.steps.first().ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
-    let checkpoint = &step.checkpoint;
     let _lock = JobLock::take_of_last_job(prefix)?;
     let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
     let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
     let mut agents = job.agents(prefix, reporter).await?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, checkpoint.crc.on_flush, settings::size(checkpoint.copy_buffer), requested).await;
+    let result = agents.drain(prefix, settings::copies(&step.checkpoint), requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }
@@ -351,8 +350,7 @@ async fn survey_of_running(
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),
         generation: Generation::NONE,
-        crc: state.crc,
-        buffer_bytes: state.copy_bytes,
+        copies: state.copies(),
         requested,
         events,
     };

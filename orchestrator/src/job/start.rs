@@ -340,8 +340,8 @@ pub(super) fn state_of_step(
     let mut state = JobState::new(spec.job.clone(), allocation, template);
     state.command = Some(step.run.command.clone());
     state.group_access = spec.group_access;
-    state.crc = step.checkpoint.crc.on_flush;
-    state.copy_bytes = settings::size(step.checkpoint.copy_buffer);
+    let copies = settings::copies(&step.checkpoint);
+    (state.crc, state.copy_bytes, state.copy_threads) = (copies.crc, copies.buffer_bytes, copies.threads);
     state.requests_at_once = spec.health.requests;
     state
 }

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::journal::{self, file::Replayed};
 use crate::allocation::{AgentSettings, AgentTemplate, AllocationRecord};
+use crate::drain::CopySettings;
 use crate::exit;
 use crate::fleet::AgentRecord;
 use crate::host::own_files::{self, OWN};
@@ -78,6 +79,9 @@ pub struct JobState {
     pub crc: bool,
     /// Size of a copy's buffer, bytes.
     pub copy_bytes: usize,
+    /// Files that an agent copies at a time; `None`: as many as suit its processors.
+    #[serde(default)]
+    pub copy_threads: Option<u32>,
     /// Requests to agents that are under way at a time.
     pub requests_at_once: u32,
     /// The state of the relaunch machine.
@@ -261,6 +265,7 @@ impl JobState {
             halt_set: false,
             crc: true,
             copy_bytes: 1 << 20,
+            copy_threads: None,
             requests_at_once: 64,
             snapshot: None,
             keeps_data: false,
@@ -268,6 +273,11 @@ impl JobState {
             finished: Generation::NONE,
             entries: 0,
         }
+    }
+
+    /// How a drain copies files.
+    pub(super) fn copies(&self) -> CopySettings {
+        CopySettings { crc: self.crc, buffer_bytes: self.copy_bytes, threads: self.copy_threads }
     }
 
     /// Reads the state of a prefix directory with its journal; `None` if no job was ever run there.

@@ -3,13 +3,15 @@
 //! The defaults are SCR's (`SCR manual §10`).
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdfast_core::redundancy::registry;
 use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
 
 use super::keys::{elements, keys, section};
+use super::reading::Section;
 use super::value_kinds::{
-    Choice, bandwidth, bytes, bytes_within, choice, path, percent, redundancy_scheme, switch, whole,
+    Choice, bandwidth, bytes, bytes_within, choice, duration, path, percent, redundancy_scheme, switch, whole,
 };
 
 const TEMPORARY: &str = "/tmp";
@@ -17,6 +19,11 @@ const TEMPORARY: &str = "/tmp";
 const SMALLEST_BUFFER: u64 = 4 << 10;
 /// Larger ones gain nothing, and each agent has several.
 const LARGEST_BUFFER: u64 = 64 << 20;
+
+/// More gain nothing on one node.
+const MOST_COPY_THREADS: u64 = 64;
+/// A healthy disk may need as long for one piece.
+const SHORTEST_STREAM_TIMEOUT: Duration = Duration::from_secs(1);
 
 keys! {
     /// The checkpoints of one step.
@@ -44,11 +51,28 @@ keys! {
         /// Size of the pieces in which an agent copies files between cache and prefix directory; each copy has a few of
         /// them in memory. Larger ones may suit a parallel file system with large blocks.
         copy_buffer: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr("SCR_FILE_BUF_SIZE"),
+        /// Maximum number of files that an agent copies or checks at a time, each with a buffer of its own;
+        /// `flush.width` and `restart.fetch_width` may allow fewer. Default: 4, but not more than the node has
+        /// processors, and at least 2.
+        copy_threads: Option<u32> = whole::<u32>(1..=MOST_COPY_THREADS).optional(),
         /// Size of the pieces in which agents compute redundancy and send files to each other: a few of them should fit
         /// into a processor's cache.
         piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr("SCR_MPI_BUF_SIZE"),
+        /// While agents compute redundancy or send files to each other, an agent waits this long for the next data of
+        /// another one, and a quarter as long for its connection. Then the step has failed; it is tried 8 times.
+        stream_timeout: Duration = duration().or(Duration::from_secs(120)),
         /// Protection of the data that agents exchange.
         data_plane: DataPlane = choice().or(DataPlane::Encrypted),
+    }
+    checked by Checkpoint::check;
+}
+
+impl Checkpoint {
+    fn check(&self, section: &Section<'_>) {
+        if self.stream_timeout < SHORTEST_STREAM_TIMEOUT {
+            let help = "write a longer time: an agent that writes to a busy disk sends nothing meanwhile";
+            section.mistake("stream_timeout", "shorter than 1s", help);
+        }
     }
 }
 

@@ -112,6 +112,8 @@ keys! {
         min_memory: Option<u64> = bytes().optional(),
         /// The site's own test, run on each node before a launch, as a list; a non-zero exit code means down.
         command: Option<Vec<String>> = words(),
+        /// A test of the site that takes longer has failed.
+        test_timeout: Duration = duration().or(Duration::from_secs(60)),
         /// A run is considered hung if, for this long, no rank has produced output and every rank is either waiting in
         /// a call of the API or idle: no call, less than 1 % of a processor, no I/O. It is then relaunched from its
         /// newest checkpoint. While a rank computes, the run is never considered hung. `none` = never.
@@ -130,6 +132,8 @@ const SHORTEST_HANG: Duration = Duration::from_secs(1);
 const USUAL_REPLACE_AFTER: Duration = Duration::from_secs(10);
 /// A healthy disk may need as long.
 const SHORTEST_DISK_TIMEOUT: Duration = Duration::from_millis(100);
+/// To start a program on a busy node may take as long.
+const SHORTEST_TEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Polling more often would cost the nodes too much processor time.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 
@@ -152,6 +156,13 @@ impl Health {
         if self.disk_timeout < SHORTEST_DISK_TIMEOUT {
             let help = "write a longer time: a busy disk takes seconds to respond";
             section.mistake("disk_timeout", "shorter than 100ms", help);
+        }
+        if self.test_timeout < SHORTEST_TEST_TIMEOUT {
+            section.mistake(
+                "test_timeout",
+                "shorter than 100ms",
+                "write a longer time: every node would fail the test",
+            );
         }
         let is_set = section.has("replace_after") || self.replace_after != USUAL_REPLACE_AFTER;
         if is_set && self.replace_after < self.down_after {

@@ -92,7 +92,7 @@ pub(super) fn copy_from(
     let units: Vec<(&RankCopy, usize)> =
         copies.iter().flat_map(|copy| (0..copy.found.files.len()).map(move |file| (copy, file))).collect();
     let first = Once::new();
-    Pipeline::new(request.buffer_bytes, cancelled).each(&units, |lane, (copy, at)| {
+    Pipeline::new(request.buffer_bytes, request.threads, cancelled).each(&units, |lane, (copy, at)| {
         let result = copy_file(&copy.found.files[*at], copy.rank, request, lane, &working);
         if result.is_ok() {
             first.call_once(midway);

@@ -76,7 +76,7 @@ pub fn verify(
 ) -> Result<VerifyReply, CopyError> {
     prefixes.check(&request.directory)?;
     let opened = DatasetDirectory::to_read(prefixes, &request.directory)?;
-    let results = Pipeline::new(BUFFER_BYTES, cancelled).each(&request.files, |lane, name| {
+    let results = Pipeline::new(BUFFER_BYTES, request.threads, cancelled).each(&request.files, |lane, name| {
         let fault = verify_file(lane, opened.path(), name).err()?;
         Some((name.clone(), opened.explain(&fault.to_string())))
     });

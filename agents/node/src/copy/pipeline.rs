@@ -23,9 +23,11 @@ use super::error::CopyFault;
 use super::processor_share::ProcessorShare;
 use crate::events::ProgressGuard;
 
-/// Files that one node copies at a time: enough to use a parallel file system while one file is synchronised, few
-/// enough for thousands of nodes at a time.
-const WIDTH: usize = 4;
+/// Files that one node copies at a time unless a setting says how many: enough to use a parallel file system while one
+/// file is synchronised, few enough for thousands of nodes at a time. Not more than it has processors.
+const USUAL_WIDTH: usize = 4;
+/// A setting is limited to this.
+const LARGEST_WIDTH: usize = 64;
 /// The smallest and the largest buffer: a setting is limited to this range.
 const BUFFER_BYTES: (usize, usize) = (4 << 10, 64 << 20);
 /// The longest wait between two checks of the token.
@@ -43,17 +45,20 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Copies to the prefix directory, with buffers of this size, that end when `cancelled` is.
-    pub(crate) fn new(buffer_bytes: usize, cancelled: CancellationToken) -> Self {
+    /// Copies to the prefix directory, so many at a time, with buffers of this size, that end when `cancelled` is.
+    pub(crate) fn new(buffer_bytes: usize, threads: Option<u32>, cancelled: CancellationToken) -> Self {
+        let width = threads.map_or_else(usual_width, |threads| {
+            usize::try_from(threads).unwrap_or(LARGEST_WIDTH).clamp(1, LARGEST_WIDTH)
+        });
         let buffer_bytes = buffer_bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
         let (bandwidth, processor) = (Bandwidth::new(0), ProcessorShare::new(0.0));
-        Pipeline { buffer_bytes, width: WIDTH, bandwidth, processor, durability: Durability::Machine, cancelled }
+        Pipeline { buffer_bytes, width, bandwidth, processor, durability: Durability::Machine, cancelled }
     }
 
     /// Limits all its copies together.
     pub(crate) fn limited(mut self, limits: CopyLimits) -> Self {
         let CopyLimits { width, bandwidth, percent } = limits;
-        self.width = WIDTH.min(usize::try_from(width).unwrap_or(WIDTH)).max(1);
+        self.width = self.width.min(usize::try_from(width).unwrap_or(usize::MAX)).max(1);
         self.bandwidth = Bandwidth::new(bandwidth);
         self.processor = ProcessorShare::new(percent);
         self
@@ -76,8 +81,7 @@ impl Pipeline {
                 done.push((at, work(&mut lane, item)));
             }
         };
-        let cores = thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
-        let width = self.width.min(items.len()).min(cores);
+        let width = self.width.min(items.len());
         let mut all = thread::scope(|scope| {
             let others: Vec<_> = (1..width).map(|_| scope.spawn(run)).collect();
             let mut all = run();
@@ -95,6 +99,11 @@ impl Pipeline {
     pub(crate) fn lane(&self) -> Lane<'_> {
         Lane { pipeline: self, buffer: Vec::new() }
     }
+}
+
+fn usual_width() -> usize {
+    let cores = thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    USUAL_WIDTH.min(cores)
 }
 
 /// Whether the checksum of a file is computed that has none recorded.
@@ -368,7 +377,7 @@ mod tests {
     }
 
     fn pipeline() -> Pipeline {
-        Pipeline::new(4096, CancellationToken::new())
+        Pipeline::new(4096, None, CancellationToken::new())
     }
 
     fn bytes(seed: u32) -> Vec<u8> {
@@ -428,7 +437,8 @@ mod tests {
         let (board, working) = working();
         let cancelled = CancellationToken::new();
         // Cancelled while it waits for its bandwidth, for which it would need hours.
-        let pipeline = Pipeline::new(4096, cancelled.clone()).limited(CopyLimits { bandwidth: 1, ..CopyLimits::NONE });
+        let pipeline =
+            Pipeline::new(4096, None, cancelled.clone()).limited(CopyLimits { bandwidth: 1, ..CopyLimits::NONE });
         let result = thread::scope(|scope| {
             let copying =
                 scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), Checksum::IfRecorded, &working));

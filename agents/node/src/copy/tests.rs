@@ -23,6 +23,7 @@ fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
         on_behalf_of: Vec::new(),
         partners_only: false,
         buffer_bytes: 1 << 20,
+        threads: None,
     }
 }
 
@@ -167,7 +168,7 @@ fn a_directory_that_is_not_below_a_prefix_directory_is_refused() {
         let copy = CopyRequest { directory: bad.into(), ..request(Path::new("/"), 3) };
         let refused = super::drain::copy(&agent, &copy, CancellationToken::new());
         assert!(matches!(refused, Err(CopyError::Outside(_))), "{refused:?}");
-        let verify = VerifyRequest { directory: bad.into(), files: Vec::new() };
+        let verify = VerifyRequest { directory: bad.into(), files: Vec::new(), threads: None };
         let refused = on_prefix::verify(&agent.prefixes, &verify, CancellationToken::new());
         assert!(matches!(refused, Err(CopyError::Outside(_))), "{refused:?}");
     }
@@ -192,7 +193,7 @@ fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
     assert_eq!(file, holdfast_testkit::application_bytes(3, 2, 0, file.len()));
 
     let files = ["rank_2.ckpt", "rank_1.ckpt", "3_of_4_in_0.xor", "../x", "missing"].map(str::to_owned).to_vec();
-    let verify = VerifyRequest { directory: scratch.path().to_owned(), files };
+    let verify = VerifyRequest { directory: scratch.path().to_owned(), files, threads: None };
     let damaged = on_prefix::verify(&prefixes, &verify, CancellationToken::new()).unwrap().damaged;
     assert_eq!(damaged.keys().collect::<Vec<_>>(), ["../x", "missing"]);
     let mut bytes = fs::read(scratch.path().join("rank_1.ckpt")).unwrap();

@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use super::error::OrderError;
 use super::files::KeepAs;
 use super::links::{FromMember, SMALL, ToMember};
-use super::transfer::PEER_LIMIT;
 use super::{OrderContext, Result, rank_directory};
 use crate::copy::pipeline::Checksum;
 use crate::events::ProgressGuard;
@@ -173,13 +172,13 @@ impl<'a> OwnMember<'a> {
     }
 
     fn send_copy_to(&self, to: u32) -> Result<()> {
-        let OrderContext { agent, run, order, .. } = self.order;
+        let OrderContext { agent, order, .. } = self.order;
         let files = self.order.member_files(self.checkpoint, self.rank)?;
         let working = agent.progress.begin(self.step, self.checkpoint, files.total_bytes().unwrap_or(0));
         self.reach_fault_point();
         let (_, node) = member(self.group, to)?;
         let purpose = Purpose::Files(FilesKey { order: *order, rank: self.rank });
-        let mut stream = agent.streams.connect(run.plan.generation, node, purpose)?;
+        let mut stream = self.order.connect(node, purpose)?;
         let owner = Member { rank: self.rank, descriptor: self.order.descriptor_of(self.checkpoint, self.rank)? };
         let checksum = Checksum::of(self.crc);
         let sent = self.order.send_files(&mut stream, self.checkpoint, &owner, checksum, &working)?;
@@ -193,7 +192,7 @@ impl<'a> OwnMember<'a> {
     fn keep_copy_of(&self, of: u32) -> Result<()> {
         let (owner, node) = member(self.group, of)?;
         let purpose = Purpose::Files(FilesKey { order: self.order.order, rank: *owner });
-        let mut stream = self.order.agent.streams.claim(self.order.run.plan.generation, &purpose, PEER_LIMIT)?;
+        let mut stream = self.order.claim(&purpose)?;
         let keep = KeepAs::Copy { slot: self.rank, owner: node };
         self.order.receive_files(&mut stream, self.checkpoint, *owner, &keep)
     }
@@ -201,12 +200,12 @@ impl<'a> OwnMember<'a> {
     fn connect(&self, to: u32) -> Result<stream::OutgoingStream> {
         let (_, node) = member(self.group, to)?;
         let purpose = self.key(self.group.member, to);
-        Ok(self.order.agent.streams.connect(self.order.run.plan.generation, node, purpose)?)
+        self.order.connect(node, purpose)
     }
 
     fn claim(&self, from: u32) -> Result<stream::IncomingStream> {
         let purpose = self.key(from, self.group.member);
-        Ok(self.order.agent.streams.claim(self.order.run.plan.generation, &purpose, PEER_LIMIT)?)
+        self.order.claim(&purpose)
     }
 }
 

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use holdfast_core::redundancy::descriptor;
-use holdfast_model::{CheckpointId, Failure, HaltState, Locations, Rank};
-use holdfast_wire::peer::{Member, Order, OrderResult};
+use holdfast_model::{CheckpointId, Failure, HaltState, Locations, NodeName, Rank};
+use holdfast_wire::peer::{Member, Order, OrderResult, Purpose};
 use tokio_util::sync::CancellationToken;
 
 use error::OrderError;
@@ -38,6 +38,7 @@ use crate::copy::pipeline::Pipeline;
 use crate::dataset_directory::DatasetDirectory;
 use crate::run::Run;
 use crate::store::StoreError;
+use crate::stream::{IncomingStream, OutgoingStream};
 
 /// Carries out one order. Blocks.
 pub fn execute(
@@ -121,9 +122,22 @@ impl OrderContext<'_> {
         &self.run.plan.local
     }
 
+    /// A stream to the agent of another node.
+    fn connect(&self, node: &NodeName, purpose: Purpose) -> Result<OutgoingStream> {
+        let plan = &self.run.plan;
+        Ok(self.agent.streams.connect(plan.generation, node, purpose, plan.settings.stream_timeout)?)
+    }
+
+    /// The stream that the agent of another node opens.
+    fn claim(&self, purpose: &Purpose) -> Result<IncomingStream> {
+        let plan = &self.run.plan;
+        Ok(self.agent.streams.claim(plan.generation, purpose, plan.settings.stream_timeout)?)
+    }
+
     /// For copies of files that end when the order is cancelled.
     fn pipeline(&self) -> Pipeline {
-        Pipeline::new(self.run.plan.settings.copy_bytes, self.cancelled.clone())
+        let settings = &self.run.plan.settings;
+        Pipeline::new(settings.copy_bytes, settings.copy_threads, self.cancelled.clone())
     }
 
     fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<OrderResult> {

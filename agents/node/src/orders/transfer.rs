@@ -1,7 +1,5 @@
 //! Moves files of ranks to the nodes on which they now run.
 
-use std::time::Duration;
-
 use holdfast_core::control::meta::Meta;
 use holdfast_core::redundancy::descriptor::from_tree;
 use holdfast_model::{CheckpointId, CrcOnCopy};
@@ -11,9 +9,6 @@ use super::files::KeepAs;
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::pipeline::Checksum;
 use crate::events::total_bytes;
-
-/// How long the other member may take to connect: its agent may have to be restarted first.
-pub(super) const PEER_LIMIT: Duration = Duration::from_secs(30);
 
 impl OrderContext<'_> {
     pub(super) fn transfer(
@@ -43,7 +38,7 @@ impl OrderContext<'_> {
         let total = self.bytes_of(checkpoint, step)?;
         let working = self.agent.progress.begin(holdfast_model::Task::Transfer, checkpoint, total);
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: step.rank });
-        let mut stream = self.agent.streams.connect(self.run.plan.generation, &step.to, purpose)?;
+        let mut stream = self.connect(&step.to, purpose)?;
         let checksum = Checksum::of(self.run.plan.settings.crc.on_copy != CrcOnCopy::Never);
         self.send_files(&mut stream, checkpoint, &owner, checksum, &working).map(drop)
     }
@@ -51,7 +46,7 @@ impl OrderContext<'_> {
     /// The sender keeps its files, so that a repeated order replaces what was received before.
     fn receive_rank(&self, checkpoint: CheckpointId, member: &Member) -> Result<()> {
         let purpose = Purpose::Files(FilesKey { order: self.order, rank: member.rank });
-        let mut stream = self.agent.streams.claim(self.run.plan.generation, &purpose, PEER_LIMIT)?;
+        let mut stream = self.claim(&purpose)?;
         self.receive_files(&mut stream, checkpoint, member.rank, &KeepAs::Own)
     }
 

@@ -8,9 +8,6 @@ use holdfast_model::NodeName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use tokio::sync::oneshot;
 
-/// How long a peer may send nothing in the middle of a transfer. The orchestrator notices a lost node much earlier;
-/// this only prevents that a thread waits for ever.
-const SILENCE: Duration = Duration::from_secs(120);
 /// The buffer of TLS for a few pieces, so that one call of `write` becomes few system calls.
 const BUFFER: usize = 1 << 20;
 
@@ -42,17 +39,17 @@ impl OutgoingStream {
 
 impl Read for OutgoingStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
+        self.stream.read(buffer).map_err(|error| explain(&self.stream.sock, error))
     }
 }
 
 impl Write for OutgoingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes)
+        self.stream.write(bytes).map_err(|error| explain(&self.stream.sock, error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        self.stream.flush().map_err(|error| explain(&self.stream.sock, error))
     }
 }
 
@@ -65,9 +62,14 @@ impl IncomingStream {
     ) -> io::Result<IncomingStream> {
         let socket = socket.into_std()?;
         socket.set_nonblocking(false)?;
-        settle(&socket)?;
+        socket.set_nodelay(true)?;
         connection.set_buffer_limit(Some(BUFFER));
         Ok(IncomingStream { stream: StreamOwned::new(connection, socket), node, back: None })
+    }
+
+    /// Limits how long it may carry no data.
+    pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        set_timeout(&self.stream.sock, timeout)
     }
 
     /// Receives the stream back if its step ends without error; otherwise the receiver gets an error.
@@ -108,17 +110,17 @@ impl IncomingStream {
 
 impl Read for IncomingStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
+        self.stream.read(buffer).map_err(|error| explain(&self.stream.sock, error))
     }
 }
 
 impl Write for IncomingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes)
+        self.stream.write(bytes).map_err(|error| explain(&self.stream.sock, error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        self.stream.flush().map_err(|error| explain(&self.stream.sock, error))
     }
 }
 
@@ -136,9 +138,20 @@ impl Drop for IncomingStream {
     }
 }
 
-/// Sets time limits, and no delay for small packets.
-pub(super) fn settle(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(SILENCE))?;
-    socket.set_write_timeout(Some(SILENCE))
+/// Limits how long a socket may carry no data. The orchestrator notices a lost node much earlier; this prevents that a
+/// thread waits for ever.
+pub(super) fn set_timeout(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(timeout))?;
+    socket.set_write_timeout(Some(timeout))
+}
+
+/// Names the limit in the error of a socket that has reached it.
+fn explain(socket: &TcpStream, error: io::Error) -> io::Error {
+    match socket.read_timeout() {
+        Ok(Some(timeout)) if error.kind() == io::ErrorKind::WouldBlock => {
+            let why = format!("no data for {} s (checkpoint.stream_timeout)", timeout.as_secs_f64());
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        }
+        _ => error,
+    }
 }

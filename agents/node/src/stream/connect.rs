@@ -11,14 +11,15 @@ use holdfast_wire::{ALPN_PEER, VERSION, frame, trust};
 use rustls::{ClientConfig, ClientConnection};
 use tokio_rustls::{TlsConnector, client};
 
-use super::bulk::{OutgoingStream, settle};
+use super::bulk::{OutgoingStream, set_timeout};
 use super::error::StreamError;
 use super::inbox::Streams;
 
 const CONNECT: Duration = Duration::from_secs(5);
 
 impl Streams {
-    /// Opens a stream to the agent of `node`. Blocks.
+    /// Opens a stream to the agent of `node`, which may carry no data for `timeout`: the same for all streams of a
+    /// generation. Blocks.
     ///
     /// # Errors
     /// When the node is unknown, cannot be reached or refuses, and when the run or the order is over.
@@ -27,6 +28,7 @@ impl Streams {
         generation: Generation,
         node: &NodeName,
         purpose: Purpose,
+        timeout: Duration,
     ) -> Result<OutgoingStream, StreamError> {
         if matches!(purpose, Purpose::Group(_))
             && let Some(kept) = self.idle.take(generation, node)
@@ -42,7 +44,7 @@ impl Streams {
         let address = self.address(node).ok_or_else(|| StreamError::UnknownNode(node.clone()))?;
         let broken = |source| StreamError::Connection { node: node.clone(), source };
         let socket = TcpStream::connect_timeout(&address, CONNECT).map_err(broken)?;
-        settle(&socket).map_err(broken)?;
+        socket.set_nodelay(true).and_then(|()| set_timeout(&socket, timeout)).map_err(broken)?;
         let connection = ClientConnection::new(self.client_config()?, trust::server_name())
             .map_err(|error| StreamError::Trust(error.into()))?;
         self.introduce(OutgoingStream::new(connection, socket, node.clone()), generation, purpose)

@@ -51,6 +51,9 @@ struct OpenConnection {
     socket: TcpStream,
 }
 
+/// The part of a stream's time limit in which the peer must connect: it may have to be restarted first, but has no data
+/// to read or compute before.
+const CONNECTION_PART: u32 = 4;
 /// How many cancelled orders are kept: those for which a thread may still begin to wait.
 const CANCELLED: usize = 64;
 /// Below this length, the list of open connections is not searched for closed ones.
@@ -105,8 +108,20 @@ impl Streams {
         }
     }
 
-    /// Waits for the stream of this purpose. Blocks.
+    /// Waits for the stream of this purpose, which then may carry no data for `timeout`. Blocks.
     pub fn claim(
+        &self,
+        generation: Generation,
+        purpose: &Purpose,
+        timeout: Duration,
+    ) -> Result<IncomingStream, StreamError> {
+        let incoming = self.wait_for(generation, purpose, timeout / CONNECTION_PART)?;
+        let broken = |source| StreamError::Connection { node: incoming.node.clone(), source };
+        incoming.set_timeout(timeout).map_err(broken)?;
+        Ok(incoming)
+    }
+
+    fn wait_for(
         &self,
         generation: Generation,
         purpose: &Purpose,

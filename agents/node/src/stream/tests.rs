@@ -17,7 +17,7 @@ use crate::paths::Paths;
 use crate::server;
 use crate::store::fixture_node::{fixture_request, fixture_start, lay_out};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(80);
 const GENERATION: Generation = Generation(2);
 
 struct Node {
@@ -53,8 +53,8 @@ impl Node {
     async fn stream(&self, generation: Generation, order: u64) -> (OutgoingStream, IncomingStream, SocketAddr) {
         let (agent, name) = (self.agent.clone(), self.name.clone());
         let both = move || {
-            let mut outgoing = agent.streams.connect(generation, &name, of_order(order)).unwrap();
-            let mut incoming = agent.streams.claim(generation, &of_order(order), PATIENCE).unwrap();
+            let mut outgoing = agent.streams.connect(generation, &name, of_order(order), TIMEOUT).unwrap();
+            let mut incoming = agent.streams.claim(generation, &of_order(order), TIMEOUT).unwrap();
             outgoing.write_all(&order.to_be_bytes()).unwrap();
             outgoing.flush().unwrap();
             let mut found = [0; 8];
@@ -98,7 +98,7 @@ async fn a_kept_stream_ends_with_its_generation() {
     begin_run(&node.collectives, fixture_request(next, "node1", &[1])).await.unwrap();
     let agent = node.agent.clone();
     let name = node.name.clone();
-    let old = tokio::task::spawn_blocking(move || agent.streams.connect(GENERATION, &name, of_order(2)));
+    let old = tokio::task::spawn_blocking(move || agent.streams.connect(GENERATION, &name, of_order(2), TIMEOUT));
     assert!(matches!(old.await.unwrap(), Err(StreamError::Over(over)) if over == GENERATION));
     let (_outgoing, _incoming, second) = node.stream(next, 3).await;
     assert_ne!(second, first);
@@ -108,11 +108,11 @@ async fn a_kept_stream_ends_with_its_generation() {
 async fn a_cancelled_order_ends_the_waiting_for_its_stream() {
     let node = node().await;
     let agent = node.agent.clone();
-    let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(7), PATIENCE));
+    let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(7), TIMEOUT));
     node.agent.streams.cancel(7);
     assert!(matches!(waiting.await.unwrap(), Err(StreamError::Cancelled)));
     let agent = node.agent.clone();
-    let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(8), PATIENCE));
+    let waiting = tokio::task::spawn_blocking(move || agent.streams.claim(GENERATION, &of_order(8), TIMEOUT));
     node.agent.streams.fence(Generation(GENERATION.0 + 1));
     assert!(matches!(waiting.await.unwrap(), Err(StreamError::Over(over)) if over == GENERATION));
 }

@@ -263,6 +263,8 @@ pub fn settings(prefix: &Path) -> Settings {
         allocation_end: Some(4_000_000_000),
         piece_bytes: 1 << 16,
         copy_bytes: 1 << 16,
+        copy_threads: Some(2),
+        stream_timeout: Duration::from_secs(120),
         watchdog: Some(Watchdog { hang_after: Duration::from_secs(600), busy_hang_after: None }),
         newest: Some(CHECKPOINT),
     }
@@ -440,6 +442,7 @@ pub fn copy(directory: &Path) -> CopyRequest {
         on_behalf_of: vec!["node1".into()],
         partners_only: false,
         buffer_bytes: 1 << 16,
+        threads: Some(2),
     }
 }
 
@@ -456,7 +459,7 @@ pub fn rebuild(directory: &Path) -> RebuildRequest {
 }
 
 pub fn verify(directory: &Path) -> VerifyRequest {
-    VerifyRequest { directory: directory.to_owned(), files: vec!["rank_0.dat".to_owned()] }
+    VerifyRequest { directory: directory.to_owned(), files: vec!["rank_0.dat".to_owned()], threads: None }
 }
 
 fn dataset_file() -> DatasetFile {
