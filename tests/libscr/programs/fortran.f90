@@ -14,6 +14,8 @@ program fortran
   call get_environment_variable('HOLDFAST_RANK', text)
   read (text, *) rank
   call scr_config('SCR_HALT_EXIT=0', setting, error)
+  if (error /= SCR_SUCCESS .or. setting /= ' ') stop 2
+  call scr_config('SCR_HALT_EXIT', setting, error)
   if (error /= SCR_SUCCESS .or. setting /= '0') stop 2
   call scr_init(error)
   if (error /= SCR_SUCCESS) stop 3

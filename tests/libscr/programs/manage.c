@@ -74,8 +74,10 @@ int main(int argc, char **argv)
         EXPECT(SCR_Start_output("nothing", SCR_FLAG_NONE) != SCR_SUCCESS);
         EXPECT(SCR_Drop("one") == SCR_SUCCESS);
         EXPECT(SCR_Delete("two") == SCR_SUCCESS);
-        EXPECT(SCR_Delete("unknown") != SCR_SUCCESS);
+        EXPECT(SCR_Delete("unknown") == SCR_SUCCESS && SCR_Drop("unknown") == SCR_SUCCESS);
+        EXPECT(SCR_Current("unknown") == SCR_SUCCESS);
         EXPECT(SCR_Route_file("anywhere/else.txt", name) == SCR_SUCCESS && strcmp(name, "anywhere/else.txt") == 0);
+        EXPECT(SCR_Route_file("", name) != SCR_SUCCESS);
     } else if (strcmp(argv[1], "pictures") == 0) {
         int step = 1;
         EXPECT(SCR_Have_restart(&have, name) == SCR_SUCCESS);

@@ -45,7 +45,7 @@ int SCR_Finalize(void);
 /* ---- settings ---- */
 
 /* Sets ("KEY=value", "CKPT=0 TYPE=XOR"), unsets ("KEY=") or reads ("KEY", "CKPT=0 TYPE") a parameter. Set parameters
- * before SCR_Init. Returns the value, which the caller frees, or NULL if there is none. */
+ * before SCR_Init. Returns the value that was read, which the caller frees, or NULL: there is none, or one was set. */
 const char *SCR_Config(const char *config);
 
 /* SCR_Config with a printf format. */
@@ -102,7 +102,10 @@ int SCR_Complete_output(int valid);
 
 /* ---- datasets on the parallel file system, by name ---- */
 
-/* Declares that the program restarted from this checkpoint by itself: datasets that follow are newer. */
+/* The functions below have no effect, and succeed, if there is no dataset of the name. */
+
+/* Declares that the program restarted from this checkpoint by itself: datasets that follow are newer. Before
+ * SCR_Have_restart: selects the checkpoint to restart from. */
 int SCR_Current(const char *name);
 
 /* Removes the dataset from the index; its files are kept. */

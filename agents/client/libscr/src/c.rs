@@ -49,8 +49,8 @@ pub unsafe extern "C" fn SCR_Should_exit(flag: *mut c_int) -> c_int {
     })
 }
 
-/// Sets (`KEY=value`), unsets (`KEY=`) or reads (`KEY`) a parameter. Returns the value, to be freed by the caller, or
-/// null if there is none.
+/// Sets (`KEY=value`), unsets (`KEY=`) or reads (`KEY`) a parameter. Returns the value that was read, to be freed by
+/// the caller; null if there is none, or if a parameter was set.
 ///
 /// # Safety
 /// `config` is null or a C string.

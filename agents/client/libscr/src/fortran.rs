@@ -110,7 +110,7 @@ pub unsafe extern "C" fn scr_should_exit_(flag: *mut c_int, ierror: *mut c_int) 
     unsafe { put_number(ierror, crate::SCR_Should_exit(flag)) }
 }
 
-/// See [`crate::SCR_Config`]; a parameter without a value is returned as blanks.
+/// See [`crate::SCR_Config`]; without a value, `value` is filled with blanks.
 ///
 /// # Safety
 /// `config` and `value` are CHARACTERs of those lengths, `ierror` an INTEGER.

@@ -29,9 +29,9 @@
 //! * **`SCR_Route_file` outside of a start/complete pair** returns the given name, as in 3.1. In a program that has
 //!   called no function of 3.1 it returns the path of the restart file until the first checkpoint, as in v1.1-8.
 //! * **`SCR_ENABLE=0`** makes every function succeed without effect; `SCR_Route_file` returns the given name.
-//! * **`SCR_Config`** stores and returns every parameter. Only `SCR_ENABLE`, `SCR_CACHE_BYPASS` and `SCR_HALT_EXIT`
-//!   have an effect. The agents are configured before the program starts, by the job spec and the SCR parameters of its
-//!   environment and files; `SCR_Init` prints a warning with the parameters that have no effect.
+//! * **`SCR_Config`** stores every parameter and returns those that are read. Only `SCR_ENABLE`, `SCR_CACHE_BYPASS` and
+//!   `SCR_HALT_EXIT` have an effect. The agents are configured before the program starts, by the job spec and the SCR
+//!   parameters of its environment and files; `SCR_Init` prints a warning with the parameters that have no effect.
 
 #![warn(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use holdfast_client::{CheckpointId, Client, ClientError, DatasetOptions, Environment, RestartOutcome};
+use holdfast_client::{CheckpointId, Client, ClientError, DatasetOptions, Environment, FailureKind, RestartOutcome};
 
-use crate::settings::{SettingError, Settings};
+use crate::settings::{Setting, SettingError, Settings};
 
 /// Flag of a dataset that a run can restart from.
 pub const FLAG_CHECKPOINT: i32 = 1;
@@ -120,16 +120,16 @@ impl Session {
         self.client.as_ref().map(|client| client.rank().0)
     }
 
-    /// Sets or reads a parameter.
+    /// Sets or reads a parameter. Returns the value that was read.
     ///
     /// # Errors
     /// The line is invalid, or sets a parameter after `SCR_Init`.
     pub fn config(&mut self, line: &str) -> SessionResult<Option<String>> {
-        let reads = line.split_whitespace().next_back().is_some_and(|last| !last.contains('='));
-        if !reads && (self.client.is_some() || self.finalized) {
+        let setting = Setting::parse(line)?;
+        if matches!(setting, Setting::Set(_)) && (self.client.is_some() || self.finalized) {
             return Err(SessionError::TooLate);
         }
-        Ok(self.settings.line(line, environment)?)
+        Ok(self.settings.apply(&setting, environment)?)
     }
 
     /// Joins the run.
@@ -282,7 +282,7 @@ impl Session {
     /// The path to write a file to, or to read it from.
     ///
     /// # Errors
-    /// In a restart, the file does not exist.
+    /// In a restart, the file does not exist. Otherwise, the name is empty, or no dataset can contain it.
     pub fn route(&mut self, name: &str) -> SessionResult<PathBuf> {
         let routed = match self.phase {
             Phase::Writing | Phase::Reading => true,
@@ -290,34 +290,55 @@ impl Session {
             Phase::Computing => false,
         };
         let client = self.client()?;
+        if !routed && name.is_empty() {
+            return Err(SessionError::Argument("the name of the file is empty"));
+        }
         if routed { Ok(client.route_file(name)?) } else { Ok(PathBuf::from(name)) }
     }
 
-    /// Reports that the program restarted from this dataset itself.
+    /// Reports that the program restarted from this dataset itself. Without such a dataset this has no effect, as in
+    /// SCR.
     ///
     /// # Errors
-    /// There is no such dataset; otherwise as every call of the client.
+    /// As every call of the client.
     pub fn current(&mut self, name: &str) -> SessionResult<()> {
         self.uses_scr3 = true;
-        self.client()?.current(name)?;
-        self.load_current = true;
+        let done = self.client()?.current(name);
+        self.load_current |= self.found("SCR_Current", done)?;
         Ok(())
     }
 
-    /// Removes the dataset from the index.
+    /// Removes the dataset from the index, if it is there.
     ///
     /// # Errors
-    /// There is no such dataset; otherwise as every call of the client.
+    /// As every call of the client.
     pub fn drop_dataset(&mut self, name: &str) -> SessionResult<()> {
-        Ok(self.client()?.drop_dataset(name)?)
+        let done = self.client()?.drop_dataset(name);
+        self.found("SCR_Drop", done).map(drop)
     }
 
-    /// Deletes the dataset from the cache and the prefix directory.
+    /// Deletes the dataset from the cache and the prefix directory, if it is there.
     ///
     /// # Errors
-    /// There is no such dataset; otherwise as every call of the client.
+    /// As every call of the client.
     pub fn delete_dataset(&mut self, name: &str) -> SessionResult<()> {
-        Ok(self.client()?.delete_dataset(name)?)
+        let done = self.client()?.delete_dataset(name);
+        self.found("SCR_Delete", done).map(drop)
+    }
+
+    /// False if there is no dataset of the name, which rank 0 prints: SCR's functions succeed then, and programs depend
+    /// on it, for example when they delete a checkpoint that has left the cache without a flush.
+    fn found(&self, function: &str, done: Result<(), ClientError>) -> SessionResult<bool> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(ClientError::Failed { source, .. }) if source.kind == FailureKind::NotFound => {
+                if self.rank() == Some(0) {
+                    eprintln!("SCR: {function} has no effect: {source}");
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn client(&mut self) -> SessionResult<&mut Client> {

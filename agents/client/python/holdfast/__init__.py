@@ -99,7 +99,7 @@ def _flag(function):
 def config(setting):
     """Sets ("KEY=value"), unsets ("KEY=") or reads ("KEY") a parameter. Set parameters before init().
 
-    Returns the value as str, or None if there is none.
+    Returns the value that was read as str; None if there is none, or if a parameter was set.
     """
     value = _lib.SCR_Config(setting.encode())
     if value is None:
