@@ -13,6 +13,7 @@ extern crate holdfast_test_attribute;
 
 mod alone;
 mod c;
+mod examples;
 mod fortran;
 mod names;
 mod outputs;
