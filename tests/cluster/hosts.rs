@@ -70,6 +70,19 @@ fn spare_replaces_lost_host_with_rebuilt_checkpoint() {
 }
 
 #[test]
+fn run_goes_on_with_fewer_hosts_and_more_ranks_on_one() {
+    let cluster = super::cluster();
+    let spec = spec("['n[1-4]']", "", "relaunch: {min_nodes: 3}");
+    let job = start(&cluster, "ssh-fewer", &spec, "holdfast run job.yaml");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("kill", "n4");
+    let output = job.finish_well();
+    assert!(output.contains("node failure: n4") && output.contains("rebuilt: rank"), "{output}");
+    assert!(output.contains("generation 2 on n1 n2 n3, 0 spares, moved: rank 3\n"), "{output}");
+    assert!(!output.contains("generation 3"), "{output}");
+}
+
+#[test]
 fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-paused");

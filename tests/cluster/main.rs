@@ -15,6 +15,9 @@ mod chains;
 mod ends;
 mod hosts;
 mod kept_caches;
+mod library;
+#[path = "../e2e/library_program.rs"]
+mod library_program;
 mod mpi;
 mod mpirun;
 mod nodes;
@@ -32,5 +35,6 @@ fn cluster() -> Cluster {
 }
 
 fn main() -> ExitCode {
+    library_program::program_if_rank();
     holdfast_testkit::harness::run()
 }

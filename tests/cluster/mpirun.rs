@@ -31,6 +31,30 @@ fn replaces_killed_node_under_mpich() {
     a_killed_node_is_replaced(MPICH);
 }
 
+fn a_run_goes_on_with_fewer_nodes(mpi: Mpi) {
+    let cluster = super::cluster();
+    let spec = mpi.launches(&heat("relaunch: {min_nodes: 3}"));
+    let name = format!("mpi-fewer-{}", mpi.name);
+    let job = cluster.submit(&name, &spec, "--nodelist=n[1-4] --time=10", "holdfast run job.yaml");
+    job.wait_for("checkpoint 3 complete");
+    cluster.docker("kill", "n4");
+    let output = job.finish_well();
+    assert!(output.contains("node failure: n4") && output.contains("rebuilt: rank"), "{output}");
+    assert!(output.contains("generation 2 on n1 n2 n3, 0 spares, moved: rank 3\n"), "{output}");
+    assert!(!output.contains("generation 3"), "{output}");
+    nothing_is_left(&cluster, &["n1", "n2", "n3"]);
+}
+
+#[test]
+fn goes_on_with_fewer_nodes_under_open_mpi() {
+    a_run_goes_on_with_fewer_nodes(OPEN_MPI);
+}
+
+#[test]
+fn goes_on_with_fewer_nodes_under_mpich() {
+    a_run_goes_on_with_fewer_nodes(MPICH);
+}
+
 /// Other users may write to the job's directory, and could exchange there what a launcher opens by name.
 fn files_of_the_launcher_are_private(name: &str, spec: &str, files: &[&str]) {
     let cluster = super::cluster();

@@ -9,7 +9,7 @@ use holdfast_core::control::halt::HaltFile;
 use holdfast_testkit::harness::ignore;
 use serde_json::Value;
 
-use crate::library_program::{self, CHECKPOINTS, CONTROL, HOLD, MEETING, content};
+use crate::library_program::{CHECKPOINTS, CONTROL, HOLD, MEETING, content};
 use crate::pfs;
 use crate::world::{Running, USER, World};
 
@@ -322,11 +322,4 @@ fn drain_saves_what_the_library_left_where_holdfast_launched_nothing() {
     assert!(cached.is_file(), "nothing on the node is deleted");
     world.run(drain()).with_code(0).prints(&["nothing to drain"]);
     world.assert_nothing_is_left();
-}
-
-/// Starts this binary as the program, if it is a rank.
-pub fn program_if_rank() {
-    if std::env::var_os(MEETING).is_some() {
-        library_program::run();
-    }
 }

@@ -3,10 +3,11 @@
 //! directories with PARTNER copies. It is this test binary itself, started as a rank of a job.
 //!
 //! It takes the directories and settings from the SCR_* variables, as the library does, and puts the root of its
-//! virtual node in front of them. Ranks meet in a directory of the test in place of MPI. What it leaves out: the
-//! summary and the index of a flush.
+//! virtual node in front of them. Ranks meet in a directory of the test in place of MPI, and send each other files
+//! there: a rank reads the caches of its own node only. What it leaves out: the summary and the index of a flush, and
+//! more than one rank on a node.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ use holdfast_model::{CheckpointId, Descriptor, Locations, NodeName, Rank, RankDe
 pub const MEETING: &str = "SCR_TEST_MEETING";
 /// How many checkpoints to take in all.
 pub const CHECKPOINTS: &str = "SCR_TEST_CHECKPOINTS";
-/// `2,4`: after these checkpoints the ranks wait for the file `go.<id>` in the meeting directory.
+/// `2,4`: after these checkpoints each rank writes `holds.<id>.<rank>` in the meeting directory of its generation, and
+/// waits for the file `go.<id>` in the one above.
 pub const HOLD: &str = "SCR_TEST_HOLD";
 /// Replaces SCR_CNTL_BASE of the library's system configuration file.
 pub const CONTROL: &str = "SCR_TEST_CNTL_BASE";
@@ -48,6 +50,20 @@ fn number(name: &str) -> u64 {
     variable(name).parse().unwrap()
 }
 
+/// The first of these variables that is set.
+fn first_of(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::env::var(name).ok())
+}
+
+/// A parameter of SCR, or its default.
+fn parameter(name: &str, default: u64) -> u64 {
+    first_of(&[name]).map_or(default, |value| value.parse().unwrap())
+}
+
+fn cache_base() -> String {
+    first_of(&["SCR_CACHE_BASE"]).unwrap_or_else(|| "/tmp".to_owned())
+}
+
 struct Program {
     rank: u32,
     ranks: u32,
@@ -60,18 +76,21 @@ struct Program {
     met: u32,
 }
 
-/// Runs the program to its end.
-pub fn run() -> ! {
-    let below = |base: String| format!("{base}/{}/scr.{}", variable("SCR_USER_NAME"), variable("SCR_JOB_ID"));
-    let control = below(std::env::var(CONTROL).unwrap_or_else(|_| "/tmp".to_owned()));
+/// Runs the program to its end, as a rank of `holdfast run` or of a script's `srun`.
+fn run() -> ! {
+    let user = first_of(&["SCR_USER_NAME", "USER"]).unwrap();
+    let job_id = first_of(&["SCR_JOB_ID", "SLURM_JOBID"]).unwrap();
+    let below = |base: String| format!("{base}/{user}/scr.{job_id}");
+    let control = below(first_of(&[CONTROL]).unwrap_or_else(|| "/tmp".to_owned()));
+    let generation = first_of(&["HOLDFAST_GENERATION"]).unwrap_or_else(|| "1".to_owned());
     let mut program = Program {
-        rank: number("HOLDFAST_RANK").try_into().unwrap(),
-        ranks: number("HOLDFAST_RANKS").try_into().unwrap(),
-        node: variable("HOLDFAST_NODE"),
-        root: variable("HOLDFAST_NODE_ROOT").into(),
-        meeting: PathBuf::from(variable(MEETING)).join(variable("HOLDFAST_GENERATION")),
+        rank: first_of(&["HOLDFAST_RANK", "SLURM_PROCID"]).unwrap().parse().unwrap(),
+        ranks: first_of(&["HOLDFAST_RANKS", "SLURM_NTASKS"]).unwrap().parse().unwrap(),
+        node: first_of(&["HOLDFAST_NODE", "SLURMD_NODENAME"]).unwrap(),
+        root: first_of(&["HOLDFAST_NODE_ROOT"]).unwrap_or_else(|| "/".to_owned()).into(),
+        meeting: PathBuf::from(variable(MEETING)).join(generation),
         control,
-        cache: below(variable("SCR_CACHE_BASE")),
+        cache: below(cache_base()),
         met: 0,
     };
     program.main();
@@ -84,8 +103,8 @@ impl Program {
         fs::create_dir_all(&self.meeting).unwrap();
         let mut checkpoint = self.init();
         self.tell("restarted", &checkpoint.to_string());
-        let keep = number("SCR_CACHE_SIZE");
-        let (flush, asynchronous) = (number("SCR_FLUSH"), number("SCR_FLUSH_ASYNC") == 1);
+        let keep = parameter("SCR_CACHE_SIZE", 2);
+        let (flush, asynchronous) = (parameter("SCR_FLUSH", 10), parameter("SCR_FLUSH_ASYNC", 0) == 1);
         let hold: Vec<u64> = variable(HOLD).split(',').filter_map(|id| id.parse().ok()).collect();
         let mut flushing = None;
         while checkpoint < number(CHECKPOINTS) {
@@ -112,6 +131,7 @@ impl Program {
                 flushing = Some(checkpoint);
             }
             if hold.contains(&checkpoint) {
+                self.tell(&format!("holds.{checkpoint}"), "");
                 self.wait(|program| program.meeting.with_file_name(format!("go.{checkpoint}")).exists());
             }
         }
@@ -167,7 +187,7 @@ impl Program {
         let _ = fs::remove_file(self.in_control("transfer.scrinfo"));
         write_in_place(&self.in_control("nodes.scrinfo"), &nodes::to_tree(self.ranks));
         self.meet();
-        if number("SCR_FLUSH_ASYNC") == 1 {
+        if parameter("SCR_FLUSH_ASYNC", 0) == 1 {
             self.stop_flush();
         }
         self.check_halt(false);
@@ -220,32 +240,39 @@ impl Program {
         (self.rank + self.ranks - 1) % self.ranks
     }
 
-    /// The file of a rank on whatever node has it.
+    /// The file of a rank, if this node has it.
     fn find(&self, checkpoint: u64, rank: u32) -> Option<PathBuf> {
-        let file = self.file(checkpoint, rank);
-        let roots: Vec<PathBuf> = match self.root.parent() {
-            Some(roots) => fs::read_dir(roots).unwrap().flatten().map(|node| node.path()).collect(),
-            // The only node is the machine itself.
-            None => vec![self.root.clone()],
-        };
-        let mut found = roots.into_iter().map(|root| root.join(file.trim_start_matches('/')));
-        found.find(|path| path.exists() && Meta::path_for(path).exists())
+        let path = self.real(&self.file(checkpoint, rank));
+        (path.exists() && Meta::path_for(&path).exists()).then_some(path)
+    }
+
+    /// Where the file of a rank is sent to others.
+    fn sent(&self, checkpoint: u64, rank: u32) -> PathBuf {
+        self.meeting.join(format!("sent.{checkpoint}.{rank}"))
+    }
+
+    fn send(&self, checkpoint: u64, rank: u32) {
+        copy_with_meta(&self.find(checkpoint, rank).unwrap(), &self.sent(checkpoint, rank));
+    }
+
+    fn receive(&self, checkpoint: u64, rank: u32) {
+        copy_with_meta(&self.sent(checkpoint, rank), &self.real(&self.file(checkpoint, rank)));
     }
 
     fn restart(&mut self) -> u64 {
         let nodes = self.gather("node", &self.node.clone());
         let newest = number(CHECKPOINTS);
-        let usable = (1..=newest).rev().find(|id| (0..self.ranks).all(|rank| self.find(*id, rank).is_some()));
-        // All have looked before files are moved.
-        let usable = self.gather("usable", &usable.unwrap_or_default().to_string());
-        let checkpoint: u64 = usable.iter().map(|id| id.parse().unwrap()).min().unwrap();
-        let files: BTreeMap<_, _> = [self.rank, self.left()]
-            .into_iter()
-            .map(|rank| {
-                let found = self.find(checkpoint, rank);
-                (rank, found.map(|path| (fs::read(&path).unwrap(), fs::read(Meta::path_for(&path)).unwrap())))
-            })
-            .collect();
+        let all = (1..=newest).flat_map(|id| (0..self.ranks).map(move |rank| (id, rank)));
+        let held: Vec<String> =
+            all.filter(|(id, rank)| self.find(*id, *rank).is_some()).map(|(id, rank)| format!("{id}:{rank}")).collect();
+        let held = self.gather("held", &held.join(","));
+        let held: Vec<BTreeSet<&str>> = held.iter().map(|held| held.split(',').collect()).collect();
+        let holder = |id: u64, rank: u32| held.iter().position(|held| held.contains(&*format!("{id}:{rank}")));
+        let usable = (1..=newest).rev().find(|id| (0..self.ranks).all(|rank| holder(*id, rank).is_some()));
+        let checkpoint = usable.unwrap_or_default();
+        for rank in (0..self.ranks).filter(|rank| holder(checkpoint, *rank) == Some(self.rank as usize)) {
+            self.send(checkpoint, rank);
+        }
         self.meet();
         let cached = self.real(&format!("{}/index.0", self.cache));
         for entry in fs::read_dir(&cached).unwrap().flatten() {
@@ -255,11 +282,8 @@ impl Program {
         let mut flush = FlushFile::new();
         if checkpoint > 0 {
             fs::create_dir_all(self.real(&self.directory(checkpoint))).unwrap();
-            for (rank, file) in files {
-                let (bytes, meta) = file.unwrap();
-                let node_path = self.file(checkpoint, rank);
-                fs::write(self.real(&node_path), bytes).unwrap();
-                fs::write(Meta::path_for(&self.real(&node_path)), meta).unwrap();
+            for rank in BTreeSet::from([self.rank, self.left()]) {
+                self.receive(checkpoint, rank);
                 self.enter(&mut map, checkpoint, rank, &nodes);
             }
             flush.record(CheckpointId(checkpoint), Locations { cache: true, pfs: false, flushing: false });
@@ -288,7 +312,7 @@ impl Program {
                 index: 0,
                 enabled: true,
                 interval: 1,
-                base: variable("SCR_CACHE_BASE"),
+                base: cache_base(),
                 scheme: Scheme::new(if self.ranks == 1 { "LOCAL" } else { "PARTNER" }),
                 hop_distance: 1,
                 set_size: 8,
@@ -322,7 +346,8 @@ impl Program {
         map.set_descriptor(id, Rank(self.rank), descriptor::to_tree(&self.descriptor(self.rank)));
         self.write_filemap(&map);
         let path = self.real(&node_path);
-        fs::write(&path, content(checkpoint, self.rank)).unwrap();
+        let bytes = content(checkpoint, self.rank);
+        fs::write(&path, &bytes).unwrap();
         let meta = Meta {
             file: format!("rank_{}.ckpt", self.rank),
             kind: FileKind::Full,
@@ -331,17 +356,15 @@ impl Program {
             rank: Rank(self.rank),
             ranks: self.ranks,
             complete: true,
-            crc: None,
+            crc: (parameter("SCR_CRC_ON_COPY", 0) == 1).then(|| crc32fast::hash(&bytes)),
             output_path: None,
         };
         write_in_place(&Meta::path_for(&path), &meta.to_tree());
+        self.send(checkpoint, self.rank);
         self.meet();
         let left = self.left();
         if left != self.rank {
-            let theirs = self.find(checkpoint, left).unwrap();
-            let copy = self.real(&self.file(checkpoint, left));
-            fs::copy(&theirs, &copy).unwrap();
-            fs::copy(Meta::path_for(&theirs), Meta::path_for(&copy)).unwrap();
+            self.receive(checkpoint, left);
         }
         for rank in [left, self.rank] {
             self.enter(&mut map, checkpoint, rank, &nodes);
@@ -419,7 +442,19 @@ impl Program {
     }
 }
 
+fn copy_with_meta(from: &Path, to: &Path) {
+    fs::copy(from, to).unwrap();
+    fs::copy(Meta::path_for(from), Meta::path_for(to)).unwrap();
+}
+
 /// The library empties a file and writes it.
 fn write_in_place(path: &Path, tree: &Tree) {
     fs::write(path, encode(tree)).unwrap();
+}
+
+/// Starts this binary as the program, if it is a rank.
+pub fn program_if_rank() {
+    if std::env::var_os(MEETING).is_some() {
+        run();
+    }
 }

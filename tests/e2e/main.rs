@@ -67,6 +67,6 @@ mod unauthenticated;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    library::program_if_rank();
+    library_program::program_if_rank();
     holdfast_testkit::harness::run()
 }
