@@ -81,11 +81,14 @@ fn bytes_of(world: &World, checkpoint: u64) -> u64 {
 #[test]
 fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
     let world = World::new();
-    // The last checkpoint: the end of the job waits for its flush.
-    let job = Job::new(&world, 0).flush("{every: 8, mode: async}");
+    let job = Job::new(&world, 0).holding_after(8).flush("{every: 8, mode: async}");
     let mut command = job.command_line();
     command.env("SCR_FLUSH_ASYNC_BW", "4000");
-    world.start(command).ends_with(0);
+    let mut running = world.start(command);
+    // The end of the job would wait for the flush, without its limit.
+    running.sees_event("flushed");
+    job.go_on();
+    running.ends_with(0);
     let (bytes, flushed) = (bytes_of(&world, 8), world.the("flushed"));
     assert_eq!(flushed["checkpoint"], json!(8));
     let millis = flushed["millis"].as_u64().unwrap();

@@ -138,7 +138,7 @@ mod tests {
         let (_root, store) = fixture("a-xor4/killed-before-flush", "node0");
         let control = store.paths().control();
         for name in ["flush.scrinfo", "nodes.scrinfo", "halt.scrinfo"] {
-            fs::write(control.join(name), "damaged").unwrap();
+            fs::write(control.join(name), "damaged ".repeat(8)).unwrap();
         }
         let inventory = of_store(&"node0".into(), &store);
         assert_eq!(inventory.faults.len(), 3, "{:?}", inventory.faults);
