@@ -145,7 +145,7 @@ fn named(job: &Job<'_>) -> (Vec<String>, Vec<String>) {
     let known: Vec<&str> =
         index["checkpoints"].as_array().unwrap().iter().map(|entry| entry["directory"].as_str().unwrap()).collect();
     let (mut files, mut indexed) = (Vec::new(), Vec::new());
-    for record in job.run("ls -d heat-run/scr.2*/dataset.holdfast").lines() {
+    for record in job.run("ls -d heat-run/*/dataset.holdfast").lines() {
         let document: serde_json::Value =
             serde_json::from_str(&job.run(&format!("holdfast inspect --json {record}"))).unwrap();
         let text = document.to_string();
