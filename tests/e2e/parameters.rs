@@ -101,10 +101,13 @@ fn nodes_share_the_bandwidth_of_a_flush_in_the_background() {
 #[test]
 fn flush_in_the_background_uses_its_share_of_a_processor() {
     let world = World::new();
-    let job = Job::new(&world, 0).flush("{every: 8, mode: async, bandwidth: 0}");
+    let job = Job::new(&world, 0).holding_after(8).flush("{every: 8, mode: async, bandwidth: 0}");
     let mut command = job.command_line();
     command.env("SCR_FLUSH_ASYNC_PERCENT", "0.005");
-    world.start(command).ends_with(0);
+    let mut running = world.start(command);
+    running.sees_event("flushed");
+    job.go_on();
+    running.ends_with(0);
     let millis = world.the("flushed")["millis"].as_u64().unwrap();
     // No processor copies the file of a rank in less than 10 microseconds.
     assert!(millis >= 200, "{millis} ms");
