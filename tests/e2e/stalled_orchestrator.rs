@@ -199,20 +199,3 @@ fn orchestrator_stopped_for_a_minute_loses_no_agent() {
         );
     }
 }
-
-/// Checkpoints of 2 GiB a rank, their redundancy and their flush go to one disk, so that each synchronisation waits for
-/// gigabytes. Requires 25 GB of free disk space and 12 GB of memory; to be run as `many_nodes_run_without_loss`.
-#[test]
-fn gigabytes_on_one_disk_lose_no_agent() {
-    takes_minutes();
-    let world = World::new();
-    let mut job = Job::new(&world, 1).redundancy("[{scheme: xor, set_size: 2}]").flush("{every: 1}");
-    (job.nodes, job.on, job.steps, job.every, job.size) = (3, 2, 3, 1, "16384x32768");
-    job.down_after = DOWN_AFTER;
-    let begun = Instant::now();
-    job.run(0);
-    assert_nothing_lost(&world);
-    assert_eq!(world.all("checkpoint_complete").len(), 3);
-    job.assert_result();
-    println!("3 checkpoints of 4 GiB: {:.1} s, no agent lost, no node down, one launch", begun.elapsed().as_secs_f64());
-}
