@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use holdfast_testkit::harness::takes_minutes;
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::job::Job;
 use crate::world::{World, signal};
@@ -16,15 +15,6 @@ use crate::world::{World, signal};
 const DOWN_AFTER: &str = "750ms";
 /// How long the orchestrator is stopped: several times the longest accepted silence, and longer than most requests.
 const STALL: Duration = Duration::from_secs(5);
-
-/// No agent was lost, no node went down, and there was one launch.
-#[track_caller]
-fn assert_nothing_lost(world: &World) {
-    for name in ["agent_lost", "node_down"] {
-        assert_eq!(world.all(name), [] as [Value; 0]);
-    }
-    assert_eq!(world.all("generation_launched").len(), 1);
-}
 
 /// Uses processors until it is dropped.
 struct Load(Vec<Child>);
@@ -62,7 +52,7 @@ fn stopped_orchestrator_loses_no_agent() {
     assert!(stalled["millis"].as_u64().unwrap() >= 4000, "{stalled}");
     job.go_on();
     running.ends_with(0);
-    assert_nothing_lost(&world);
+    world.assert_nothing_lost();
     job.assert_result();
     world.assert_nothing_is_left();
 }
@@ -107,7 +97,7 @@ fn stopped_agent_is_suspected_and_kept_when_it_answers_again() {
     assert_eq!(running.sees_event("agent_answers")["node"], "node2");
     job.go_on();
     running.ends_with(0);
-    assert_nothing_lost(&world);
+    world.assert_nothing_lost();
     job.assert_result();
 }
 
@@ -125,7 +115,7 @@ fn silence_of_most_agents_restarts_none_that_exist() {
     agents.into_iter().for_each(|agent| signal(agent, Signal::CONT));
     job.go_on();
     running.ends_with(0);
-    assert_nothing_lost(&world);
+    world.assert_nothing_lost();
     job.assert_result();
 }
 
@@ -136,7 +126,7 @@ fn loaded_machine_loses_no_node() {
     job.down_after = DOWN_AFTER;
     let _load = Load::start(&world, 12);
     job.run(0);
-    assert_nothing_lost(&world);
+    world.assert_nothing_lost();
     job.assert_result();
 }
 
@@ -151,7 +141,7 @@ fn many_nodes(world: &World, nodes: u32, seconds: u32) {
         ),
     );
     world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
-    assert_nothing_lost(world);
+    world.assert_nothing_lost();
     assert_eq!(world.all("agent_ready").len(), nodes as usize);
     world.assert_nothing_is_left();
 }
@@ -191,7 +181,7 @@ fn orchestrator_stopped_for_a_minute_loses_no_agent() {
         let stalled = running.sees_event("orchestrator_stalled");
         job.go_on();
         running.ends_with(0);
-        assert_nothing_lost(&world);
+        world.assert_nothing_lost();
         job.assert_result();
         println!(
             "stopped for {seconds} s ({} ms reported): no agent lost, no node down, one launch",

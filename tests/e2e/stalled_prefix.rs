@@ -12,31 +12,39 @@ use rustix::process::Signal;
 
 use crate::disk::Disk;
 use crate::job::Job;
-use crate::world::World;
+use crate::world::{Running, World, signal};
 
 /// How long it hangs: longer than the longest silence of agents that these jobs accept.
 const STALL: Duration = Duration::from_secs(10);
 /// The longest accepted silence.
 const DOWN_AFTER: &str = "4s";
 
-#[test]
-fn hanging_prefix_directory_loses_no_agent_node_or_run() {
-    let world = World::new();
-    let mut disk = Disk::mounted(&world, world.prefix());
-    let mut job = Job::new(&world, 1).holding_after(4);
-    job.down_after = DOWN_AFTER;
+/// A job whose prefix directory can be frozen, held after checkpoint 4.
+fn held<'a>(world: &'a World, down_after: &'static str) -> (Disk, Job<'a>, Running<'a>) {
+    let disk = Disk::mounted(world, world.prefix());
+    let mut job = Job::new(world, 1).holding_after(4);
+    job.down_after = down_after;
     let mut running = job.start();
     running.sees_checkpoint(4);
+    (disk, job, running)
+}
+
+/// The prefix directory hangs for this time: no agent and no node is lost, and the generation goes on.
+fn assert_hang_loses_nothing(stall: Duration, down_after: &'static str) {
+    let world = World::new();
+    let (mut disk, job, running) = held(&world, down_after);
     disk.freeze();
-    std::thread::sleep(STALL);
+    std::thread::sleep(stall);
     disk.thaw();
     job.go_on();
     running.ends_with(0);
-    for name in ["agent_lost", "node_down"] {
-        assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
-    }
-    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_lost();
     job.assert_result();
+}
+
+#[test]
+fn hanging_prefix_directory_loses_no_agent_node_or_run() {
+    assert_hang_loses_nothing(STALL, DOWN_AFTER);
 }
 
 #[test]
@@ -56,26 +64,19 @@ fn prefix_directory_that_hangs_before_the_first_launch_delays_it_and_loses_no_no
     assert!(!fs::read_to_string(world.path("err.0")).unwrap().contains("launched"), "the launch waits for the journal");
     disk.thaw();
     running.ends_with(0);
-    for name in ["agent_lost", "node_down"] {
-        assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
-    }
-    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_lost();
     job.assert_result();
 }
 
 #[test]
 fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_go_on() {
     let world = World::new();
-    let mut disk = Disk::mounted(&world, world.prefix());
-    let mut job = Job::new(&world, 1).holding_after(4);
-    job.down_after = DOWN_AFTER;
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let (mut disk, job, mut running) = held(&world, DOWN_AFTER);
     let agent = world.agent_pid("node1");
     disk.freeze();
-    crate::world::signal(agent, Signal::KILL);
+    signal(agent, Signal::KILL);
     let output = || fs::read_to_string(world.path("err.0")).unwrap();
-    world.wait("the loss of the agent", || output().contains("node1").then_some(()));
+    world.wait("the loss of the agent", || output().contains("node1: agent lost").then_some(()));
     std::thread::sleep(STALL);
     disk.thaw();
     running.sees("another agent", |event| event["event"] == "agent_ready" && event["again"] == true);
@@ -94,22 +95,7 @@ fn agent_that_dies_alone_while_prefix_directory_hangs_is_replaced_and_its_ranks_
 fn prefix_directory_that_hangs_for_minutes_loses_no_agent_node_or_run() {
     takes_minutes();
     for seconds in [8, 20, 60, 120] {
-        let world = World::new();
-        let mut disk = Disk::mounted(&world, world.prefix());
-        let mut job = Job::new(&world, 1).holding_after(4);
-        job.down_after = "750ms";
-        let mut running = job.start();
-        running.sees_checkpoint(4);
-        disk.freeze();
-        std::thread::sleep(Duration::from_secs(seconds));
-        disk.thaw();
-        job.go_on();
-        running.ends_with(0);
-        for name in ["agent_lost", "node_down"] {
-            assert_eq!(world.all(name), [] as [serde_json::Value; 0]);
-        }
-        assert_eq!(world.all("generation_launched").len(), 1);
-        job.assert_result();
+        assert_hang_loses_nothing(Duration::from_secs(seconds), "750ms");
         println!("prefix directory frozen for {seconds} s: no agent lost, no node down, one launch");
     }
 }
@@ -126,11 +112,7 @@ fn is_killed(pid: u32) -> bool {
 #[test]
 fn detects_node_loss_while_prefix_directory_hangs() {
     let world = World::new();
-    let mut disk = Disk::mounted(&world, world.prefix());
-    let mut job = Job::new(&world, 1).holding_after(4);
-    job.down_after = DOWN_AFTER;
-    let mut running = job.start();
-    running.sees_checkpoint(4);
+    let (mut disk, job, running) = held(&world, DOWN_AFTER);
     let root = world.node_root("node1");
     let of_node = root.to_string_lossy().into_owned();
     let agent = world.agent_pid("node1");
@@ -141,7 +123,7 @@ fn detects_node_loss_while_prefix_directory_hangs() {
     let frozen = Instant::now();
     // The directory first: an agent that was started again before would make another one.
     fs::rename(&root, world.path("lost")).unwrap();
-    crate::world::signal(agent, Signal::KILL);
+    signal(agent, Signal::KILL);
     world.kill(|line| line.contains(&of_node));
     // From standard error, which does not hang.
     let output = || fs::read_to_string(world.path("err.0")).unwrap();

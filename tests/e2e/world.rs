@@ -163,6 +163,15 @@ impl World {
         all.remove(0)
     }
 
+    /// Checks that no agent was lost, no node went down, and there was one launch.
+    #[track_caller]
+    pub fn assert_nothing_lost(&self) {
+        for name in ["agent_lost", "node_down"] {
+            assert_eq!(self.all(name), [] as [Value; 0]);
+        }
+        assert_eq!(self.all("generation_launched").len(), 1);
+    }
+
     /// Waits until the condition holds.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
