@@ -13,7 +13,7 @@ use crate::world::{World, signal};
 const SILENCE: Duration = Duration::from_secs(4);
 
 /// Stops the agent of node2 for a while as soon as it writes its XOR file. Returns the lines of the log of the leader's
-/// agent about attempts that failed.
+/// agent about failed attempts, one for each node on which an attempt failed.
 fn failed_attempts(settings: &str) -> Vec<String> {
     let world = World::new();
     // Many small pieces: the agent is stopped before it has sent the last one.
@@ -39,8 +39,8 @@ fn failed_attempts(settings: &str) -> Vec<String> {
 #[test]
 fn redundancy_is_computed_again_when_an_agent_has_sent_nothing_for_the_limit() {
     let attempts = failed_attempts("stream_timeout: 1s");
-    // The agent that reports first has reached the limit itself, or has lost the connection of one that has.
-    assert!(!attempts.is_empty());
+    // One agent has reached the limit; the others have too, or have lost their connection to one that has.
+    assert!(attempts.iter().any(|line| line.contains("no data for 1 s (checkpoint.stream_timeout)")), "{attempts:?}");
 }
 
 #[test]

@@ -231,7 +231,11 @@ impl Batch {
         let worst = worst.map(|(node, failure)| failure.clone().on_node(node));
         self.stage = match worst {
             Some(failure) if failure.retryable && self.tries < TRIES => {
-                tracing::info!(error = %failure, tries = self.tries, "order_tried_again");
+                // All of them: a lost connection is often the consequence of another node's failure.
+                for (node, failure) in &failures {
+                    let error = failure.clone().on_node(node);
+                    tracing::info!(%error, tries = self.tries, "order_tried_again");
+                }
                 Stage::Paused { until: now + PAUSE * 2u32.pow(self.tries - 1) }
             }
             Some(failure) => Stage::Finished(Err(failure)),
