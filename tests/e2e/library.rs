@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use holdfast_core::control::halt::HaltFile;
 use holdfast_testkit::harness::ignore;
@@ -128,8 +127,8 @@ fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(
     let ended = world.all("generation_ended");
     assert_eq!(values(&ended, "without_progress"), [0, 0, 0]);
     for (generation, checkpoint) in [(2, "2"), (3, "4")] {
-        let told = fs::read_to_string(world.path(&format!("meeting/{generation}/restarted.3"))).unwrap();
-        assert_eq!(told, checkpoint, "generation {generation}");
+        let restarted = fs::read_to_string(world.path(&format!("meeting/{generation}/restarted.3"))).unwrap();
+        assert_eq!(restarted, checkpoint, "generation {generation}");
     }
     assert_drained(&world, 6);
     world.assert_nothing_is_left();
@@ -157,8 +156,7 @@ fn mpirun_starts_the_ranks_on_virtual_nodes_and_a_node_loss_is_survived() {
         ..LibraryJob::new(&world)
     };
     job.start().ends_with(0);
-    let told = fs::read_to_string(world.path("meeting/2/restarted.1")).unwrap();
-    assert_eq!(told, "2");
+    assert_eq!(fs::read_to_string(world.path("meeting/2/restarted.1")).unwrap(), "2");
     assert_drained(&world, 4);
     world.assert_nothing_is_left();
 }
@@ -218,12 +216,12 @@ fn agents_serve_the_transfer_file_of_an_asynchronous_flush() {
 #[test]
 fn an_asynchronous_flush_keeps_to_its_bandwidth() {
     let world = World::new();
-    // 40 kB for each rank at 20 kB/s: no less than one second, as each piece is waited for.
+    // 40 kB for each rank at 20 kB/s. The agent of rank 0 sees the flush up to a tenth of a second late.
     let job =
         LibraryJob { checkpoints: 1, flush: "{every: 1, mode: async, bandwidth: 80kB/s}", ..LibraryJob::new(&world) };
-    let begun = std::time::Instant::now();
     job.start().ends_with(0);
-    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    let millis = world.the("flushed")["millis"].as_u64().unwrap();
+    assert!(millis >= 1_800, "{millis} ms");
     assert!(fs::read(world.prefix().join("flushed.1/rank_3.ckpt")).unwrap() == content(1, 3));
     world.assert_nothing_is_left();
 }

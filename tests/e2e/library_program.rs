@@ -73,7 +73,8 @@ struct Program {
     /// As the node sees them.
     control: String,
     cache: String,
-    met: u32,
+    /// How many it has passed.
+    barriers: u32,
 }
 
 /// Runs the program to its end, as a rank of `holdfast run` or of a script's `srun`.
@@ -91,7 +92,7 @@ fn run() -> ! {
         meeting: PathBuf::from(variable(MEETING)).join(generation),
         control,
         cache: below(cache_base()),
-        met: 0,
+        barriers: 0,
     };
     program.main();
     std::process::exit(0)
@@ -102,7 +103,7 @@ impl Program {
         assert_eq!(variable("SCR_COPY_TYPE"), "PARTNER");
         fs::create_dir_all(&self.meeting).unwrap();
         let mut checkpoint = self.init();
-        self.tell("restarted", &checkpoint.to_string());
+        self.post("restarted", &checkpoint.to_string());
         let keep = parameter("SCR_CACHE_SIZE", 2);
         let (flush, asynchronous) = (parameter("SCR_FLUSH", 10), parameter("SCR_FLUSH_ASYNC", 0) == 1);
         let hold: Vec<u64> = variable(HOLD).split(',').filter_map(|id| id.parse().ok()).collect();
@@ -119,7 +120,7 @@ impl Program {
             }
             self.write(checkpoint);
             self.locate(checkpoint, |at| at.cache = true);
-            self.meet();
+            self.barrier();
             if let Some(begun) = flushing
                 && self.end_flush(begun)
             {
@@ -131,7 +132,7 @@ impl Program {
                 flushing = Some(checkpoint);
             }
             if hold.contains(&checkpoint) {
-                self.tell(&format!("holds.{checkpoint}"), "");
+                self.post(&format!("holds.{checkpoint}"), "");
                 self.wait(|program| program.meeting.with_file_name(format!("go.{checkpoint}")).exists());
             }
         }
@@ -142,7 +143,7 @@ impl Program {
             HaltFile::update(&self.in_control("halt.scrinfo"), |halt| halt.set_reason(reason::FINALIZE_CALLED))
                 .unwrap();
         }
-        self.meet();
+        self.barrier();
     }
 
     fn real(&self, node_path: &str) -> PathBuf {
@@ -153,7 +154,8 @@ impl Program {
         self.real(&self.control).join(name)
     }
 
-    fn tell(&self, name: &str, text: &str) {
+    /// Writes a file of this rank for the other ranks and for the test.
+    fn post(&self, name: &str, text: &str) {
         fs::write(self.meeting.join(format!("{name}.{}", self.rank)), text).unwrap();
     }
 
@@ -165,19 +167,19 @@ impl Program {
         }
     }
 
-    /// A barrier.
-    fn meet(&mut self) {
-        self.met += 1;
-        let name = format!("met.{}", self.met);
-        self.tell(&name, "");
+    /// Waits until all ranks are here.
+    fn barrier(&mut self) {
+        self.barriers += 1;
+        let name = format!("barrier.{}", self.barriers);
+        self.post(&name, "");
         let all: Vec<PathBuf> = (0..self.ranks).map(|rank| self.meeting.join(format!("{name}.{rank}"))).collect();
         self.wait(|_| all.iter().all(|path| path.exists()));
     }
 
-    /// What each rank tells, by rank.
+    /// What each rank posts under this name, by rank.
     fn gather(&mut self, name: &str, text: &str) -> Vec<String> {
-        self.tell(name, text);
-        self.meet();
+        self.post(name, text);
+        self.barrier();
         (0..self.ranks).map(|rank| fs::read_to_string(self.meeting.join(format!("{name}.{rank}"))).unwrap()).collect()
     }
 
@@ -186,7 +188,7 @@ impl Program {
         fs::create_dir_all(self.real(&format!("{}/index.0", self.cache))).unwrap();
         let _ = fs::remove_file(self.in_control("transfer.scrinfo"));
         write_in_place(&self.in_control("nodes.scrinfo"), &nodes::to_tree(self.ranks));
-        self.meet();
+        self.barrier();
         if parameter("SCR_FLUSH_ASYNC", 0) == 1 {
             self.stop_flush();
         }
@@ -202,7 +204,7 @@ impl Program {
             let file = TransferFile::read(&path).unwrap();
             file.is_some_and(|file| file.state() == Some(TransferState::Stopped))
         });
-        self.meet();
+        self.barrier();
     }
 
     /// Ends the job if a halt condition holds; after a checkpoint that is counted.
@@ -221,7 +223,7 @@ impl Program {
             });
             halted = if met.unwrap() { "halted" } else { "" };
         }
-        let name = format!("halt.{}", self.met);
+        let name = format!("halt.{}", self.barriers);
         if self.gather(&name, halted)[0] == "halted" {
             std::process::exit(0);
         }
@@ -273,7 +275,7 @@ impl Program {
         for rank in (0..self.ranks).filter(|rank| holder(checkpoint, *rank) == Some(self.rank as usize)) {
             self.send(checkpoint, rank);
         }
-        self.meet();
+        self.barrier();
         let cached = self.real(&format!("{}/index.0", self.cache));
         for entry in fs::read_dir(&cached).unwrap().flatten() {
             fs::remove_dir_all(entry.path()).unwrap();
@@ -290,8 +292,8 @@ impl Program {
         }
         self.write_filemap(&map);
         write_in_place(&self.in_control("flush.scrinfo"), flush.tree());
-        self.tell("nodes", &nodes.join(","));
-        self.meet();
+        self.post("nodes", &nodes.join(","));
+        self.barrier();
         checkpoint
     }
 
@@ -361,7 +363,7 @@ impl Program {
         };
         write_in_place(&Meta::path_for(&path), &meta.to_tree());
         self.send(checkpoint, self.rank);
-        self.meet();
+        self.barrier();
         let left = self.left();
         if left != self.rank {
             self.receive(checkpoint, left);
@@ -370,7 +372,7 @@ impl Program {
             self.enter(&mut map, checkpoint, rank, &nodes);
         }
         self.write_filemap(&map);
-        self.meet();
+        self.barrier();
     }
 
     fn delete(&mut self, checkpoint: u64) {
@@ -381,7 +383,7 @@ impl Program {
         self.change_flush_file(|flush| {
             flush.remove(CheckpointId(checkpoint));
         });
-        self.meet();
+        self.barrier();
     }
 
     fn change_flush_file(&self, change: impl FnOnce(&mut FlushFile)) {
@@ -415,14 +417,14 @@ impl Program {
         let bandwidth = number("SCR_FLUSH_ASYNC_BW") as f64 / f64::from(self.ranks);
         TransferFile::update(&self.in_control("transfer.scrinfo"), |file| file.request(&files, bandwidth, 0.0))
             .unwrap();
-        self.meet();
+        self.barrier();
     }
 
     /// Ends a flush if all files of all ranks are written.
     fn end_flush(&mut self, checkpoint: u64) -> bool {
         let path = self.in_control("transfer.scrinfo");
         let written = TransferFile::read(&path).unwrap().is_some_and(|file| file.all_written());
-        let name = format!("written.{}", self.met);
+        let name = format!("written.{}", self.barriers);
         if !self.gather(&name, &written.to_string()).iter().all(|written| written == "true") {
             return false;
         }
@@ -437,7 +439,7 @@ impl Program {
             file.set_command(TransferCommand::Stop);
         })
         .unwrap();
-        self.meet();
+        self.barrier();
         true
     }
 }
