@@ -163,6 +163,8 @@ fn step(agent: &Agent, run: &Run, path: &Path, flush: &mut Option<Flush>) -> Res
     }
     let Some(transfer) = now.next(&file) else {
         if !now.failed.is_empty() {
+            // Nothing is under way: work keeps an agent that has lost its orchestrator.
+            now.working = None;
             return Ok(AFTER_ERROR);
         }
         let done = TransferFile::update(path, |file| {
@@ -192,9 +194,13 @@ fn step(agent: &Agent, run: &Run, path: &Path, flush: &mut Option<Flush>) -> Res
             Ok(now.throttle.pause(bytes, begun.elapsed(), limits))
         }
         Err(error) => {
-            let message = format!("{} is not flushed: {error}", transfer.source);
-            tracing::warn!(message, "transfer_failed");
-            agent.events.add(AgentEvent::Notice { message });
+            tracing::warn!(source = transfer.source, %error, "transfer_failed");
+            // A full file system prevents the copies of all files: one notice a flush.
+            if now.failed.is_empty() {
+                let message =
+                    format!("{} is not flushed: {error}; the agent's log names further files", transfer.source);
+                agent.events.add(AgentEvent::Notice { message });
+            }
             now.open = None;
             now.failed.insert(transfer.source);
             Ok(Duration::ZERO)
