@@ -51,13 +51,22 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be opened, or is not a regular file.
 pub fn create(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let mut options = File::options();
-    let options = options.write(true).create(true).truncate(false).mode(0o600);
-    let file = regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)?;
+    let file = open_or_create(path)?;
     // Not truncated before it is known to be a regular file.
     file.set_len(0)?;
     Ok(file)
+}
+
+/// Opens a regular file for writing with the content that it has, made with mode 0600 if it is missing. No link is
+/// followed.
+///
+/// # Errors
+/// When it cannot be opened, or is not a regular file.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let mut options = File::options();
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
 }
 
 fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {

@@ -24,7 +24,7 @@ use super::processor_share::ProcessorShare;
 use crate::events::ProgressGuard;
 
 /// Files that one node copies at a time unless a setting says how many: enough to use a parallel file system while one
-/// file is synchronised, few enough for thousands of nodes at a time. Not more than it has processors.
+/// file is synchronised, few enough for thousands of nodes at a time. Not more than it has processors, but at least 2.
 const USUAL_WIDTH: usize = 4;
 /// A setting is limited to this.
 const LARGEST_WIDTH: usize = 64;
@@ -50,7 +50,7 @@ impl Pipeline {
         let width = threads.map_or_else(usual_width, |threads| {
             usize::try_from(threads).unwrap_or(LARGEST_WIDTH).clamp(1, LARGEST_WIDTH)
         });
-        let buffer_bytes = buffer_bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
+        let buffer_bytes = self::buffer_bytes(buffer_bytes);
         let (bandwidth, processor) = (Bandwidth::new(0), ProcessorShare::new(0.0));
         Pipeline { buffer_bytes, width, bandwidth, processor, durability: Durability::Machine, cancelled }
     }
@@ -99,6 +99,11 @@ impl Pipeline {
     pub(crate) fn lane(&self) -> Lane<'_> {
         Lane { pipeline: self, buffer: Vec::new() }
     }
+}
+
+/// The size of the pieces in which files are copied, for a setting.
+pub(crate) fn buffer_bytes(setting: usize) -> usize {
+    setting.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1)
 }
 
 fn usual_width() -> usize {

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use holdfast_core::control::transfer::{FileTransfer, TransferCommand, TransferFi
 use holdfast_core::regular_file;
 use holdfast_model::{CheckpointId, FlushMode, Task};
 use holdfast_wire::agent::AgentEvent;
-use rustix::fs::OFlags;
 
 use crate::agent::Agent;
+use crate::copy::pipeline;
 use crate::dataset_directory::{DatasetDirectory, DatasetDirectoryError};
 use crate::events::{ProgressGuard, total_bytes};
 use crate::paths::PathError;
@@ -252,9 +252,8 @@ impl Flush {
         let Some(OpenTransfer { from: (from_path, from), to, .. }) = &self.open else { return Ok(transfer.written) };
         let to_path = || PathBuf::from(&transfer.destination);
         let left = transfer.size.saturating_sub(transfer.written);
-        let bytes =
-            usize::try_from(left).map_or(run.plan.settings.copy_bytes, |left| left.min(run.plan.settings.copy_bytes));
-        let mut piece = vec![0; bytes.max(1)];
+        let largest = pipeline::buffer_bytes(run.plan.settings.copy_bytes);
+        let mut piece = vec![0; usize::try_from(left).map_or(largest, |left| left.min(largest))];
         let read = from.read_at(&mut piece, transfer.written);
         let read = read.map_err(|source| TransferError::Io { action: "read", path: from_path.clone(), source })?;
         if read == 0 {
@@ -292,21 +291,132 @@ fn open(agent: &Agent, transfer: &FileTransfer) -> Result<OpenTransfer, Transfer
     let no_name = || TransferError::NoName(to_path.clone());
     let (parent, name) = to_path.parent().zip(to_path.file_name()).ok_or_else(no_name)?;
     let directory = DatasetDirectory::to_write(&agent.prefixes, parent)?;
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut options = File::options();
-    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let opened = options.custom_flags(flags.bits().cast_signed()).open(directory.path().join(name));
-    let to = opened.and_then(|file| match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
-    });
+    let to = regular_file::open_or_create(&directory.path().join(name));
     let to = to.map_err(|source| TransferError::Io { action: "open", path: to_path.clone(), source })?;
     Ok(OpenTransfer { transfer: transfer.clone(), from: (from_path, from), to })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::Arc;
+
+    use holdfast_model::Generation;
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::collective::{Collectives, begin_run};
+    use crate::store::fixture_node::{base, fixture_agent, fixture_request};
+
+    /// A node whose cache contains a file of 10038 bytes, a directory of a dataset, and the transfer file.
+    struct Node {
+        _root: TempDir,
+        dataset: TempDir,
+        agent: Arc<Agent>,
+        run: Arc<Run>,
+        source: String,
+        path: PathBuf,
+    }
+
+    impl Node {
+        async fn new() -> Node {
+            let (root, agent) = fixture_agent("node1", "1145655");
+            let collectives = Collectives::new(agent.clone());
+            let mut request = fixture_request(Generation(2), "node1", &[1]);
+            request.shared.settings.copy_bytes = 0;
+            begin_run(&collectives, request).await.unwrap();
+            let source = format!("{}/index.0/checkpoint.3/rank_1.ckpt", agent.paths.cache_node_path(&base("node1")));
+            let path = agent.paths.control().join("transfer.scrinfo");
+            let run = collectives.run().unwrap();
+            Node { _root: root, dataset: tempfile::tempdir().unwrap(), agent, run, source, path }
+        }
+
+        fn to(&self, name: &str) -> String {
+            self.dataset.path().join(name).to_string_lossy().into_owned()
+        }
+
+        fn request(&self, files: &[(&str, &str)]) {
+            let file = |(source, destination): &(&str, &str)| FileTransfer {
+                source: (*source).to_owned(),
+                destination: (*destination).to_owned(),
+                size: 10038,
+                written: 0,
+            };
+            let files: Vec<_> = files.iter().map(file).collect();
+            TransferFile::update(&self.path, |file| file.request(&files, 0.0, 0.0)).unwrap();
+        }
+
+        fn step(&self, flush: &mut Option<Flush>) {
+            step(&self.agent, &self.run, &self.path, flush).unwrap();
+        }
+
+        fn file(&self) -> TransferFile {
+            TransferFile::read(&self.path).unwrap().unwrap()
+        }
+
+        fn content(&self) -> Vec<u8> {
+            fs::read(self.agent.paths.real(&self.source).unwrap()).unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_continues_at_written_and_replaces_a_longer_file() {
+        let node = Node::new().await;
+        let to = node.to("rank_1.ckpt");
+        fs::write(&to, vec![7; 20_000]).unwrap();
+        node.request(&[(&node.source, &to)]);
+        let mut flush = None;
+        node.step(&mut flush);
+        let written = node.file().files()[0].written;
+        assert_eq!((written, node.file().state()), (4096, Some(TransferState::Running)), "the smallest piece");
+        // What is written is not copied again by the next agent.
+        fs::OpenOptions::new().write(true).open(&to).unwrap().write_all_at(&[7; 4096], 0).unwrap();
+        let mut flush = None;
+        for _ in 0..3 {
+            node.step(&mut flush);
+        }
+        assert!(node.file().is_done() && flush.is_none());
+        assert_eq!(node.file().state(), Some(TransferState::Stopped));
+        let copied = fs::read(&to).unwrap();
+        assert!(copied[..4096] == [7; 4096] && copied[4096..] == node.content()[4096..]);
+    }
+
+    #[tokio::test]
+    async fn files_outside_of_cache_and_prefix_are_left_out_and_the_others_are_copied() {
+        let node = Node::new().await;
+        let (elsewhere, link) = (node.to("target"), node.to("link"));
+        fs::write(&elsewhere, "kept").unwrap();
+        symlink(&elsewhere, &link).unwrap();
+        let outside = format!("{}/../../../secret", node.source);
+        let missing = format!("{}x", node.source);
+        node.request(&[("/etc/hostname", &node.to("a")), (&outside, &node.to("b")), (&missing, &node.to("c"))]);
+        let mut flush = None;
+        for to in ["/elsewhere/scr.1/rank_1.ckpt", "/", &link] {
+            let mut flush = begin(&node.agent, &node.file());
+            let transfer =
+                FileTransfer { source: node.source.clone(), destination: to.to_owned(), size: 10038, written: 0 };
+            assert!(flush.copy_piece(&node.agent, &node.run, &transfer).is_err(), "{to}");
+        }
+        node.request(&[(&node.source, &node.to("good"))]);
+        assert!(node.agent.progress.snapshot().is_empty());
+        node.step(&mut flush);
+        assert!(!node.agent.progress.snapshot().is_empty());
+        for _ in 0..6 {
+            node.step(&mut flush);
+        }
+        assert_eq!(fs::read(node.to("good")).unwrap(), node.content());
+        let mut names: Vec<_> = fs::read_dir(node.dataset.path()).unwrap().map(|at| at.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["good", "link", "target"]);
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"kept");
+        // It is not finished, but nothing is under way; and the orchestrator gets one notice.
+        assert!(!node.file().is_done() && node.agent.progress.snapshot().is_empty());
+        assert_eq!(node.agent.events.since(0).len(), 1);
+        TransferFile::update(&node.path, |file| file.set_command(TransferCommand::Stop)).unwrap();
+        node.step(&mut flush);
+        assert!(flush.is_none() && node.file().state() == Some(TransferState::Stopped));
+    }
 
     #[test]
     fn the_larger_of_two_pauses_counts() {
