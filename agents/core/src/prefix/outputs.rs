@@ -67,34 +67,56 @@ pub(super) fn place(
     summary: &Summary,
 ) -> Result<(), PrefixError> {
     let here = prefix.checkpoint_path(directory);
-    let mut waiting: BTreeMap<&OutputPath, &SummaryFile> = summary.output_files();
-    // Those that are at their paths already: moved before, or written there by the ranks.
-    waiting.retain(|path, file| {
-        *path.as_str() != format!("{directory}/{}", file.name) && fs::symlink_metadata(here.join(&file.name)).is_ok()
-    });
-    if waiting.is_empty() {
+    let mut files: BTreeMap<&OutputPath, &SummaryFile> = summary.output_files();
+    files.retain(|path, file| *path.as_str() != format!("{directory}/{}", file.name));
+    if files.is_empty() {
         return Ok(());
     }
-    make_room(prefix, locked, directory, summary.id, &waiting)?;
-    let mut by_directory: BTreeMap<Vec<&str>, Vec<(&OutputPath, &SummaryFile)>> = BTreeMap::new();
-    for (path, file) in waiting {
-        by_directory.entry(path.parents().collect()).or_default().push((path, file));
+    let record = dataset::read(prefix, directory)?;
+    let mut waiting = files.clone();
+    // Those that are at their paths already: moved before, or written there by the ranks.
+    waiting.retain(|_, file| is_present(&here.join(&file.name)));
+    let bypasses_the_cache = record.as_ref().is_some_and(|record| record.direct.is_some());
+    let claimed = if bypasses_the_cache { &files } else { &waiting };
+    if claimed.is_empty() {
+        return Ok(());
     }
+    let name = record.and_then(|record| record.name).unwrap_or_else(|| default_name(summary.id));
+    make_room(prefix, locked, directory, summary.id, &name, claimed)?;
     let failed = |path: &OutputPath| {
         let path = prefix.path().join(path.as_str());
         PrefixError::io("move a file of the output to", path, PLACE_REMEDY)
     };
-    for files in by_directory.values() {
-        let Some((first, _)) = files.first() else { continue };
+    for paths in by_directory(waiting.into_keys()) {
+        let Some(first) = paths.first() else { continue };
         let target = OutputDirectory::create(prefix.path(), first).map_err(failed(first))?;
-        for (path, file) in files {
+        for path in &paths {
             kill_point::reach();
-            target.take(&here.join(&file.name), &file.name).map_err(failed(path))?;
+            target.take(&here.join(path.base_name()), path.base_name()).map_err(failed(path))?;
         }
         target.sync().map_err(failed(first))?;
     }
     durable::sync_directory(&here)?;
     Ok(())
+}
+
+/// The paths with the same directory, of each directory.
+fn by_directory<'a>(paths: impl Iterator<Item = &'a OutputPath>) -> Vec<Vec<&'a OutputPath>> {
+    let mut directories: BTreeMap<Vec<&str>, Vec<&OutputPath>> = BTreeMap::new();
+    for path in paths {
+        directories.entry(path.parents().collect()).or_default().push(path);
+    }
+    directories.into_values().collect()
+}
+
+/// True if there is anything at this path. What cannot be examined is taken to be there.
+fn is_present(path: &Path) -> bool {
+    !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// True if a link has taken the place of a dataset's directory. What it leads to is left alone.
+fn is_elsewhere(here: &Path) -> bool {
+    fs::symlink_metadata(here).is_ok_and(|found| !found.is_dir())
 }
 
 /// Deletes the datasets whose paths this one replaces.
@@ -103,15 +125,14 @@ fn make_room(
     locked: &LockedIndex<'_>,
     directory: &DirectoryName,
     id: CheckpointId,
+    name: &str,
     files: &BTreeMap<&OutputPath, &SummaryFile>,
 ) -> Result<(), PrefixError> {
     let index = index::read(prefix)?.unwrap_or_default();
-    let name = dataset::read(prefix, directory)?.and_then(|dataset| dataset.name);
-    let name = name.unwrap_or_else(|| default_name(id));
-    let mut replaced = half_deleted(prefix, &index, directory, &name);
+    let mut replaced = half_deleted(prefix, &index, directory, name);
     let mut taken = BTreeSet::new();
     for path in files.keys() {
-        replaced.extend(check_directory(prefix, &index, Some(directory), id, &name, path)?);
+        replaced.extend(check_directory(prefix, &index, Some(directory), id, name, path)?);
         let examined = OutputDirectory::open(prefix.path(), path)
             .and_then(|parent| parent.map_or(Ok(Occupant::Nothing), |parent| parent.occupant(path.base_name())));
         let failed = PrefixError::io("examine", prefix.path().join(path.as_str()), PLACE_REMEDY);
@@ -121,7 +142,7 @@ fn make_room(
     }
     if !taken.is_empty() {
         let owners = owners(prefix, &index, Some(directory), &taken)?;
-        owners.iter().try_for_each(|owner| owner.check_replaceable(id, &name))?;
+        owners.iter().try_for_each(|owner| owner.check_replaceable(id, name))?;
         replaced.extend(owners.into_iter().map(|owner| owner.entry.directory));
     }
     for earlier in &replaced {
@@ -130,6 +151,13 @@ fn make_room(
             prefix.remove_current()?;
         }
         locked.change(|index| index.set_complete(earlier, false))?;
+        // Otherwise it would be marked as complete again: `unfinished::abandon`.
+        let here = prefix.checkpoint_path(earlier);
+        if !is_elsewhere(&here)
+            && let Ok(summary) = summary::read(&here)
+        {
+            summary::write(&here, &Summary { complete: false, ..summary })?;
+        }
         remove(prefix, earlier)?;
         locked.change(|index| index.remove(earlier))?;
     }
@@ -235,13 +263,7 @@ fn check_directory(
     let record = dataset::read(prefix, &directory).ok().flatten();
     let output = record.as_ref().is_some_and(|record| record.output);
     let known = record.and_then(|record| record.name).unwrap_or_else(|| default_name(entry.id));
-    let here = prefix.checkpoint_path(&directory);
-    let is_placed_there = || {
-        let place = format!("{directory}/{}", output_path.base_name());
-        summary::read(&here).is_ok_and(|summary| summary.output_files().keys().any(|path| path.as_str() == place))
-    };
-    let same_name = || Meta::path_for(&here.join(output_path.base_name())).exists() && !is_placed_there();
-    if output && entry.complete == Some(true) && !same_name() {
+    if output && entry.complete == Some(true) && !has_file(prefix, &directory, output_path) {
         return Ok(None);
     }
     if output && (known == name || entry.id >= id) {
@@ -262,33 +284,82 @@ pub(super) fn is_output(prefix: &Prefix, directory: &DirectoryName) -> bool {
 pub(super) fn remove(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
     let here = prefix.checkpoint_path(directory);
     let files = files_of(&here);
-    for (path, file) in &files {
-        let failed = |source| {
+    let mut placed: BTreeSet<&OutputPath> = files.keys().collect();
+    // A file that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.
+    placed.retain(|path| !is_present(&here.join(path.base_name())));
+    leave_to_others(prefix, directory, &mut placed)?;
+    for paths in by_directory(placed.into_iter()) {
+        let Some(first) = paths.first() else { continue };
+        let failed = |path: &OutputPath| {
             let path = prefix.path().join(path.as_str());
-            PrefixError::Io { action: "remove", path, source, remedy: REMOVE_REMEDY }
+            PrefixError::io("remove", path, REMOVE_REMEDY)
         };
-        if let Some(parent) = OutputDirectory::open(prefix.path(), path).map_err(failed)? {
-            let occupant = parent.occupant(path.base_name()).map_err(failed)?;
+        let Some(parent) = OutputDirectory::open(prefix.path(), first).map_err(failed(first))? else { continue };
+        for path in &paths {
+            let occupant = parent.occupant(path.base_name()).map_err(failed(path))?;
+            let recorded = files.get(*path).and_then(|file| file.size);
             // A file of another size was written by another program since.
-            if matches!(occupant, Occupant::File(size) if file.size.is_none_or(|recorded| recorded == size)) {
+            if matches!(occupant, Occupant::File(size) if recorded.is_none_or(|recorded| recorded == size)) {
                 kill_point::reach();
-                parent.remove(path.base_name()).map_err(failed)?;
-                parent.sync().map_err(failed)?;
+                parent.remove(path.base_name()).map_err(failed(path))?;
             }
         }
+        parent.sync().map_err(failed(first))?;
     }
-    remove_own_files(&here, &files)?;
-    for path in files.keys() {
-        remove_empty_directories(prefix.path(), path);
+    if !is_elsewhere(&here) {
+        remove_own_files(&here, &files)?;
+    }
+    for paths in by_directory(files.keys()) {
+        if let Some(first) = paths.first() {
+            remove_empty_directories(prefix.path(), first);
+        }
     }
     durable::sync_directory(prefix.path())?;
     Ok(())
 }
 
-/// The output files of a dataset, from its summary or from the meta files that are there.
+/// Takes out the paths at which other datasets of the index have files.
+fn leave_to_others(prefix: &Prefix, own: &DirectoryName, paths: &mut BTreeSet<&OutputPath>) -> Result<(), PrefixError> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    for entry in index::read(prefix)?.unwrap_or_default().entries() {
+        let directory = &entry.directory;
+        if directory == own {
+            continue;
+        }
+        let here = prefix.checkpoint_path(directory);
+        let theirs = summary::read(&here).ok();
+        let theirs = theirs.as_ref().map(Summary::output_files).unwrap_or_default();
+        let mut output = None;
+        paths.retain(|path| {
+            let has_it = theirs.contains_key(path) && !is_present(&here.join(path.base_name()));
+            let mut may_be_inside =
+                || *output.get_or_insert_with(|| is_output(prefix, directory)) && !has_file(prefix, directory, path);
+            !has_it && (path.parents().next() != Some(directory.as_str()) || may_be_inside())
+        });
+    }
+    Ok(())
+}
+
+/// True if a dataset has a file of its own at a path, in its directory; not one that was moved there.
+fn has_file(prefix: &Prefix, directory: &DirectoryName, path: &OutputPath) -> bool {
+    let here = prefix.checkpoint_path(directory);
+    let inside = path.as_str() == format!("{directory}/{}", path.base_name());
+    inside
+        && Meta::path_for(&here.join(path.base_name())).exists()
+        && !summary::read(&here).is_ok_and(|summary| summary.output_files().contains_key(path))
+}
+
+/// The output files of a dataset, from its summary or, if that is damaged, from the meta files that are there. A
+/// dataset without a summary has none: files are moved after it is written.
 fn files_of(here: &Path) -> BTreeMap<OutputPath, SummaryFile> {
-    if let Ok(summary) = summary::read(here) {
-        return summary.output_files().into_iter().map(|(path, file)| (path.clone(), file.clone())).collect();
+    match summary::read(here) {
+        Ok(summary) => {
+            return summary.output_files().into_iter().map(|(path, file)| (path.clone(), file.clone())).collect();
+        }
+        Err(PrefixError::NoSummary { .. } | PrefixError::OldSummary { .. }) => return BTreeMap::new(),
+        Err(_) => {}
     }
     let entries = fs::read_dir(here).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -474,6 +545,94 @@ mod tests {
         // After a restart from an older checkpoint, the ids begin again.
         world.output(4, "other", &["out/a"]);
         assert_eq!(world.complete(), ["other"]);
+    }
+
+    #[test]
+    fn the_removal_of_an_unfinished_copy_leaves_the_files_of_the_earlier_attempt() {
+        for has_summary in [false, true] {
+            let world = World::new();
+            world.output(1, "plot", &["out/a", "out/b"]);
+            // Killed before the file `b` was copied. The files of both attempts have equal sizes.
+            let (later, mut summary) = world.copy(2, "plot", true, &["out/a", "out/b"]);
+            let here = world.prefix.checkpoint_path(&later);
+            fs::remove_file(here.join("b")).unwrap();
+            if has_summary {
+                summary.complete = false;
+                summary::write(&here, &summary).unwrap();
+            }
+            assert!(delete::delete(&world.prefix, &later).unwrap() && !here.exists());
+            assert_eq!(world.complete(), ["plot"]);
+            for path in ["out/a", "out/b"] {
+                assert_eq!(world.read(path), Some(format!("plot {path}")), "with a summary: {has_summary}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_removal_of_an_output_leaves_the_file_that_replaced_its_own() {
+        let world = World::new();
+        let one = world.output(1, "one", &["out/a"]);
+        publish::withdraw(&world.prefix, &one).unwrap();
+        world.output(2, "two", &["out/a"]);
+        assert!(delete::delete(&world.prefix, &one).unwrap());
+        assert_eq!((world.read("out/a"), world.complete()), (Some("two out/a".to_owned()), vec!["two".to_owned()]));
+    }
+
+    #[test]
+    fn the_removal_of_an_output_touches_no_file_inside_another_dataset() {
+        let world = World::new();
+        let checkpoint = world.copy(1, "state", false, &["x"]);
+        assert!(world.publish(&checkpoint).unwrap());
+        let other = world.output(2, "other", &["other/x"]);
+        // As damage or another program can leave it: paths that a publication refuses.
+        let (one, mut summary) = world.copy(3, "one", true, &["out/x"]);
+        summary.complete = true;
+        for (path, directory) in [("state/x", &checkpoint.0), ("other/x", &other)] {
+            let there = world.prefix.checkpoint_path(directory).join("x");
+            let file = &mut summary.by_rank.get_mut(&Rank(0)).unwrap().files[0];
+            file.output_path = Some(OutputPath::parse(path).unwrap());
+            file.size = Some(fs::metadata(&there).unwrap().len());
+            fs::create_dir_all(world.prefix.checkpoint_path(&one)).unwrap();
+            summary::write(&world.prefix.checkpoint_path(&one), &summary).unwrap();
+            let _ = fs::remove_file(world.prefix.checkpoint_path(&one).join("x"));
+            remove(&world.prefix, &one).unwrap();
+            assert!(there.exists(), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_output_that_its_ranks_wrote_replaces_the_earlier_attempt() {
+        let world = World::new();
+        world.output(2, "plot", &["out/a", "out/b"]);
+        let (later, summary) = world.copy(5, "plot", true, &["out/a"]);
+        let here = world.prefix.checkpoint_path(&later);
+        let direct = Some(later.to_string());
+        let dataset = Dataset { name: Some("plot".to_owned()), output: true, direct, ..Dataset::default() };
+        publish::begin(&world.prefix, CheckpointId(5), &later, &dataset, "17", time()).unwrap();
+        fs::remove_file(Meta::path_for(&here.join("a"))).unwrap();
+        fs::rename(here.join("a"), world.scratch.path().join("out/a")).unwrap();
+        assert!(world.publish(&(later, summary)).unwrap());
+        assert_eq!(world.complete(), ["plot.5"]);
+        assert_eq!((world.read("out/a"), world.read("out/b")), (Some("plot out/a".to_owned()), None));
+    }
+
+    #[test]
+    fn an_output_that_is_half_deleted_is_not_marked_as_complete_again() {
+        let world = World::new();
+        let earlier = world.output(2, "plot", &["out/a", "out/b"]);
+        // A later attempt cannot remove the last of the files.
+        let blocked = world.scratch.path().join("plot/b.scr");
+        fs::remove_file(&blocked).unwrap();
+        fs::create_dir(&blocked).unwrap();
+        let later = world.copy(5, "plot", true, &["out/a"]);
+        assert!(world.publish(&later).is_err());
+        assert!(world.read("out/a").is_none());
+        super::super::unfinished::abandon_all(&world.prefix, "17").unwrap();
+        let _ = super::super::unfinished::abandon(&world.prefix, &earlier);
+        assert_eq!(world.complete(), [""; 0]);
+        fs::remove_dir(&blocked).unwrap();
+        assert!(world.publish(&later).unwrap());
+        assert_eq!(world.complete(), ["plot.5"]);
     }
 
     #[test]
