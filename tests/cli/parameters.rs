@@ -447,7 +447,7 @@ SCR_FLUSH=5 holdfast check --explain job.yaml     # the value of each key, and w
 **Order.** The environment; the user's file, which `SCR_CONF_FILE` names; the job spec; the site's file; the default.
 The keys are those of `configs/reference.yaml`. `SCR_SET_SIZE` and `SCR_HOP_DISTANCE` apply to every descriptor of the
 spec, and to every `CKPTDESC` line without a value of its own. `SCR_COPY_TYPE` selects the descriptor of the spec that
-has this scheme, else its first one, and keeps the other keys of that descriptor.
+has this scheme, else its first one: its other keys stay, except that every checkpoint uses it.
 
 **The site's file** is `/etc/holdfast/scr.conf`. If it does not exist, `etc/holdfast/scr.conf` in the directory above
 that of the program counts: `/opt/holdfast/etc/holdfast/scr.conf` for `/opt/holdfast/bin/holdfast`. It sets defaults.

@@ -318,6 +318,9 @@ fn excluded_nodes_do_not_count_for_the_run() {
     // Without a number, there are enough virtual nodes.
     let spec = parse("allocation:\n  exclude: node[0-1]\nrun: {command: [a], nodes: 2}\n");
     assert_eq!(spec.allocation.nodes, 4);
+    // Thousands of excluded nodes are not compared with each of as many nodes.
+    let spec = parse("allocation:\n  exclude: node[0-65000]\nrun: {command: [a], nodes: 900}\n");
+    assert_eq!((spec.allocation.nodes, spec.allocation.usable), (65_901, 900));
     let message = mistakes_in("allocation:\n  exclude: n[1-\nrun: {command: [a]}\n");
     assert!(message.starts_with("job.yaml:2:12: allocation.exclude: expected a host list, such as"), "{message}");
 }
@@ -384,6 +387,14 @@ fn rejects_contradicting_numbers() {
         ("checkpoint: {redundancy: [{every: 2}]}", "checkpoint.redundancy: no descriptor has `every: 1`"),
         ("checkpoint: {redundancy: [{}, {}]}", "checkpoint.redundancy[1].every: a second descriptor with `every: 1`"),
         ("checkpoint: {flush: {percent: 20}}", "checkpoint.flush.percent: `percent` has no effect with `mode: sync`"),
+        (
+            "checkpoint: {source: scr-files, stream_timeout: 1min}",
+            "checkpoint.stream_timeout: `stream_timeout` has no effect with `source: scr-files`",
+        ),
+        (
+            "checkpoint: {source: scr-files, crc: {on_restart: false}}",
+            "checkpoint.crc.on_restart: `crc.on_restart` has no effect with `source: scr-files`",
+        ),
         ("checkpoint: {need: {overhead: 101}}", "checkpoint.need.overhead: expected a percentage from 0 to 100"),
         ("relaunch: {min_nodes: 9}", "relaunch.min_nodes: 9 nodes are more than the allocation has (1)"),
         (

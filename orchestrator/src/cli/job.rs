@@ -21,7 +21,7 @@ pub(super) fn environment(output: &dyn Output) -> Result<Environment, Failure> {
 /// The job that a command is about, as it was typed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobSelection {
-    /// The job spec [default: the job whose prefix is the current directory]
+    /// The job spec [default: the job whose prefix is SCR_PREFIX, or the current directory]
     #[arg(value_name = "SPEC", conflicts_with = "prefix")]
     pub spec: Option<PathBuf>,
     /// The job's prefix directory, instead of its spec

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_core::hostlist;
@@ -10,7 +10,7 @@ use holdfast_model::NodeName;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::job::{self, JobSelection};
+use super::job::JobSelection;
 use super::output::{Output, Report, Style, document, printable};
 use super::running_job::RunningJob;
 use super::status::{NodeLine, Status};
@@ -18,6 +18,7 @@ use crate::exit;
 use crate::job::excluded_nodes::{NodeRequest, NodeRequests};
 use crate::job::state::{JobState, Stage};
 use crate::relaunch::Exclusion;
+use crate::spec::Environment;
 
 /// How long the command waits for the orchestrator to take a change up.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
@@ -46,7 +47,9 @@ Examples:
   holdfast nodes list --json --prefix ./heat-run
 
 JSON: {version, nodes: [{name, state, ranks, reason, excluded}…]}, as in `holdfast status`; excluded: the reason, or \
-null")]
+null
+
+Exit codes: 0 shown; 69 no job was run in this prefix")]
     List(JobSelection),
     /// Use these nodes no more
     #[command(after_help = "\
@@ -131,7 +134,8 @@ fn change(
 ) -> Result<u8, Failure> {
     let named = hostlist::expand(nodes).map_err(|error| Failure::of(exit::USAGE, &error))?;
     let named: BTreeSet<NodeName> = named.into_iter().collect();
-    let running = RunningJob::of(selection, &style)?;
+    let environment = selection.environment(&style)?;
+    let running = RunningJob::in_environment(selection, &environment)?;
     if running.state.stage != Stage::Running {
         return Err(running.not_running());
     }
@@ -144,7 +148,7 @@ fn change(
     let mut change = Change { nodes: named, request: request.clone(), dry_run, taken_up: false };
     if !dry_run {
         let requests: BTreeMap<_, _> = change.nodes.iter().map(|node| (node.clone(), request.clone())).collect();
-        NodeRequests::add(&job_prefix(selection, &running, &style)?, &running.state.agents.job_id, requests)?;
+        NodeRequests::add(&job_prefix(selection, &running, &environment)?, &running.state.agents.job_id, requests)?;
         change.taken_up = running.has_orchestrator && change.is_taken_up(&running);
     }
     style.result(&change)?;
@@ -152,12 +156,12 @@ fn change(
 }
 
 /// The prefix directory of the job, in which those of its steps are.
-fn job_prefix(selection: &JobSelection, running: &RunningJob, style: &Style) -> Result<PathBuf, Failure> {
-    let prefix = selection.prefix(&job::environment(style)?)?;
+fn job_prefix(selection: &JobSelection, running: &RunningJob, environment: &Environment) -> Result<PathBuf, Failure> {
+    let prefix = selection.prefix(environment)?;
     // Without a spec, the directory of a step may be given.
     let is_step = running.state.agents.prefixes.len() > 1
         && prefix.canonicalize().is_ok_and(|prefix| running.state.agents.prefixes.contains(&prefix));
-    Ok(match prefix.canonicalize().ok().as_deref().and_then(std::path::Path::parent) {
+    Ok(match prefix.canonicalize().ok().as_deref().and_then(Path::parent) {
         Some(above) if is_step => above.to_owned(),
         _ => prefix,
     })
@@ -189,7 +193,7 @@ impl Change {
                 let explained = explanation.iter().flat_map(|explanation| &explanation.nodes);
                 let excluded = explained.filter(|known| known.node == *node).find_map(|known| known.excluded.clone());
                 match &self.request {
-                    NodeRequest::Exclude(exclusion) => excluded.as_ref() == Some(&exclusion.reason),
+                    NodeRequest::Exclude(exclusion) => excluded.as_ref() == Some(exclusion),
                     NodeRequest::Include => excluded.is_none(),
                 }
             };

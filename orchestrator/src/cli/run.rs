@@ -29,8 +29,9 @@ Examples:
                                             submits the next allocation on exit code 75 (not finished)
   holdfast run --dry-run job.yaml           checks only: show what would be started where
 
-JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, checkpoint, checkpoint_directory, complete, \
-prefix, output, events, millis}; of a job of several steps also steps: [{name, result, exit_code, outcome, …}…]")]
+JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, nodes_excluded, checkpoint, \
+checkpoint_directory, complete, prefix, output, events, millis}; of a job of several steps \
+also steps: [{name, result, exit_code, outcome, …}…]")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]
@@ -63,11 +64,13 @@ pub(super) fn run(args: RunArgs, style: Style) -> Result<u8, Failure> {
     let environment = job::environment(&style)?;
     let spec = args.spec(&environment)?;
     spec.warnings.iter().for_each(|warning| style.warn(warning));
+    if let Some(disabled) = environment.disabled() {
+        style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
+    }
     if args.dry_run {
         return dry_run(&spec, args.again, style);
     }
-    if let Some(disabled) = environment.disabled() {
-        style.warn(&format!("{disabled}: the application runs without checkpoints, and is launched once"));
+    if environment.disabled().is_some() {
         return super::runtime::block_on(crate::job::run_plain(&spec))?.map_err(failed);
     }
     let report = run_spec(spec, args.again, style)?;

@@ -14,6 +14,7 @@ use super::output::Output;
 use crate::exit;
 use crate::fleet::AgentClient;
 use crate::job::state::{JobLock, JobState, Stage, StateError};
+use crate::spec::Environment;
 
 /// Time limit for the answer of an agent; agents that do not answer are left out.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -40,9 +41,13 @@ pub(super) struct StepStatus {
 impl RunningJob {
     /// The job that the arguments select.
     pub(super) fn of(selection: &JobSelection, output: &dyn Output) -> Result<Self, Failure> {
-        let environment = selection.environment(output)?;
+        RunningJob::in_environment(selection, &selection.environment(output)?)
+    }
+
+    /// As [`of`](Self::of), in an environment that was read before.
+    pub(super) fn in_environment(selection: &JobSelection, environment: &Environment) -> Result<Self, Failure> {
         // Refuses a state that is not ours.
-        let prefix = job::prefix_with_state(selection, &environment, JobState::read)?;
+        let prefix = job::prefix_with_state(selection, environment, JobState::read)?;
         RunningJob::in_prefix(prefix)
     }
 

@@ -112,7 +112,7 @@ impl Status {
         let explained = self.explanation.iter().flat_map(|explanation| &explanation.nodes);
         let line = |node: &NodeExplanation| {
             let health = self.health.get(&node.node);
-            let excluded = node.excluded.clone();
+            let excluded = node.excluded.as_ref().map(|exclusion| exclusion.reason.clone());
             let (state, reason) = match (&node.condition, health) {
                 (NodeCondition::Down(TimedReason { reason: DownReason::Excluded { reason }, .. }), _) => {
                     ("excluded", Some(reason.clone()))

@@ -20,7 +20,9 @@ mod vocabulary;
 
 pub use history::History;
 pub use log::EventLog;
-pub use reason::{DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, ranks_text};
+pub use reason::{
+    DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,
+};
 pub use report::{RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, Screen, ScreenStyle, View};
 pub use vocabulary::{CommandKey, LogEvent};

@@ -123,17 +123,10 @@ impl fmt::Display for EndCause {
             EndCause::ExitedWell => f.write_str("all ranks ended with exit code 0"),
             EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
             EndCause::Halted { reason } => write!(f, "halted: {reason}"),
-            EndCause::Excluded { nodes } => {
-                f.write_str("excluded by the user:")?;
-                nodes.iter().try_for_each(|node| write!(f, " {node}"))
-            }
+            EndCause::Excluded { nodes } => write!(f, "excluded by the user: {}", nodes_text(nodes)),
             EndCause::NodeFailure { nodes } => {
-                f.write_str(if nodes.len() == 1 { "node failure:" } else { "node failures:" })?;
-                nodes.iter().take(8).try_for_each(|node| write!(f, " {node}"))?;
-                match nodes.len() {
-                    0..=8 => Ok(()),
-                    more => write!(f, " and {} more", more - 8),
-                }
+                let plural = if nodes.len() == 1 { "" } else { "s" };
+                write!(f, "node failure{plural}: {}", nodes_text(nodes))
             }
             EndCause::Application { rank, end } => write!(f, "{} failed with {end}", culprit(*rank)),
             EndCause::Hang { what } => write!(f, "the application hangs: {what}"),
@@ -330,6 +323,16 @@ pub struct TimedReason<R> {
 
 fn culprit(rank: Option<Rank>) -> String {
     rank.map_or_else(|| "the application".to_owned(), |rank| format!("rank {rank}"))
+}
+
+/// `n3 n5`, of many the first eight.
+pub fn nodes_text(nodes: &[NodeName]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeName::as_str).collect();
+    match nodes.len().saturating_sub(NAMED) {
+        0 => named.join(" "),
+        more => format!("{} and {more} more", named.join(" ")),
+    }
 }
 
 /// `rank 3`, `ranks 0-3,7`.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Local};
-use holdfast_model::{NodeName, RestartSource};
+use holdfast_model::RestartSource;
 
-use super::reason::ranks_text;
+use super::reason::{nodes_text, ranks_text};
 use super::{GenerationProgress, LogEvent, OutputNotShown};
 use crate::spec::quantity::format_duration;
 
@@ -45,16 +45,16 @@ impl LogEvent {
             LogEvent::NodeIncluded { node } => format!("{node} is no longer excluded"),
             LogEvent::ExclusionDelayed { nodes, left, needed } => format!(
                 "warning: the ranks on {} go on: only {left} other nodes are left, and a launch needs {needed}",
-                names(nodes)
+                nodes_text(nodes)
             ),
             LogEvent::UnknownNodesExcluded { nodes } => {
                 let plural = if nodes.len() == 1 { " is" } else { "s are" };
-                format!("warning: the excluded node{plural} not in the allocation: {}", names(nodes))
+                format!("warning: the excluded node{plural} not in the allocation: {}", nodes_text(nodes))
             }
             LogEvent::GenerationPlaced { generation, nodes, spares, moved } => {
                 let moved = if moved.is_empty() { String::new() } else { format!(", moved: {}", ranks_text(moved)) };
                 let plural = if *spares == 1 { "" } else { "s" };
-                format!("generation {generation} on {}, {spares} spare{plural}{moved}", names(nodes))
+                format!("generation {generation} on {}, {spares} spare{plural}{moved}", nodes_text(nodes))
             }
             LogEvent::GenerationLaunched { generation, relaunches: 0 } => format!("generation {generation} launched"),
             LogEvent::GenerationLaunched { generation, relaunches } => {
@@ -162,7 +162,7 @@ impl LogEvent {
             ),
             LogEvent::Notice { node, message } => format!("{node}: {message}"),
             LogEvent::JobStarted { job_id, nodes, prefix } => {
-                format!("job {job_id} on {}, prefix {}", names(nodes), prefix.display())
+                format!("job {job_id} on {}, prefix {}", nodes_text(nodes), prefix.display())
             }
             LogEvent::RankFailed { rank, end, .. } => format!("rank {rank} ended with {end}"),
             LogEvent::LaunchDelayed { generation, reason } => {
@@ -173,12 +173,12 @@ impl LogEvent {
             }
             LogEvent::FaultInjected { node, agent_only: false } => format!("fault injection: killing {node}"),
             LogEvent::SiteCommandStarted { key, program, nodes } => {
-                format!("running `{key}` command {program} on {}", names(nodes))
+                format!("running `{key}` command {program} on {}", nodes_text(nodes))
             }
             LogEvent::SiteCommand { key, program, nodes, failure, output } => {
                 let key = key.map(|key| format!("`{key}` ")).unwrap_or_default();
                 match (failure, output) {
-                    (None, _) => format!("{key}command {program} finished on {}", names(nodes)),
+                    (None, _) => format!("{key}command {program} finished on {}", nodes_text(nodes)),
                     (Some(failure), None) => format!("{key}command {program} failed on {failure}"),
                     (Some(failure), Some(output)) => {
                         format!("{key}command {program} failed on {failure}; its output is in {}", output.display())
@@ -278,15 +278,6 @@ fn within(millis: u64) -> String {
     match millis {
         0 => "now".to_owned(),
         millis => format!("in {}", format_duration(Duration::from_millis(millis))),
-    }
-}
-
-fn names(nodes: &[NodeName]) -> String {
-    const NAMED: usize = 8;
-    let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeName::as_str).collect();
-    match nodes.len().saturating_sub(NAMED) {
-        0 => named.join(" "),
-        more => format!("{} and {more} more", named.join(" ")),
     }
 }
 

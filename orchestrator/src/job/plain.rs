@@ -13,11 +13,8 @@ use tokio::task::JoinSet;
 use super::error::RunError;
 use super::preflight::{Prepared, preflight};
 use super::signals::Signals;
-use crate::launch::PlainLaunch;
+use crate::launch::{PlainLaunch, SCR_ENABLE};
 use crate::spec::{JobSpec, Step};
-
-/// The switch of the API in the ranks' environment.
-const SCR_ENABLE: &str = "SCR_ENABLE";
 
 /// Launches the steps one after the other, until one fails. Returns the exit code.
 ///

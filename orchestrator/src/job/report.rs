@@ -12,7 +12,7 @@ use super::schedule::{Schedule, StepState};
 use super::state;
 use super::step::StepDriver;
 use crate::events::report::GenerationReport;
-use crate::events::{DrainResult, EndCause, RunReport, StepReport, StepResult};
+use crate::events::{DownReason, DrainResult, EndCause, RunReport, StepReport, StepResult, TimedReason};
 use crate::exit;
 use crate::relaunch::Outcome;
 use crate::relaunch::explain::NodeCondition;
@@ -34,10 +34,12 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         progress: past.progress.clone(),
     });
     let down = explanation.nodes.iter().filter_map(|node| match &node.condition {
-        NodeCondition::Down(cause) if node.excluded.is_none() => Some((node.node.clone(), cause.reason.to_string())),
-        NodeCondition::Starting { .. } | NodeCondition::Healthy | NodeCondition::Down(_) => None,
+        NodeCondition::Down(TimedReason { reason: DownReason::Excluded { .. }, .. }) => None,
+        NodeCondition::Down(cause) => Some((node.node.clone(), cause.reason.to_string())),
+        NodeCondition::Starting { .. } | NodeCondition::Healthy => None,
     });
-    let excluded = explanation.nodes.iter().filter_map(|node| Some((node.node.clone(), node.excluded.clone()?)));
+    let excluded =
+        explanation.nodes.iter().filter_map(|node| Some((node.node.clone(), node.excluded.as_ref()?.reason.clone())));
     let (drained, complete) = match outcome.and_then(|outcome| outcome.drain.as_ref()) {
         Some(DrainResult::Complete { checkpoint }) => (Some(*checkpoint), Some(true)),
         Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => (None, Some(false)),

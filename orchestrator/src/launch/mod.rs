@@ -71,6 +71,9 @@ pub struct LauncherContext<'a> {
     pub working_directory: &'a Path,
 }
 
+/// The switch of the API in the ranks' environment.
+pub const SCR_ENABLE: &str = "SCR_ENABLE";
+
 /// A launch without agents and supervision.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainLaunch<'a> {

@@ -14,7 +14,7 @@ use super::action::Action;
 use super::machine::Machine;
 use super::node_state::{NodeState, NodeStatus, Starting};
 use super::snapshot::Phase;
-use crate::events::{DownReason, LogEvent, TimedReason};
+use crate::events::{DownReason, LogEvent, TimedReason, nodes_text};
 
 /// The exclusion of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,8 +128,8 @@ impl Machine {
         if let Some(active) = &mut self.state.active {
             active.facts.excluded.clone_from(&nodes);
         }
-        let names = nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
-        self.end_generation(now, format!("{names} excluded"), out);
+        let seen = format!("excluded by the user: {}", nodes_text(&nodes));
+        self.end_generation(now, seen, out);
     }
 
     /// Nodes that may get ranks, now or when their agents are up.

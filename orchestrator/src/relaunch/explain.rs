@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName};
 use serde::{Deserialize, Serialize};
 
+use super::exclusion::Exclusion;
 use super::machine::Machine;
 use super::node_state::NodeStatus;
 pub use super::snapshot::PastGeneration;
@@ -64,9 +65,9 @@ pub struct NodeExplanation {
     /// Its agent is suspected because it does not answer.
     #[serde(default)]
     pub silent: bool,
-    /// Why the user excluded it.
+    /// The user's exclusion, if it is excluded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub excluded: Option<String>,
+    pub excluded: Option<Exclusion>,
     #[serde(flatten)]
     pub condition: NodeCondition,
 }
@@ -174,7 +175,7 @@ impl Snapshot {
             used,
             restarts: node.restarts,
             silent: node.silent_since.is_some(),
-            excluded: node.excluded.as_ref().map(|excluded| excluded.reason.reason.clone()),
+            excluded: node.excluded.as_ref().map(|excluded| excluded.reason.clone()),
             condition: match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),

@@ -1,5 +1,6 @@
 //! `allocation:`: the nodes of the job and, for the local manager, the faults to inject.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_model::{CheckpointId, NodeName};
@@ -184,20 +185,26 @@ impl WrittenAllocation {
     }
 
     fn usable_of(&self, nodes: u32) -> u32 {
-        let is_node = |name: &&NodeName| match (&*self.hosts, &*self.allocated) {
-            ([], []) => (0..nodes).any(|index| virtual_node(index) == **name),
-            ([], allocated) => allocated.contains(*name),
-            (hosts, _) => hosts.iter().any(|host| host.name == name.as_str()),
+        let excluded: HashSet<&str> = self.exclude.iter().map(NodeName::as_str).collect();
+        let excluded = match (&*self.hosts, &*self.allocated) {
+            ([], []) => (0..nodes).filter(|index| excluded.contains(virtual_node(*index).as_str())).count(),
+            ([], allocated) => allocated.iter().filter(|node| excluded.contains(node.as_str())).count(),
+            (hosts, _) => hosts.iter().filter(|host| excluded.contains(host.name.as_str())).count(),
         };
-        let excluded = self.exclude.iter().filter(is_node).count();
         nodes.saturating_sub(u32::try_from(excluded).unwrap_or(u32::MAX))
+    }
+
+    /// The smallest number of virtual nodes of which so many are not excluded.
+    fn enough(&self, needed: u32) -> u32 {
+        let excluded: HashSet<&str> = self.exclude.iter().map(NodeName::as_str).collect();
+        let mut usable = (0..u32::MAX).filter(|index| !excluded.contains(virtual_node(*index).as_str()));
+        let last = needed.checked_sub(1).and_then(|before| usable.nth(before as usize));
+        last.map_or(needed, |last| last + 1)
     }
 
     /// With the number of nodes as written, or as the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
-        let most = needed.saturating_add(u32::try_from(self.exclude.len()).unwrap_or(u32::MAX));
-        let enough = || (needed..most).find(|nodes| self.usable_of(*nodes) >= needed).unwrap_or(most);
-        let nodes = self.nodes.unwrap_or_else(enough);
+        let nodes = self.nodes.unwrap_or_else(|| self.enough(needed));
         let usable = self.usable_of(nodes);
         let WrittenAllocation { manager, time_limit, faults, hosts, ssh, exclude, .. } = self;
         Allocation { manager, nodes, usable, hosts, ssh, exclude, time_limit, faults }

@@ -5,6 +5,7 @@
 use holdfast_model::FlushMode;
 
 use super::JobSpec;
+use super::checkpoint::CheckpointSource;
 use super::reading::Reader;
 use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
 
@@ -41,6 +42,13 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             let message = "`fetch_width` has no effect with `restart: {fetch: false}`".to_owned();
             let help = "leave it out, or write `fetch: true`".to_owned();
             refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
+        }
+        if step.checkpoint.source == CheckpointSource::ScrFiles {
+            for key in ["crc.on_restart", "stream_timeout"] {
+                let message = format!("`{key}` has no effect with `source: scr-files`");
+                let help = "leave it out: the library itself restores files and makes redundancy".to_owned();
+                refuse(reader, &format!("{path}checkpoint.{key}"), message, help);
+            }
         }
     }
 }

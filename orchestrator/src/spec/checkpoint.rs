@@ -204,7 +204,7 @@ keys! {
 pub enum CheckpointSource {
     /// The application, through our API.
     Scr,
-    /// LLNL's library, by itself.
+    /// LLNL's library; the agents follow its files.
     ScrFiles,
 }
 

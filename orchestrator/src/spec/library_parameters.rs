@@ -36,6 +36,8 @@ pub const NAMES: &[&str] = &[
     "SCR_FLUSH_ASYNC_BW",
     "SCR_CRC_ON_COPY",
     "SCR_CRC_ON_FLUSH",
+    "SCR_MPI_BUF_SIZE",
+    "SCR_FILE_BUF_SIZE",
     "SCR_CHECKPOINT_INTERVAL",
     "SCR_CHECKPOINT_SECONDS",
     "SCR_CHECKPOINT_OVERHEAD",
@@ -59,8 +61,8 @@ pub struct LibraryJob<'a> {
 
 /// The variables of the ranks, and the text of the configuration file if one is needed.
 pub fn of_job(job: LibraryJob<'_>, checkpoint: &Checkpoint) -> (BTreeMap<String, String>, Option<String>) {
-    let Checkpoint { cache, redundancy, flush, restart, crc, need, .. } = checkpoint;
-    let file = (cache.len() > 1 || redundancy.len() > 1).then(|| lists(checkpoint));
+    let Checkpoint { cache, redundancy, flush, restart, crc, need, piece_size, copy_buffer, .. } = checkpoint;
+    let file = needs_file(checkpoint).then(|| lists(checkpoint));
     let switch = |on: bool| u8::from(on).to_string();
     let mut variables = BTreeMap::new();
     let mut set = |name: &str, value: String| variables.insert(name.to_owned(), value);
@@ -89,11 +91,18 @@ pub fn of_job(job: LibraryJob<'_>, checkpoint: &Checkpoint) -> (BTreeMap<String,
     set("SCR_FLUSH_ASYNC_BW", flush.bandwidth.to_string());
     set("SCR_CRC_ON_COPY", switch(crc.on_copy != CrcOnCopy::Never));
     set("SCR_CRC_ON_FLUSH", switch(crc.on_flush));
+    set("SCR_MPI_BUF_SIZE", piece_size.to_string());
+    set("SCR_FILE_BUF_SIZE", copy_buffer.to_string());
     set("SCR_CHECKPOINT_INTERVAL", need.interval.to_string());
     set("SCR_CHECKPOINT_SECONDS", need.seconds.to_string());
     set("SCR_CHECKPOINT_OVERHEAD", need.overhead.to_string());
     set("SCR_HALT_SECONDS", job.before_end.as_secs().to_string());
     (variables, file)
+}
+
+/// True if the settings cannot be expressed in variables alone.
+pub fn needs_file(checkpoint: &Checkpoint) -> bool {
+    checkpoint.cache.len() > 1 || checkpoint.redundancy.len() > 1
 }
 
 fn lists(checkpoint: &Checkpoint) -> String {
@@ -136,7 +145,7 @@ mod tests {
     fn every_exported_parameter_is_listed_and_has_the_value_in_force() {
         let (variables, file) = of("{source: scr-files, cache: [{base: /ssd, keep: 3}], \
              redundancy: [{scheme: partner, hop_distance: 2}], flush: {every: 4, mode: async, bandwidth: 5MB/s}, \
-             restart: {fetch: false}, crc: {on_copy: false}, need: {seconds: 60}}");
+             restart: {fetch: false}, crc: {on_copy: false}, need: {seconds: 60}, piece_size: 256KiB}");
         assert_eq!(variables.keys().map(String::as_str).collect::<Vec<_>>(), {
             let mut names = NAMES.to_vec();
             names.sort_unstable();
@@ -157,6 +166,7 @@ mod tests {
             ("SCR_FETCH", "0"),
             ("SCR_DISTRIBUTE", "1"),
             ("SCR_CRC_ON_COPY", "0"),
+            ("SCR_MPI_BUF_SIZE", "262144"),
             ("SCR_CHECKPOINT_SECONDS", "60"),
             ("SCR_HALT_SECONDS", "300"),
         ] {

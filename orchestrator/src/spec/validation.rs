@@ -218,7 +218,10 @@ fn check_library(step: &Step, path: &str, reader: &Reader) {
             reader.mistake(&format!("{path}checkpoint.{key}"), message, "use one without blanks, `=` and `#`");
         }
     }
-    for name in library_parameters::NAMES.iter().filter(|name| step.run.env.contains_key(**name)) {
+    // With several caches or descriptors the ranks get a file of Holdfast.
+    let file = library_parameters::needs_file(&step.checkpoint).then_some(&library_parameters::USER_FILE);
+    let names = library_parameters::NAMES.iter().chain(file);
+    for name in names.filter(|name| step.run.env.contains_key(**name)) {
         let message = format!("`{name}` would contradict the settings of the job");
         let help = "leave it out: with `source: scr-files` the ranks get it from the keys of this spec";
         reader.mistake(&format!("{path}run.env"), message, help);

@@ -198,7 +198,9 @@ async fn step(requests: Vec<StartRequest>, mut context: StepContext, number: u32
     if !waiting.is_empty() {
         let problem = Arc::new(problem.unwrap_or(HandshakeError::Ended));
         let refused = last_line(&log, 0, |line| line.starts_with(NO_STEP));
-        let not_launched = not_launched_on(&tail(&log, 0).unwrap_or_default());
+        let mut not_launched = not_launched_on(&tail(&log, 0).unwrap_or_default());
+        // Without one of the step's own nodes, another attempt would have the same nodes.
+        not_launched.retain(|node| nodes.contains(node));
         for (node, answer) in waiting {
             let _ = answer.send(Err(match &refused {
                 Some(line) => {

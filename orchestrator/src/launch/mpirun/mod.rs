@@ -40,12 +40,12 @@ pub(super) use messages::labels;
 use super::command::{self, LauncherCommand};
 use super::named_files;
 use super::{
-    LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, PlainLaunch, Step, StepPlan,
-    Supervision,
+    LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, PlainLaunch, SCR_ENABLE, Step,
+    StepPlan, Supervision,
 };
 use crate::allocation::slurm;
 use crate::host::{own_files, program};
-use crate::spec::{KeyFacts, LauncherFacts};
+use crate::spec::{Allocation, KeyFacts, LauncherFacts, RunSpec};
 use messages::MpirunMessages;
 use remote_shell::{REACH_FILE, RemoteShells};
 
@@ -117,6 +117,8 @@ struct MpirunLauncher {
     on_nodes: PathBuf,
     /// Names of the variables of this process.
     variables: BTreeSet<String>,
+    /// The usable machines of the ssh manager.
+    hosts: Vec<String>,
 }
 
 /// The start parameters that the options of a dialect need.
@@ -140,7 +142,8 @@ impl MpirunLauncher {
         let holdfast = program::ourselves()?;
         let on_nodes = context.allocation.ssh.program.clone().unwrap_or_else(|| holdfast.clone());
         let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-        Ok(MpirunLauncher { program, dialect, holdfast, on_nodes, variables })
+        let hosts = usable_hosts(context.allocation);
+        Ok(MpirunLauncher { program, dialect, holdfast, on_nodes, variables, hosts })
     }
 
     /// Settings of the dialect that the user has not set.
@@ -156,9 +159,27 @@ impl MpirunLauncher {
     }
 }
 
+/// The hosts of the ssh manager that are not excluded.
+fn usable_hosts(allocation: &Allocation) -> Vec<String> {
+    let is_excluded = |name: &str| allocation.exclude.iter().any(|node| node.as_str() == name);
+    let names = allocation.hosts.iter().map(|host| host.name.clone());
+    names.filter(|name| !is_excluded(name)).collect()
+}
+
 impl Launcher for MpirunLauncher {
     fn plain(&self, launch: &PlainLaunch<'_>) -> Result<Vec<Command>, LaunchError> {
-        let options = ["-n".to_owned(), launch.run.ranks.to_string()];
+        let RunSpec { nodes, ranks, ranks_per_node, env, .. } = launch.run;
+        let mut options = vec!["-n".to_owned(), ranks.to_string()];
+        if !self.hosts.is_empty() {
+            // mpirun knows of no allocation, and would start all ranks on this machine.
+            let hosts = self.hosts.iter().take(*nodes as usize).map(|host| format!("{host}:{ranks_per_node}"));
+            let option = if self.dialect == Dialect::Hydra { "-hosts" } else { "--host" };
+            options.extend([option.to_owned(), hosts.collect::<Vec<_>>().join(",")]);
+        }
+        if self.dialect != Dialect::Hydra {
+            // Open MPI does not pass variables on to other nodes.
+            options.extend(openmpi::passing_on(env.keys().map(String::as_str).chain([SCR_ENABLE])));
+        }
         Ok(vec![launch.command(&self.program, &options)])
     }
 
@@ -261,13 +282,31 @@ mod tests {
         let nodes = vec![node("n2", &[1, 3]), node("n4", &[]), node("n5", &[0, 2])];
         let variables = ["SCR_FLUSH", "HOME"].map(str::to_owned).into();
         let (program, holdfast, on_nodes) = ("/opt/mpi/bin/mpirun".into(), holdfast.into(), holdfast.into());
-        let launcher = MpirunLauncher { program, dialect, holdfast, on_nodes, variables };
+        let launcher = MpirunLauncher { program, dialect, holdfast, on_nodes, variables, hosts: Vec::new() };
         let sockets = [("n2", "/t/agent.sock"), ("n5", "/t/agent.sock")];
         launch(&launcher, &spec.steps[0].run, nodes, &sockets, directory)
     }
 
     fn command(plan: &StepPlan) -> LauncherCommand {
         details::<MpirunStep>(plan).command
+    }
+
+    #[test]
+    fn plain_mpirun_gets_the_usable_hosts_and_the_variables() {
+        let text = "allocation: {hosts: [n1, user@n2, n3], exclude: n2, ssh: {program: /opt/holdfast}}\n\
+                    run: {command: [./app], nodes: 2, ranks_per_node: 3, env: {TOKEN: x, OMPI_MCA_btl: self}}\n";
+        let spec = JobSpec::parse(text, "job.yaml", &Environment::empty(registered())).unwrap();
+        let options = |dialect| {
+            let hosts = usable_hosts(&spec.allocation);
+            let (program, holdfast, on_nodes) = ("/bin/mpirun".into(), "/h".into(), "/h".into());
+            let launcher = MpirunLauncher { program, dialect, holdfast, on_nodes, variables: BTreeSet::new(), hosts };
+            let plain = PlainLaunch { run: &spec.steps[0].run, program: Path::new("./app") };
+            let commands = launcher.plain(&plain).unwrap();
+            let words = commands[0].get_args().map(|word| word.to_string_lossy().into_owned());
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(options(Dialect::Hydra), "-n 6 -hosts n1:3,n3:3 ./app");
+        assert_eq!(options(Dialect::OpenMpi), "-n 6 --host n1:3,n3:3 -x TOKEN -x SCR_ENABLE ./app");
     }
 
     #[test]

@@ -41,10 +41,15 @@ pub(super) fn options(dialect: Dialect, start: &Start<'_>) -> Vec<String> {
             add(&["--mca", name, value]);
         }
     }
-    // Only names, because the command line can be read by every user of the machine.
-    let passed_on = start.variables.iter().filter(|name| !ITS_OWN.iter().any(|own| name.starts_with(own)));
-    words.extend(passed_on.flat_map(|name| ["-x".to_owned(), name.clone()]));
+    words.extend(passing_on(start.variables.iter().map(String::as_str)));
     words
+}
+
+/// The options that pass variables on to the ranks. Only names, because the command line can be read by every user of
+/// the machine.
+pub(super) fn passing_on<'a>(names: impl Iterator<Item = &'a str>) -> impl Iterator<Item = String> {
+    let passed_on = names.filter(|name| !ITS_OWN.iter().any(|own| name.starts_with(own)));
+    passed_on.flat_map(|name| ["-x".to_owned(), name.to_owned()])
 }
 
 /// Default settings. Binding is disabled: with one line a rank, mpirun would bind all ranks of a node to its first

@@ -46,7 +46,7 @@ fn ranks_stay_on_an_excluded_node_until_their_generation_ends_and_its_agent_stay
     world.joined(None);
     world.happens(event(&[1], false));
     assert_eq!(world.machine.explain().phase, Activity::Running);
-    assert_eq!(world.machine.explain().nodes[1].excluded.as_deref(), Some("GPU errors"));
+    assert_eq!(world.machine.explain().nodes[1].excluded.as_ref().unwrap().reason, "GPU errors");
     assert_eq!(world.generation(), Generation(1));
     world.dies(3);
     assert_eq!(world.homes(), ["n0", "n4", "n2", "n5"]);
