@@ -729,7 +729,7 @@ fn keys_that_conflict_with_hosts_are_refused_with_their_position() {
 }
 
 #[test]
-fn refuses_patterns_and_expressions_of_progress_that_are_no_such_at_their_places() {
+fn invalid_patterns_and_expressions_of_progress_are_refused_with_their_position() {
     let mistakes =
         mistakes_in("run: {command: [./app]}\nprogress:\n  files: [state/*.ckpt, 'a/[b']\n  output: 'step ([0-9]+'\n");
     for part in [

@@ -32,11 +32,7 @@ fn leaves_no_agent_and_no_files_on_nodes() {
     let cluster = super::cluster();
     let job = cluster.heat("clean", "");
     job.finish_well();
-    for node in ["n1", "n2", "n5", "n6"] {
-        cluster.wait_for_nothing_on(node);
-        let left = cluster.on(node, &format!("find /dev/shm /tmp -name scr.{}", job.id));
-        assert_eq!(left, "", "on {node}");
-    }
+    job.assert_nothing_left_on(&["n1", "n2", "n5", "n6"]);
 }
 
 #[test]

@@ -11,9 +11,9 @@ const MANUAL: &str = include_str!("../../configs/slurm/manual.sbatch");
 const SLOW: &str = "100ms";
 const STEPS: u32 = 600;
 
-/// A job that does not end by itself before [`finish_soon`].
+/// A job whose steps take a minute, unless [`finish_soon`] is called before its launch.
 fn spec(requeue: &str) -> String {
-    let command = "exec holdfast example heat --checkpoint-every 10 --steps 600 --step-delay $(cat delay)";
+    let command = format!("exec holdfast example heat --checkpoint-every 10 --steps {STEPS} --step-delay $(cat delay)");
     heat_command(&format!("[sh, -c, {command:?}]"), requeue)
 }
 
@@ -25,7 +25,7 @@ fn submit<'a>(cluster: &'a Cluster, name: &str, script: (&str, &str), requeue: &
     job.expecting(STEPS)
 }
 
-/// From now on, a launch computes without pauses.
+/// Later launches compute without pauses.
 fn finish_soon(job: &Job<'_>) {
     job.run("echo 0 >delay");
 }
@@ -34,7 +34,7 @@ fn all(job: &Job<'_>, event: &str) -> Vec<Value> {
     job.events().into_iter().filter(|item| item["event"] == event).collect()
 }
 
-/// Waits until this many runs have begun, and the newest has completed two checkpoints more than the ones before it.
+/// Waits until this many runs have begun, and the newest one has completed two checkpoints.
 fn wait_for_progress_of_run(job: &Job<'_>, runs: usize) {
     until("progress of the run", || {
         let events = job.events();
@@ -42,6 +42,20 @@ fn wait_for_progress_of_run(job: &Job<'_>, runs: usize) {
         let complete = |event: &&Value| event["event"] == "checkpoint_complete";
         begun.len() == runs && events[begun[runs - 1]..].iter().filter(complete).count() >= 2
     });
+}
+
+/// Ends the first run with a signal when it has made progress.
+fn signal_first_run(job: &Job<'_>) {
+    wait_for_progress_of_run(job, 1);
+    finish_soon(job);
+    job.run(&format!("scancel --batch --signal=TERM {}", job.id));
+}
+
+/// Slurm runs the job again, and the second run finishes it.
+fn second_run_after_requeue_finishes(job: &Job<'_>) {
+    job.begins_again();
+    ended_with(job, &[0]);
+    every_run_continued(job, 2);
 }
 
 /// The id and the source of the checkpoint of each restart.
@@ -115,12 +129,8 @@ fn requeue_command_submits_every_next_allocation_once_until_the_job_is_finished(
 fn slurm_requeues_the_job_with_the_same_id() {
     let cluster = super::cluster();
     let job = submit(&cluster, "requeued", ("job.sbatch", SCRIPT), "requeue: {slurm: true}", "--requeue");
-    wait_for_progress_of_run(&job, 1);
-    finish_soon(&job);
-    job.run(&format!("scancel --batch --signal=TERM {}", job.id));
-    job.begins_again();
-    ended_with(&job, &[0]);
-    every_run_continued(&job, 2);
+    signal_first_run(&job);
+    second_run_after_requeue_finishes(&job);
     let begun = all(&job, "job_started");
     assert!(begun.iter().all(|event| event["job_id"] == *job.id) && begun.len() == 2, "{begun:?}");
     assert_eq!(all(&job, "requeue_failed"), Vec::<Value>::new());
@@ -131,21 +141,15 @@ fn requeue_exit_of_slurm_runs_the_documented_script_again() {
     let cluster = super::cluster();
     let _configured = cluster.configure("RequeueExit=75");
     let job = submit(&cluster, "requeue-exit", ("job.sbatch", SCRIPT), "", "--requeue");
-    wait_for_progress_of_run(&job, 1);
-    finish_soon(&job);
-    job.run(&format!("scancel --batch --signal=TERM {}", job.id));
-    job.begins_again();
-    ended_with(&job, &[0]);
-    every_run_continued(&job, 2);
+    signal_first_run(&job);
+    second_run_after_requeue_finishes(&job);
 }
 
 #[test]
 fn manual_script_submits_the_next_allocation_after_75_only() {
     let cluster = super::cluster();
     let job = submit(&cluster, "manual-chain", ("manual.sbatch", MANUAL), "", "");
-    wait_for_progress_of_run(&job, 1);
-    finish_soon(&job);
-    job.run(&format!("scancel --batch --signal=TERM {}", job.id));
+    signal_first_run(&job);
     ended_with(&job, &[75, 0]);
     every_run_continued(&job, 2);
     assert!(job.output().contains("halted by SIGTERM"), "{}", job.output());

@@ -1,8 +1,8 @@
 //! `manager: ssh`: the same machines without Slurm, and the causes that make a host unusable.
 
-use holdfast_testkit::cluster::{Cluster, Job, until};
+use holdfast_testkit::cluster::{Cluster, Job, NODES, until};
 
-const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+use crate::nodes::goes_on_with_fewer_nodes;
 
 /// The usual job on hosts: four ranks; the other hosts are spares. `ssh`: further keys of `allocation.ssh`.
 fn spec(hosts: &str, ssh: &str, more: &str) -> String {
@@ -48,12 +48,7 @@ fn job_on_hosts_succeeds_and_leaves_nothing_behind() {
     let job = heat(&cluster, "ssh-well");
     let output = job.finish_well();
     assert!(output.contains("2 spare"), "{output}");
-    no_agents(&cluster);
-    let id = job.events()[0]["job_id"].as_str().unwrap().to_owned();
-    for node in NODES {
-        let left = cluster.on(node, &format!("find /dev/shm /tmp -name scr.{id}"));
-        assert_eq!(left, "", "on {node}");
-    }
+    job.assert_nothing_left_on(&NODES);
     let log = job.run("cat heat-run/.holdfast/agents/n6.log");
     assert!(log.contains("ready"), "the agents' logs are with the other logs: {log}");
 }
@@ -74,12 +69,7 @@ fn run_goes_on_with_fewer_hosts_and_more_ranks_on_one() {
     let cluster = super::cluster();
     let spec = spec("['n[1-4]']", "", "relaunch: {min_nodes: 3}");
     let job = start(&cluster, "ssh-fewer", &spec, "holdfast run job.yaml");
-    job.wait_for("checkpoint 3 complete");
-    cluster.docker("kill", "n4");
-    let output = job.finish_well();
-    assert!(output.contains("node failure: n4") && output.contains("rebuilt: rank"), "{output}");
-    assert!(output.contains("generation 2 on n1 n2 n3, 0 spares, moved: rank 3\n"), "{output}");
-    assert!(!output.contains("generation 3"), "{output}");
+    goes_on_with_fewer_nodes(&cluster, &job);
 }
 
 #[test]
@@ -159,11 +149,7 @@ fn second_run_on_hosts_restarts_from_kept_caches_after_signal() {
     assert!(output.contains("continues after generation 1 with the caches"), "{output}");
     let restarted: Vec<_> = job.events().into_iter().filter(|event| event["event"] == "restarted").collect();
     assert_eq!(restarted.last().map(|event| &event["source"]), Some(&serde_json::json!("cache")), "{output}");
-    no_agents(&cluster);
-    let id = job.events()[0]["job_id"].as_str().unwrap().to_owned();
-    for node in NODES {
-        assert_eq!(cluster.on(node, &format!("find /dev/shm /tmp -name scr.{id}")), "", "on {node}");
-    }
+    job.assert_nothing_left_on(&NODES);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Several runs in one allocation: another run of a job continues in the caches that the one before it left; other jobs
 //! do not use its directories.
 
-use holdfast_testkit::cluster::{Job, heat, heat_of, until};
+use holdfast_testkit::cluster::{Job, NODES, heat, heat_of, until};
 
 /// Ends after the fourth checkpoint; continues when the file `go-on` exists.
 const HOLDS: [&str; 6] = ["--steps", "120", "--hold-at", "40", "--until", "go-on"];
@@ -33,10 +33,7 @@ fn second_run_in_the_batch_script_restarts_from_the_caches() {
     assert!(output.contains("continues after generation 1 with the caches"), "{output}");
     assert_eq!(sources(&job), ["cache"], "{output}");
     assert!(output.contains("generation 2 launched") && !output.contains("is down"), "{output}");
-    for node in ["n1", "n2", "n3", "n4", "n5", "n6"] {
-        cluster.wait_for_nothing_on(node);
-        assert_eq!(cluster.on(node, &format!("find /dev/shm /tmp -name scr.{}", job.id)), "", "on {node}");
-    }
+    job.assert_nothing_left_on(&NODES);
 }
 
 #[test]

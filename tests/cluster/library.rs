@@ -95,10 +95,7 @@ fn job_of_the_library_survives_two_node_losses_and_its_last_checkpoint_is_draine
     let found = job.run("cat meeting/2/restarted.2; echo; cat meeting/3/restarted.1");
     assert_eq!(found.split_whitespace().collect::<Vec<_>>(), ["2", "4"]);
     assert_drained(&job, 6);
-    for node in ["n1", "n4", "n5", "n6"] {
-        cluster.wait_for_nothing_on(node);
-        assert_eq!(cluster.on(node, &format!("find /dev/shm /tmp -name scr.{}", job.id)), "", "on {node}");
-    }
+    job.assert_nothing_left_on(&["n1", "n4", "n5", "n6"]);
 }
 
 #[test]

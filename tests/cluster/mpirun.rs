@@ -5,6 +5,7 @@ use holdfast_testkit::cluster::{Cluster, Job, heat, heat_of, until};
 
 use crate::mpi::world::{self, NODES, expected, homes, nothing_is_left};
 use crate::mpi::{BY_HYDRA as MPICH, BY_MPIRUN as OPEN_MPI, Mpi};
+use crate::nodes::goes_on_with_fewer_nodes;
 
 fn a_killed_node_is_replaced(mpi: Mpi) {
     let cluster = super::cluster();
@@ -36,12 +37,7 @@ fn a_run_goes_on_with_fewer_nodes(mpi: Mpi) {
     let spec = mpi.launches(&heat("relaunch: {min_nodes: 3}"));
     let name = format!("mpi-fewer-{}", mpi.name);
     let job = cluster.submit(&name, &spec, "--nodelist=n[1-4] --time=10", "holdfast run job.yaml");
-    job.wait_for("checkpoint 3 complete");
-    cluster.docker("kill", "n4");
-    let output = job.finish_well();
-    assert!(output.contains("node failure: n4") && output.contains("rebuilt: rank"), "{output}");
-    assert!(output.contains("generation 2 on n1 n2 n3, 0 spares, moved: rank 3\n"), "{output}");
-    assert!(!output.contains("generation 3"), "{output}");
+    goes_on_with_fewer_nodes(&cluster, &job);
     nothing_is_left(&cluster, &["n1", "n2", "n3"]);
 }
 

@@ -141,6 +141,7 @@ fn killed_while_it_submits_it_does_not_submit_again() {
 }
 
 /// Runs a program that does not use the checkpoint API until it is ended by a signal, in an allocation of its own.
+/// `keys`: what follows the command in the map `requeue:`, its end, and further lines.
 fn plain_allocation(world: &World, keys: &str, code: u8, during: impl FnOnce()) -> Ran {
     let submitted = world.path("submitted");
     let script = world.write("submit", "#!/bin/sh\necho next >> \"$1\"\necho Submitted batch job 17\n");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::world::{Link, World, holdfast, in_repository, needs, output, sum};
+use crate::world::{Link, World, in_repository, needs, output, sum};
 
 /// What each rank of `options.c` wrote.
 fn results(world: &World) -> String {
@@ -14,10 +14,9 @@ fn results(world: &World) -> String {
     first
 }
 
-/// Runs `options.c`, with every dataset flushed unless the options of the spec are others.
+/// Runs `options.c` with these options, and with variables for it (`NAME=value`).
 fn options_with(world: &World, options: &[&str], checkpoint: &str, chaos: &str) -> Output {
-    let program = world.path().join("options");
-    let program = if program.exists() { program } else { world.compile("cc", "options.c", Link::Shared) };
+    let program = world.compile("cc", "options.c", Link::Shared);
     let results = world.results();
     let mut command = vec!["env"];
     command.extend(options.iter().filter(|option| !option.starts_with("--")));
@@ -26,6 +25,7 @@ fn options_with(world: &World, options: &[&str], checkpoint: &str, chaos: &str) 
     world.run(&command, checkpoint, chaos)
 }
 
+/// The same in a job that flushes every dataset, and finishes. Returns what it prints.
 fn options(world: &World, options: &[&str]) -> String {
     let ran = options_with(world, options, ", flush: {every: 1}", "");
     assert_eq!(ran.status.code(), Some(0), "{options:?}: {}", output(&ran));
@@ -36,11 +36,9 @@ fn names(world: &World) -> Vec<String> {
     world.named_on_prefix().into_iter().map(|(name, _)| name).collect()
 }
 
-/// The directories of the index with a complete dataset.
+/// The number of complete datasets in the index.
 fn complete(world: &World) -> usize {
-    let listed = holdfast(&["index", "list", "--json", "--prefix", "prefix"], world.path());
-    let document: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-    document["checkpoints"].as_array().unwrap().iter().filter(|entry| entry["complete"] == true).count()
+    world.indexed().iter().filter(|entry| entry["complete"] == true).count()
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! Files that no checkpoint can contain: names that SCR or Holdfast use for their own files, names without room for a
 //! suffix, and objects that are no regular files. Each costs one checkpoint of the program at most.
 
-use serde_json::Value;
-
 use crate::world::{Link, World, holdfast, output};
 
 /// With what the message about each must contain.
@@ -60,13 +58,11 @@ impl Case<'_> {
         for rank in 0..6 {
             assert_eq!(world.result(rank), self.completed.to_string(), "rank {rank}");
         }
-        let listed = holdfast(&["index", "list", "--json", "--prefix", "prefix"], world.path());
-        let document: Value = serde_json::from_slice(&listed.stdout).unwrap();
-        let checkpoints = document["checkpoints"].as_array().unwrap();
+        let checkpoints = world.indexed();
         let complete = checkpoints.iter().filter(|entry| entry["complete"] == true).count();
-        assert_eq!(complete, self.completed, "{document:#}");
+        assert_eq!(complete, self.completed, "{checkpoints:#?}");
         if self.place == "cache" || self.what == "names" {
-            assert_eq!(checkpoints.len(), complete, "a damaged entry: {document:#}");
+            assert_eq!(checkpoints.len(), complete, "a damaged entry: {checkpoints:#?}");
         }
         // All that is on the prefix is as it was written.
         let verified = holdfast(&["verify", "prefix"], world.path());

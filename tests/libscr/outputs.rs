@@ -19,10 +19,8 @@ fn written(step: u32) -> Vec<Option<String>> {
 
 /// The directories of the index with their completeness, in the order of the ids.
 fn index(world: &World) -> Vec<(String, Value)> {
-    let listed = holdfast(&["index", "list", "--json", "--prefix", "prefix"], world.path());
-    let document: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let entries = document["checkpoints"].as_array().unwrap().iter().rev();
-    entries.map(|entry| (entry["directory"].as_str().unwrap().to_owned(), entry["complete"].clone())).collect()
+    let described = |entry: Value| (entry["directory"].as_str().unwrap().to_owned(), entry["complete"].clone());
+    world.indexed().into_iter().rev().map(described).collect()
 }
 
 fn complete(names: &[&str]) -> Vec<(String, Value)> {
@@ -30,8 +28,7 @@ fn complete(names: &[&str]) -> Vec<(String, Value)> {
 }
 
 fn run(world: &World, place: &str, steps: &str, checkpoint: &str, chaos: &str, more: &str) -> std::process::Output {
-    let program = world.path().join("outputs");
-    let program = if program.exists() { program } else { world.compile("cc", "outputs.c", Link::Shared) };
+    let program = world.compile("cc", "outputs.c", Link::Shared);
     let prefix = world.path().join("prefix");
     let bypass = format!("SCR_CACHE_BYPASS={}", u8::from(place == "bypass"));
     let command = ["env", &bypass, program.to_str().unwrap(), prefix.to_str().unwrap(), steps];
@@ -140,7 +137,7 @@ fn an_output_with_the_file_of_another_one_is_refused_with_the_name_of_that_one()
 }
 
 #[test]
-fn a_finished_job_of_which_every_dataset_was_dropped_warns_and_ends_with_its_own_code() {
+fn a_finished_job_of_which_every_dataset_was_dropped_warns_and_ends_with_65() {
     let world = World::new();
     let ran = run(&world, "cache", "dropped", "", "", "");
     let printed = output(&ran);

@@ -51,6 +51,9 @@ impl World {
     /// Compiles a program of `programs/`, as a user would: the header's directory, `-lscr`.
     pub fn compile(&self, compiler: &str, source: &str, link: Link) -> PathBuf {
         let program = self.path().join(source.split('.').next().unwrap());
+        if program.exists() {
+            return program;
+        }
         let libraries = library_directory();
         let mut command = Command::new(compiler);
         command.arg(in_repository("tests/libscr/programs").join(source)).arg("-o").arg(&program);
@@ -147,6 +150,13 @@ impl World {
         }
         named.sort();
         named
+    }
+
+    /// The entries of the index of the prefix, newest first.
+    pub fn indexed(&self) -> Vec<serde_json::Value> {
+        let listed = holdfast(&["index", "list", "--json", "--prefix", "prefix"], self.path());
+        let document: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        document["checkpoints"].as_array().unwrap().clone()
     }
 
     /// `holdfast index` of the prefix.

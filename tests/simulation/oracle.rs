@@ -61,7 +61,13 @@ impl Oracle {
     /// Another orchestrator takes over. It fences each of these nodes again; a node whose loss was not on disk yet
     /// counts as up. Signals to its predecessor are lost.
     pub fn taken_over(&mut self, down: BTreeSet<NodeName>) {
-        (self.signals, self.take_overs) = (0, self.take_overs + 1);
+        self.take_overs += 1;
+        self.begins(down);
+    }
+
+    /// Another orchestrator begins.
+    fn begins(&mut self, down: BTreeSet<NodeName>) {
+        self.signals = 0;
         self.down = down;
         self.fenced.clear();
         self.reported.clear();
@@ -75,8 +81,7 @@ impl Oracle {
         if used.len() != nodes || used.iter().any(|home| down.contains(*home)) {
             self.homes.clear();
         }
-        self.taken_over(down);
-        self.take_overs -= 1;
+        self.begins(down);
         (self.launches, self.without_progress, self.drained, self.checked) = (0, 0, false, None);
     }
 

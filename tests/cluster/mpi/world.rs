@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+pub use holdfast_testkit::cluster::NODES;
 use holdfast_testkit::cluster::{Cluster, Job, until};
 
 use super::Mpi;
 
-/// All nodes of the cluster.
-pub const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 const SOURCE: &str = include_str!("../programs/world.c");
 
 /// Compiles the program with this MPI.

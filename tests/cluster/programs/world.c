@@ -28,7 +28,8 @@ static void meet_all(int rank, int ranks) {
 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
-    int culprit = argc > 2 ? atoi(argv[2]) : -1;
+    int argument = argc > 2 ? atoi(argv[2]) : -1;
+    int spins = strcmp(mode, "spin") == 0, culprit = spins ? -1 : argument;
     const char *generation = getenv("HOLDFAST_GENERATION");
     const char *greeting = getenv("GREETING");
     char host[256] = "";
@@ -46,12 +47,11 @@ int main(int argc, char **argv) {
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
 
-    for (double end = MPI_Wtime() + culprit; strcmp(mode, "spin") == 0;) {
-        int go_on = MPI_Wtime() < end;
+    double end = MPI_Wtime() + argument;
+    for (int go_on = spins; go_on; sum_of_ranks(rank)) {
+        /* The clock of rank 0 decides. */
+        go_on = MPI_Wtime() < end;
         MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
-        if (!go_on)
-            break;
-        sum_of_ranks(rank);
     }
     int first = generation != NULL && strcmp(generation, "1") == 0;
     while (first && strcmp(mode, "forever") == 0) {

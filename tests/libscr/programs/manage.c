@@ -2,7 +2,7 @@
  *
  *     manage write | manage pictures | manage current NAME
  *
- * Fails with the number of the line that was disappointed. */
+ * Fails with the number of the line whose condition does not hold. */
 
 #include <stdio.h>
 #include <stdlib.h>

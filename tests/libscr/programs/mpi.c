@@ -14,7 +14,7 @@
  *     --hang-once FILE
  *
  * RESULT, written by rank 0: a hash of all bits of the field, the number of ranks, the step that it restarted from and the
- * name of that checkpoint. Ends with the number of the line that was disappointed. */
+ * name of that checkpoint. Ends with the number of the line whose condition does not hold. */
 
 #include <mpi.h>
 #include <stdint.h>

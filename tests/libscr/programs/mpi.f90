@@ -103,7 +103,7 @@ contains
     logical, intent(in) :: holds
     integer, intent(in) :: number
     if (.not. holds) then
-      write (0, '(a,i0,a,i0)') 'mpi.f90: disappointed at ', number, ' in rank ', rank
+      write (0, '(a,i0,a,i0)') 'mpi.f90: failed at ', number, ' in rank ', rank
       call MPI_Abort(MPI_COMM_WORLD, number, error)
     end if
   end subroutine

@@ -8,7 +8,7 @@
  *     --output=N           every Nth dataset is output, and no checkpoint
  *     --config=TYPE        SCR_Config sets this redundancy scheme, a store and parameters
  *     --global-store=DIR   SCR_Configf sets a store that all nodes share
- *     --current=NAME       SCR_Current with this name behind SCR_Init
+ *     --current=NAME       SCR_Current with this name after SCR_Init
  *     --noscr              no function of SCR is called
  *     --noscrrestart       no function for restarts is called; the files of --current are opened by their names
  *     --shared-file        all ranks write one file

@@ -3,9 +3,9 @@
  *
  *     outputs PREFIX STEPS | outputs PREFIX dropped
  *
- * With `dropped` a rank cannot write its files: no dataset is kept, and the program ends as if all was well.
+ * With `dropped`, rank 3 reports that its files are not valid: no dataset is kept, and the program succeeds.
  *
- * Fails with the number of the line that was disappointed. */
+ * Fails with the number of the line whose condition does not hold. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
             EXPECT(write_file(file, name));
             EXPECT(SCR_Complete_output(rank != 3) != SCR_SUCCESS);
         }
-        step = atol(argv[2]);
+        /* No further steps: the argument is no number. */
     }
     while (step < atol(argv[2])) {
         step++;

@@ -1,22 +1,9 @@
-/* Every function of SCR 3.1 with the type that programs call it by, in C and as Fortran compilers call it: a function
- * that is missing, or has another type, does not compile or link. Prints how many there are. */
+/* Every function of SCR 3.1, for C with the type that programs call it by, and by its name for Fortran compilers: without
+ * one of them the program does not compile or link. Prints how many there are. */
 
-#include <stddef.h>
 #include <stdio.h>
 
 #include "scr.h"
-
-extern void scr_init_(int *), scr_finalize_(int *), scr_should_exit_(int *, int *), scr_need_checkpoint_(int *, int *);
-extern void scr_start_checkpoint_(int *), scr_complete_checkpoint_(const int *, int *);
-extern void scr_complete_restart_(const int *, int *), scr_complete_output_(const int *, int *);
-extern void scr_config_(const char *, char *, int *, size_t, size_t);
-extern void scr_route_file_(const char *, char *, int *, size_t, size_t);
-extern void scr_have_restart_(int *, char *, int *, size_t), scr_start_restart_(char *, int *, size_t);
-extern void scr_start_output_(const char *, const int *, int *, size_t), scr_get_version_(char *, int *, size_t);
-extern void scr_current_(const char *, int *, size_t), scr_drop_(const char *, int *, size_t);
-extern void scr_delete_(const char *, int *, size_t);
-
-typedef void (*Function)(void);
 
 static int (*const plain[])(void) = {SCR_Init, SCR_Finalize, SCR_Start_checkpoint};
 static int (*const flag[])(int *) = {SCR_Need_checkpoint, SCR_Should_exit};
@@ -30,13 +17,19 @@ static int (*const start_restart)(char *) = SCR_Start_restart;
 static int (*const start_output)(const char *, int) = SCR_Start_output;
 static char *(*const version)(void) = SCR_Get_version;
 
-static const Function fortran[] = {
-    (Function)scr_init_,          (Function)scr_finalize_,         (Function)scr_should_exit_,
-    (Function)scr_need_checkpoint_, (Function)scr_start_checkpoint_, (Function)scr_complete_checkpoint_,
-    (Function)scr_complete_restart_, (Function)scr_complete_output_, (Function)scr_config_,
-    (Function)scr_route_file_,    (Function)scr_have_restart_,     (Function)scr_start_restart_,
-    (Function)scr_start_output_,  (Function)scr_get_version_,      (Function)scr_current_,
-    (Function)scr_drop_,          (Function)scr_delete_,
+/* What Fortran compilers call has no declaration: only the names are checked. */
+typedef void Fortran(void);
+
+extern Fortran scr_init_, scr_finalize_, scr_should_exit_, scr_need_checkpoint_, scr_start_checkpoint_;
+extern Fortran scr_complete_checkpoint_, scr_complete_restart_, scr_complete_output_, scr_config_, scr_route_file_;
+extern Fortran scr_have_restart_, scr_start_restart_, scr_start_output_, scr_get_version_, scr_current_, scr_drop_;
+extern Fortran scr_delete_;
+
+static Fortran *const fortran[] = {
+    scr_init_,         scr_finalize_,      scr_should_exit_,  scr_need_checkpoint_, scr_start_checkpoint_,
+    scr_complete_checkpoint_, scr_complete_restart_, scr_complete_output_, scr_config_, scr_route_file_,
+    scr_have_restart_, scr_start_restart_, scr_start_output_, scr_get_version_,     scr_current_,
+    scr_drop_,         scr_delete_,
 };
 
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])

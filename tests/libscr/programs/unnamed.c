@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     if (SCR_Init() != SCR_SUCCESS) {
         return 4;
     }
-    printf("rank %d behind SCR_Init\n", rank);
+    printf("rank %d after SCR_Init\n", rank);
     for (file = 0; file < files; file++) {
         int of_step = 0;
         long of_sum = 0;

@@ -21,7 +21,8 @@ const CPU_PERIOD: f64 = 100_000.0;
 const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
 /// All machines of the cluster.
 const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
-const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+/// The nodes among them.
+pub const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 
 /// The cluster, for one test at a time: a test may break any of its machines.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl Cluster {
         self.on("ctl", "chmod +x /usr/sbin/slurmctld");
     }
 
-    /// Waits until no process and no file of Holdfast is left on a machine.
+    /// Waits until no agent and no application runs on a machine.
     pub fn wait_for_nothing_on(&self, machine: &str) {
         until(&format!("the end of what ran on {machine}"), || {
             let processes = self.on(machine, "ps -eo args");
@@ -138,11 +139,8 @@ impl Cluster {
     /// Submits a job: a batch script with these options whose work is `run`.
     pub fn submit(&self, name: &str, spec: &str, options: &str, work: &str) -> Job<'_> {
         let batch = format!("#!/bin/bash\n{work}\necho \"exit code $?\"\n");
-        let directory = self.directory(name, &[("job.yaml", spec), ("job.sbatch", &batch)]);
-        let command = format!("sbatch --parsable --output=output --no-kill --ntasks-per-node=1 {options} job.sbatch");
-        let (id, code) = run_on("ctl", "user1", &directory, &command, "");
-        assert_eq!(code, 0, "{id}");
-        Job { cluster: self, directory, id: id.trim().to_owned(), steps: STEPS }
+        let files = [("job.yaml", spec), ("job.sbatch", batch.as_str())];
+        self.batch(name, &files, &format!("--output=output --no-kill --ntasks-per-node=1 {options} job.sbatch"))
     }
 
     /// Submits a batch script of the test with these arguments of `sbatch`, in a directory with these files.
@@ -383,6 +381,19 @@ impl Job<'_> {
         let expected = self.expected();
         assert!(output.contains(&expected), "{expected} is missing:\n{output}");
         output
+    }
+
+    /// Waits until no agent and no application runs on these machines, and checks that no cache and no control
+    /// directory of the job is left there.
+    pub fn assert_nothing_left_on(&self, machines: &[&str]) {
+        // Without Slurm, Holdfast makes the id.
+        let own = || self.events()[0]["job_id"].as_str().unwrap().to_owned();
+        let id = if self.id.is_empty() { own() } else { self.id.clone() };
+        for machine in machines {
+            self.cluster.wait_for_nothing_on(machine);
+            let left = self.cluster.on(machine, &format!("find /dev/shm /tmp -name scr.{id}"));
+            assert_eq!(left, "", "on {machine}");
+        }
     }
 
     /// The events of the event log; none before there is one.
