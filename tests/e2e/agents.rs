@@ -138,7 +138,9 @@ fn copied(directory: &Path) -> BTreeMap<String, u64> {
 #[test]
 fn flush_resumes_after_leader_is_killed() {
     let world = World::new();
-    let mut job = Job::new(&world, 0).heat("--files-per-rank 6").flush("{every: 8, mode: async, bandwidth: 1KB/s}");
+    // Held: a flush that the end of the job waits for has no limit.
+    let job = Job::new(&world, 0).heat("--files-per-rank 6").holding_after(8);
+    let mut job = job.flush("{every: 8, mode: async, bandwidth: 1KB/s}");
     job.size = "64x64";
     let running = job.start();
     let directories = || -> Vec<PathBuf> {
@@ -152,6 +154,7 @@ fn flush_resumes_after_leader_is_killed() {
     });
     assert!(before.len() < 24, "nothing is left to resume: {before:?}");
     signal(world.agent_pid("node0"), Signal::KILL);
+    job.go_on();
     running.ends_with(0);
     job.assert_result();
     assert_eq!(directories(), std::slice::from_ref(&directory), "the flush began again in a new directory");

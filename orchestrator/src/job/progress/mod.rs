@@ -324,6 +324,20 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_printed_again_is_no_progress_however_many_digits_it_has() {
+        let (base, sources) = world(&Progress { files: None, output: Some("^t = (.*)".to_owned()) });
+        // Without its feature `float_roundtrip`, `serde_json` reads a smaller number, and a larger one.
+        for (at, text) in [(1, "t = 907.3038322028689\n"), (3, "t = 914.5731834770435\n")] {
+            begin(&sources, at);
+            print(base.path(), at, text);
+            assert_eq!(line(check(&sources, at)), text.trim_end());
+            begin(&sources, at + 1);
+            print(base.path(), at + 1, text);
+            assert_eq!(check(&sources, at + 1), ProgressFound::NoProgress, "{text}");
+        }
+    }
+
+    #[test]
     fn any_line_that_matches_an_expression_without_a_group_is_progress() {
         let (base, sources) = world(&Progress { files: None, output: Some("saved|written".to_owned()) });
         begin(&sources, 1);
