@@ -68,7 +68,7 @@ pub(super) fn place(
 ) -> Result<(), PrefixError> {
     let here = prefix.checkpoint_path(directory);
     let mut files: BTreeMap<&OutputPath, &SummaryFile> = summary.output_files();
-    files.retain(|path, file| *path.as_str() != format!("{directory}/{}", file.name));
+    files.retain(|path, _| !is_inside(directory, path));
     if files.is_empty() {
         return Ok(());
     }
@@ -333,7 +333,9 @@ fn leave_to_others(prefix: &Prefix, own: &DirectoryName, paths: &mut BTreeSet<&O
         let theirs = theirs.as_ref().map(Summary::output_files).unwrap_or_default();
         let mut output = None;
         paths.retain(|path| {
-            let has_it = theirs.contains_key(path) && !is_present(&here.join(path.base_name()));
+            // A file in the dataset's directory was not moved, unless that is where its path leads.
+            let is_at_path = is_inside(directory, path) || !is_present(&here.join(path.base_name()));
+            let has_it = theirs.contains_key(path) && is_at_path;
             let mut may_be_inside =
                 || *output.get_or_insert_with(|| is_output(prefix, directory)) && !has_file(prefix, directory, path);
             !has_it && (path.parents().next() != Some(directory.as_str()) || may_be_inside())
@@ -342,11 +344,15 @@ fn leave_to_others(prefix: &Prefix, own: &DirectoryName, paths: &mut BTreeSet<&O
     Ok(())
 }
 
+/// True if the path leads to a file of this dataset's directory.
+fn is_inside(directory: &DirectoryName, path: &OutputPath) -> bool {
+    path.as_str() == format!("{directory}/{}", path.base_name())
+}
+
 /// True if a dataset has a file of its own at a path, in its directory; not one that was moved there.
 fn has_file(prefix: &Prefix, directory: &DirectoryName, path: &OutputPath) -> bool {
     let here = prefix.checkpoint_path(directory);
-    let inside = path.as_str() == format!("{directory}/{}", path.base_name());
-    inside
+    is_inside(directory, path)
         && Meta::path_for(&here.join(path.base_name())).exists()
         && !summary::read(&here).is_ok_and(|summary| summary.output_files().contains_key(path))
 }
