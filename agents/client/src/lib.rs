@@ -74,18 +74,23 @@
 //! * `connection`: one call at a time on the agent's Unix socket. When the agent was restarted, it reconnects and
 //!   repeats the call with the same number, so that the call is carried out once.
 //! * [`Client`]: the calls, and the order in which they are allowed.
+//! * `variables`, with the feature of this name: checkpoints of variables in memory, in FTI-FF files.
 //! * [`ClientError`]: the errors, with remedies.
 //!
 //! With `SCR_ENABLE=0` in the environment the client connects to no agent: `route_file` returns the given name, no
 //! checkpoint is ever due, and there is nothing to restart from.
 
-#![forbid(unsafe_code)]
+// The memory of variables, which C programs pass as addresses, is accessed in `variables::memory` only.
+#![cfg_attr(not(feature = "variables"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod client;
 mod connection;
 pub mod environment;
 mod error;
+#[cfg(feature = "variables")]
+pub mod variables;
 
 pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
 pub use environment::{AgentAddress, Environment, EnvironmentError};

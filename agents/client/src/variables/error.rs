@@ -1,0 +1,88 @@
+//! The errors of the variables API.
+
+use std::path::PathBuf;
+
+use holdfast_formats::FormatsError;
+use holdfast_formats::fti_ff::containers::ContainerError;
+use holdfast_model::CheckpointId;
+
+use super::types::VariableId;
+use crate::error::ClientError;
+
+/// Why a call of the variables API failed. The message contains the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum VariablesError {
+    /// A call to the agent failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// More bytes than the address space has.
+    #[error("protect: {count} elements of {bytes} bytes of variable {id} exceed the address space; check the count")]
+    TooLarge {
+        /// The variable.
+        id: VariableId,
+        /// Number of elements.
+        count: usize,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// A null address with a size.
+    #[error("protect: the address of variable {id} is null; allocate it first, or protect it with 0 elements")]
+    Null {
+        /// The variable.
+        id: VariableId,
+    },
+    /// The id is not in use.
+    #[error("{call}: no variable {id} is protected; call protect first")]
+    Unprotected {
+        /// The call.
+        call: &'static str,
+        /// The variable.
+        id: VariableId,
+    },
+    /// A checkpoint without variables.
+    #[error("checkpoint: no variable is protected; call protect first")]
+    NoVariables,
+    /// The variables do not fit into a file.
+    #[error("checkpoint: {source}")]
+    Containers {
+        /// The limit.
+        source: ContainerError,
+    },
+    /// The file could not be written. The checkpoint is then dropped.
+    #[error("checkpoint: {} cannot be written: {source}", path.display())]
+    Writing {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: FormatsError,
+    },
+    /// `recover` without a checkpoint.
+    #[error("recover: there is no checkpoint to recover from; call status first")]
+    NothingToRecover,
+    /// The size of a variable in memory is not its size in the checkpoint.
+    #[error(
+        "recover: variable {id} has {protected} bytes in memory and {stored} bytes in checkpoint {checkpoint}; get the \
+         size with stored_size, reallocate, and call protect again before recover"
+    )]
+    Size {
+        /// The variable.
+        id: VariableId,
+        /// Its bytes in memory.
+        protected: usize,
+        /// Its bytes in the checkpoint.
+        stored: u64,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A file that was intact when it was verified cannot be read any more. Variables may be partly loaded.
+    #[error(
+        "recover: {} changed while it was read: {source}; end the program, so that it is launched again",
+        path.display()
+    )]
+    Reading {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: FormatsError,
+    },
+}

@@ -1,0 +1,143 @@
+//! Recovery of the variables.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_formats::FormatsError;
+use holdfast_formats::fti_ff::checkpoint::Checkpoint;
+use holdfast_formats::fti_ff::name::{FileName, FileRole};
+use holdfast_formats::fti_ff::verify;
+use holdfast_model::CheckpointId;
+
+use super::types::VariableId;
+use super::{Variables, VariablesError};
+
+/// The result of [`Variables::recover`]; checkpoint and `skipped` are equal on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoverOutcome {
+    /// The checkpoint that was loaded. `None` if no checkpoint is usable: start from the beginning, with the variables
+    /// as they are.
+    pub checkpoint: Option<CheckpointId>,
+    /// The program's own id of this checkpoint.
+    pub id: Option<u32>,
+    /// Checkpoints that were newer, and not intact on all ranks.
+    pub skipped: Vec<CheckpointId>,
+    /// Protected variables of this rank that the checkpoint does not contain. They are unchanged.
+    pub absent: Vec<VariableId>,
+    /// Variables of the checkpoint that are not protected on this rank. They were not loaded.
+    pub unclaimed: Vec<VariableId>,
+}
+
+impl Variables {
+    /// The bytes of a variable in the checkpoint that [`Variables::recover`] would load; `None` if there is none, or
+    /// it does not contain the variable.
+    pub fn stored_size(&mut self, id: impl Into<VariableId>) -> Option<u64> {
+        let id = id.into();
+        let (path, _) = self.restart_file()?;
+        let checkpoint = Checkpoint::open(&path).ok()?;
+        checkpoint.variables().into_iter().find(|variable| variable.id == id.0).map(|variable| variable.size())
+    }
+
+    /// Loads the newest checkpoint whose files are intact on all ranks. Every hash is verified before a variable is
+    /// changed; if a file of any rank is damaged, that checkpoint is dropped and the next older one is used.
+    ///
+    /// # Errors
+    /// When there is no checkpoint, a variable in memory does not have its size in the checkpoint, or the agent cannot
+    /// be reached. After an error of size, recover can be called again.
+    pub fn recover(&mut self) -> Result<RecoverOutcome, VariablesError> {
+        let mut skipped = Vec::new();
+        loop {
+            let Some(checkpoint) = self.client.have_restart() else {
+                if skipped.is_empty() {
+                    return Err(VariablesError::NothingToRecover);
+                }
+                let (absent, unclaimed) = (Vec::new(), Vec::new());
+                return Ok(RecoverOutcome { checkpoint: None, id: None, skipped, absent, unclaimed });
+            };
+            let file = self.restart_file();
+            let intact = file.as_ref().filter(|(path, _)| is_intact(path)).cloned();
+            if let Some((path, _)) = &intact {
+                self.check_sizes(checkpoint, path)?;
+            }
+            self.client.start_restart()?;
+            if self.client.complete_restart(intact.is_some())?.accepted()
+                && let Some((path, id)) = intact
+            {
+                return self.load(checkpoint, &path, id, skipped);
+            }
+            skipped.push(checkpoint);
+        }
+    }
+
+    /// This rank's file of the checkpoint to restart from, and the program's id of the checkpoint.
+    fn restart_file(&self) -> Option<(PathBuf, u32)> {
+        let restart = self.client.restart();
+        let directory = restart.directory.as_ref()?;
+        let rank = self.client.rank().0;
+        restart.files.iter().find_map(|file| {
+            let name = FileName::parse(file)?;
+            (name.role == FileRole::Rank && name.rank == rank).then_some(())?;
+            Some((directory.join(file), name.checkpoint?))
+        })
+    }
+
+    fn check_sizes(&self, checkpoint: CheckpointId, path: &Path) -> Result<(), VariablesError> {
+        let file = Checkpoint::open(path).map_err(reading(path))?;
+        for stored in file.variables() {
+            let known = self.protected.iter().find(|known| known.id.0 == stored.id);
+            if let Some(known) = known.filter(|known| !known.memory.accepts(stored.size())) {
+                let (id, protected, stored) = (known.id, known.memory.bytes(), stored.size());
+                return Err(VariablesError::Size { id, protected, stored, checkpoint });
+            }
+        }
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        checkpoint: CheckpointId,
+        path: &Path,
+        id: u32,
+        skipped: Vec<CheckpointId>,
+    ) -> Result<RecoverOutcome, VariablesError> {
+        let file = Checkpoint::open(path).map_err(reading(path))?;
+        let mut absent: Vec<VariableId> = self.ids();
+        let mut unclaimed = Vec::new();
+        for stored in file.variables() {
+            let Some(variable) = self.protected.iter_mut().find(|known| known.id.0 == stored.id) else {
+                unclaimed.push(VariableId(stored.id));
+                continue;
+            };
+            absent.retain(|id| *id != variable.id);
+            let bytes = usize::try_from(stored.size()).unwrap_or(usize::MAX);
+            let mut result = Ok(());
+            let fits = variable.memory.fill(bytes, &mut |mut room| {
+                for (offset, bytes) in stored.chunks.iter().filter_map(|chunk| chunk.range) {
+                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(room.len());
+                    let (here, rest) = std::mem::take(&mut room).split_at_mut(bytes);
+                    result = file.input.read_at(offset, here);
+                    if result.is_err() {
+                        return;
+                    }
+                    room = rest;
+                }
+            });
+            result.map_err(reading(path))?;
+            if !fits {
+                let (id, protected, stored) = (variable.id, variable.memory.bytes(), stored.size());
+                return Err(VariablesError::Size { id, protected, stored, checkpoint });
+            }
+        }
+        self.last = id;
+        Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), skipped, absent, unclaimed })
+    }
+}
+
+/// True if every hash of the file is correct.
+fn is_intact(path: &Path) -> bool {
+    verify::verify(path, &mut |_, _| {}).is_ok_and(|check| check.damages.is_empty())
+}
+
+fn reading(path: &Path) -> impl FnOnce(FormatsError) -> VariablesError + use<> {
+    let path = path.to_owned();
+    |source| VariablesError::Reading { path, source }
+}

@@ -1,0 +1,220 @@
+//! Checkpoints of variables in memory: the program names its variables once, and each checkpoint saves their current
+//! content. For jobs with `checkpoint: {source: variables}`.
+//!
+//! The calls correspond to those of FTI 1.1. Each rank's variables are one FTI-FF file of the checkpoint; it is
+//! protected, flushed, drained and restored like any other checkpoint file, and `holdfast inspect` and `verify` read
+//! it.
+//!
+//! | call | FTI | collective |
+//! |---|---|---|
+//! | [`Variables::init`] | `FTI_Init` | yes |
+//! | [`Variables::status`] | `FTI_Status` | no; equal result on all ranks |
+//! | [`Variables::protect`], [`Variables::share`] | `FTI_Protect` | no |
+//! | [`Variables::unprotect`] | | no |
+//! | [`Variables::stored_size`] | `FTI_GetStoredSize` | no |
+//! | [`Variables::recover`] | `FTI_Recover` | yes |
+//! | [`Variables::checkpoint`] | `FTI_Checkpoint` | yes |
+//! | [`Variables::snapshot`] | `FTI_Snapshot` | yes |
+//! | [`Variables::finalize`] | `FTI_Finalize` | yes |
+//!
+//! # A complete program
+//!
+//! ```no_run
+//! use holdfast_client::variables::{Level, Variables, VariablesError};
+//!
+//! fn main() -> Result<(), VariablesError> {
+//!     let mut variables = Variables::init()?;
+//!     let step = variables.share(1, "step", vec![0u64]);
+//!     let field = variables.share(2, "field", vec![0.0f64; 1_000_000]);
+//!     if variables.status().is_restart() {
+//!         variables.recover()?;
+//!     }
+//!     while step.lock().map_or(0, |step| step[0]) < 1000 {
+//!         if let (Ok(mut step), Ok(mut field)) = (step.lock(), field.lock()) {
+//!             step[0] += 1;
+//!             field.iter_mut().for_each(|value| *value += 0.5);
+//!         }
+//!         // Saves all variables when a checkpoint is due.
+//!         variables.snapshot()?;
+//!     }
+//!     variables.finalize()
+//! }
+//! ```
+
+mod error;
+mod load;
+mod memory;
+mod save;
+mod types;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use bytemuck::Pod;
+use holdfast_model::CheckpointId;
+
+pub use self::error::VariablesError;
+pub use self::load::RecoverOutcome;
+use self::memory::{RawMemory, SharedMemory, VariableMemory};
+pub use self::types::{VariableId, VariableType};
+use crate::client::{Builder, Client};
+pub use holdfast_model::Level;
+
+/// The variables of this rank, and its connection to the agent.
+pub struct Variables {
+    client: Client,
+    /// In the order in which they were protected, which FTI 1.1 recovers by.
+    protected: Vec<Protected>,
+    /// The user's id of the last checkpoint.
+    last: u32,
+}
+
+#[derive(Debug)]
+struct Protected {
+    id: VariableId,
+    name: String,
+    kind: VariableType,
+    memory: Box<dyn VariableMemory>,
+}
+
+impl fmt::Display for Protected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?}, {})", self.id, self.name, self.kind.name())
+    }
+}
+
+/// Whether this launch of the program continues from a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartStatus {
+    /// There is no checkpoint: start from the beginning.
+    Fresh,
+    /// [`Variables::recover`] loads this checkpoint, or an older one.
+    Restart(CheckpointId),
+}
+
+impl RestartStatus {
+    /// True if there is a checkpoint to recover from.
+    pub fn is_restart(self) -> bool {
+        self != RestartStatus::Fresh
+    }
+}
+
+impl Variables {
+    /// Joins the run with default options; see [`Client::init`].
+    ///
+    /// # Errors
+    /// When the agent cannot be reached, or the job has another checkpoint source.
+    pub fn init() -> Result<Variables, VariablesError> {
+        Self::with(Client::builder())
+    }
+
+    /// Joins the run with a client of these options; see [`Builder::init`].
+    ///
+    /// # Errors
+    /// When the agent cannot be reached, or the job has another checkpoint source.
+    pub fn with(builder: Builder) -> Result<Variables, VariablesError> {
+        Ok(Variables { client: builder.init()?, protected: Vec::new(), last: 0 })
+    }
+
+    /// The client, for calls without variables: rank, allgather, halt conditions.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// Whether there is a checkpoint to recover from.
+    pub fn status(&self) -> RestartStatus {
+        self.client.have_restart().map_or(RestartStatus::Fresh, RestartStatus::Restart)
+    }
+
+    /// Protects a variable at an address; replaces the one of the same id, which keeps its position. The size may
+    /// differ from that of the previous call: call this whenever the variable was moved, grew, or shrank.
+    ///
+    /// # Safety
+    /// `address` must be valid for reads and writes of `count` initialised elements until the variable is unprotected
+    /// or protected again, or the value is dropped. No thread may write to them during `checkpoint` and `snapshot`, or
+    /// access them during `recover`.
+    ///
+    /// # Errors
+    /// When the address is null although there are elements, or the elements exceed the address space.
+    #[allow(unsafe_code)]
+    pub unsafe fn protect(
+        &mut self,
+        id: impl Into<VariableId>,
+        name: &str,
+        address: *mut c_void,
+        count: usize,
+        kind: &VariableType,
+    ) -> Result<(), VariablesError> {
+        let id = id.into();
+        let bytes = count.checked_mul(kind.bytes()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or(VariablesError::TooLarge { id, count, bytes: kind.bytes() })?;
+        if address.is_null() && bytes > 0 {
+            return Err(VariablesError::Null { id });
+        }
+        // SAFETY: the caller's guarantee is that of `RawMemory::new`.
+        let memory = unsafe { RawMemory::new(address, bytes) };
+        self.add(Protected { id, name: name.to_owned(), kind: kind.clone(), memory: Box::new(memory) });
+        Ok(())
+    }
+
+    /// Protects a vector that the program and the API share; replaces the variable of the same id. The program locks it
+    /// to use it, and may change its length at any time; [`Variables::recover`] gives it the length of the checkpoint.
+    /// A checkpoint waits until the vector is unlocked.
+    pub fn share<T: Pod + Send + fmt::Debug>(
+        &mut self,
+        id: impl Into<VariableId>,
+        name: &str,
+        elements: Vec<T>,
+    ) -> Arc<Mutex<Vec<T>>> {
+        let shared = Arc::new(Mutex::new(elements));
+        let kind = VariableType::user(std::any::type_name::<T>(), size_of::<T>());
+        let memory = Box::new(SharedMemory(Arc::clone(&shared)));
+        self.add(Protected { id: id.into(), name: name.to_owned(), kind, memory });
+        shared
+    }
+
+    /// Ends the protection of a variable: later checkpoints do not contain it. False if it was not protected.
+    pub fn unprotect(&mut self, id: impl Into<VariableId>) -> bool {
+        let (id, before) = (id.into(), self.protected.len());
+        self.protected.retain(|variable| variable.id != id);
+        self.protected.len() < before
+    }
+
+    /// Id, name and type of the protected variables, in the order in which they were protected, for messages.
+    pub fn describe(&self) -> Vec<String> {
+        self.protected.iter().map(ToString::to_string).collect()
+    }
+
+    /// The ids of the protected variables, in the order in which they were protected.
+    pub fn ids(&self) -> Vec<VariableId> {
+        self.protected.iter().map(|variable| variable.id).collect()
+    }
+
+    /// The bytes of a protected variable in memory; `None` if it is not protected.
+    pub fn size(&self, id: impl Into<VariableId>) -> Option<usize> {
+        let id = id.into();
+        self.protected.iter().find(|variable| variable.id == id).map(|variable| variable.memory.bytes())
+    }
+
+    /// Ends the run; see [`Client::finalize`].
+    ///
+    /// # Errors
+    /// When the agent cannot be reached.
+    pub fn finalize(self) -> Result<(), VariablesError> {
+        Ok(self.client.finalize()?)
+    }
+
+    fn add(&mut self, variable: Protected) {
+        match self.protected.iter_mut().find(|known| known.id == variable.id) {
+            Some(known) => *known = variable,
+            None => self.protected.push(variable),
+        }
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variables").field("client", &self.client).field("protected", &self.protected).finish()
+    }
+}
