@@ -24,6 +24,7 @@ fn targets() -> impl Iterator<Item = &'static FuzzTarget> {
     let crates = [
         holdfast_core::fuzzing::TARGETS,
         holdfast_formats::fuzzing::TARGETS,
+        holdfast_jubatus::fuzzing::TARGETS,
         holdfast_wire::fuzzing::TARGETS,
         holdfast::fuzzing::TARGETS,
     ];
