@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use chrono::{NaiveDateTime, TimeDelta};
 use holdfast_core::control::meta::FileKind;
+use holdfast_core::dataset_files::PlainFiles;
 use holdfast_core::prefix::fetch::{self, RestartCandidate};
 use holdfast_core::prefix::index::IndexEntry;
 use holdfast_core::prefix::scan::{
@@ -262,7 +263,13 @@ impl Directory {
                 Some(ExpectedFiles { count: *count, names, source: ExpectationSource::Filemap });
         }
         let identity = (!self.files.is_empty()).then_some(CheckpointIdentity { id: self.checkpoint, ranks: world });
-        Scan { directory: path_of(name), identity, ranks, sets: sets.into_values().collect(), damaged: Vec::new() }
+        Scan {
+            files: PlainFiles::of(&path_of(name)),
+            identity,
+            ranks,
+            sets: sets.into_values().collect(),
+            damaged: Vec::new(),
+        }
     }
 
     /// A parity file's header lists the files of its own member and of the one to its left.

@@ -7,6 +7,7 @@
 //! * [`control`]: the files of the control directory and the meta files beside checkpoint files;
 //! * [`redundancy`]: descriptors, groups, and what rebuilds a lost member;
 //! * [`prefix`]: the job's directory on the parallel file system: index, summary, scan, rebuild at drain;
+//! * [`dataset_files`]: reading the files of a dataset in the prefix directory, plain or packed;
 //! * [`params`]: SCR_* parameters and their order of precedence;
 //! * [`workers`]: a map over many small files with a few threads;
 //! * [`hostlist`]: `node[1-4,7]` and sets of them;
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod dataset_files;
 pub mod durable;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::dataset_files::{DatasetOpener, PlainFiles};
 use holdfast_core::durable::CreationMode;
 use holdfast_core::owned::{Base, OwnedError};
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
@@ -16,6 +17,9 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::prefix::{JobPrefixes, OutsidePrefix};
+
+/// Reads the files of a dataset, however they are stored.
+pub const OPEN_DATASET: DatasetOpener = PlainFiles::open_directory;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -102,6 +106,11 @@ impl DatasetDirectory {
     /// The path by which files in it are accessed, through the descriptor.
     pub fn path(&self) -> &Path {
         &self.through
+    }
+
+    /// The path that the user knows.
+    pub fn named(&self) -> &Path {
+        &self.named
     }
 
     /// A message about a file in it, with the name that the user knows.

@@ -46,7 +46,7 @@ pub mod collective;
 pub mod contact;
 pub mod copy;
 pub mod daemon;
-mod dataset_directory;
+pub mod dataset_directory;
 mod direct_files;
 pub mod events;
 pub mod fault_injection;

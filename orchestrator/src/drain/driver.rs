@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::action::AgentAt;
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
-use super::error::PrefixStepError;
 use super::event::{Answer, DrainEvent, RequestId};
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::{DrainAction, DrainError, DrainMachine, RequestFailure, prefix_steps};
@@ -237,7 +236,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
         DrainAction::Verify { agent, directory, files, .. } => {
             let path = prefix.join(directory.as_str());
             let Some(agent) = agent else {
-                let damaged = blocking(move || Ok::<_, PrefixStepError>(prefix_steps::verify(&path, &files))).await?;
+                let damaged = blocking(move || prefix_steps::verify(&path, &files)).await?;
                 return Ok(Answer::Verified { damaged });
             };
             let names = files.iter().map(|unit| unit.name.clone()).collect();

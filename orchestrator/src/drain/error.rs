@@ -72,6 +72,8 @@ pub enum PrefixStepError {
     /// The record of the drain under way.
     #[error(transparent)]
     Owned(#[from] OwnedError),
+    #[error(transparent)]
+    Redundancy(#[from] RedundancyError),
 }
 
 impl From<PrefixStepError> for RequestFailure {
@@ -79,14 +81,9 @@ impl From<PrefixStepError> for RequestFailure {
         let unwritable = match &error {
             PrefixStepError::Prefix(error) => error.prevents_writing(),
             PrefixStepError::Owned(_) => true,
+            PrefixStepError::Redundancy(error) => error.prevents_writing(),
         };
         RequestFailure { reason: error.to_string(), unwritable }
-    }
-}
-
-impl From<RedundancyError> for RequestFailure {
-    fn from(error: RedundancyError) -> RequestFailure {
-        RequestFailure { reason: error.to_string(), unwritable: error.prevents_writing() }
     }
 }
 

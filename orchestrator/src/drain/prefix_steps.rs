@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::Local;
+use holdfast_agent::dataset_directory::OPEN_DATASET;
+use holdfast_core::dataset_files::DatasetFiles;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::Publication;
-use holdfast_core::prefix::scan::{FileDamage, Scan, ScanOptions, scan};
+use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
-use holdfast_core::redundancy::RedundancyError;
 use holdfast_core::temporary;
 use holdfast_model::CheckpointId;
 
@@ -47,16 +49,22 @@ pub(super) fn abandon_flushes(prefix: PathBuf, job_id: &str) -> Result<Vec<Direc
 }
 
 pub(super) fn read(directory: &Path) -> Result<Scan, PrefixStepError> {
-    Ok(scan(directory, ScanOptions::default())?)
+    Ok(scan(directory, ScanOptions { open: OPEN_DATASET, ..ScanOptions::default() })?)
 }
 
-pub(super) fn verify(directory: &Path, files: &[VerifyUnit]) -> BTreeMap<String, FileDamage> {
-    let damage = |unit: &VerifyUnit| Some((unit.name.clone(), unit.check(directory, &|_| {}).err()?));
-    files.iter().filter_map(damage).collect()
+pub(super) fn verify(directory: &Path, units: &[VerifyUnit]) -> Result<BTreeMap<String, FileDamage>, PrefixStepError> {
+    let files = open_files(directory)?;
+    let damage = |unit: &VerifyUnit| Some((unit.name.clone(), unit.check(&*files, &|_| {}).err()?));
+    Ok(units.iter().filter_map(damage).collect())
 }
 
-pub(super) fn rebuild(directory: &Path, set: &SetRebuild) -> Result<(), RedundancyError> {
-    rebuild::run(directory, set, &mut |_, _| ControlFlow::Continue(())).map(drop)
+pub(super) fn rebuild(directory: &Path, set: &SetRebuild) -> Result<(), PrefixStepError> {
+    let files = open_files(directory)?;
+    Ok(rebuild::run(&files, set, &mut |_, _| ControlFlow::Continue(())).map(drop)?)
+}
+
+fn open_files(directory: &Path) -> Result<Arc<dyn DatasetFiles>, PrefixStepError> {
+    Ok(OPEN_DATASET(directory).map_err(scan::unlisted(directory))?)
 }
 
 /// Records what a directory contains. Returns why an output with all its files cannot be complete.

@@ -80,6 +80,15 @@ pub fn read(path: &Path) -> Result<Tree, HashFileError> {
     read_open(path, &file)
 }
 
+/// The tree at the beginning of what `input` reads of the file at `path`.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_from(path: &Path, input: &mut impl io::Read) -> Result<Tree, HashFileError> {
+    let (tree, _) = decode_prefix(input).map_err(|error| HashFileError::reading(path, error))?;
+    Ok(tree)
+}
+
 /// As [`read`], with `None` when there is no such file.
 ///
 /// # Errors
@@ -121,8 +130,7 @@ pub fn packed(path: &Path, tree: &Tree) -> Result<Vec<u8>, HashFileError> {
 }
 
 pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, HashFileError> {
-    let (tree, _) = decode_prefix(&mut BufReader::new(file)).map_err(|error| HashFileError::reading(path, error))?;
-    Ok(tree)
+    read_from(path, &mut BufReader::new(file))
 }
 
 fn key_with_nul(tree: &Tree) -> Option<&str> {

@@ -14,6 +14,7 @@ use super::publish::{self, Publication};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
 use super::{index, rebuild};
+use crate::dataset_files::{DatasetOpener, PlainFiles};
 use crate::{temporary, workers};
 use holdfast_model::CheckpointId;
 
@@ -30,6 +31,8 @@ pub struct AddOptions {
     pub make_current: bool,
     /// Scan a directory again that the index records as complete.
     pub rescan: bool,
+    /// Opens the files of the directory.
+    pub open: DatasetOpener,
 }
 
 impl Default for AddOptions {
@@ -40,6 +43,7 @@ impl Default for AddOptions {
             dry_run: false,
             make_current: false,
             rescan: false,
+            open: PlainFiles::open_directory,
         }
     }
 }
@@ -147,7 +151,7 @@ pub fn add(
         let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
         return Err(PrefixError::io("list the checkpoint directory", &directory, remedy)(error));
     }
-    let scan_options = ScanOptions { threads: options.threads };
+    let scan_options = ScanOptions { threads: options.threads, open: options.open };
     let mut scanned = scan(&directory, scan_options)?;
     let verified = if options.verify {
         scanned.verify(options.threads, &|bytes| on_step(AddStep::Verified { bytes }))
@@ -195,7 +199,7 @@ fn rebuild_all(
             on_step(AddStep::Rebuilding { set, bytes });
             ControlFlow::Continue(())
         };
-        rebuild::run(&scanned.directory, set, &mut progress).map_err(|error| error.to_string())
+        rebuild::run(&scanned.files, set, &mut progress).map_err(|error| error.to_string())
     });
     for (set, outcome) in planned.into_iter().zip(outcomes) {
         match outcome {

@@ -28,7 +28,7 @@ impl Scan {
         let Some(scheme) = registry::get(set.id.scheme) else { return };
         for (member, rank) in set.present.clone() {
             let file = SetFile { set: set.id, member };
-            let header = match scheme.read_header(&self.directory, &file) {
+            let header = match scheme.read_header(&*self.files, &file) {
                 Ok(header) if fits(&header, member, rank, identity) => header,
                 Ok(_) => {
                     let problem = "its header is about another set or checkpoint".to_owned();
@@ -84,7 +84,7 @@ impl Scan {
         if described == u64::from(identity.ranks) {
             return;
         }
-        let Ok(summary) = summary::read(&self.directory) else { return };
+        let Ok(summary) = summary::read(self.files.directory()) else { return };
         if (summary.id, summary.ranks) != (identity.id, identity.ranks) {
             return;
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::PrefixError;
 use super::names::check_base_name;
+use crate::dataset_files::{DatasetFiles, read_tree};
 use crate::kvtree::{Tree, file};
 use holdfast_model::{CheckpointId, Rank};
 
@@ -98,6 +99,14 @@ impl RankFilemap {
     /// [`PrefixError::HashFile`] and those of [`RankFilemap::from_tree`].
     pub fn read(path: &Path) -> Result<Self, PrefixError> {
         RankFilemap::from_tree(&file::read(path)?, path)
+    }
+
+    /// Reads the file of this name of a dataset.
+    ///
+    /// # Errors
+    /// As [`RankFilemap::read`].
+    pub fn read_from(files: &dyn DatasetFiles, name: &str) -> Result<Self, PrefixError> {
+        RankFilemap::from_tree(&read_tree(files, name)?, &files.directory().join(name))
     }
 
     /// Writes the filemap of this rank into a checkpoint directory.

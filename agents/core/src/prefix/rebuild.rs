@@ -6,12 +6,13 @@
 //! file appears complete or not at all. A kill between any two is mended by [`add`](fn@super::add::add) once more.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::sync::Arc;
 
 use super::error::PrefixError;
 use super::inspect::{Inspection, SetRebuild};
 use super::scan::{FileDamage, Scan, ScanOptions, scan};
 use super::verify::VerifyUnit;
+use crate::dataset_files::DatasetFiles;
 use crate::redundancy::files::RebuiltMember;
 use crate::redundancy::scheme::Progress;
 use crate::redundancy::{RedundancyError, registry};
@@ -29,13 +30,13 @@ pub fn plan(inspection: &Inspection) -> Vec<SetRebuild> {
 /// # Errors
 /// The error of the redundancy layer; no file of the members has then been replaced.
 pub fn run(
-    directory: &Path,
+    files: &Arc<dyn DatasetFiles>,
     rebuild: &SetRebuild,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<RebuiltMember>, RedundancyError> {
     let SetRebuild { set, missing, .. } = rebuild;
     let scheme = registry::get(set.scheme).ok_or(RedundancyError::NotComputed { scheme: set.scheme })?;
-    scheme.rebuild_in(directory, *set, missing, progress)
+    scheme.rebuild_in(files, *set, missing, progress)
 }
 
 /// Scans after the rebuilds. What was verified before is not read again; what failed then still does not count, but
@@ -50,7 +51,7 @@ pub fn rescan(
     rebuilt: &[SetRebuild],
 ) -> Result<Scan, PrefixError> {
     let rebuilt: HashSet<Rank> = rebuilt.iter().flat_map(|set| set.ranks.iter().copied()).collect();
-    let mut scanned = scan(&before.directory, options)?;
+    let mut scanned = scan(before.files.directory(), options)?;
     for (unit, damage) in failures.iter().filter(|(unit, _)| !rebuilt.contains(&unit.rank)) {
         scanned.apply_failure(unit, damage.clone());
     }

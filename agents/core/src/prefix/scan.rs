@@ -14,9 +14,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +25,10 @@ use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
 use crate::control::content::ContentMismatch;
 use crate::control::meta::{self, FileKind, Meta};
+use crate::dataset_files::{DatasetFiles, DatasetOpener, FoundFile, ListedFile, PlainFiles, read_meta};
 use crate::redundancy::files::{SetFile, SetId};
 use crate::redundancy::registry;
-use crate::{output_files, temporary, workers};
+use crate::workers;
 use holdfast_model::{CheckpointId, OutputPath, Rank};
 
 /// Which checkpoint a directory holds.
@@ -168,7 +169,7 @@ pub struct RedundancySet {
 /// What lies in a checkpoint directory.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    pub directory: PathBuf,
+    pub files: Arc<dyn DatasetFiles>,
     /// Which checkpoint; `None` if no usable meta file is there.
     pub identity: Option<CheckpointIdentity>,
     /// The ranks of which anything is known.
@@ -184,11 +185,13 @@ pub struct Scan {
 pub struct ScanOptions {
     /// Threads that read.
     pub threads: usize,
+    /// Opens the files of the directory.
+    pub open: DatasetOpener,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        ScanOptions { threads: workers::default_threads() }
+        ScanOptions { threads: workers::default_threads(), open: PlainFiles::open_directory }
     }
 }
 
@@ -204,9 +207,12 @@ struct ScanListing {
 /// # Errors
 /// [`PrefixError::Io`] if the directory cannot be listed. Whatever is wrong with single files is in the result.
 pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError> {
-    let listing = list(directory)?;
+    let files = (options.open)(directory).map_err(unlisted(directory))?;
+    let listing = list(&*files)?;
     let mut damaged = listing.irregular;
-    let metas = workers::map_small(&listing.metas, options.threads, |name| read_meta(directory, name));
+    let lost = |(name, problem)| DamagedFile { name, rank: None, damage: FileDamage::Unreadable(problem) };
+    damaged.extend(files.damaged_containers().into_iter().map(lost));
+    let metas = workers::map_small(&listing.metas, options.threads, |name| check_file(&*files, name));
     let mut usable = Vec::with_capacity(metas.len());
     for outcome in metas {
         match outcome {
@@ -215,12 +221,11 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
         }
     }
     let identity = majority(&usable);
-    let mut scan =
-        Scan { directory: directory.to_owned(), identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
+    let mut scan = Scan { files, identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
     let Some(identity) = identity else { return Ok(scan) };
     scan.enter_files(usable, identity);
     let filemaps =
-        workers::map_small(&listing.filemaps, options.threads, |name| read_filemap(directory, name, identity));
+        workers::map_small(&listing.filemaps, options.threads, |name| read_filemap(&*scan.files, name, identity));
     for outcome in filemaps {
         match outcome {
             Ok(filemap) => {
@@ -236,31 +241,26 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
     Ok(scan)
 }
 
-/// Lists the directory once; entries that are no regular files are never opened, a pipe would block us for ever.
-fn list(directory: &Path) -> Result<ScanListing, PrefixError> {
+/// The error for a directory that cannot be listed.
+pub fn unlisted(directory: &Path) -> impl FnOnce(io::Error) -> PrefixError {
     let remedy = "check that it exists and that you may read it";
-    let failed = |source| PrefixError::Io {
-        action: "list the checkpoint directory",
-        path: directory.to_owned(),
-        source,
-        remedy,
-    };
+    PrefixError::io("list the checkpoint directory", directory, remedy)
+}
+
+/// Lists the directory once; entries that are no regular files are never opened, a pipe would block us for ever.
+fn list(files: &dyn DatasetFiles) -> Result<ScanListing, PrefixError> {
     let (mut filemaps, mut metas, mut irregular) = (Vec::new(), Vec::new(), Vec::new());
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        // A name that is no text is none of ours.
-        let Some(name) = name.to_str().filter(|name| !temporary::is_temporary(name)) else { continue };
+    for ListedFile { name, is_regular } in files.list().map_err(unlisted(files.directory()))? {
         let filemap = name.ends_with(rank_filemap::SUFFIX);
         if !filemap && (!name.ends_with(meta::EXTENSION) || name == SUMMARY_FILE) {
             continue;
         }
-        if !entry.file_type().map_err(failed)?.is_file() {
-            irregular.push(DamagedFile { name: name.to_owned(), rank: None, damage: FileDamage::NotRegular });
+        if !is_regular {
+            irregular.push(DamagedFile { name, rank: None, damage: FileDamage::NotRegular });
         } else if filemap {
-            filemaps.push(name.to_owned());
+            filemaps.push(name);
         } else {
-            metas.push(name.to_owned());
+            metas.push(name);
         }
     }
     // The order of a directory differs from one file system to the next; a report must not.
@@ -270,11 +270,10 @@ fn list(directory: &Path) -> Result<ScanListing, PrefixError> {
 }
 
 /// Reads a meta file and checks the file it is about, as far as that needs no other file.
-fn read_meta(directory: &Path, meta_name: &str) -> Result<Meta, DamagedFile> {
+fn check_file(files: &dyn DatasetFiles, meta_name: &str) -> Result<Meta, DamagedFile> {
     let name = meta_name.strip_suffix(meta::EXTENSION).unwrap_or(meta_name);
     let damaged = |rank, damage| DamagedFile { name: name.to_owned(), rank, damage };
-    let path = directory.join(name);
-    let meta = Meta::read(&path).map_err(|error| damaged(None, FileDamage::Meta(error.to_string())))?;
+    let meta = read_meta(files, name).map_err(|error| damaged(None, FileDamage::Meta(error.to_string())))?;
     let damaged = |damage| damaged(Some(meta.rank), damage);
     if meta.file != name {
         return Err(damaged(FileDamage::OtherName(meta.file.clone())));
@@ -285,23 +284,26 @@ fn read_meta(directory: &Path, meta_name: &str) -> Result<Meta, DamagedFile> {
     if meta.kind != FileKind::Full && set_file(&meta).is_none() {
         return Err(damaged(FileDamage::NotASetName));
     }
-    let path = output_files::path(directory, name, meta.output_path.as_ref());
-    match path.and_then(fs::symlink_metadata) {
-        Ok(found) if !found.is_file() => Err(damaged(FileDamage::NotRegular)),
-        Ok(found) if found.len() != meta.size => {
-            Err(damaged(FileDamage::Size { expected: meta.size, found: found.len() }))
+    match files.examine(name, meta.output_path.as_ref()) {
+        Ok(FoundFile::Other) => Err(damaged(FileDamage::NotRegular)),
+        Ok(FoundFile::Regular(found)) if found != meta.size => {
+            Err(damaged(FileDamage::Size { expected: meta.size, found }))
         }
-        Ok(_) => Ok(meta),
+        Ok(FoundFile::Regular(_)) => Ok(meta),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(damaged(FileDamage::Missing)),
         Err(error) => Err(damaged(FileDamage::Unreadable(error.to_string()))),
     }
 }
 
 /// Reads a filemap that must be of the rank in its name and of this checkpoint.
-fn read_filemap(directory: &Path, name: &str, identity: CheckpointIdentity) -> Result<RankFilemap, DamagedFile> {
+fn read_filemap(
+    files: &dyn DatasetFiles,
+    name: &str,
+    identity: CheckpointIdentity,
+) -> Result<RankFilemap, DamagedFile> {
     let rank: Option<Rank> = name.strip_suffix(rank_filemap::SUFFIX).and_then(|rank| rank.parse().ok());
     let damaged = |problem: String| DamagedFile { name: name.to_owned(), rank, damage: FileDamage::Filemap(problem) };
-    let filemap = RankFilemap::read(&directory.join(name)).map_err(|error| damaged(error.to_string()))?;
+    let filemap = RankFilemap::read_from(files, name).map_err(|error| damaged(error.to_string()))?;
     if Some(filemap.rank) != rank {
         return Err(damaged(format!("it is about rank {}", filemap.rank)));
     }

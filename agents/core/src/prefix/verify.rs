@@ -3,15 +3,14 @@
 //! The original never looks at contents before a rebuild: from one corrupt survivor it computes a corrupt rank and
 //! calls it complete. Here a file whose CRC is wrong does not count, as if it were missing.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use super::checksum;
 use super::names::check_base_name;
 use super::scan::{FileDamage, Scan};
 use crate::control::content::RecordedContent;
-use crate::{output_files, workers};
+use crate::dataset_files::DatasetFiles;
+use crate::workers;
 use holdfast_model::{OutputPath, Rank};
 
 /// Below this mean size, files are verified in batches.
@@ -36,13 +35,13 @@ impl VerifyUnit {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn check(&self, directory: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<(), FileDamage> {
+    pub fn check(&self, files: &dyn DatasetFiles, progress: &(dyn Fn(u64) + Sync)) -> Result<(), FileDamage> {
         // A unit may have come over the network.
         if let Err(problem) = check_base_name(&self.name) {
             return Err(FileDamage::Unreadable(problem.to_string()));
         }
-        let path = output_files::path(directory, &self.name, self.output_path.as_ref());
-        match path.and_then(|path| checksum::of_file(&path, progress)) {
+        let opened = files.open(&self.name, self.output_path.as_ref());
+        match opened.and_then(|file| checksum::of_file(&*file, progress)) {
             Err(error) => Err(FileDamage::Unreadable(error.to_string())),
             Ok(found) => {
                 let recorded = RecordedContent { bytes: self.size, crc: Some(self.crc) };
@@ -93,7 +92,7 @@ impl Scan {
         // Large files one at a time, so that the last of them does not keep one thread busy alone; small ones in
         // batches, because the counter would cost more than the reading.
         let batch = if bytes / (units.len() as u64).max(1) < SMALL_BYTES { SMALL_BATCH } else { 1 };
-        let outcomes = workers::map(&units, threads, batch, |unit| unit.check(&self.directory, progress));
+        let outcomes = workers::map(&units, threads, batch, |unit| unit.check(&*self.files, progress));
         let files = units.len() as u64;
         let failed = units.into_iter().zip(outcomes);
         let failures: Vec<_> =

@@ -1,13 +1,10 @@
 //! Opening files by base name, strictly inside a directory: names come from headers that may be damaged or forged.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use holdfast_model::OutputPath;
-use rustix::fs::OFlags;
 
-use crate::output_files;
+use crate::dataset_files::{DatasetFiles, StoredFile};
 use crate::redundancy::RedundancyError;
 
 /// Refuses everything that is not the plain name of a file in `directory`.
@@ -23,22 +20,13 @@ pub(crate) fn check_name(directory: &Path, name: &str) -> Result<(), RedundancyE
     Err(RedundancyError::UnsafeName { directory: directory.to_owned(), name: name.to_owned(), why })
 }
 
-/// Opens a regular file for reading, at its output path if it is not in `directory`; never follows a link, never waits
-/// for a pipe's writer.
-pub(crate) fn open(directory: &Path, name: &str, output: Option<&OutputPath>) -> Result<File, RedundancyError> {
-    check_name(directory, name)?;
-    let path =
-        output_files::path(directory, name, output).map_err(RedundancyError::io("open", &directory.join(name)))?;
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(&path)
-        .map_err(RedundancyError::io("open", &path))?;
-    let metadata = file.metadata().map_err(RedundancyError::io("look at", &path))?;
-    if !metadata.is_file() {
-        let why = "it is not a regular file";
-        return Err(RedundancyError::UnsafeName { directory: directory.to_owned(), name: name.to_owned(), why });
-    }
-    Ok(file)
+/// Opens a regular file of a dataset for reading, at its output path if it is not in the directory; never follows a
+/// link, never waits for a pipe's writer.
+pub(crate) fn open(
+    files: &dyn DatasetFiles,
+    name: &str,
+    output: Option<&OutputPath>,
+) -> Result<Box<dyn StoredFile>, RedundancyError> {
+    check_name(files.directory(), name)?;
+    files.open(name, output).map_err(RedundancyError::io("open", &files.directory().join(name)))
 }

@@ -1,15 +1,15 @@
 //! A member's files as one: concatenated, and padded with zeros to any length.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdfast_model::{OutputPath, Rank};
 
 use super::RedundancyError;
 use super::files::MemberFiles;
 use super::inside;
+use crate::dataset_files::{DatasetFiles, PlainFiles, StoredFile};
 
 /// Files that stay open at a time: a rank may have written thousands.
 const OPEN_FILES: usize = 64;
@@ -17,7 +17,7 @@ const OPEN_FILES: usize = 64;
 /// The files of one member for reading, in the order of concatenation.
 #[derive(Debug)]
 pub struct LogicalFile {
-    directory: PathBuf,
+    files: Arc<dyn DatasetFiles>,
     member: u32,
     rank: Rank,
     parts: Vec<FileSpan>,
@@ -32,15 +32,24 @@ struct FileSpan {
     start: u64,
     size: u64,
     crc: Option<u32>,
-    handle: Option<File>,
+    handle: Option<Box<dyn StoredFile>>,
 }
 
 impl LogicalFile {
     /// Opens the files of `files` in `directory`; each must be a regular file of exactly the size that its meta data
     /// records. `member` is the index in the set, for messages.
     pub fn open(directory: &Path, member: u32, files: &MemberFiles) -> Result<LogicalFile, RedundancyError> {
+        LogicalFile::open_in(&PlainFiles::of(directory), member, files)
+    }
+
+    /// As [`LogicalFile::open`], of the files of a dataset.
+    pub fn open_in(
+        dataset: &Arc<dyn DatasetFiles>,
+        member: u32,
+        files: &MemberFiles,
+    ) -> Result<LogicalFile, RedundancyError> {
         let mut logical = LogicalFile {
-            directory: directory.to_owned(),
+            files: Arc::clone(dataset),
             member,
             rank: files.rank,
             parts: Vec::with_capacity(files.files.len()),
@@ -114,7 +123,7 @@ impl LogicalFile {
         Ok(real)
     }
 
-    fn handle(&mut self, at: usize) -> Result<&File, RedundancyError> {
+    fn handle(&mut self, at: usize) -> Result<&dyn StoredFile, RedundancyError> {
         if self.parts[at].handle.is_none() {
             if self.open >= OPEN_FILES {
                 for part in &mut self.parts {
@@ -123,9 +132,8 @@ impl LogicalFile {
                 self.open = 0;
             }
             let FileSpan { name, output_path, .. } = &self.parts[at];
-            let file = inside::open(&self.directory, name, output_path.as_ref())?;
-            let path = self.path(at);
-            let found = file.metadata().map_err(RedundancyError::io("look at", &path))?.len();
+            let file = inside::open(&*self.files, name, output_path.as_ref())?;
+            let found = file.length();
             let expected = self.parts[at].size;
             if found != expected {
                 return Err(self.damaged(at, format!("it has {found} bytes instead of {expected}")));
@@ -133,15 +141,15 @@ impl LogicalFile {
             self.parts[at].handle = Some(file);
             self.open += 1;
         }
-        self.parts[at].handle.as_ref().ok_or_else(|| RedundancyError::Io {
+        self.parts[at].handle.as_deref().ok_or_else(|| RedundancyError::Io {
             doing: "open",
-            path: self.directory.clone(),
+            path: self.files.directory().to_owned(),
             source: std::io::ErrorKind::NotFound.into(),
         })
     }
 
     fn path(&self, at: usize) -> PathBuf {
-        self.directory.join(&self.parts[at].name)
+        self.files.directory().join(&self.parts[at].name)
     }
 
     fn damaged(&self, at: usize, why: String) -> RedundancyError {

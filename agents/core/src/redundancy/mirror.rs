@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_model::{RankDescriptor, Scheme};
 
@@ -18,6 +19,7 @@ use super::piece::BufferPool;
 use super::scheme::{Progress, RedundancyScheme, SetHeader};
 use crate::control::filemap::Filemap;
 use crate::control::meta::{FileKind, Meta};
+use crate::dataset_files::DatasetFiles;
 use crate::kvtree::file as hash_file;
 
 pub const NAME: Scheme = Scheme::new("MIRROR");
@@ -118,9 +120,9 @@ impl RedundancyScheme for Mirror {
         vec![file_name(set.group_id, set.members, member)]
     }
 
-    fn read_header(&self, directory: &Path, file: &SetFile) -> Result<SetHeader> {
+    fn read_header(&self, dataset: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader> {
         let SetId { group_id, members, .. } = file.set;
-        let path = directory.join(file_name(group_id, members, file.member));
+        let path = dataset.directory().join(file_name(group_id, members, file.member));
         let own = Meta::read(&path)?;
         let archive = read_archive(&path);
         Ok(SetHeader {
@@ -134,11 +136,12 @@ impl RedundancyScheme for Mirror {
 
     fn rebuild_in(
         &self,
-        directory: &Path,
+        dataset: &Arc<dyn DatasetFiles>,
         set: SetId,
         missing: &[u32],
         progress: &mut Progress<'_>,
     ) -> Result<Vec<RebuiltMember>> {
+        let directory = dataset.directory();
         let name = |member| file_name(set.group_id, set.members, member);
         let survivor = (0..set.members).find(|member| !missing.contains(member)).unwrap();
         let own = Meta::read(&directory.join(name(survivor)))?;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_model::{CheckpointId, Rank, RankDescriptor, Scheme};
 
@@ -14,6 +14,7 @@ use super::error::RedundancyError;
 use super::files::{DescribedHeader, FileFormat, MemberFiles, RebuiltMember, SetFile, SetId};
 use super::groups::{ForcedLocal, GroupRules, GroupRulesError, Groups, InconsistentDescriptors, NeighbourCopy, Site};
 use super::member::{GroupMember, MemberTask};
+use crate::dataset_files::DatasetFiles;
 use crate::kvtree::Tree;
 
 /// Called with the number of bytes done so far and of all; `Break` stops the step, which then leaves nothing behind.
@@ -137,7 +138,7 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     ///
     /// # Errors
     /// A file that cannot be read, or a header that cannot be used.
-    fn read_header(&self, _directory: &Path, file: &SetFile) -> Result<SetHeader, RedundancyError> {
+    fn read_header(&self, _files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
         Err(RedundancyError::NotComputed { scheme: file.set.scheme })
     }
 
@@ -148,7 +149,7 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     /// Survivors that are damaged, or a file operation; nothing is changed in the directory then.
     fn rebuild_in(
         &self,
-        _directory: &Path,
+        _files: &Arc<dyn DatasetFiles>,
         set: SetId,
         _missing: &[u32],
         _progress: &mut Progress<'_>,

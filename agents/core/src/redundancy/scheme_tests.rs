@@ -422,7 +422,7 @@ fn losses_that_a_scheme_tolerates_are_restored_in_the_drained_directory() {
                 copy(copied.path(), *owner);
             }
         }
-        let options = ScanOptions { threads: 1 };
+        let options = ScanOptions { threads: 1, ..ScanOptions::default() };
         let mut scanned = scan(directory.path(), options).unwrap();
         assert_eq!(scanned.verify(1, &|_| {}).failures, []);
         let inspection = inspect(&scanned);
@@ -435,7 +435,7 @@ fn losses_that_a_scheme_tolerates_are_restored_in_the_drained_directory() {
         );
         for set in &inspection.rebuildable {
             assert_eq!(set.ranks, lost, "{}", scheme.name());
-            let rebuilt = rebuild::run(directory.path(), set, &mut |_, _| ControlFlow::Continue(())).unwrap();
+            let rebuilt = rebuild::run(&scanned.files, set, &mut |_, _| ControlFlow::Continue(())).unwrap();
             assert_eq!(rebuilt.iter().map(|member| member.rank).collect::<Vec<_>>(), lost);
         }
         let mut scanned = rebuild::rescan(&scanned, options, &[], &inspection.rebuildable).unwrap();

@@ -72,6 +72,8 @@ pub enum CopyError {
     Durable(#[from] DurableError),
     #[error(transparent)]
     Prefix(#[from] PrefixError),
+    #[error("cannot list {}: {source}; check that it exists and that you may read it", directory.display())]
+    Unlisted { directory: PathBuf, source: io::Error },
     #[error("{set} in {} was not rebuilt: {problem}", directory.display())]
     Rebuild { directory: PathBuf, set: SetRebuild, problem: String, unwritable: bool },
 }
@@ -84,7 +86,7 @@ impl CopyError {
             CopyError::Prefix(error) => error.prevents_writing(),
             CopyError::Rebuild { unwritable, .. } => *unwritable,
             CopyError::Directory(_) => true,
-            CopyError::Outside(_) => false,
+            CopyError::Outside(_) | CopyError::Unlisted { .. } => false,
         }
     }
 }

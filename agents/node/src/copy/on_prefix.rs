@@ -1,15 +1,11 @@
 //! Verification and rebuilds in a checkpoint directory, which the orchestrator distributes over the agents.
 
-use std::fs;
-use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_core::control::content::RecordedContent;
-use holdfast_core::control::meta::Meta;
 use holdfast_core::control::node_path::base_name;
-use holdfast_core::output_files;
+use holdfast_core::dataset_files::{self, DatasetFiles};
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::rebuild;
 use holdfast_core::redundancy::files::SetId;
@@ -19,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
-use crate::dataset_directory::DatasetDirectory;
+use crate::dataset_directory::{DatasetDirectory, OPEN_DATASET};
 use crate::events::{ProgressBoard, total_bytes};
 use crate::prefix::JobPrefixes;
 
@@ -51,7 +47,8 @@ pub fn rebuild(
         *before = done;
         ControlFlow::Continue(())
     };
-    let rebuilt = rebuild::run(opened.path(), &set, &mut progress).map_err(|source| CopyError::Rebuild {
+    let files = open_files(&opened)?;
+    let rebuilt = rebuild::run(&files, &set, &mut progress).map_err(|source| CopyError::Rebuild {
         directory: directory.clone(),
         set: set.clone(),
         problem: opened.explain(&source.to_string()),
@@ -76,23 +73,24 @@ pub fn verify(
 ) -> Result<VerifyReply, CopyError> {
     prefixes.check(&request.directory)?;
     let opened = DatasetDirectory::to_read(prefixes, &request.directory)?;
+    let files = open_files(&opened)?;
     let results = Pipeline::new(BUFFER_BYTES, request.threads, cancelled).each(&request.files, |lane, name| {
-        let fault = verify_file(lane, opened.path(), name).err()?;
+        let fault = verify_file(lane, &*files, name).err()?;
         Some((name.clone(), opened.explain(&fault.to_string())))
     });
     Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
 }
 
-fn verify_file(lane: &mut Lane<'_>, directory: &Path, name: &str) -> Result<(), CopyFault> {
+fn open_files(opened: &DatasetDirectory) -> Result<Arc<dyn DatasetFiles>, CopyError> {
+    let unreadable = |source| CopyError::Unlisted { directory: opened.named().to_owned(), source };
+    OPEN_DATASET(opened.path()).map_err(unreadable)
+}
+
+fn verify_file(lane: &mut Lane<'_>, files: &dyn DatasetFiles, name: &str) -> Result<(), CopyFault> {
     base_name(name)?;
-    let inside = directory.join(name);
-    let meta = Meta::read(&inside)?;
-    let path = output_files::path(directory, name, meta.output_path.as_ref());
-    let path = path.map_err(|source| CopyFault::Read { path: inside, source })?;
-    let unreadable = |source| CopyFault::Read { path: path.clone(), source };
-    // A link could leave the directory.
-    if !fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
-    }
-    lane.verify(&path, RecordedContent::from(&meta))
+    let path = files.directory().join(name);
+    let meta = dataset_files::read_meta(files, name)?;
+    let stored = files.open(name, meta.output_path.as_ref());
+    let stored = stored.map_err(|source| CopyFault::Read { path: path.clone(), source })?;
+    lane.verify_stored(&*stored, &path, RecordedContent::from(&meta))
 }

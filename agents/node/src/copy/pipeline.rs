@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use holdfast_core::control::content::{FileContent, RecordedContent};
+use holdfast_core::dataset_files::StoredFile;
 use holdfast_core::durable::{CreationMode, Durability, Pending};
 use holdfast_core::regular_file;
 use holdfast_wire::peer::CopyLimits;
@@ -155,11 +156,36 @@ impl Lane<'_> {
         checksum: Checksum,
         working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
-        if let Some(content) = self.already_there(from, to, recorded)? {
+        self.copy_source(|| open(from), from, to, recorded, checksum, working)
+    }
+
+    /// As [`Lane::copy`], from a file of a dataset; `from` is its path in messages.
+    pub(crate) fn copy_stored(
+        &mut self,
+        stored: &dyn StoredFile,
+        from: &Path,
+        to: &Path,
+        recorded: RecordedContent,
+        checksum: Checksum,
+        working: &ProgressGuard,
+    ) -> Result<RecordedContent, CopyFault> {
+        self.copy_source(|| Ok(stored.reader()), from, to, recorded, checksum, working)
+    }
+
+    fn copy_source<R: Read>(
+        &mut self,
+        open: impl Fn() -> Result<R, CopyFault>,
+        from: &Path,
+        to: &Path,
+        recorded: RecordedContent,
+        checksum: Checksum,
+        working: &ProgressGuard,
+    ) -> Result<RecordedContent, CopyFault> {
+        if let Some(content) = self.already_there(&open, from, to, recorded)? {
             working.advance(content.bytes);
             return Ok(content.into());
         }
-        let mut source = open(from)?;
+        let mut source = open()?;
         let (pending, file) = Pending::create(to, CreationMode::of_dataset(self.pipeline.durability))?;
         let hash = checksum.is_needed(recorded);
         let found = self.pump(&mut source, &file, Some(working), hash).map_err(|broken| match broken {
@@ -231,8 +257,9 @@ impl Lane<'_> {
 
     /// The content of the file at `to`, if it equals `from`: then nothing has to be copied. If no checksum is recorded,
     /// `from` is read to compute it.
-    fn already_there(
+    fn already_there<R: Read>(
         &mut self,
+        open: impl Fn() -> Result<R, CopyFault>,
         from: &Path,
         to: &Path,
         recorded: RecordedContent,
@@ -243,7 +270,7 @@ impl Lane<'_> {
         }
         let crc = match recorded.crc {
             Some(crc) => crc,
-            None => self.content(from)?.crc,
+            None => self.content_of(open()?, from)?.crc,
         };
         match self.content(to) {
             Ok(found) => Ok((found == FileContent { bytes: recorded.bytes, crc }).then_some(found)),
@@ -264,9 +291,27 @@ impl Lane<'_> {
         check(recorded, found, path).map(drop)
     }
 
+    /// As [`Lane::verify`], for a file of a dataset.
+    pub(crate) fn verify_stored(
+        &mut self,
+        stored: &dyn StoredFile,
+        path: &Path,
+        recorded: RecordedContent,
+    ) -> Result<(), CopyFault> {
+        let found = match recorded.crc {
+            Some(_) => self.content_of(stored.reader(), path)?.into(),
+            None => RecordedContent { bytes: stored.length(), crc: None },
+        };
+        check(recorded, found, path).map(drop)
+    }
+
     /// Reads a file to get its size and checksum.
     pub(crate) fn content(&mut self, path: &Path) -> Result<FileContent, CopyFault> {
-        let found = self.pump(open(path)?, io::sink(), None, true).map_err(|broken| match broken {
+        self.content_of(open(path)?, path)
+    }
+
+    fn content_of(&mut self, source: impl Read, path: &Path) -> Result<FileContent, CopyFault> {
+        let found = self.pump(source, io::sink(), None, true).map_err(|broken| match broken {
             MoveError::Source(source) | MoveError::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
             MoveError::Cancelled => CopyFault::Cancelled,
         })?;
@@ -465,7 +510,7 @@ mod tests {
         fs::write(&from, bytes(1)).unwrap();
         let without_crc = RecordedContent { bytes: 100_000, crc: None };
         let pipeline = pipeline();
-        let there = |recorded| pipeline.lane().already_there(&from, &to, recorded).unwrap().is_some();
+        let there = |recorded| pipeline.lane().already_there(|| open(&from), &from, &to, recorded).unwrap().is_some();
         assert!(!there(without_crc), "there is nothing");
         // Left by an earlier dataset of the same name and size.
         fs::write(&to, bytes(2)).unwrap();

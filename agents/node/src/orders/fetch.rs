@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::output_files;
 use holdfast_core::prefix::application_name::check_application_name;
 use holdfast_core::redundancy::descriptor;
 use holdfast_model::{CheckpointId, CrcOnCopy, Task};
@@ -12,6 +11,7 @@ use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, OrderResult};
 
 use super::{OrderContext, OrderError, Result};
 use crate::copy::pipeline::Checksum;
+use crate::dataset_directory::OPEN_DATASET;
 use crate::events::total_bytes;
 
 impl OrderContext<'_> {
@@ -24,6 +24,7 @@ impl OrderContext<'_> {
         width: u32,
     ) -> Result<OrderResult> {
         let directory = self.directory_to_read(directory)?;
+        let stored = OPEN_DATASET(directory).map_err(OrderError::file("list", directory))?;
         if !self.was_interrupted(checkpoint, ranks)? {
             self.agent.store.delete(checkpoint)?;
         }
@@ -36,10 +37,11 @@ impl OrderContext<'_> {
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, total);
         let pipeline = self.pipeline().into_cache().limited(CopyLimits { width, ..CopyLimits::NONE });
         let copied = pipeline.each(&files, |lane, (to, meta)| -> Result<()> {
-            let inside = directory.join(&meta.file);
-            let from = output_files::path(directory, &meta.file, meta.output_path.as_ref());
-            let from = from.map_err(OrderError::file("examine", &inside))?;
-            let copied = lane.copy(&from, to, RecordedContent::from(meta), Checksum::of(record), &working)?;
+            let from = directory.join(&meta.file);
+            let stored = stored.open(&meta.file, meta.output_path.as_ref());
+            let stored = stored.map_err(OrderError::file("read", &from))?;
+            let recorded = RecordedContent::from(meta);
+            let copied = lane.copy_stored(&*stored, &from, to, recorded, Checksum::of(record), &working)?;
             Ok(Meta { crc: copied.crc.filter(|_| record), ..meta.clone() }.write_unsynced(to)?)
         });
         copied.into_iter().collect::<Result<Vec<()>>>()?;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use chrono::Local;
 use clap::Parser;
+use holdfast_agent::dataset_directory::OPEN_DATASET;
+use holdfast_core::dataset_files::PlainFiles;
 use holdfast_core::prefix::index::{self, list_text};
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::{AddOptions, DirectoryName, Prefix, add};
@@ -39,7 +41,7 @@ pub(super) fn index(words: &[String]) -> Ran {
     let prefix = Prefix::open(&args.prefix)?;
     let mut code = YES;
     if let Some(name) = &args.add {
-        let options = AddOptions::default();
+        let options = AddOptions { open: OPEN_DATASET, ..AddOptions::default() };
         let report = add(&prefix, &DirectoryName::given(name)?, Local::now().naive_local(), &options, &|_| {})?;
         for set in report.rebuilt.iter().filter(|set| set.set.scheme == xor::NAME) {
             print(rebuild_line(set))?;
@@ -106,7 +108,8 @@ pub(super) fn rebuild_xor(words: &[String]) -> Ran {
     }
     let progress = &mut |_, _| ControlFlow::Continue(());
     let options = RebuildOptions::default();
-    match rebuild_member(Path::new("."), lost.group_id, args.members, args.missing, &options, progress) {
+    match rebuild_member(&PlainFiles::of(Path::new(".")), lost.group_id, args.members, args.missing, &options, progress)
+    {
         Ok(_) => Ok(YES),
         Err(error) => Err(failed(&error)),
     }

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use chrono::{Local, NaiveDateTime};
+use holdfast_agent::dataset_directory::OPEN_DATASET;
 use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::add::AddOutcome;
 use holdfast_core::prefix::index::{self, IndexEntry, list_text};
@@ -266,8 +267,13 @@ impl Report for Listed {
 fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
     let prefix = args.prefix.open()?;
     let name = DirectoryName::given(&args.directory)?;
-    let options =
-        AddOptions { dry_run: args.dry_run, make_current: args.current, rescan: args.rescan, ..AddOptions::default() };
+    let options = AddOptions {
+        dry_run: args.dry_run,
+        make_current: args.current,
+        rescan: args.rescan,
+        open: OPEN_DATASET,
+        ..AddOptions::default()
+    };
     let report = add(&prefix, &name, Local::now().naive_local(), &options, &|_| {})?;
     let complete = report.is_complete() || report.outcome == AddOutcome::Rebuildable;
     output.result(&Added { report, dry_run: args.dry_run })?;

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use holdfast_core::control::meta::FileKind;
+use holdfast_core::dataset_files::PlainFiles;
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::Completeness;
 use holdfast_core::prefix::scan::{
@@ -439,7 +440,8 @@ impl World {
         };
         let identity = (!ranks.is_empty()).then_some(CheckpointIdentity { id, ranks: self.nodes });
         let sets = if self.scheme == XOR && !ranks.is_empty() { vec![set] } else { Vec::new() };
-        Scan { directory: PathBuf::from(format!("/pfs/directory.{id}")), identity, ranks, sets, damaged: Vec::new() }
+        let files = PlainFiles::of(Path::new(&format!("/pfs/directory.{id}")));
+        Scan { files, identity, ranks, sets, damaged: Vec::new() }
     }
 }
 

@@ -9,6 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::world::{add_now, drained_checkpoint, name, snapshot, some_time, write_tree};
 use crate::control::meta::Meta;
+use crate::dataset_files::PlainFiles;
 use crate::kvtree::{Tree, file};
 use crate::prefix::add::AddOutcome;
 use crate::prefix::inspect::{LossReason, inspect};
@@ -238,7 +239,7 @@ fn a_verify_unit_reads_nothing_elsewhere() {
     fs::create_dir(scratch.path().join("d")).unwrap();
     fs::write(scratch.path().join("secret"), "").unwrap();
     let unit = VerifyUnit { rank: Rank(0), name: "../secret".to_owned(), size: 0, crc: 0, output_path: None };
-    assert!(matches!(unit.check(&scratch.path().join("d"), &|_| {}), Err(FileDamage::Unreadable(_))));
+    assert!(matches!(unit.check(&PlainFiles::new(&scratch.path().join("d")), &|_| {}), Err(FileDamage::Unreadable(_))));
 }
 
 #[test]

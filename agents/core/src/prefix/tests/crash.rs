@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use super::world::{add_with, drained_checkpoint, name, snapshot, some_time, write_tree};
 use crate::control::meta::Meta;
+use crate::dataset_files::PlainFiles;
 use crate::kvtree::file;
 use crate::prefix::add::AddOptions;
 use crate::prefix::inspect::inspect;
@@ -231,7 +232,7 @@ impl Caller {
                     (scanned, inspection)
                 };
                 for set in rebuild::plan(&judged(&directory).1) {
-                    rebuild::run(&directory, &set, &mut |_, _| ControlFlow::Continue(())).unwrap();
+                    rebuild::run(&PlainFiles::of(&directory), &set, &mut |_, _| ControlFlow::Continue(())).unwrap();
                 }
                 let (scanned, inspection) = judged(&directory);
                 let publication = Publication::of_scan(name(NEW), &scanned, &inspection, true, some_time());
@@ -418,7 +419,7 @@ fn an_interrupted_rebuild_leaves_no_member_that_seems_complete() {
     let directory = drained(scratch.path());
     let path = scratch.path().join(directory);
     let set = inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable.remove(0);
-    assert!(rebuild::run(&path, &set, &mut |_, _| ControlFlow::Break(())).is_err());
+    assert!(rebuild::run(&PlainFiles::of(&path), &set, &mut |_, _| ControlFlow::Break(())).is_err());
     assert_eq!(inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable, [set]);
     // Incomplete temporary files of a rebuild and of a meta file belong to no rank.
     fs::write(path.join(".hf-rank_1.ckpt.1.tmp"), b"half").unwrap();

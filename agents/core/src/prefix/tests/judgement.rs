@@ -142,14 +142,14 @@ fn a_file_with_a_wrong_crc_counts_as_missing_and_is_rebuilt() {
 fn parallel_verification_has_the_same_result() {
     let (_scratch, directory) = world(8, 4);
     fs::write(directory.join("rank_5.ckpt"), b"data of rank        X").unwrap();
-    let options = ScanOptions { threads: 1 };
+    let options = ScanOptions { threads: 1, ..ScanOptions::default() };
     let mut here = scan(&directory, options).unwrap();
     let verified = here.verify(3, &|_| {});
     let mut elsewhere = scan(&directory, options).unwrap();
     let units = elsewhere.verify_units();
     assert_eq!(units.len(), 16);
     for unit in units {
-        if let Err(damage) = unit.check(&directory, &|_| {}) {
+        if let Err(damage) = unit.check(&*elsewhere.files, &|_| {}) {
             elsewhere.apply_failure(&unit, damage);
         }
     }

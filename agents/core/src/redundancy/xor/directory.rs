@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -16,6 +16,7 @@ use super::rebuild::{Reader, Survivor};
 use super::writer::LostMember;
 use crate::control::filemap::Filemap;
 use crate::control::meta::EXTENSION;
+use crate::dataset_files::DatasetFiles;
 use crate::durable::Durability;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::RebuiltMember;
@@ -39,7 +40,7 @@ impl Default for RebuildOptions {
     }
 }
 
-/// Rebuilds all files of member `missing` (from 0) of a set in `directory`: application files, XOR file, their meta
+/// Rebuilds all files of member `missing` (from 0) of a set in the directory of `files`: application files, XOR file, their meta
 /// files with checksums, and `<rank>.scrfilemap`. Whatever is left of the member is replaced. Progress counts bytes
 /// rebuilt.
 ///
@@ -47,20 +48,21 @@ impl Default for RebuildOptions {
 /// [`RedundancyError::MemberDamaged`] or [`RedundancyError::Header`] if a survivor is damaged: it then counts as
 /// missing, too. Nothing is changed in the directory.
 pub fn rebuild_member(
-    directory: &Path,
+    files: &Arc<dyn DatasetFiles>,
     group_id: u32,
     members: u32,
     missing: u32,
     options: &RebuildOptions,
     progress: &mut Progress<'_>,
 ) -> Result<RebuiltMember, RedundancyError> {
+    let directory = files.directory();
     if !(2..=MAX_MEMBERS).contains(&members) || missing >= members {
         return Err(RedundancyError::NoSuchMember { members, index: missing });
     }
     let mut survivors = Vec::new();
     for index in (0..members).filter(|index| *index != missing) {
         let name = XorName { group_id, members, index }.to_string();
-        let survivor = Survivor::open(directory, &name, options.verify)?;
+        let survivor = Survivor::open_in(files, &name, options.verify)?;
         if survivor.index() != index {
             return Err(mismatch(&survivor, "it is the file of another member under this name"));
         }

@@ -1,12 +1,10 @@
 //! An XOR file on disk: header and chunk.
 
-use std::fs::File;
-use std::io::{BufReader, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use super::header::XorHeader;
-
+use crate::dataset_files::{DatasetFiles, PlainFiles, StoredFile};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::{RedundancyError, inside};
 
@@ -17,17 +15,22 @@ pub struct XorFile {
     tree: Tree,
     header: XorHeader,
     header_bytes: u64,
-    data: File,
+    data: Box<dyn StoredFile>,
 }
 
 impl XorFile {
     pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
-        let path = directory.join(name);
-        let mut data = inside::open(directory, name, None)?;
-        let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(&data))
+        XorFile::open_in(&PlainFiles::new(directory), name)
+    }
+
+    /// As [`XorFile::open`], of the files of a dataset.
+    pub fn open_in(files: &dyn DatasetFiles, name: &str) -> Result<XorFile, RedundancyError> {
+        let path = files.directory().join(name);
+        let data = inside::open(files, name, None)?;
+        let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(data.reader()))
             .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
         let header = XorHeader::from_tree(&tree, &path.display().to_string())?;
-        let found = data.seek(SeekFrom::End(0)).map_err(RedundancyError::io("look at", &path))?;
+        let found = data.length();
         if header_bytes.checked_add(header.chunk) != Some(found) {
             return Err(RedundancyError::Header {
                 origin: path.display().to_string(),

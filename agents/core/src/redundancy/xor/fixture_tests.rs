@@ -19,6 +19,7 @@ use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
 use super::writer::LostMember;
 use crate::control::filemap::Filemap;
 use crate::control::meta::Meta;
+use crate::dataset_files::PlainFiles;
 use crate::durable::Durability;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
@@ -286,8 +287,15 @@ fn a_rebuild_at_the_drain_writes_the_same_bytes_as_scr() {
                 ControlFlow::Continue(())
             };
             let options = RebuildOptions { piece: 1 << 12, ..RebuildOptions::default() };
-            let rebuilt =
-                rebuild_member(work.path(), name.group_id, name.members, missing, &options, &mut progress).unwrap();
+            let rebuilt = rebuild_member(
+                &PlainFiles::of(work.path()),
+                name.group_id,
+                name.members,
+                missing,
+                &options,
+                &mut progress,
+            )
+            .unwrap();
             assert!(last > 0 && rebuilt.redundancy[0].crc.is_some());
         }
         let list = |directory: &Path| -> Vec<String> {
@@ -314,7 +322,7 @@ fn a_survivor_with_a_wrong_checksum_is_named_and_nothing_is_changed() {
         let before = files_below(work.path());
         let (name, missing) = rebuilds[0];
         let result = rebuild_member(
-            work.path(),
+            &PlainFiles::of(work.path()),
             name.group_id,
             name.members,
             missing,
@@ -337,7 +345,8 @@ fn a_cancelled_rebuild_leaves_no_files() {
     let (name, missing) = rebuilds[0];
     let mut stop = |_, _| ControlFlow::Break(());
     let options = RebuildOptions { verify: false, piece: 500 };
-    let result = rebuild_member(work.path(), name.group_id, name.members, missing, &options, &mut stop);
+    let result =
+        rebuild_member(&PlainFiles::of(work.path()), name.group_id, name.members, missing, &options, &mut stop);
     assert!(matches!(result, Err(RedundancyError::Stopped)));
     assert_eq!(files_below(work.path()), before);
 }
@@ -346,7 +355,14 @@ fn a_cancelled_rebuild_leaves_no_files() {
 fn impossible_sets_are_refused_without_looking_at_files() {
     let work = tempfile::tempdir().unwrap();
     for (members, missing) in [(0, 0), (1, 0), (4, 4), (u32::MAX, 0)] {
-        let result = rebuild_member(work.path(), 0, members, missing, &RebuildOptions::default(), &mut go_on_of);
+        let result = rebuild_member(
+            &PlainFiles::of(work.path()),
+            0,
+            members,
+            missing,
+            &RebuildOptions::default(),
+            &mut go_on_of,
+        );
         assert!(matches!(result, Err(RedundancyError::NoSuchMember { .. })), "{members} {missing}");
     }
 }

@@ -25,7 +25,7 @@ mod fixture_tests;
 mod property_tests;
 
 use std::io::BufReader;
-use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_model::{RankDescriptor, Scheme};
 
@@ -38,6 +38,7 @@ use super::groups::{ForcedLocal, GroupRules, GroupRulesError, Groups, Site, sets
 use super::inside;
 use super::member::{GroupMember, MemberTask};
 use super::scheme::{self, RedundancyScheme, SetHeader};
+use crate::dataset_files::DatasetFiles;
 use crate::kvtree::{Tree, file as hash_file};
 
 pub use encode::Progress;
@@ -102,13 +103,14 @@ impl RedundancyScheme for Xor {
         Ok(DescribedHeader { data_bytes: header.chunk, members: number(header.members.len()), member })
     }
 
-    fn read_header(&self, directory: &Path, file: &SetFile) -> Result<SetHeader, RedundancyError> {
+    fn read_header(&self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
         let SetFile { set: SetId { group_id, members, .. }, member } = *file;
         let name = XorName { group_id, members, index: member }.to_string();
-        let origin = directory.join(&name).display().to_string();
+        let origin = files.directory().join(&name).display().to_string();
         let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
-        let data = inside::open(directory, &name, None)?;
-        let (tree, _) = hash_file::decode_prefix(&mut BufReader::new(data)).map_err(|error| bad(error.to_string()))?;
+        let data = inside::open(files, &name, None)?;
+        let (tree, _) =
+            hash_file::decode_prefix(&mut BufReader::new(data.reader())).map_err(|error| bad(error.to_string()))?;
         let header = XorHeader::from_tree(&tree, &origin)?;
         if header.members.len() as u64 != u64::from(members) || header.index() != usize::try_from(member).ok() {
             return Err(bad("it is about another set or member".into()));
@@ -125,14 +127,14 @@ impl RedundancyScheme for Xor {
 
     fn rebuild_in(
         &self,
-        directory: &Path,
+        files: &Arc<dyn DatasetFiles>,
         set: SetId,
         missing: &[u32],
         progress: &mut scheme::Progress<'_>,
     ) -> Result<Vec<RebuiltMember>, RedundancyError> {
         let SetId { group_id, members, .. } = set;
         let missing = only_one(group_id, members, missing)?;
-        Ok(vec![rebuild_member(directory, group_id, members, missing, &RebuildOptions::default(), progress)?])
+        Ok(vec![rebuild_member(files, group_id, members, missing, &RebuildOptions::default(), progress)?])
     }
 }
 

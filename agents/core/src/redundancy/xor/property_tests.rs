@@ -16,6 +16,7 @@ use super::file::XorFile;
 use super::header::{XorHeader, chunk_size};
 use super::name::XorName;
 use crate::control::meta::{FileKind, Meta};
+use crate::dataset_files::PlainFiles;
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::logical::LogicalFile;
@@ -124,7 +125,7 @@ proptest! {
             }
         };
         remove();
-        rebuild_member(work.path(), 0, n, missing, &options, &mut go_on).unwrap();
+        rebuild_member(&PlainFiles::of(work.path()), 0, n, missing, &options, &mut go_on).unwrap();
         let after = contents(work.path());
         prop_assert!(without_redundancy(&before) == without_redundancy(&after));
 
@@ -140,7 +141,7 @@ proptest! {
         bytes[at] ^= 0x10;
         fs::write(work.path().join(name), bytes).unwrap();
         let with_damage = contents(work.path());
-        let result = rebuild_member(work.path(), 0, n, missing, &options, &mut go_on);
+        let result = rebuild_member(&PlainFiles::of(work.path()), 0, n, missing, &options, &mut go_on);
         // The damaged file is named: every file has a checksum here.
         let named = match &result {
             Err(RedundancyError::MemberDamaged { path, .. }) => path.ends_with(name),

@@ -9,11 +9,13 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::encode::{Member, Progress, receive};
 use super::file::XorFile;
 use super::writer::{LostMember, Unconfirmed};
 use crate::control::meta::Meta;
+use crate::dataset_files::{DatasetFiles, PlainFiles, read_meta};
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::{LogicalFile, Verifier};
@@ -36,21 +38,26 @@ impl Survivor {
     /// With `verify`, the meta files beside the files must be there and agree with the header, and the checksums they
     /// know are verified while the data is read.
     pub fn open(directory: &Path, xor_name: &str, verify: bool) -> Result<Survivor, RedundancyError> {
-        let xor = XorFile::open(directory, xor_name)?;
+        Survivor::open_in(&PlainFiles::of(directory), xor_name, verify)
+    }
+
+    /// As [`Survivor::open`], of the files of a dataset.
+    pub fn open_in(files: &Arc<dyn DatasetFiles>, xor_name: &str, verify: bool) -> Result<Survivor, RedundancyError> {
+        let xor = XorFile::open_in(&**files, xor_name)?;
         let current = &xor.header().current;
         let rank = current.rank;
         let index = xor.header().index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
-        let mut data = LogicalFile::open(directory, index, current)?;
+        let mut data = LogicalFile::open_in(files, index, current)?;
         let mut xor_crc = None;
         if verify {
             let damaged = |name: &str, why: String| RedundancyError::MemberDamaged {
                 member: index,
                 rank,
-                path: directory.join(name),
+                path: files.directory().join(name),
                 why,
             };
             let read = |name: &str, size: u64| -> Result<Meta, RedundancyError> {
-                let meta = Meta::read(&directory.join(name))
+                let meta = read_meta(&**files, name)
                     .map_err(|error| damaged(name, format!("its meta data is not usable: {error}")))?;
                 if !meta.complete || meta.size != size || meta.rank != rank || meta.file != name {
                     return Err(damaged(name, "its meta data marks it as incomplete or names another file".into()));
