@@ -8,7 +8,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::boundary::{code, code_or_exit, put_flag, put_text, some_text, text};
+use holdfast_boundary::c::text;
+
+use crate::boundary::{code, code_or_exit, put_flag, put_text, some_name};
 use crate::session::SessionError;
 
 /// The version of the interface.
@@ -83,7 +85,7 @@ pub unsafe extern "C" fn SCR_Route_file(name: *const c_char, file: *mut c_char) 
             return Err(SessionError::Argument("the buffer for the path is NULL"));
         }
         // SAFETY: guaranteed by the caller; the name is copied before the buffer is written.
-        let path = session.route(&unsafe { some_text(name) }?)?;
+        let path = session.route(&unsafe { some_name(name) }?)?;
         let text = path.to_str().ok_or(SessionError::Argument("the path is not UTF-8"))?;
         // SAFETY: the caller's promise.
         unsafe { put_text(file, text) }
@@ -170,7 +172,7 @@ pub extern "C" fn SCR_Complete_output(valid: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SCR_Current(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    code("SCR_Current", |session| session.current(&unsafe { some_text(name) }?))
+    code("SCR_Current", |session| session.current(&unsafe { some_name(name) }?))
 }
 
 /// Removes the dataset from the index; its files are kept.
@@ -180,7 +182,7 @@ pub unsafe extern "C" fn SCR_Current(name: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SCR_Drop(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    code("SCR_Drop", |session| session.drop_dataset(&unsafe { some_text(name) }?))
+    code("SCR_Drop", |session| session.drop_dataset(&unsafe { some_name(name) }?))
 }
 
 /// Extension of SCR: the rank of this process and the number of ranks, for programs without MPI.
@@ -208,5 +210,5 @@ pub unsafe extern "C" fn HOLDFAST_Rank(rank: *mut c_int, ranks: *mut c_int) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SCR_Delete(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    code("SCR_Delete", |session| session.delete_dataset(&unsafe { some_text(name) }?))
+    code("SCR_Delete", |session| session.delete_dataset(&unsafe { some_name(name) }?))
 }

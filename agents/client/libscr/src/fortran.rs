@@ -1,70 +1,14 @@
-//! The Fortran functions: names in lower case with an underscore, arguments by reference, results in `ierror`, and the
-//! length of every CHARACTER argument by value after all others. Texts are padded with blanks and have no NUL.
-//!
-//! Lengths are `size_t`, as in gfortran since version 8, ifx and flang. Compilers that pass an `int` are not supported:
-//! the upper half of the argument would be undefined.
+//! The Fortran functions: names in lower case with an underscore, arguments as [`holdfast_boundary::fortran`] describes
+//! them, results in `ierror`.
 //!
 //! Safety of every `#[unsafe(no_mangle)]` here: the symbol is SCR's own, and a program links one SCR.
 
 use std::ffi::{c_char, c_int};
 
+use holdfast_boundary::fortran::{number, put, put_number, text};
+
 use crate::boundary::{FAILURE, SUCCESS, code, code_or_exit};
-use crate::session::{SessionError, SessionResult};
-
-/// A CHARACTER argument, without the blanks at its end.
-///
-/// # Safety
-/// `text` is null or points to `length` bytes.
-unsafe fn text(text: *const c_char, length: usize) -> SessionResult<String> {
-    if text.is_null() {
-        return Err(SessionError::Argument("a CHARACTER argument is missing"));
-    }
-    // SAFETY: not null; the rest is the caller's promise.
-    let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
-    // Some programs append a NUL to names, as in C.
-    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = std::str::from_utf8(bytes).map_err(|_| SessionError::Argument("names must be UTF-8"))?;
-    Ok(text.trim_end_matches(' ').to_owned())
-}
-
-/// Fills a CHARACTER argument with the value and blanks. If the value does not fit, fills it with blanks and returns an
-/// error.
-///
-/// # Safety
-/// `to` is null or points to `length` bytes that the program owns.
-unsafe fn put(to: *mut c_char, length: usize, value: &str) -> SessionResult<()> {
-    if to.is_null() {
-        return Err(SessionError::Argument("a CHARACTER argument is missing"));
-    }
-    let fits = value.len() <= length;
-    let value = if fits { value } else { "" };
-    // SAFETY: not null; `length` bytes, of which the value takes no more, are guaranteed by the caller.
-    unsafe {
-        std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>(), value.len());
-        to.cast::<u8>().add(value.len()).write_bytes(b' ', length - value.len());
-    }
-    if fits { Ok(()) } else { Err(SessionError::Argument("a CHARACTER argument is too short for the returned value")) }
-}
-
-/// Fills an INTEGER argument.
-///
-/// # Safety
-/// `to` is null or points to an INTEGER.
-unsafe fn put_number(to: *mut c_int, value: c_int) {
-    if !to.is_null() {
-        // SAFETY: not null; the rest is the caller's promise.
-        unsafe { to.write(value) }
-    }
-}
-
-/// An INTEGER argument; one that is missing is 0.
-///
-/// # Safety
-/// `from` is null or points to an INTEGER.
-unsafe fn number(from: *const c_int) -> c_int {
-    // SAFETY: not null; the rest is the caller's promise.
-    if from.is_null() { 0 } else { unsafe { from.read() } }
-}
+use crate::session::SessionError;
 
 /// See [`crate::SCR_Init`].
 ///
@@ -125,7 +69,7 @@ pub unsafe extern "C" fn scr_config_(
     // SAFETY: the caller's promise, here and below.
     let result = code("SCR_CONFIG", |session| {
         let found = session.config(&unsafe { text(config, config_length) }?)?;
-        unsafe { put(value, value_length, found.as_deref().unwrap_or_default()) }
+        Ok(unsafe { put(value, value_length, found.as_deref().unwrap_or_default()) }?)
     });
     unsafe { put_number(ierror, result) }
 }
@@ -146,7 +90,7 @@ pub unsafe extern "C" fn scr_route_file_(
     let result = code("SCR_ROUTE_FILE", |session| {
         let path = session.route(&unsafe { text(name, name_length) }?)?;
         let path = path.to_str().ok_or(SessionError::Argument("the path is not UTF-8"))?;
-        unsafe { put(file, file_length, path) }
+        Ok(unsafe { put(file, file_length, path) }?)
     });
     unsafe { put_number(ierror, result) }
 }
@@ -206,7 +150,10 @@ pub unsafe extern "C" fn scr_have_restart_(flag: *mut c_int, name: *mut c_char, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn scr_start_restart_(name: *mut c_char, ierror: *mut c_int, length: usize) {
     // SAFETY: the caller's promise, here and below.
-    let result = code("SCR_START_RESTART", |session| unsafe { put(name, length, &session.start_restart()?) });
+    let result = code("SCR_START_RESTART", |session| {
+        let restarted = session.start_restart()?;
+        Ok(unsafe { put(name, length, &restarted) }?)
+    });
     unsafe { put_number(ierror, result) }
 }
 

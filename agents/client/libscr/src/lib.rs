@@ -7,7 +7,7 @@
 //!
 //! * [`session`]: the behaviour of the functions, in safe Rust;
 //! * [`settings`]: the parameters of `SCR_Config`;
-//! * [`boundary`]: conversion of pointers, containment of panics, serialisation of calls;
+//! * [`boundary`]: the session of the process, and return codes;
 //! * [`c`] and [`format`](mod@format): the C functions; [`fortran`]: the Fortran ones.
 //!
 //! # Differences from SCR

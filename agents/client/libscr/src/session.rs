@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use holdfast_boundary::{ArgumentError, Halt, Session as _};
 use holdfast_client::{CheckpointId, Client, ClientError, DatasetOptions, Environment, FailureKind, RestartOutcome};
 
 use crate::settings::{Setting, SettingError, Settings};
@@ -74,6 +75,9 @@ pub enum SessionError {
     /// A path that does not fit into the program's buffer.
     #[error("{} does not fit into SCR_MAX_FILENAME bytes", .0.display())]
     LongPath(PathBuf),
+    /// An argument that cannot be converted.
+    #[error(transparent)]
+    Conversion(#[from] ArgumentError),
     /// An invalid argument.
     #[error("{0}")]
     Argument(&'static str),
@@ -82,13 +86,10 @@ pub enum SessionError {
 /// The result of a function.
 pub type SessionResult<T> = Result<T, SessionError>;
 
-/// A halt condition holds: the process must end with exit code 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Halt {
-    /// The halt condition.
-    pub reason: String,
-    /// True on rank 0, which prints the reason.
-    pub reports: bool,
+impl holdfast_boundary::Session for Session {
+    fn rank(&self) -> Option<u32> {
+        self.client.as_ref().map(|client| client.rank().0)
+    }
 }
 
 impl Session {
@@ -113,11 +114,6 @@ impl Session {
     pub fn rank_and_size(&mut self) -> SessionResult<(u32, u32)> {
         let client = self.client()?;
         Ok((client.rank().0, client.ranks()))
-    }
-
-    /// The rank, once it is known.
-    pub fn rank(&self) -> Option<u32> {
-        self.client.as_ref().map(|client| client.rank().0)
     }
 
     /// Sets or reads a parameter. Returns the value that was read.
