@@ -12,11 +12,32 @@ pub struct World {
     directory: TempDir,
 }
 
-/// The directory of libscr.so and libscr.a: that of the test's executable.
+/// A library of this build.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// As in `-lNAME`.
+    name: &'static str,
+    /// The directory of its headers and modules.
+    include: &'static str,
+}
+
+pub const SCR: Library = Library { name: "scr", include: "agents/client/libscr/include" };
+pub const VARIABLES: Library = Library { name: "holdfast_variables", include: "agents/client/libvariables/include" };
+
+impl Library {
+    /// A header or module of the library.
+    pub fn include(self, file: &str) -> PathBuf {
+        in_repository(self.include).join(file)
+    }
+}
+
+/// The directory of the libraries: that of the test's executable.
 pub fn library_directory() -> PathBuf {
     let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    for library in ["libscr.so", "libscr.a"] {
-        assert!(directory.join(library).exists(), "{library} is not in {}", directory.display());
+    for library in [SCR, VARIABLES] {
+        for file in [format!("lib{}.so", library.name), format!("lib{}.a", library.name)] {
+            assert!(directory.join(&file).exists(), "{file} is not in {}", directory.display());
+        }
     }
     directory
 }
@@ -50,21 +71,42 @@ impl World {
 
     /// Compiles a program of `programs/`, as a user would: the header's directory, `-lscr`.
     pub fn compile(&self, compiler: &str, source: &str, link: Link) -> PathBuf {
-        let program = self.path().join(source.split('.').next().unwrap());
+        self.compile_for(SCR, &[compiler], &[&program_source(source)], link)
+    }
+
+    /// Compiles the sources of a program for a library; the last source names the program.
+    pub fn compile_for(&self, library: Library, compiler: &[&str], sources: &[&Path], link: Link) -> PathBuf {
+        let program = self.path().join(sources.last().unwrap().file_stem().unwrap());
         if program.exists() {
             return program;
         }
+        let compiled = self.compiling(library, compiler, sources, link, &program);
+        let output = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success() && !output.contains("warning:"), "{compiler:?} {sources:?}:\n{output}");
+        program
+    }
+
+    /// The compiler's result.
+    pub fn compiling(
+        &self,
+        library: Library,
+        compiler: &[&str],
+        sources: &[&Path],
+        link: Link,
+        program: &Path,
+    ) -> Output {
         let libraries = library_directory();
-        let mut command = Command::new(compiler);
-        command.arg(in_repository("tests/libscr/programs").join(source)).arg("-o").arg(&program);
-        command.arg("-Wall").arg("-I").arg(in_repository("agents/client/libscr/include"));
+        let mut command = Command::new(compiler[0]);
+        command.args(&compiler[1..]).args(sources).arg("-o").arg(program);
+        // Fortran modules are written here.
+        command.arg("-Wall").arg("-I").arg(in_repository(library.include)).current_dir(self.path());
         match link {
             Link::Shared => {
-                command.arg("-L").arg(&libraries).arg("-lscr");
+                command.arg("-L").arg(&libraries).arg(format!("-l{}", library.name));
                 command.arg(format!("-Wl,-rpath,{}", libraries.display()));
             }
             Link::Static => {
-                command.arg(libraries.join("libscr.a")).args(["-lpthread", "-ldl", "-lm"]);
+                command.arg(libraries.join(format!("lib{}.a", library.name))).args(["-lpthread", "-ldl", "-lm"]);
             }
             Link::Fortran | Link::StaticFortran => {
                 let installed = self.installed(&libraries);
@@ -73,10 +115,7 @@ impl World {
                 command.arg(format!("-Wl,-rpath,{}", installed.display()));
             }
         }
-        let compiled = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
-        let output = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success() && !output.contains("warning:"), "{compiler} {source}:\n{output}");
-        program
+        command.output().unwrap_or_else(|error| panic!("{compiler:?}: {error}"))
     }
 
     /// A directory with the libraries and the scripts of the linker.
@@ -100,11 +139,25 @@ impl World {
 
     /// As [`World::run`], with these further lines in the spec.
     pub fn run_with(&self, command: &[&str], checkpoint: &str, chaos: &str, more: &str) -> Output {
+        let checkpoint = format!("redundancy: [{{scheme: xor, set_size: 3}}]{checkpoint}");
+        self.run_on(4, "", command, &checkpoint, chaos, more)
+    }
+
+    /// Runs a command as a job on three of `nodes` nodes, with two ranks each.
+    pub fn run_on(
+        &self,
+        nodes: u32,
+        launcher: &str,
+        command: &[&str],
+        checkpoint: &str,
+        chaos: &str,
+        more: &str,
+    ) -> Output {
         let words: Vec<String> = command.iter().map(|item| format!("{item:?}")).collect();
         let spec = format!(
-            "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: 4, chaos: [{chaos}]}}\n\
-             run: {{nodes: 3, ranks_per_node: 2, command: [{}]}}\n\
-             checkpoint: {{redundancy: [{{scheme: xor, set_size: 3}}]{checkpoint}}}\n{more}\n",
+            "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: {nodes}, chaos: [{chaos}]}}\n\
+             run: {{nodes: 3, ranks_per_node: 2, {launcher} command: [{}]}}\n\
+             checkpoint: {{{checkpoint}}}\n{more}\n",
             words.join(", ")
         );
         fs::write(self.path().join("job.yaml"), spec).unwrap();
@@ -171,6 +224,11 @@ impl World {
         let found = named.into_iter().find(|(_, path)| fs::canonicalize(path).unwrap() == link);
         found.unwrap_or_else(|| panic!("{} has no name", link.display())).0
     }
+}
+
+/// The path of a program of `programs/`.
+pub fn program_source(name: &str) -> PathBuf {
+    in_repository("tests/libscr/programs").join(name)
 }
 
 /// The program, in a directory.

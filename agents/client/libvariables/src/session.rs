@@ -1,0 +1,414 @@
+//! The behaviour of the functions: one session per process.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+
+use holdfast_boundary::{ArgumentError, Halt};
+use holdfast_client::variables::{Level, RecoverOutcome, VariableType, Variables, VariablesError};
+use holdfast_client::{CheckpointId, Client};
+
+/// The state of the library in this process.
+#[derive(Debug, Default)]
+pub struct Session {
+    variables: Option<Variables>,
+    /// Rank and number of ranks.
+    place: Option<(u32, u32)>,
+    finalized: bool,
+    /// The types that the program has defined, from [`FIRST_USER_TYPE`] on.
+    types: Vec<VariableType>,
+    /// What the program has protected, by its id.
+    protected: BTreeMap<i32, Protected>,
+    /// The bytes of the variables in the newest checkpoint of this process.
+    saved: BTreeMap<i32, u64>,
+    /// The program has called `holdfast_should_exit`.
+    calls_should_exit: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Protected {
+    name: String,
+    kind: VariableType,
+}
+
+/// The number of the first type that the program defines. Those before it are the basic types in the order of FTI.
+pub const FIRST_USER_TYPE: c_int = 11;
+
+/// Why a function failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// An error of the variables API.
+    #[error(transparent)]
+    Variables(#[from] VariablesError),
+    /// An argument that cannot be converted.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    /// The call was made before the initialisation.
+    #[error("the library is not initialised: call its init function first, and check what it returns")]
+    NotInitialised,
+    /// The call was made after the end.
+    #[error("the library has been finalized")]
+    Finalized,
+    /// A second initialisation.
+    #[error("the library has already been initialised")]
+    Twice,
+    /// A type that is not defined.
+    #[error("type {0} is not defined: use a basic type, or define it first")]
+    Type(c_int),
+    /// A type without a size.
+    #[error("the size of a type is at least 1 byte, and at most that of the largest int")]
+    TypeSize,
+    /// A level out of range.
+    #[error("level {0} is invalid: use 1 (node), 2 (partner), 3 (parity) or 4 (prefix directory)")]
+    Level(c_int),
+    /// An id out of range.
+    #[error("checkpoint id {0} is negative")]
+    CheckpointId(c_int),
+    /// A number that does not fit into the type of the interface.
+    #[error("{what} is {value}, which does not fit into an int")]
+    Range {
+        /// What the number is.
+        what: &'static str,
+        /// The number.
+        value: u64,
+    },
+    /// The id is not protected.
+    #[error("no variable {0} is protected: protect it first")]
+    Unprotected(c_int),
+    /// The variable in the checkpoint is not a multiple of the element's size.
+    #[error("variable {id} has {stored} bytes in the checkpoint, which are not a multiple of its {element} byte type")]
+    Elements {
+        /// The variable.
+        id: i32,
+        /// Its bytes in the checkpoint.
+        stored: u64,
+        /// The bytes of an element.
+        element: usize,
+    },
+    /// There is no memory.
+    #[error("variable {id} cannot be allocated with the {bytes} bytes that it has in the checkpoint")]
+    NoMemory {
+        /// The variable.
+        id: i32,
+        /// Its bytes in the checkpoint.
+        bytes: u64,
+    },
+}
+
+/// The result of a function.
+pub type SessionResult<T> = Result<T, SessionError>;
+
+/// The end of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// The checkpoint is protected.
+    Kept,
+    /// A rank could not write its file, or the checkpoint could not be protected: it was dropped on all ranks.
+    Dropped(CheckpointId),
+    /// A halt condition holds: the process must end.
+    Halted(Halt),
+}
+
+impl holdfast_boundary::Session for Session {
+    fn rank(&self) -> Option<u32> {
+        self.place.map(|(rank, _)| rank)
+    }
+}
+
+impl Session {
+    /// A session before its initialisation.
+    pub const fn new() -> Self {
+        Session {
+            variables: None,
+            place: None,
+            finalized: false,
+            types: Vec::new(),
+            protected: BTreeMap::new(),
+            saved: BTreeMap::new(),
+            calls_should_exit: false,
+        }
+    }
+
+    /// Joins the run.
+    ///
+    /// # Errors
+    /// There is no agent, it rejects this process, or this is the second call.
+    pub fn init(&mut self) -> SessionResult<Option<Halt>> {
+        if self.variables.is_some() || self.finalized {
+            return Err(SessionError::Twice);
+        }
+        let mut variables = Variables::with(Client::builder().exit_on_halt(false))?;
+        let client = variables.client();
+        let (rank, ranks) = (client.rank().0, client.ranks());
+        let halt = client.restart().halt.clone();
+        self.place = Some((rank, ranks));
+        self.variables = Some(variables);
+        Ok(halt.map(|reason| Halt { reason, reports: rank == 0 }))
+    }
+
+    /// Ends the run.
+    ///
+    /// # Errors
+    /// As every call to the agent.
+    pub fn finalize(&mut self) -> SessionResult<()> {
+        self.variables()?;
+        self.finalized = true;
+        self.protected.clear();
+        match self.variables.take() {
+            Some(variables) => Ok(variables.finalize()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Rank and number of ranks.
+    ///
+    /// # Errors
+    /// Before the initialisation and after the end.
+    pub fn rank_and_size(&mut self) -> SessionResult<(u32, u32)> {
+        self.variables()?;
+        self.place.ok_or(SessionError::NotInitialised)
+    }
+
+    /// True if there is a checkpoint to recover from.
+    ///
+    /// # Errors
+    /// Before the initialisation and after the end.
+    pub fn is_restart(&mut self) -> SessionResult<bool> {
+        Ok(self.variables()?.status().is_restart())
+    }
+
+    /// Defines a type of elements of this size; returns its number.
+    ///
+    /// # Errors
+    /// The size is 0, or there are too many types.
+    pub fn define_type(&mut self, bytes: usize) -> SessionResult<c_int> {
+        if bytes == 0 || c_int::try_from(bytes).is_err() {
+            return Err(SessionError::TypeSize);
+        }
+        let number = c_int::try_from(self.types.len()).ok().and_then(|defined| FIRST_USER_TYPE.checked_add(defined));
+        let number = number.ok_or(SessionError::TypeSize)?;
+        self.types.push(VariableType::user(format!("type {number}"), bytes));
+        Ok(number)
+    }
+
+    /// Protects a variable.
+    ///
+    /// # Errors
+    /// The type is not defined, the address is null, or the elements exceed the address space.
+    ///
+    /// # Safety
+    /// As [`Variables::protect`].
+    pub unsafe fn protect(
+        &mut self,
+        id: c_int,
+        name: Option<String>,
+        address: *mut c_void,
+        count: usize,
+        kind: c_int,
+    ) -> SessionResult<()> {
+        let kind = self.type_of(kind).ok_or(SessionError::Type(kind))?;
+        let known = self.protected.get(&id).map(|known| known.name.clone());
+        let name = name.or(known).unwrap_or_else(|| format!("variable {id}"));
+        // SAFETY: the caller gives the same guarantee.
+        unsafe { self.protect_as(id, Protected { name, kind }, address, count) }
+    }
+
+    /// # Safety
+    /// As [`Variables::protect`].
+    unsafe fn protect_as(
+        &mut self,
+        id: c_int,
+        protected: Protected,
+        address: *mut c_void,
+        count: usize,
+    ) -> SessionResult<()> {
+        // SAFETY: the caller gives the same guarantee.
+        unsafe { self.variables()?.protect(id, &protected.name, address, count, &protected.kind) }?;
+        self.protected.insert(id, protected);
+        Ok(())
+    }
+
+    /// Ends the protection of a variable.
+    ///
+    /// # Errors
+    /// It is not protected.
+    pub fn unprotect(&mut self, id: c_int) -> SessionResult<()> {
+        if !self.variables()?.unprotect(id) {
+            return Err(SessionError::Unprotected(id));
+        }
+        self.protected.remove(&id);
+        Ok(())
+    }
+
+    /// The ids of the protected variables.
+    pub fn ids(&self) -> impl Iterator<Item = c_int> {
+        self.protected.keys().copied()
+    }
+
+    /// The bytes of a variable in the newest checkpoint: that to recover from, or the last one of this process.
+    ///
+    /// # Errors
+    /// Before the initialisation and after the end.
+    pub fn stored_size(&mut self, id: c_int) -> SessionResult<Option<u64>> {
+        let saved = self.saved.get(&id).copied();
+        let variables = self.variables()?;
+        Ok(if variables.status().is_restart() { variables.stored_size(id) } else { saved })
+    }
+
+    /// Gives the memory of a variable the size that it has in the checkpoint to recover from, and protects it again.
+    /// Returns its new address; `None` if the size is unchanged by this call: there is no checkpoint, the variable is
+    /// not in it, or empty there.
+    ///
+    /// # Errors
+    /// The variable is not protected, or there is no memory. It is then unchanged.
+    ///
+    /// # Safety
+    /// `address` is null, or memory of `malloc`; it is invalid after the call, unless that returns `None` or an error.
+    pub unsafe fn reallocate(&mut self, id: c_int, address: *mut c_void) -> SessionResult<Option<*mut c_void>> {
+        let known = self.protected.get(&id).cloned();
+        let is_restart = self.is_restart()?;
+        let known = known.ok_or(SessionError::Unprotected(id))?;
+        let stored = if is_restart { self.stored_size(id)?.filter(|bytes| *bytes > 0) } else { None };
+        let Some(stored) = stored else { return Ok(None) };
+        let element = known.kind.bytes();
+        let bytes = usize::try_from(stored).map_err(|_| SessionError::NoMemory { id, bytes: stored })?;
+        if !bytes.is_multiple_of(element) {
+            return Err(SessionError::Elements { id, stored, element });
+        }
+        // SAFETY: null or memory of the same allocator; the caller gives up the old address.
+        let moved = unsafe { realloc(address, bytes) };
+        if moved.is_null() {
+            return Err(SessionError::NoMemory { id, bytes: stored });
+        }
+        // SAFETY: memory of this size. Where it grew, it is not initialised by the program before `recover`; to the
+        // compiler, which does not see the allocation, it is.
+        unsafe { self.protect_as(id, known, moved, bytes / element) }?;
+        Ok(Some(moved))
+    }
+
+    /// Loads the newest checkpoint that is intact on all ranks.
+    ///
+    /// # Errors
+    /// See [`Variables::recover`].
+    pub fn recover(&mut self) -> SessionResult<RecoverOutcome> {
+        let outcome = self.variables()?.recover()?;
+        if outcome.checkpoint.is_some() {
+            self.note_sizes(&outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Saves all variables.
+    ///
+    /// # Errors
+    /// See [`Variables::checkpoint`].
+    pub fn checkpoint(&mut self, id: c_int, level: c_int) -> SessionResult<Saved> {
+        let number = u32::try_from(id).map_err(|_| SessionError::CheckpointId(id))?;
+        let level = u32::try_from(level).ok().and_then(Level::from_number).ok_or(SessionError::Level(level))?;
+        let completed = self.variables()?.checkpoint(number, level)?;
+        self.saved(completed)
+    }
+
+    /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.
+    ///
+    /// # Errors
+    /// See [`Variables::snapshot`].
+    pub fn snapshot(&mut self) -> SessionResult<Option<Saved>> {
+        match self.variables()?.snapshot()? {
+            Some(completed) => self.saved(completed).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// True if the program must end. After the first call, checkpoints do not end the process.
+    ///
+    /// # Errors
+    /// As every call to the agent.
+    pub fn should_exit(&mut self) -> SessionResult<bool> {
+        self.calls_should_exit = true;
+        Ok(self.variables()?.client().should_exit().map_err(VariablesError::from)?)
+    }
+
+    /// The client, for calls without variables.
+    ///
+    /// # Errors
+    /// Before the initialisation and after the end.
+    pub fn client(&mut self) -> SessionResult<&mut Client> {
+        Ok(self.variables()?.client())
+    }
+
+    fn saved(&mut self, completed: holdfast_client::Completed) -> SessionResult<Saved> {
+        let reports = self.place.is_some_and(|(rank, _)| rank == 0);
+        if completed.kept {
+            let ids: Vec<c_int> = self.ids().collect();
+            let variables = self.variables()?;
+            let sizes = ids.into_iter().filter_map(|id| Some((id, variables.size(id)? as u64))).collect();
+            self.saved = sizes;
+        }
+        match completed.halt {
+            Some(reason) if !self.calls_should_exit => Ok(Saved::Halted(Halt { reason, reports })),
+            _ if completed.kept => Ok(Saved::Kept),
+            _ => Ok(Saved::Dropped(completed.checkpoint)),
+        }
+    }
+
+    /// After a recovery, the sizes in memory are those of the checkpoint.
+    fn note_sizes(&mut self, outcome: &RecoverOutcome) -> SessionResult<()> {
+        let loaded: Vec<c_int> = self.ids().filter(|id| !outcome.absent.contains(&(*id).into())).collect();
+        let variables = self.variables()?;
+        self.saved = loaded.into_iter().filter_map(|id| Some((id, variables.size(id)? as u64))).collect();
+        Ok(())
+    }
+
+    fn type_of(&self, number: c_int) -> Option<VariableType> {
+        let basic = match number {
+            0 => VariableType::char(),
+            1 => VariableType::short(),
+            2 => VariableType::int(),
+            3 => VariableType::long(),
+            4 => VariableType::unsigned_char(),
+            5 => VariableType::unsigned_short(),
+            6 => VariableType::unsigned_int(),
+            7 => VariableType::unsigned_long(),
+            8 => VariableType::float(),
+            9 => VariableType::double(),
+            10 => VariableType::long_double(),
+            _ => return self.types.get(usize::try_from(number.checked_sub(FIRST_USER_TYPE)?).ok()?).cloned(),
+        };
+        Some(basic)
+    }
+
+    fn variables(&mut self) -> SessionResult<&mut Variables> {
+        let missing = if self.finalized { SessionError::Finalized } else { SessionError::NotInitialised };
+        self.variables.as_mut().ok_or(missing)
+    }
+}
+
+unsafe extern "C" {
+    /// Of the C library, as the memory is that of the program.
+    fn realloc(address: *mut c_void, bytes: usize) -> *mut c_void;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn basic_types_have_the_numbers_of_fti_and_defined_types_follow() {
+        let mut session = Session::new();
+        let bytes: Vec<usize> = (0..FIRST_USER_TYPE).map(|number| session.type_of(number).unwrap().bytes()).collect();
+        assert_eq!(bytes, [1, 2, 4, size_of::<std::ffi::c_long>(), 1, 2, 4, size_of::<std::ffi::c_ulong>(), 4, 8, 16]);
+        assert!(session.type_of(FIRST_USER_TYPE).is_none() && session.type_of(-1).is_none());
+        assert_eq!(session.define_type(24).unwrap(), FIRST_USER_TYPE);
+        assert_eq!(session.define_type(3).unwrap(), FIRST_USER_TYPE + 1);
+        assert_eq!(session.type_of(FIRST_USER_TYPE + 1).unwrap().bytes(), 3);
+        assert!(matches!(session.define_type(0), Err(SessionError::TypeSize)));
+    }
+
+    #[test]
+    fn calls_before_the_initialisation_are_refused() {
+        let mut session = Session::new();
+        assert!(matches!(session.recover(), Err(SessionError::NotInitialised)));
+        assert!(matches!(session.checkpoint(1, 9), Err(SessionError::Level(9))));
+        assert!(matches!(session.checkpoint(-1, 1), Err(SessionError::CheckpointId(-1))));
+    }
+}
