@@ -1,8 +1,8 @@
 //! Programs in C, Fortran and Python, written for SCR, FTI or the variables API, under the real binary: nodes are lost,
 //! and the results are those of a failure-free run.
 //!
-//! This package depends on the libraries' packages, so that cargo has built them before a test runs; they lie beside the
-//! test's own executable ([`world::library_directory`]). A test whose compiler or interpreter is not installed is
+//! This package depends on the libraries' packages, so that cargo has built them before a test runs; they lie beside
+//! the test's own executable ([`world::library_directory`]). A test whose compiler or interpreter is not installed is
 //! ignored, except for the C compiler, which Rust itself needs.
 
 // Tests report by panicking.

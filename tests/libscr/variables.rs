@@ -1,10 +1,12 @@
 //! Programs that checkpoint variables in memory, through `holdfast.h`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::world::{Link, VARIABLES, World, holdfast, needs, output, program_source, sum};
+use holdfast_testkit::harness::ignore;
+
+use crate::world::{Link, VARIABLES, World, holdfast, in_repository, needs, output, program_source, sum};
 
 /// The checkpoint settings of a job for variables.
 const SOURCE: &str = "redundancy: [{scheme: xor, set_size: 3}]";
@@ -51,6 +53,80 @@ fn statically_linked_program_saves_variables() {
     let ran = world.run_on(3, "", &[program.to_str().unwrap(), "2", &world.results(), "1"], SOURCE, "", "");
     assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     assert_eq!(world.result(4), format!("{} 0", sum(4, 2)));
+}
+
+/// The programs of the page compute the same.
+fn assert_result_of_the_page(ran: &Output) {
+    for rank in 0..6 {
+        let line = format!("rank {rank} of 6: {}", 5_050_000 * (rank + 1));
+        assert!(output(ran).contains(&line), "{line}: {}", output(ran));
+    }
+}
+
+#[test]
+fn c_program_of_the_page_is_compiled_and_run() {
+    let world = World::new();
+    let source = world.program_of_page("docs/variables.md", "c", "heat.c");
+    let program = world.compile_for(VARIABLES, &["cc"], &[&source], Link::Shared);
+    assert_result_of_the_page(&world.run_on(3, "", &[program.to_str().unwrap()], SOURCE, "", ""));
+}
+
+#[test]
+fn fortran_program_of_the_page_restarts_after_two_node_losses() {
+    needs("gfortran");
+    let world = World::new();
+    let source = world.program_of_page("docs/variables.md", "fortran", "heat.f90");
+    let module = VARIABLES.include("holdfast.f90");
+    let program = world.compile_for(VARIABLES, &["gfortran"], &[&module, &source], Link::Shared);
+    assert_result_of_the_page(&loses_two_nodes(&world, "", &[program.to_str().unwrap()]));
+}
+
+/// The command that runs a Python program with the module and the library of this build.
+fn python(interpreter: &str, program: &Path) -> Vec<String> {
+    let module = in_repository("agents/client/python");
+    vec![
+        "env".to_owned(),
+        format!("PYTHONPATH={}", module.display()),
+        format!("HOLDFAST_LIBVARIABLES={}", VARIABLES.shared().display()),
+        "PYTHONDONTWRITEBYTECODE=1".to_owned(),
+        interpreter.to_owned(),
+        program.to_str().unwrap().to_owned(),
+    ]
+}
+
+/// An interpreter with NumPy; ignores the test where there is none.
+fn python_with_numpy() -> &'static str {
+    let has_numpy = |interpreter: &&str| {
+        let imported = Command::new(interpreter).args(["-c", "import numpy"]).output();
+        imported.is_ok_and(|imported| imported.status.success())
+    };
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(has_numpy);
+    found.unwrap_or_else(|| ignore("python3-numpy is not installed"))
+}
+
+#[test]
+fn numpy_program_of_the_page_restarts_after_two_node_losses() {
+    let interpreter = python_with_numpy();
+    let world = World::new();
+    let source = world.program_of_page("docs/variables.md", "python", "heat.py");
+    let command = python(interpreter, &source);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    assert_result_of_the_page(&loses_two_nodes(&world, "", &command));
+}
+
+#[test]
+fn python_program_without_numpy_saves_buffers_that_grow() {
+    needs("python3");
+    let world = World::new();
+    let mut command = python("python3", &program_source("variables.py"));
+    command.extend(["8".to_owned(), world.results()]);
+    loses_two_nodes(&world, "", &command.iter().map(String::as_str).collect::<Vec<_>>());
+    for rank in 0..6 {
+        let result = world.result(rank);
+        let (value, recovered) = result.split_once(' ').unwrap();
+        assert_eq!(value, (204 * (rank + 1)).to_string(), "rank {rank}");
+        assert!(recovered.parse::<u32>().unwrap() >= 4, "the second loss is after the first: {result}");
+    }
 }
 
 #[test]

@@ -25,6 +25,11 @@ pub const SCR: Library = Library { name: "scr", include: "agents/client/libscr/i
 pub const VARIABLES: Library = Library { name: "holdfast_variables", include: "agents/client/libvariables/include" };
 
 impl Library {
+    /// The shared object.
+    pub fn shared(self) -> PathBuf {
+        library_directory().join(format!("lib{}.so", self.name))
+    }
+
     /// A header or module of the library.
     pub fn include(self, file: &str) -> PathBuf {
         in_repository(self.include).join(file)
@@ -116,6 +121,15 @@ impl World {
             }
         }
         command.output().unwrap_or_else(|error| panic!("{compiler:?}: {error}"))
+    }
+
+    /// The first block of this language in a page of documentation, as a file.
+    pub fn program_of_page(&self, page: &str, language: &str, name: &str) -> PathBuf {
+        let text = fs::read_to_string(in_repository(page)).unwrap();
+        let block = text.split(&format!("\n```{language}\n")).nth(1).and_then(|rest| rest.split("\n```\n").next());
+        let source = self.path().join(name);
+        fs::write(&source, format!("{}\n", block.unwrap_or_else(|| panic!("{page}: no {language}")))).unwrap();
+        source
     }
 
     /// A directory with the libraries and the scripts of the linker.

@@ -23,7 +23,8 @@ fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
 /// The Python module where all nodes see it.
 fn install_module(cluster: &Cluster) {
     super::install_library(cluster);
-    for file in ["scr.py", "holdfast/__init__.py", "examples/mpi4py_style.py", "examples/torchrun_style.py"] {
+    let package = ["scr.py", "holdfast/__init__.py", "holdfast/_library.py"];
+    for file in package.into_iter().chain(["examples/mpi4py_style.py", "examples/torchrun_style.py"]) {
         let from = in_repository("agents/client/python").join(file);
         cluster.share(&from, &format!("/opt/holdfast/python/{file}"));
     }

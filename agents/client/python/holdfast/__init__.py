@@ -16,15 +16,20 @@ a program written for it runs unchanged with `import scr`. The context managers 
 
 Functions are collective: all ranks call them in the same order. `route_file`, `rank`, `size` and `config` are not.
 
-There is nothing to build, and no dependency: libscr.so is loaded with ctypes. It is searched at HOLDFAST_LIBSCR, beside
-this package, and by the system's loader (LD_LIBRARY_PATH).
+There is nothing to build, and no dependency: libscr.so is loaded with ctypes, by the first call. It is searched at
+HOLDFAST_LIBSCR, beside this package, and by the system's loader (LD_LIBRARY_PATH).
+
+`holdfast.variables` saves variables in memory instead of files.
 """
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 import traceback
+
+from . import _library
 
 __all__ = [
     "FLAG_NONE", "FLAG_CHECKPOINT", "FLAG_OUTPUT",
@@ -42,40 +47,31 @@ _SUCCESS = 0
 _MAX_FILENAME = 1024
 
 
-def _load_library():
-    named = os.environ.get("HOLDFAST_LIBSCR")
-    here = os.path.dirname(os.path.abspath(__file__))
-    beside = [os.path.join(here, "libscr.so"), os.path.join(os.path.dirname(here), "libscr.so")]
-    candidates = [named] if named else [path for path in beside if os.path.exists(path)] + ["libscr.so"]
-    try:
-        # Global: a C extension that is linked with -lscr then shares the session.
-        return ctypes.CDLL(candidates[0], mode=ctypes.RTLD_GLOBAL)
-    except OSError as error:
-        raise ImportError(
-            f"libscr.so cannot be loaded ({error}); "
-            "set HOLDFAST_LIBSCR to its path, or LD_LIBRARY_PATH to its directory"
-        ) from error
+@functools.lru_cache(maxsize=None)
+def _scr():
+    """The library, loaded by the first call: programs that use only `holdfast.variables` need no libscr.so."""
+    library = _library.load("libscr.so", "HOLDFAST_LIBSCR")
+    int_p = ctypes.POINTER(ctypes.c_int)
+    for name, arguments in {
+        "SCR_Init": [], "SCR_Finalize": [],
+        "SCR_Route_file": [ctypes.c_char_p, ctypes.c_char_p],
+        "SCR_Have_restart": [int_p, ctypes.c_char_p],
+        "SCR_Start_restart": [ctypes.c_char_p], "SCR_Complete_restart": [ctypes.c_int],
+        "SCR_Need_checkpoint": [int_p], "SCR_Should_exit": [int_p],
+        "SCR_Start_output": [ctypes.c_char_p, ctypes.c_int], "SCR_Complete_output": [ctypes.c_int],
+        "SCR_Current": [ctypes.c_char_p], "SCR_Drop": [ctypes.c_char_p], "SCR_Delete": [ctypes.c_char_p],
+        "HOLDFAST_Rank": [int_p, int_p],
+    }.items():
+        getattr(library, name).argtypes = arguments
+        getattr(library, name).restype = ctypes.c_int
+    library.SCR_Get_version.argtypes = []
+    library.SCR_Get_version.restype = ctypes.c_char_p
+    library.SCR_Config.argtypes = [ctypes.c_char_p]
+    # Not c_char_p: the pointer is needed to free the value.
+    library.SCR_Config.restype = ctypes.c_void_p
+    return library
 
 
-_lib = _load_library()
-_int_p = ctypes.POINTER(ctypes.c_int)
-for _name, _arguments in {
-    "SCR_Init": [], "SCR_Finalize": [],
-    "SCR_Route_file": [ctypes.c_char_p, ctypes.c_char_p],
-    "SCR_Have_restart": [_int_p, ctypes.c_char_p],
-    "SCR_Start_restart": [ctypes.c_char_p], "SCR_Complete_restart": [ctypes.c_int],
-    "SCR_Need_checkpoint": [_int_p], "SCR_Should_exit": [_int_p],
-    "SCR_Start_output": [ctypes.c_char_p, ctypes.c_int], "SCR_Complete_output": [ctypes.c_int],
-    "SCR_Current": [ctypes.c_char_p], "SCR_Drop": [ctypes.c_char_p], "SCR_Delete": [ctypes.c_char_p],
-    "HOLDFAST_Rank": [_int_p, _int_p],
-}.items():
-    getattr(_lib, _name).argtypes = _arguments
-    getattr(_lib, _name).restype = ctypes.c_int
-_lib.SCR_Get_version.argtypes = []
-_lib.SCR_Get_version.restype = ctypes.c_char_p
-_lib.SCR_Config.argtypes = [ctypes.c_char_p]
-# Not c_char_p: the pointer is needed to free the value.
-_lib.SCR_Config.restype = ctypes.c_void_p
 _free = ctypes.CDLL(None).free
 _free.argtypes = [ctypes.c_void_p]
 _free.restype = None
@@ -89,7 +85,7 @@ def _check(code, function):
 
 def _flag(function):
     flag = ctypes.c_int(0)
-    _check(getattr(_lib, function)(ctypes.byref(flag)), function)
+    _check(getattr(_scr(), function)(ctypes.byref(flag)), function)
     return bool(flag.value)
 
 
@@ -101,7 +97,7 @@ def config(setting):
 
     Returns the value that was read as str; None if there is none, or if a parameter was set.
     """
-    value = _lib.SCR_Config(setting.encode())
+    value = _scr().SCR_Config(setting.encode())
     if value is None:
         return None
     try:
@@ -118,17 +114,17 @@ def init(params=None):
         params = [f"{key}={'' if value is None else value}" for key, value in params.items()]
     for setting in params or []:
         config(str(setting))
-    _check(_lib.SCR_Init(), "SCR_Init")
+    _check(_scr().SCR_Init(), "SCR_Init")
 
 
 def finalize():
     """The program is finished: the job is not relaunched."""
-    _check(_lib.SCR_Finalize(), "SCR_Finalize")
+    _check(_scr().SCR_Finalize(), "SCR_Finalize")
 
 
 def get_version():
     """The version of the interface."""
-    return _lib.SCR_Get_version().decode()
+    return _scr().SCR_Get_version().decode()
 
 
 def rank():
@@ -143,7 +139,7 @@ def size():
 
 def _place():
     own, all_ranks = ctypes.c_int(), ctypes.c_int()
-    _check(_lib.HOLDFAST_Rank(ctypes.byref(own), ctypes.byref(all_ranks)), "HOLDFAST_Rank")
+    _check(_scr().HOLDFAST_Rank(ctypes.byref(own), ctypes.byref(all_ranks)), "HOLDFAST_Rank")
     return own.value, all_ranks.value
 
 
@@ -164,53 +160,53 @@ def route_file(name):
     if b"\0" in encoded:
         # The library would see the part before it only.
         raise ValueError("embedded null byte in the name of a file")
-    _check(_lib.SCR_Route_file(encoded, path), "SCR_Route_file")
+    _check(_scr().SCR_Route_file(encoded, path), "SCR_Route_file")
     return os.fsdecode(path.value)
 
 
 def have_restart():
     """The name of the checkpoint to restart from, or None."""
     flag, name = ctypes.c_int(0), ctypes.create_string_buffer(_MAX_FILENAME)
-    _check(_lib.SCR_Have_restart(ctypes.byref(flag), name), "SCR_Have_restart")
+    _check(_scr().SCR_Have_restart(ctypes.byref(flag), name), "SCR_Have_restart")
     return name.value.decode() if flag.value else None
 
 
 def start_restart():
     """Begins a restart; returns the checkpoint's name."""
     name = ctypes.create_string_buffer(_MAX_FILENAME)
-    _check(_lib.SCR_Start_restart(name), "SCR_Start_restart")
+    _check(_scr().SCR_Start_restart(name), "SCR_Start_restart")
     return name.value.decode()
 
 
 def complete_restart(valid):
     """Ends the restart. `valid`: this process could read its files. Returns True if all processes could; otherwise call
     have_restart() again."""
-    return _lib.SCR_Complete_restart(int(bool(valid))) == _SUCCESS
+    return _scr().SCR_Complete_restart(int(bool(valid))) == _SUCCESS
 
 
 def start_output(name, flags):
     """Begins a dataset: its name or None, and FLAG_CHECKPOINT, FLAG_OUTPUT or both."""
-    _check(_lib.SCR_Start_output(None if name is None else name.encode(), int(flags)), "SCR_Start_output")
+    _check(_scr().SCR_Start_output(None if name is None else name.encode(), int(flags)), "SCR_Start_output")
 
 
 def complete_output(valid):
     """Ends the dataset. `valid`: this process wrote its files. Returns True if the dataset is kept."""
-    return _lib.SCR_Complete_output(int(bool(valid))) == _SUCCESS
+    return _scr().SCR_Complete_output(int(bool(valid))) == _SUCCESS
 
 
 def current(name):
     """Declares that the program restarted from this checkpoint by itself."""
-    _check(_lib.SCR_Current(name.encode()), "SCR_Current")
+    _check(_scr().SCR_Current(name.encode()), "SCR_Current")
 
 
 def drop(name):
     """Removes the dataset from the index; its files are kept."""
-    _check(_lib.SCR_Drop(name.encode()), "SCR_Drop")
+    _check(_scr().SCR_Drop(name.encode()), "SCR_Drop")
 
 
 def delete(name):
     """Deletes the dataset in cache and on the parallel file system."""
-    _check(_lib.SCR_Delete(name.encode()), "SCR_Delete")
+    _check(_scr().SCR_Delete(name.encode()), "SCR_Delete")
 
 
 # ---- context managers ----

@@ -1,0 +1,20 @@
+"""Loads the shared libraries of Holdfast."""
+
+import ctypes
+import os
+
+
+def load(name, variable):
+    """The library of this file name: from the path in the environment variable, beside the package, or by the loader."""
+    named = os.environ.get(variable)
+    here = os.path.dirname(os.path.abspath(__file__))
+    beside = [os.path.join(here, name), os.path.join(os.path.dirname(here), name)]
+    candidates = [named] if named else [path for path in beside if os.path.exists(path)] + [name]
+    try:
+        # Global: a C extension that is linked with the library then shares the session.
+        return ctypes.CDLL(candidates[0], mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ImportError(
+            f"{name} cannot be loaded ({error}); "
+            f"set {variable} to its path, or LD_LIBRARY_PATH to its directory"
+        ) from error

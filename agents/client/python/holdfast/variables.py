@@ -1,0 +1,213 @@
+"""Checkpoints of variables in memory: `holdfast.h` for Python, implemented with libholdfast_variables.so.
+
+Variables are objects with a writable, contiguous buffer: NumPy arrays, `bytearray`, `memoryview`, `array.array`, and
+`ctypes` objects for single numbers. Each is protected once; a checkpoint saves its current content, and `recover`
+writes that into the same memory::
+
+    import ctypes
+    import numpy
+    from holdfast import variables
+
+    with variables.session():
+        step, field = ctypes.c_long(0), numpy.zeros(1000)
+        variables.protect(1, step, "step")
+        variables.protect(2, field, "field")
+        if variables.have_checkpoint():
+            variables.recover()
+        while step.value < 100:
+            step.value += 1
+            field += step.value
+            variables.snapshot()              # saves them when a checkpoint is due
+
+The job needs `checkpoint: {source: variables}`. Functions are collective, except protect, unprotect, stored_size,
+have_checkpoint, rank and size. NumPy is not required. The library is searched at HOLDFAST_LIBVARIABLES, beside this
+package, and by the system's loader (LD_LIBRARY_PATH).
+"""
+
+import contextlib
+import ctypes
+import re
+import sys
+
+from ._library import load
+
+__all__ = [
+    "LOCAL", "PARTNER", "PARITY", "PREFIX", "VariablesError",
+    "checkpoint", "finalize", "have_checkpoint", "init", "protect", "rank", "recover", "session", "should_exit",
+    "size", "snapshot", "stored_size", "unprotect",
+]
+
+#: Levels of a checkpoint; each protects against more than the one before it: the node's cache only, a copy on another
+#: node, parity over a group of nodes, a copy in the prefix directory.
+LOCAL, PARTNER, PARITY, PREFIX = 1, 2, 3, 4
+
+_SUCCESS, _NO_CHECKPOINT, _NOT_KEPT = 0, 2, 3
+_CHAR = 0
+
+_lib = load("libholdfast_variables.so", "HOLDFAST_LIBVARIABLES")
+_int_p = ctypes.POINTER(ctypes.c_int)
+for _name, _arguments in {
+    "holdfast_init": [], "holdfast_finalize": [], "holdfast_rank": [_int_p, _int_p],
+    "holdfast_protect": [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
+    "holdfast_unprotect": [ctypes.c_int],
+    "holdfast_have_checkpoint": [_int_p],
+    "holdfast_stored_size": [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)],
+    "holdfast_recover": [_int_p],
+    "holdfast_checkpoint": [ctypes.c_int, ctypes.c_int],
+    "holdfast_snapshot": [_int_p],
+    "holdfast_should_exit": [_int_p],
+}.items():
+    getattr(_lib, _name).argtypes = _arguments
+    getattr(_lib, _name).restype = ctypes.c_int
+_lib.holdfast_error.argtypes = []
+_lib.holdfast_error.restype = ctypes.c_char_p
+_lib.holdfast_print_errors.argtypes = [ctypes.c_int]
+_lib.holdfast_print_errors.restype = None
+# The text is that of the exception.
+_lib.holdfast_print_errors(0)
+
+#: The buffers of the protected variables, by id: their memory must not be freed or moved.
+_held = {}
+
+
+class VariablesError(RuntimeError):
+    """A call failed. The text contains what to do."""
+
+
+def _check(code):
+    if code != _SUCCESS:
+        raise VariablesError(_lib.holdfast_error().decode(errors="replace"))
+
+
+def _flag(function):
+    flag = ctypes.c_int(0)
+    _check(getattr(_lib, function)(ctypes.byref(flag)))
+    return bool(flag.value)
+
+
+def init():
+    """Joins the run."""
+    _check(_lib.holdfast_init())
+
+
+def finalize():
+    """The program is finished: the job is not relaunched. Ends the protection of all variables."""
+    _check(_lib.holdfast_finalize())
+    _held.clear()
+
+
+@contextlib.contextmanager
+def session():
+    """init() and finalize() around a program. A program that ends with an exception is not finished: it is relaunched
+    from its newest checkpoint."""
+    init()
+    yield
+    finalize()
+
+
+def rank():
+    """The rank of this process, after init()."""
+    return _place()[0]
+
+
+def size():
+    """The number of ranks, after init()."""
+    return _place()[1]
+
+
+def _place():
+    own, all_ranks = ctypes.c_int(), ctypes.c_int()
+    _check(_lib.holdfast_rank(ctypes.byref(own), ctypes.byref(all_ranks)))
+    return own.value, all_ranks.value
+
+
+def protect(id, variable, name=None):
+    """Protects a variable, or replaces the one of this id. While it is protected, its memory cannot be resized (such as
+    by `bytearray.append`): unprotect it first, and protect it again."""
+    buffer, length = _buffer(variable)
+    address = ctypes.addressof(buffer) if length else None
+    encoded = None if name is None else name.encode()
+    _check(_lib.holdfast_protect(id, encoded, address, length, _CHAR))
+    _held[id] = buffer
+
+
+def _buffer(variable):
+    """A ctypes object in the memory of the variable, and its bytes."""
+    view = memoryview(variable)
+    if view.readonly:
+        raise TypeError("the variable is read-only: recover could not load it")
+    if "O" in re.sub(":[^:]*:", "", view.format):
+        raise TypeError("the variable contains Python objects; only their addresses would be saved")
+    if view.nbytes == 0:
+        return None, 0
+    if not view.c_contiguous:
+        if not view.f_contiguous or not hasattr(variable, "T"):
+            raise ValueError("the elements of the variable are not contiguous in memory")
+        # An array in Fortran order: its transpose is the same memory.
+        view = memoryview(variable.T)
+    return (ctypes.c_char * view.nbytes).from_buffer(view), view.nbytes
+
+
+def unprotect(id):
+    """Ends the protection of a variable: later checkpoints do not contain it."""
+    _check(_lib.holdfast_unprotect(id))
+    _held.pop(id, None)
+
+
+def stored_size(id):
+    """The bytes of a variable in the newest checkpoint: that to recover from, or the last one that this process has
+    taken. 0 if it is not there."""
+    stored = ctypes.c_size_t(0)
+    _check(_lib.holdfast_stored_size(id, ctypes.byref(stored)))
+    return stored.value
+
+
+def have_checkpoint():
+    """True if there is a checkpoint to recover from."""
+    return _flag("holdfast_have_checkpoint")
+
+
+def recover():
+    """Loads the newest checkpoint whose files are intact on all ranks, and returns the id that checkpoint() was given.
+    None if no checkpoint is usable: start from the beginning. Every variable must have its size in the checkpoint
+    (stored_size)."""
+    loaded = ctypes.c_int()
+    code = _lib.holdfast_recover(ctypes.byref(loaded))
+    if code == _NO_CHECKPOINT:
+        return None
+    _check(code)
+    return loaded.value
+
+
+def checkpoint(id, level=PARTNER):
+    """Saves all variables. Returns True if the checkpoint is kept, False if any rank failed: older ones are kept. If a
+    halt condition holds, the process ends here with exit code 0, unless it has called should_exit()."""
+    _flush()
+    code = _lib.holdfast_checkpoint(id, level)
+    if code == _NOT_KEPT:
+        return False
+    _check(code)
+    return True
+
+
+def snapshot():
+    """Saves all variables if a checkpoint is due. Returns True if one was taken and kept. May end the process, as
+    checkpoint() does."""
+    _flush()
+    taken = ctypes.c_int(0)
+    code = _lib.holdfast_snapshot(ctypes.byref(taken))
+    if code == _NOT_KEPT:
+        return False
+    _check(code)
+    return bool(taken.value)
+
+
+def _flush():
+    # The process may end in the call, without Python's own end.
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def should_exit():
+    """True if the program must end: a halt condition was set, or the allocation ends."""
+    return _flag("holdfast_should_exit")
