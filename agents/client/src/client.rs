@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
-use holdfast_wire::rank::{Call, LARGEST_CONTRIBUTION, Reply, Restart};
+use holdfast_wire::rank::{Awaited, Call, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
 
 pub use self::datasets::DatasetOptions;
-use crate::connection::Connection;
+use crate::connection::{Connection, Interrupter};
 use crate::environment::Environment;
 use crate::error::ClientError;
 
@@ -32,6 +32,9 @@ pub struct Client {
     /// The files that were routed in the open checkpoint: their base names, and the names as given, made absolute.
     routed: BTreeMap<String, PathBuf>,
 }
+
+/// Longer reasons are cut.
+const LONGEST_REASON: usize = 2000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -255,10 +258,13 @@ impl Client {
     /// the files belong to the agent. Ends the process with exit code 0 when a halt condition holds, unless built with
     /// [`Builder::exit_on_halt`]`(false)`.
     pub fn complete_checkpoint(&mut self, valid: bool) -> Result<Completed, ClientError> {
+        self.complete(Call::Complete { valid }, valid)
+    }
+
+    fn complete(&mut self, call: Call, valid: bool) -> Result<Completed, ClientError> {
         let Phase::Checkpointing(checkpoint) = self.phase else {
             return Err(ClientError::Outside { call: "complete_checkpoint", start: "start_checkpoint" });
         };
-        let call = Call::Complete { valid };
         let answer = match self.call(call.clone()) {
             // The agent has ended the checkpoint, with an error.
             Err(ClientError::Failed { call, source }) => {
@@ -308,6 +314,45 @@ impl Client {
         match self.call(Call::Finalize)? {
             None | Some(Reply::Done) => Ok(()),
             Some(other) => Err(unexpected(&Call::Finalize, &other)),
+        }
+    }
+
+    /// Ends a checkpoint whose files could not be written, as [`Client::complete_checkpoint`]`(false)`, with the reason
+    /// for the event log.
+    pub fn drop_checkpoint(&mut self, reason: &str) -> Result<Completed, ClientError> {
+        let reason = reason.chars().take(LONGEST_REASON).collect();
+        self.complete(Call::NotWritten { reason }, false)
+    }
+
+    /// For processes that make the calls for a program: waits until a checkpoint is due, or the programs of all ranks
+    /// have ended. `None` after [`Interrupter::interrupt`]: call again, with the state that the program has now.
+    pub fn await_checkpoint(&mut self, state: ProgramState) -> Result<Option<Awaited>, ClientError> {
+        let call = Call::Await { state };
+        let seq = self.calls + 1;
+        let Some(connection) = &mut self.connection else {
+            return Err(ClientError::Disabled { call: call.name() });
+        };
+        let Some(result) = connection.call_interruptibly(seq, &call)? else { return Ok(None) };
+        self.calls = seq;
+        match result.map_err(|source| ClientError::Failed { call: call.name(), source })? {
+            Reply::Awaited(awaited) => Ok(Some(awaited)),
+            other => Err(unexpected(&call, &other)),
+        }
+    }
+
+    /// Ends [`Client::await_checkpoint`] from another thread.
+    pub fn interrupter(&self) -> Interrupter {
+        self.connection.as_ref().map(Connection::interrupter).unwrap_or_default()
+    }
+
+    /// An empty directory for files of this process, in the file system of the checkpoint files. It is removed when the
+    /// next generation begins. Not collective.
+    pub fn workspace(&mut self) -> Result<PathBuf, ClientError> {
+        let call = Call::Workspace;
+        match self.call(call.clone())? {
+            Some(Reply::Path(path)) => Ok(path),
+            Some(other) => Err(unexpected(&call, &other)),
+            None => Err(ClientError::Disabled { call: call.name() }),
         }
     }
 

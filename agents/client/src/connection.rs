@@ -4,7 +4,9 @@
 //! the end of the connection, which the kernel reports at once when the agent ends.
 
 use std::io::{self, BufReader};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdfast_model::{Failure, NodeName};
@@ -27,6 +29,57 @@ pub(crate) struct Connection {
     /// Buffered: one system call reads a complete reply.
     stream: Option<BufReader<UnixStream>>,
     node: Option<NodeName>,
+    interrupter: Interrupter,
+}
+
+/// Ends a [`Client::await_checkpoint`](crate::Client::await_checkpoint) of another thread.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupter {
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    interrupted: bool,
+    /// The connection of the call that waits.
+    stream: Option<UnixStream>,
+}
+
+impl Interrupter {
+    /// Makes the call return, or the next one if none is waiting.
+    pub fn interrupt(&self) {
+        let mut waiting = self.waiting();
+        waiting.interrupted = true;
+        if let Some(stream) = waiting.stream.take() {
+            // The call is repeated on a new connection.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The call no longer waits: later interruptions must not break the connection of other calls.
+    fn end(&self) {
+        self.waiting().stream = None;
+    }
+
+    /// True once for each interruption.
+    fn take(&self) -> bool {
+        std::mem::take(&mut self.waiting().interrupted)
+    }
+
+    /// A call begins to wait; false if it was interrupted before.
+    fn begin(&self, stream: &UnixStream) -> io::Result<bool> {
+        let stream = stream.try_clone()?;
+        let mut waiting = self.waiting();
+        if std::mem::take(&mut waiting.interrupted) {
+            return Ok(false);
+        }
+        waiting.stream = Some(stream);
+        Ok(true)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Connection {
@@ -38,7 +91,14 @@ impl Connection {
             rank: environment.rank,
             ranks: environment.ranks,
         };
-        Connection { agent, hello, budget: environment.reconnect, stream: None, node: None }
+        Connection {
+            agent,
+            hello,
+            budget: environment.reconnect,
+            stream: None,
+            node: None,
+            interrupter: Interrupter::default(),
+        }
     }
 
     /// The node's name, as reported by the agent.
@@ -46,8 +106,35 @@ impl Connection {
         self.node.as_ref()
     }
 
+    pub(crate) fn interrupter(&self) -> Interrupter {
+        self.interrupter.clone()
+    }
+
     /// Makes a call; the inner error is a failure reported by the agent.
     pub(crate) fn call(&mut self, seq: u64, call: &Call) -> Result<Result<Reply, Failure>, ClientError> {
+        loop {
+            // There is always a result: the call cannot be interrupted.
+            if let Some(result) = self.exchange(seq, call, false)? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Makes a call that [`Interrupter::interrupt`] ends; then `None`.
+    pub(crate) fn call_interruptibly(
+        &mut self,
+        seq: u64,
+        call: &Call,
+    ) -> Result<Option<Result<Reply, Failure>>, ClientError> {
+        self.exchange(seq, call, true)
+    }
+
+    fn exchange(
+        &mut self,
+        seq: u64,
+        call: &Call,
+        interruptible: bool,
+    ) -> Result<Option<Result<Reply, Failure>>, ClientError> {
         let name = call.name();
         let message = ToAgent::Call { seq, call: call.clone() };
         let request =
@@ -58,10 +145,27 @@ impl Connection {
                 Some(stream) => stream,
                 None => self.connect(name, &mut budget)?,
             };
-            match exchange(&mut stream, &request) {
+            let answer = match interruptible {
+                true => match self.interrupter.begin(stream.get_ref()) {
+                    Ok(true) => exchange(&mut stream, &request),
+                    Ok(false) => {
+                        self.stream = Some(stream);
+                        return Ok(None);
+                    }
+                    Err(error) => Err(FrameError::Io(error)),
+                },
+                false => exchange(&mut stream, &request),
+            };
+            if interruptible {
+                self.interrupter.end();
+                if answer.is_err() && self.interrupter.take() {
+                    return Ok(None);
+                }
+            }
+            match answer {
                 Ok(ToRank::Reply { seq: answered, result }) if answered == seq => {
                     self.stream = Some(stream);
-                    return Ok(result);
+                    return Ok(Some(result));
                 }
                 Ok(ToRank::Refused { failure }) => return Err(self.refused(name, failure)),
                 Ok(other) => {

@@ -93,7 +93,8 @@ mod error;
 pub mod variables;
 
 pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
+pub use connection::Interrupter;
 pub use environment::{AgentAddress, Environment, EnvironmentError};
 pub use error::ClientError;
 pub use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName, Rank, RestartSource, Subject};
-pub use holdfast_wire::rank::{LARGEST_CONTRIBUTION, LARGEST_GATHERED, Restart};
+pub use holdfast_wire::rank::{Awaited, LARGEST_CONTRIBUTION, LARGEST_GATHERED, ProgramState, Restart};

@@ -118,6 +118,32 @@ pub(crate) fn directory_below(paths: &Paths, job_directory: &str, below: &Path) 
     Ok(())
 }
 
+/// An empty directory in one of the job's directories; what an earlier process left there is removed.
+///
+/// # Errors
+/// When it cannot be emptied or made, or another user may have a hand in it.
+pub(crate) fn emptied_part(paths: &Paths, job_directory: &str, name: &str) -> Result<PathBuf, ClaimError> {
+    let job = directory(paths, job_directory)?;
+    job.remove_part(name, EXISTING, &marker(paths))?;
+    Ok(job.create_private_directory(name)?.path().to_owned())
+}
+
+/// Removes the directories in one of the job's directories whose names match.
+///
+/// # Errors
+/// When one of them cannot be removed.
+pub(crate) fn remove_parts(
+    paths: &Paths,
+    job_directory: &str,
+    matches: impl Fn(&str) -> bool,
+) -> Result<(), ClaimError> {
+    let Some(job) = OwnedDirectory::open(&paths.real(job_directory)?, EXISTING)? else { return Ok(()) };
+    for name in job.names()?.iter().filter(|name| name.to_str().is_some_and(&matches)) {
+        job.remove_part(name, EXISTING, &marker(paths))?;
+    }
+    Ok(())
+}
+
 /// Checks that no other user can have exchanged these directories of the job since they were made, for instance after
 /// an automatic cleanup of `/tmp` removed them. What is below them may then be used by path. A missing one is no error.
 ///

@@ -70,3 +70,4 @@ mod state_file;
 pub mod store;
 pub mod stream;
 pub mod watchdog;
+mod workspace;

@@ -153,9 +153,12 @@ fn calls(
         if !agent.ranks.is_current(rank, connection) {
             return Ok(());
         }
-        let waiting = agent.watchdog.call(plan.generation, rank, call.name());
+        // A rank process waits while its program computes.
+        let computes = matches!(call, Call::Await { .. });
+        let waiting = (!computes).then(|| agent.watchdog.call(plan.generation, rank, call.name()));
         let result = match call {
             Call::Route { name } => collective::route(collectives, rank, &name).map(Reply::Path).map_err(Failure::from),
+            Call::Workspace => collective::workspace(collectives, rank).map(Reply::Path).map_err(Failure::from),
             call => runtime.block_on(collective::call(collectives, plan, rank, seq, call)),
         };
         drop(waiting);

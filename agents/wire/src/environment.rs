@@ -14,6 +14,8 @@ pub const NODE_ROOT: &str = "HOLDFAST_NODE_ROOT";
 pub const RANK: &str = "HOLDFAST_RANK";
 /// The number of ranks of the run.
 pub const RANKS: &str = "HOLDFAST_RANKS";
+/// Of a rank process (`holdfast rank --role checkpoints`): its settings, JSON.
+pub const RANK_SETTINGS: &str = "HOLDFAST_RANK_SETTINGS";
 /// For an agent that shares its standard error with others: the directory in which it keeps a log of its own.
 pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";
 

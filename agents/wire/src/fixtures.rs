@@ -34,6 +34,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         crc: CrcPolicy { on_copy: CrcOnCopy::Never, on_flush: false, on_restart: false },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
+        schedule: None,
         halt_seconds: 0,
         allocation_end: None,
         piece_bytes: 1 << 20,

@@ -50,7 +50,8 @@ pub enum ToAgent {
     },
 }
 
-/// The calls of the checkpoint API (`SCR manual §11.4–11.9`). All but [`Call::Route`] are collective.
+/// The calls of the checkpoint API (`SCR manual §11.4–11.9`), and those of rank processes, which make the calls for
+/// a program that does not use the API. All but [`Call::Route`] and [`Call::Workspace`] are collective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -106,12 +107,40 @@ pub enum Call {
     },
     /// The application is done: the job is finished.
     Finalize,
+    /// Of a rank process: return when a checkpoint is due, or when the programs of all ranks have ended. While it
+    /// waits, a rank can repeat the call with another state.
+    Await { state: ProgramState },
+    /// Of a rank process: end a checkpoint like [`Call::Complete`]; the program's files could not be written.
+    NotWritten { reason: String },
+    /// Of a rank process: an empty directory on this node, in the file system of the checkpoint files. Local.
+    Workspace,
+}
+
+/// The program for which a rank process makes the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramState {
+    Running,
+    /// It runs, and has written the files of its next checkpoint.
+    Ready,
+    /// It has ended with exit code 0.
+    Ended,
+}
+
+/// Why [`Call::Await`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Awaited {
+    /// A checkpoint is due: the next call is [`Call::Start`].
+    Checkpoint,
+    /// The programs of all ranks have ended: the next call is [`Call::Finalize`].
+    Ended,
 }
 
 impl Call {
     /// True for calls that all ranks make together.
     pub fn is_collective(&self) -> bool {
-        !matches!(self, Call::Route { .. })
+        !matches!(self, Call::Route { .. } | Call::Workspace)
     }
 
     /// The bytes of its payload.
@@ -142,11 +171,14 @@ impl Call {
             Call::Drop { .. } => "drop",
             Call::Delete { .. } => "delete",
             Call::Route { .. } => "route_file",
-            Call::Complete { .. } => "complete_checkpoint",
+            // To be made together with `Complete` by other ranks.
+            Call::Complete { .. } | Call::NotWritten { .. } => "complete_checkpoint",
             Call::CompleteRestart { .. } => "complete_restart",
             Call::ShouldExit => "should_exit",
             Call::Allgather { .. } => "allgather",
             Call::Finalize => "finalize",
+            Call::Await { .. } => "await_checkpoint",
+            Call::Workspace => "workspace",
         }
     }
 }
@@ -182,9 +214,9 @@ pub enum Reply {
     },
     /// To [`Call::RestartName`]: `None` for a dataset without a name.
     Name(Option<String>),
-    /// To [`Call::Route`].
+    /// To [`Call::Route`] and [`Call::Workspace`].
     Path(PathBuf),
-    /// To [`Call::Complete`].
+    /// To [`Call::Complete`] and [`Call::NotWritten`].
     Completed {
         checkpoint: CheckpointId,
         /// False if a rank reported its files as invalid, or if the checkpoint could not be protected: it was deleted
@@ -195,6 +227,8 @@ pub enum Reply {
     },
     /// To [`Call::Allgather`]: one entry a rank.
     Gathered(Vec<Payload>),
+    /// To [`Call::Await`].
+    Awaited(Awaited),
     /// To [`Call::Finalize`], [`Call::Current`], [`Call::Drop`], [`Call::Delete`] and to a good
     /// [`Call::CompleteRestart`].
     Done,

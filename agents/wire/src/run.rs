@@ -54,6 +54,9 @@ pub struct Settings {
     pub source: SourceName,
     /// When [`crate::rank::Call::Need`] answers yes.
     pub need: NeedPolicy,
+    /// When [`crate::rank::Call::Await`] returns; absent for sources whose ranks do not make that call.
+    #[serde(default)]
+    pub schedule: Option<CheckpointSchedule>,
     /// Halt when less than this is left (SCR_HALT_SECONDS); zero is never.
     pub halt_seconds: u64,
     /// When the allocation ends, seconds since the epoch, if that is known.
@@ -95,6 +98,16 @@ pub struct Watchdog {
     /// It has not called for so long, whether it works or not; absent: work is always progress.
     #[serde(default)]
     pub busy_hang_after: Option<Duration>,
+}
+
+/// When the checkpoints of programs are due for which rank processes make the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointSchedule {
+    /// So long after the end of the last one, and before a halt.
+    Every(#[serde(with = "millis")] Duration),
+    /// When every program has written the files of its next checkpoint.
+    WhenReady,
 }
 
 /// The name of a checkpoint source, as in `checkpoint.source` of a job spec; the agent has the list of sources.

@@ -2,7 +2,6 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `descendants` | ending the processes that children of this process leave behind |
 //! | [`descriptors`] | the limit of open file descriptors |
 //! | [`external_command`] | running commands of the system or the site with a time limit |
 //! | [`program`] | finding the program of a command |
@@ -10,7 +9,6 @@
 //! | [`own_files`] | files of ours by path, where other users may write |
 //! | [`log`] | the end of a log file, which explains a failure |
 
-pub(crate) mod descendants;
 pub mod descriptors;
 pub mod external_command;
 pub mod log;

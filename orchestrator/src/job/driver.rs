@@ -196,13 +196,14 @@ impl<'job> JobDriver<'job> {
         };
         let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
         let variables = match step.checkpoint.source {
-            CheckpointSource::Scr => BTreeMap::new(),
             CheckpointSource::ScrFiles => start::library_variables(spec, step, &prefix, &**allocation)?,
+            CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::None => BTreeMap::new(),
         };
         let launch = LaunchSettings {
             launcher: prepared.launcher,
             run: step.run.clone(),
             variables,
+            rank_settings: settings::rank_settings(spec, step),
             program: prepared.program,
             supervisor: prepared.supervisor.clone(),
             working_directory: prepared.working_directory.clone(),
@@ -248,7 +249,7 @@ impl<'job> JobDriver<'job> {
             inbox,
         };
         driver.run().await;
-        self.made_progress |= driver.machine.made_progress();
+        self.made_progress |= driver.machine.may_have_made_progress();
         if driver.exit_code() != exit::NOT_FINISHED {
             driver.progress.forget().await;
         }

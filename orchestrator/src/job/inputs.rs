@@ -104,8 +104,8 @@ impl StepDriver<'_> {
     fn halt_reported(&mut self, node: &NodeName, health: &Health) {
         // LLNL's library uses the halt file of the node of rank 0.
         let counts = match self.step.checkpoint.source {
-            CheckpointSource::Scr => self.machine.leader(),
             CheckpointSource::ScrFiles => self.machine.first_rank_node(),
+            CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::None => self.machine.leader(),
         };
         if !self.machine.is_running(health.generation) || counts.as_ref() != Some(node) {
             return;

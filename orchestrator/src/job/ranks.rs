@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Generation, NodeName, Placement, Rank};
+use holdfast_rank::RankSettings;
+use holdfast_wire::environment;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +43,8 @@ pub(super) struct LaunchSettings {
     pub(super) run: RunSpec,
     /// Further variables of all ranks.
     pub(super) variables: BTreeMap<String, String>,
+    /// Set if each rank is a rank process, which starts the program.
+    pub(super) rank_settings: Option<RankSettings>,
     pub(super) program: PathBuf,
     pub(super) supervisor: PathBuf,
     pub(super) working_directory: PathBuf,
@@ -259,6 +263,16 @@ impl LaunchContext {
     ) -> Result<Option<RunningStep>, LaunchError> {
         let LaunchSettings { launcher, run, variables, program, supervisor, working_directory, progress, .. } =
             &*self.settings;
+        let mut variables = variables.clone();
+        let (mut program, mut leading_arguments) = (program, Vec::new());
+        if let Some(settings) = &self.settings.rank_settings {
+            // Strings, numbers and lists can always be written as JSON.
+            let settings = serde_json::to_string(settings).unwrap_or_default();
+            variables.insert(environment::RANK_SETTINGS.to_owned(), settings);
+            leading_arguments = ["rank", "--role", "checkpoints", "--"].map(str::to_owned).to_vec();
+            leading_arguments.push(program.to_string_lossy().into_owned());
+            program = supervisor;
+        }
         let directory = &self.directory;
         own_files::create_directory(directory)?;
         let shell = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
@@ -272,9 +286,10 @@ impl LaunchContext {
             sockets,
             reach: &reach,
             run,
-            variables,
+            variables: &variables,
             node_variables: &node_variables,
             program,
+            leading_arguments: &leading_arguments,
             working_directory,
             directory,
         })?;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_model::{Descriptor, HaltChange, NodeName};
-use holdfast_wire::run;
+use holdfast_rank::{RankSettings, SaverSettings};
+use holdfast_wire::run::{self, CheckpointSchedule};
 
 use crate::drain::CopySettings;
 use crate::relaunch::config::{AllocatedNode, Config};
@@ -41,10 +42,42 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.halt_grace = spec.halt.grace;
     config.drain_reserve = spec.halt.drain_reserve;
     config.library_control = match step.checkpoint.source {
-        CheckpointSource::Scr => None,
         CheckpointSource::ScrFiles => Some(step.checkpoint.control.base.to_string_lossy().into_owned()),
+        CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::None => None,
     };
+    config.source_reports_progress = step.checkpoint.source.reports_progress();
     config
+}
+
+/// The settings of the rank processes; `None` if the launcher starts the program itself.
+pub fn rank_settings(spec: &JobSpec, step: &Step) -> Option<RankSettings> {
+    let saver = match step.checkpoint.source {
+        CheckpointSource::Command => saver(&step.checkpoint)?,
+        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::None => return None,
+    };
+    Some(RankSettings { saver, resume: step.checkpoint.resume.clone(), grace: spec.halt.grace })
+}
+
+fn saver(checkpoint: &Checkpoint) -> Option<SaverSettings> {
+    let Checkpoint { command, watch, .. } = checkpoint;
+    if let Some(files) = watch.files.clone() {
+        return Some(SaverSettings::Watch { files });
+    }
+    let timeout = command.timeout;
+    if let Some(save) = command.save.clone() {
+        return Some(SaverSettings::Command { save, timeout });
+    }
+    let (signal, until) = (command.signal.clone()?, command.until.clone()?);
+    Some(SaverSettings::Signal { signal, until, timeout })
+}
+
+/// When the checkpoints of rank processes are due.
+fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
+    match checkpoint.source {
+        CheckpointSource::Command if checkpoint.watch.files.is_some() => Some(CheckpointSchedule::WhenReady),
+        CheckpointSource::Command => Some(CheckpointSchedule::Every(checkpoint.command.every)),
+        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::None => None,
+    }
 }
 
 /// The checkpoint settings of all agents; each replaces `{node}` with its node's name.
@@ -70,6 +103,7 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
         crc: checkpoint.crc,
         source: run::SourceName(checkpoint.source.name().to_owned()),
         need: checkpoint.need,
+        schedule: schedule(checkpoint),
         halt_seconds: spec.halt.before_end.as_secs(),
         allocation_end: end,
         piece_bytes: size(checkpoint.piece_size),

@@ -149,8 +149,10 @@ pub struct LaunchRequest<'a> {
     pub variables: &'a BTreeMap<String, String>,
     /// Variables that differ from node to node.
     pub node_variables: &'a BTreeMap<NodeName, BTreeMap<String, String>>,
-    /// The executable of the program.
+    /// The executable that the launcher starts.
     pub program: &'a Path,
+    /// The arguments in front of those of `run.command`.
+    pub leading_arguments: &'a [String],
     /// The working directory of every rank, absolute.
     pub working_directory: &'a Path,
     pub directory: &'a Path,
@@ -165,7 +167,7 @@ impl LaunchRequest<'_> {
             self.program.to_owned(),
             self.working_directory.to_owned(),
         );
-        plan.arguments = self.run.command.iter().skip(1).cloned().collect();
+        plan.arguments = self.leading_arguments.iter().chain(self.run.command.iter().skip(1)).cloned().collect();
         plan.environment = self.run.env.clone();
         plan.environment.extend(self.variables.clone());
         plan.environment.extend([
@@ -239,6 +241,7 @@ mod fixtures {
             variables: &BTreeMap::new(),
             node_variables: &BTreeMap::new(),
             program: Path::new("/bin/app"),
+            leading_arguments: &[],
             working_directory: Path::new("/"),
             directory,
         })

@@ -21,7 +21,8 @@ use signal_hook::iterator::Signals;
 use super::children::Children;
 use super::plan::{StepEvent, StepPlan};
 use super::{LaunchError, named_files, registry};
-use crate::host::{descendants, descriptors, own_files};
+use crate::host::{descriptors, own_files};
+use holdfast_rank::descendants;
 
 /// A supervised step: its plan, its processes and its events.
 #[derive(Debug)]

@@ -42,6 +42,9 @@ pub struct Config {
     pub attempts: u32,
     /// Stop when this many generations in a row ended without progress.
     pub no_progress_limit: u32,
+    /// Newer checkpoints show progress. Without this and other sources, nothing is known about it, and
+    /// [`no_progress_limit`](Self::no_progress_limit) does not apply.
+    pub source_reports_progress: bool,
     /// Besides newer checkpoints there are other sources of progress, which are checked when a generation has ended.
     pub checks_progress: bool,
     /// Wait between the end of a generation and the next launch.
@@ -103,6 +106,7 @@ impl Config {
             before: false,
             attempts: 5,
             no_progress_limit: 3,
+            source_reports_progress: true,
             checks_progress: false,
             settle: Duration::ZERO,
             poll: Duration::from_millis(250),
@@ -123,6 +127,11 @@ impl Config {
             halt_grace: Duration::from_secs(60),
             library_control: None,
         }
+    }
+
+    /// True if anything shows whether a generation has made progress.
+    pub fn observes_progress(&self) -> bool {
+        self.source_reports_progress || self.checks_progress
     }
 
     /// The nodes that a launch needs.

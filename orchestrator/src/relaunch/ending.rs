@@ -242,7 +242,9 @@ impl Machine {
             self.set_phase(Phase::CheckingProgress);
             return out.push(Action::CheckProgress { generation });
         }
-        self.end_with(now, cause, ProgressFound::NoProgress, out);
+        let unchecked =
+            if self.config.observes_progress() { ProgressFound::NoProgress } else { ProgressFound::NotObserved };
+        self.end_with(now, cause, unchecked, out);
     }
 
     pub(super) fn progress_checked(
@@ -283,6 +285,7 @@ impl Machine {
                 head.without_progress = head.without_progress.saturating_add(u32::from(!is_exclusion));
                 None
             }
+            ProgressFound::NotObserved => None,
             // Neither progress nor the lack of it.
             ProgressFound::Unknown { reason } => {
                 self.record(LogEvent::ProgressUnknown { generation, reason }, out);

@@ -162,6 +162,8 @@ pub enum Event {
 pub enum ProgressFound {
     Progress(GenerationProgress),
     NoProgress,
+    /// Nothing would show it.
+    NotObserved,
     /// It could not be found out.
     Unknown {
         reason: String,

@@ -245,6 +245,11 @@ impl Machine {
         self.state.head.made_progress
     }
 
+    /// True unless it is known that no generation of this run made progress.
+    pub fn may_have_made_progress(&self) -> bool {
+        self.made_progress() || !self.config.observes_progress()
+    }
+
     /// True until something is launched in this allocation, by this run or one before it: the caches are empty.
     pub fn is_before_first_launch(&self) -> bool {
         let first_step = self.state.finished_steps() == self.config.finished;

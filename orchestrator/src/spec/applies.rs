@@ -4,10 +4,10 @@
 
 use holdfast_model::FlushMode;
 
-use super::JobSpec;
 use super::checkpoint::CheckpointSource;
 use super::reading::Reader;
 use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
+use super::{JobSpec, Step};
 
 /// Refuses keys without effect. `manager` is the one in force; `None` where its allocation cannot be used.
 pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, reader: &Reader) {
@@ -43,11 +43,55 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             let help = "leave it out, or write `fetch: true`".to_owned();
             refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
         }
+        check_source(spec, step, &path, reader);
         if step.checkpoint.source == CheckpointSource::ScrFiles {
             for key in ["crc.on_restart", "stream_timeout"] {
                 let message = format!("`{key}` has no effect with `source: scr-files`");
                 let help = "leave it out: the library itself restores files and makes redundancy".to_owned();
                 refuse(reader, &format!("{path}checkpoint.{key}"), message, help);
+            }
+        }
+    }
+}
+
+/// Keys of programs that do not use the API.
+const OF_COMMANDS: [&str; 3] = ["command", "watch", "resume"];
+/// Keys about checkpoints.
+const OF_CHECKPOINTS: [&str; 9] =
+    ["cache", "redundancy", "flush", "restart", "crc", "copy_buffer", "copy_threads", "piece_size", "stream_timeout"];
+
+/// Refuses keys without effect with the checkpoint source of a step.
+fn check_source(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
+    let source = step.checkpoint.source;
+    let refuse_all = |keys: &[&str], help: &str| {
+        for key in keys {
+            let message = format!("`{key}` has no effect with `source: {}`", source.name());
+            refuse(reader, &format!("{path}checkpoint.{key}"), message, help.to_owned());
+        }
+    };
+    if source != CheckpointSource::Command {
+        refuse_all(&OF_COMMANDS, "write `source: command`, or leave it out");
+    }
+    match source {
+        CheckpointSource::Scr | CheckpointSource::ScrFiles => {}
+        CheckpointSource::Command => {
+            refuse_all(&["need"], "the program does not ask: write `command: {every: 10min}`");
+            if step.checkpoint.watch.files.is_some() {
+                for key in ["every", "timeout"] {
+                    let message = format!("`{key}` has no effect with `watch`");
+                    let help = "leave it out: a checkpoint is made when the program has renamed its files".to_owned();
+                    refuse(reader, &format!("{path}checkpoint.command.{key}"), message, help);
+                }
+            }
+        }
+        CheckpointSource::None => {
+            refuse_all(&OF_CHECKPOINTS, "leave it out: there are no checkpoints");
+            refuse_all(&["need"], "leave it out: there are no checkpoints");
+            if !spec.progress.is_used() {
+                for key in ["relaunch.no_progress_limit", "requeue.no_progress_limit"] {
+                    let message = format!("`{key}` has no effect with `source: none`: nothing shows progress");
+                    refuse(reader, key, message, "add `progress`, or leave it out".to_owned());
+                }
             }
         }
     }

@@ -5,13 +5,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use holdfast_agent::sources;
 use holdfast_core::redundancy::registry;
 use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+use holdfast_rank::Until;
+use holdfast_rank::watch::WatchedPattern;
 
-use super::keys::{elements, keys, section};
+use super::keys::{elements, keys, section, words};
 use super::reading::Section;
 use super::value_kinds::{
-    Choice, bandwidth, bytes, bytes_within, choice, duration, path, percent, redundancy_scheme, switch, whole,
+    Choice, bandwidth, bytes, bytes_within, choice, duration, path, percent, redundancy_scheme, save_end, signal_name,
+    switch, whole,
 };
 
 const TEMPORARY: &str = "/tmp";
@@ -30,7 +34,15 @@ keys! {
     pub struct Checkpoint {
         /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `scr-files`: LLNL's own
         /// SCR library, which gets the settings as SCR_* variables; the control base must be that of its system file.
+        /// `command`: any program; see `command` and `watch`. `none`: nothing; a relaunch starts from the beginning.
         source: CheckpointSource = choice().or(CheckpointSource::Scr),
+        /// Only `source: command`: a command or a signal has the program write its files.
+        command: SaveCommand = section::<SaveCommand>(),
+        /// Only `source: command`: files that the program renames into place by itself.
+        watch: WatchedFiles = section::<WatchedFiles>(),
+        /// Only `source: command`: the program and its arguments when there is a checkpoint to restart from:
+        /// `[./app, --restart, "$HOLDFAST_RESTART_DIR"]`. Default: `run.command`.
+        resume: Option<Vec<String>> = words(),
         /// Directory for small state files on each node.
         control: ControlDirectory = section::<ControlDirectory>(),
         /// Directories for checkpoint data on each node; there can be several.
@@ -72,6 +84,84 @@ impl Checkpoint {
         if self.stream_timeout < SHORTEST_STREAM_TIMEOUT {
             let help = "write a longer time: an agent that writes to a busy disk sends nothing meanwhile";
             section.mistake("stream_timeout", "shorter than 1s", help);
+        }
+    }
+}
+
+/// Shorter intervals leave the program no time.
+const SHORTEST_SAVE_INTERVAL: Duration = Duration::from_millis(100);
+
+keys! {
+    /// How a program is made to write its files, on each rank by itself. Exactly one of `save`, `signal` and
+    /// `watch.files` is needed.
+    pub struct SaveCommand {
+        /// A command, as a list: it writes the files into `$HOLDFAST_CHECKPOINT_DIR`, or has the program do so, and
+        /// ends with exit code 0 when they are complete. No shell is involved.
+        save: Option<Vec<String>> = words(),
+        /// A signal to the program, such as `USR1`; it writes its files into `$HOLDFAST_CHECKPOINT_DIR`.
+        signal: Option<String> = signal_name().optional(),
+        /// When the files are complete after a signal: `file DONE`: there is a file of this name (which is not part of
+        /// the checkpoint); `quiet 2s`: there are files, and none has changed for so long.
+        until: Option<Until> = save_end().optional(),
+        /// Time from the end of a checkpoint to the next one. Before a halt there is one at once.
+        every: Duration = duration().or(Duration::from_secs(600)),
+        /// A checkpoint whose files are not complete after this time is dropped; the processes of the command are
+        /// killed.
+        timeout: Duration = duration().or(Duration::from_secs(60)),
+    }
+    checked by SaveCommand::check;
+}
+
+impl SaveCommand {
+    fn check(&self, section: &Section<'_>) {
+        if self.save.as_ref().is_some_and(|words| words.first().is_none_or(|word| word.trim().is_empty())) {
+            section.mistake("save", "the command is empty", "write the program and its arguments: `save: [./save.sh]`");
+        }
+        if self.every < SHORTEST_SAVE_INTERVAL {
+            section.mistake("every", "shorter than 100ms", "write `every: 10min`");
+        }
+        if self.timeout.is_zero() {
+            section.mistake("timeout", "every checkpoint would be dropped", "write `timeout: 60s`");
+        }
+        match (&self.signal, &self.until) {
+            (Some(_), None) => {
+                let help = "write `until: file DONE` or `until: quiet 2s`";
+                section.mistake("signal", "`until` is missing: when are the files complete?", help);
+            }
+            (None, Some(_)) => {
+                let help = "leave it out: a command ends when the files are complete";
+                section.mistake("until", "`until` has no effect without `signal`", help);
+            }
+            _ => {}
+        }
+        if let Some(Until::Quiet(time)) = &self.until
+            && *time >= self.timeout
+        {
+            section.mistake("until", "not shorter than `timeout`", "make `timeout` longer");
+        }
+    }
+}
+
+keys! {
+    /// Files that a program renames into place by itself.
+    pub struct WatchedFiles {
+        /// Patterns, relative to the working directory of the rank: `["state/rank_$HOLDFAST_RANK.ckpt"]`. The last
+        /// component can have `*`, `?` and `[a-z]`. A checkpoint is made when on each rank, for each pattern, a file
+        /// was renamed into place; it has the newest one of each pattern.
+        files: Option<Vec<String>> = words(),
+    }
+    checked by WatchedFiles::check;
+}
+
+impl WatchedFiles {
+    fn check(&self, section: &Section<'_>) {
+        if self.files.as_ref().is_some_and(Vec::is_empty) {
+            section.mistake("files", "the list is empty", "write `files: [\"state/*.ckpt\"]`, or leave it out");
+        }
+        for (at, pattern) in self.files.iter().flatten().enumerate() {
+            if let Err(error) = WatchedPattern::of(pattern) {
+                section.mistake(&format!("files[{at}]"), error.to_string(), "write for example `state/*.ckpt`");
+            }
         }
     }
 }
@@ -206,18 +296,31 @@ pub enum CheckpointSource {
     Scr,
     /// LLNL's library; the agents follow its files.
     ScrFiles,
+    /// A program that does not use the API, through its rank processes.
+    Command,
+    /// Nothing.
+    None,
 }
 
 impl Choice for CheckpointSource {
-    const AVAILABLE: &'static [(&'static str, Self)] =
-        &[("scr", CheckpointSource::Scr), ("scr-files", CheckpointSource::ScrFiles)];
-    const LATER: &'static [&'static str] = &["fti", "command", "jubatus"];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[
+        ("scr", CheckpointSource::Scr),
+        ("scr-files", CheckpointSource::ScrFiles),
+        ("command", CheckpointSource::Command),
+        ("none", CheckpointSource::None),
+    ];
+    const LATER: &'static [&'static str] = &["fti", "jubatus"];
 }
 
 impl CheckpointSource {
     /// The name that agents use.
     pub fn name(self) -> &'static str {
         self.keyword()
+    }
+
+    /// True if the source itself shows that a generation has made progress.
+    pub fn reports_progress(self) -> bool {
+        sources::REGISTRY.iter().any(|entry| entry.name == self.name() && entry.reports_progress)
     }
 }
 

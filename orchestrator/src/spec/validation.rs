@@ -114,7 +114,39 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
         if step.checkpoint.source == CheckpointSource::ScrFiles {
             check_library(step, &path, reader);
         }
+        if step.checkpoint.source == CheckpointSource::Command {
+            check_saving(step, &path, reader);
+        }
         check_control(spec, at, reader);
+    }
+}
+
+/// A program needs exactly one way in which its files come about.
+fn check_saving(step: &Step, path: &str, reader: &Reader) {
+    let (command, watch) = (&step.checkpoint.command, &step.checkpoint.watch);
+    let ways = [
+        ("command.save", command.save.is_some()),
+        ("command.signal", command.signal.is_some()),
+        ("watch.files", watch.files.is_some()),
+    ];
+    let written: Vec<&str> = ways.iter().filter(|(_, is_set)| *is_set).map(|(key, _)| *key).collect();
+    match written[..] {
+        [_] => {}
+        [] => {
+            let help = "write `command: {save: [./save.sh]}`, `command: {signal: USR1, until: file DONE}` or \
+                        `watch: {files: [\"state/*.ckpt\"]}`";
+            let message = "`source: command` needs a command, a signal or files to watch";
+            reader.mistake(&format!("{path}checkpoint.source"), message, help);
+        }
+        [first, second, ..] => {
+            let message = format!("`{first}` and `{second}` exclude each other");
+            reader.mistake(&format!("{path}checkpoint.{second}"), message, "remove one of them");
+        }
+    }
+    let is_empty = |words: &Vec<String>| words.first().is_none_or(|word| word.trim().is_empty());
+    if step.checkpoint.resume.as_ref().is_some_and(is_empty) {
+        let help = "write the program and its arguments, or leave `resume` out";
+        reader.mistake(&format!("{path}checkpoint.resume"), "the command is empty", help);
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 use holdfast_core::hostlist;
 use holdfast_core::redundancy::registry;
 use holdfast_model::{NodeName, Scheme};
+use holdfast_rank::Until;
+use holdfast_rank::signal::signal_of;
 
 use super::diagnostics::nearest;
 use super::quantity;
@@ -129,6 +131,28 @@ pub(super) fn regular_expression() -> ValueKind<String> {
         show: String::clone,
         from_scr: str::to_owned,
     }
+}
+
+/// A signal that a program can handle, by its name or number.
+pub(super) fn signal_name() -> ValueKind<String> {
+    let read = |text: &str| signal_of(text).is_ok().then(|| text.to_owned());
+    ValueKind::new("the name of a signal that a program can handle, such as `USR1`", read, String::clone)
+}
+
+/// `file DONE` or `quiet 2s`.
+pub(super) fn save_end() -> ValueKind<Until> {
+    let read = |text: &str| match text.split_once(' ').map(|(kind, rest)| (kind, rest.trim()))? {
+        ("file", name) => {
+            (is_text(name) && !name.contains('/') && !matches!(name, "." | "..")).then(|| Until::File(name.to_owned()))
+        }
+        ("quiet", time) => quantity::parse_duration(time).filter(|time| !time.is_zero()).map(Until::Quiet),
+        _ => None,
+    };
+    let show = |until: &Until| match until {
+        Until::File(name) => format!("file {name}"),
+        Until::Quiet(time) => format!("quiet {}", quantity::format_duration(*time)),
+    };
+    ValueKind::new("`file NAME` or `quiet TIME`, such as `file DONE` or `quiet 2s`", read, show)
 }
 
 fn is_text(text: &str) -> bool {

@@ -10,6 +10,7 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::frame::FrameError;
 use tokio::task::JoinError;
 
+use crate::claim::ClaimError;
 use crate::halt::HaltError;
 use crate::paths::PathError;
 use crate::sources::files::FileError;
@@ -30,6 +31,9 @@ pub enum CallError {
     Halt(#[from] HaltError),
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The directory of a rank process.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// A dataset on the prefix directory cannot be read by this run.
     #[error(transparent)]
     Refused(#[from] FetchRefusal),
@@ -55,6 +59,9 @@ pub enum CallError {
     NotInCache { checkpoint: CheckpointId, ranks: Vec<Rank> },
     #[error("{} could not write their files", named(.0))]
     NotWritten(Vec<Rank>),
+    /// A rank process reported why.
+    #[error("rank {rank}: {reason}")]
+    ProgramFailed { rank: Rank, reason: String },
     #[error(transparent)]
     File(#[from] FileError),
     /// Ranks made different calls at the same place in their order.
@@ -94,6 +101,7 @@ impl CallError {
             | CallError::Durable(_)
             | CallError::Store(_)
             | CallError::Halt(_)
+            | CallError::Claim(_)
             | CallError::NotSaved { .. }
             | CallError::File(FileError::Store(_) | FileError::Record { .. } | FileError::OutputDirectory { .. }) => {
                 FailureKind::Io
@@ -111,6 +119,7 @@ impl CallError {
             | CallError::NoPurpose
             | CallError::NotACheckpoint(_)
             | CallError::NotWritten(_)
+            | CallError::ProgramFailed { .. }
             | CallError::File(
                 FileError::Shared { .. }
                 | FileError::Name { .. }
@@ -123,7 +132,7 @@ impl CallError {
             | CallError::NotCollective(_)
             | CallError::GatheredTooLarge { .. }
             | CallError::Unsendable(FrameError::TooLarge { .. })
-            | CallError::File(FileError::OtherLibrary)
+            | CallError::File(FileError::OtherLibrary | FileError::NoSource)
             | CallError::NoRun => FailureKind::InvalidRequest,
             CallError::GenerationOver(_) => FailureKind::Superseded,
             CallError::Unsendable(_) | CallError::Crashed(_) | CallError::WrongOutput { .. } => FailureKind::Internal,

@@ -30,6 +30,7 @@ pub use run::{Collectives, RunError, adopt, begin_run, check_places, serve_link}
 
 use crate::fault_injection;
 use crate::paths::base_name;
+use crate::workspace;
 
 /// Carries out a collective call of one rank; returns when all ranks have made it.
 pub async fn call(
@@ -61,6 +62,15 @@ pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBu
     }
     let checkpoint = memory.restart.ok_or(CallError::NothingToRead)?;
     Ok(files.readable(checkpoint, base_name(name)?)?)
+}
+
+/// An empty directory for the own files of a rank process. Blocks.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn workspace(collectives: &Collectives, rank: Rank) -> Result<PathBuf, CallError> {
+    let run = collectives.run().ok_or(CallError::NoRun)?;
+    workspace::open(&collectives.agent.paths, &run.plan.settings, rank)?.ok_or(CallError::NoRun)
 }
 
 /// The generation that this agent serves, 0 before the first.

@@ -33,6 +33,7 @@ use crate::run::Run;
 use crate::sources::{self, UnknownSource};
 use crate::store::StoreError;
 use crate::watchdog;
+use crate::workspace;
 
 /// How long the end of a run waits for orders and file work that are under way: copies end within a fraction of a
 /// second, unless a file system hangs. What ends later changes nothing: files are replaced in one step by the same
@@ -97,6 +98,13 @@ impl Collectives {
             tracing::warn!(generation = %ended, "work_of_ended_run_under_way");
         }
         tracing::info!(generation = %ended, "run_ended");
+    }
+
+    /// A halt condition was set or removed here.
+    pub fn halt_changed(&self) {
+        if let Some(leader) = self.participation().and_then(|part| part.leader.clone()) {
+            leader.halt_changed();
+        }
     }
 
     /// The leader of this generation, if it is this agent.
@@ -257,6 +265,10 @@ fn prepare_blocking(
         source.is_library().then(|| LibraryWatch::begin(agent, &member.local, member.settings.newest, !begins));
     if library.is_none() {
         agent.store.begin_run(&member.local, &bases)?;
+    }
+    if begins && let Err(error) = workspace::remove_all(&agent.paths, &bases) {
+        // Each rank process gets an empty directory, or the error.
+        tracing::warn!(%error, "directories_of_rank_processes_not_removed");
     }
     let control = agent.paths.control();
     let not_recorded = |source| RunError::Record { directory: control.display().to_string(), source };

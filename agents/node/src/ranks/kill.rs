@@ -37,11 +37,12 @@ pub async fn kill(ranks: &Arc<Ranks>, request: KillRequest) -> Vec<u32> {
     pids
 }
 
-/// Sends SIGTERM to the node's ranks of the generation. Returns their processes.
-pub async fn terminate(ranks: &Arc<Ranks>, request: TerminateRequest) -> Vec<u32> {
+/// Sends SIGTERM to the node's ranks of the generation. Returns their processes. `passed_on`: the connected processes
+/// pass signals on to their programs, which get this one from here.
+pub async fn terminate(ranks: &Arc<Ranks>, request: TerminateRequest, passed_on: bool) -> Vec<u32> {
     let terminating = {
         let ranks = ranks.clone();
-        tokio::task::spawn_blocking(move || ranks.terminate_now(request.generation))
+        tokio::task::spawn_blocking(move || ranks.terminate_now(request.generation, passed_on))
     };
     let terminated = terminating.await.unwrap_or_default();
     if !terminated.is_empty() {
@@ -55,9 +56,15 @@ impl Ranks {
     /// Sends SIGTERM to the node's ranks of the generation and to the processes that they have started, as Slurm does,
     /// because a shell handles the signal only after its program has ended. Processes of the launcher itself get none:
     /// they would kill the ranks.
-    fn terminate_now(&self, generation: Generation) -> Vec<u32> {
+    fn terminate_now(&self, generation: Generation, passed_on: bool) -> Vec<u32> {
         let mut pids = marked::of_ranks(self.marked(|of| of == generation));
-        pids.extend(self.processes(generation));
+        for connected in self.processes(generation) {
+            if passed_on {
+                pids.remove(&connected)
+            } else {
+                pids.insert(connected)
+            };
+        }
         pids.remove(&std::process::id());
         let terminated = |pid: &u32| Process::open(*pid).is_some_and(|process| process.terminate().is_ok());
         pids.into_iter().filter(terminated).collect()

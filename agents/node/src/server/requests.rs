@@ -264,6 +264,7 @@ async fn halt_ranks(
     Message(request): Message<HaltRequest>,
 ) -> Answer<Empty> {
     collectives.agent.halt.request(request);
+    collectives.halt_changed();
     Ok(Json(Empty {}))
 }
 
@@ -271,7 +272,8 @@ async fn terminate(
     State(collectives): State<Arc<Collectives>>,
     Message(request): Message<TerminateRequest>,
 ) -> Answer<KillReply> {
-    Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request).await }))
+    let passed_on = collectives.run().is_some_and(|run| run.source.has_rank_processes());
+    Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
 }
 
 async fn stack(
@@ -313,7 +315,10 @@ async fn change_halt(
     Message(change): Message<HaltChange>,
 ) -> Answer<HaltState> {
     let agent = collectives.agent.clone();
-    Ok(Json(blocking(move || agent.halt.change(&change, &moment(&collectives))).await??))
+    let (change_there, of) = (collectives.clone(), change);
+    let state = blocking(move || agent.halt.change(&of, &moment(&change_there))).await??;
+    collectives.halt_changed();
+    Ok(Json(state))
 }
 
 async fn forget_finished(

@@ -39,6 +39,11 @@ pub enum FileError {
          Holdfast's: write `source: scr`"
     )]
     OtherLibrary,
+    /// A rank uses the API in a run without checkpoints.
+    #[error(
+        "the job has `checkpoint: {{source: none}}`, and this program uses the checkpoint API: write `source: scr`"
+    )]
+    NoSource,
     /// Two ranks write one file, which in cache belongs to one of them.
     #[error("ranks {first} and {second} both write a file {name}, but in cache each file belongs to one rank")]
     Shared { name: String, first: Rank, second: Rank },

@@ -5,9 +5,15 @@
 //!
 //! * [`files`]: access of sources to the files of one rank on this node;
 //! * [`scr`]: the application, through the checkpoint API;
-//! * [`scr_files`]: LLNL's library, by itself.
+//! * [`scr_files`]: LLNL's library, by itself;
+//! * [`command`]: a program that does not use the API, through its rank process ([`schedule`]: when its checkpoints are
+//!   due);
+//! * [`none`]: nothing.
 
+pub mod command;
 pub mod files;
+pub mod none;
+pub mod schedule;
 pub mod scr;
 pub mod scr_files;
 
@@ -26,6 +32,11 @@ pub trait CheckpointSource: Debug + Send + Sync {
     /// True if another library writes checkpoints, control files and caches by itself: the agent only follows them, and
     /// ranks cannot call the API.
     fn is_library(&self) -> bool {
+        false
+    }
+
+    /// True if the ranks are rank processes (`holdfast rank`), which make the calls for the programs beside them.
+    fn has_rank_processes(&self) -> bool {
         false
     }
 
@@ -60,6 +71,20 @@ pub trait SourcePolicy: Debug + Send {
 
     fn checkpoint_complete(&mut self, now: Duration);
 
+    /// The checkpoint that has begun was dropped on all ranks.
+    fn checkpoint_dropped(&mut self, _now: Duration) {}
+
+    /// True if a checkpoint is due for rank processes that wait for it. `ready`: every program that has not ended has
+    /// written the files of its next checkpoint.
+    fn is_due_for_waiting(&mut self, now: Duration, halting: bool, _ready: bool) -> bool {
+        self.is_due(now, halting)
+    }
+
+    /// From when on a checkpoint is due without any further event; `None` if that is not known.
+    fn due_at(&self, _halting: bool) -> Option<Duration> {
+        None
+    }
+
     /// True if a generation that completes this dataset has made progress: the job can continue from it.
     fn is_progress(&self, dataset: &Dataset) -> bool;
 }
@@ -76,11 +101,14 @@ pub struct PutBack {
 pub struct SourceEntry {
     /// Its name in a job spec.
     pub name: &'static str,
+    /// Complete checkpoints are reported, and show that a generation has made progress. Otherwise nothing does, unless
+    /// the job spec has `progress`.
+    pub reports_progress: bool,
     /// The source for one generation.
     pub open: fn(&Settings) -> Arc<dyn CheckpointSource>,
 }
 
-pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY, scr_files::ENTRY];
+pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY, scr_files::ENTRY, command::ENTRY, none::ENTRY];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint source {0} does not exist in this version")]

@@ -11,7 +11,7 @@ use holdfast_wire::run::Settings;
 use super::files::{FileError, RankFiles};
 use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "scr", open };
+pub const ENTRY: SourceEntry = SourceEntry { name: "scr", reports_progress: true, open };
 
 /// The application writes and reads each file at the path that the agent returns.
 #[derive(Debug)]

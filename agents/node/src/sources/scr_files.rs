@@ -10,7 +10,7 @@ use holdfast_wire::run::Settings;
 use super::files::{FileError, RankFiles};
 use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "scr-files", open };
+pub const ENTRY: SourceEntry = SourceEntry { name: "scr-files", reports_progress: true, open };
 
 #[derive(Debug)]
 struct ScrFiles;

@@ -25,10 +25,10 @@ use holdfast_wire::peer::{
     OrderResult, PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
-use holdfast_wire::rank::{Call, Hello, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::rank::{Awaited, Call, Hello, ProgramState, Reply, Restart, ToAgent, ToRank};
 use holdfast_wire::run::{
-    AgentReady, AgentStart, Cache, FaultInjection, FaultPoint, NodeIdentitySource, RunPlan, Settings, SourceName,
-    TrustMaterial, Watchdog,
+    AgentReady, AgentStart, Cache, CheckpointSchedule, FaultInjection, FaultPoint, NodeIdentitySource, RunPlan,
+    Settings, SourceName, TrustMaterial, Watchdog,
 };
 
 pub const JOB: &str = "17";
@@ -61,6 +61,9 @@ pub fn calls() -> Vec<Call> {
         Call::ShouldExit,
         Call::Allgather { data: Payload::from(vec![7; 100]) },
         Call::Finalize,
+        Call::Await { state: ProgramState::Ready },
+        Call::NotWritten { reason: "./save.sh ended with code 3".to_owned() },
+        Call::Workspace,
     ]
 }
 
@@ -85,6 +88,7 @@ fn replies() -> Vec<Reply> {
         Reply::Path("/tmp/file".into()),
         Reply::Completed { checkpoint: CHECKPOINT, kept: true, halt: None },
         Reply::Gathered(vec![Payload::from(vec![1; 10]), Payload::default(), Payload::from(vec![2; 50])]),
+        Reply::Awaited(Awaited::Checkpoint),
         Reply::Done,
     ]
 }
@@ -259,6 +263,7 @@ pub fn settings(prefix: &Path) -> Settings {
         crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true },
         source: SourceName("scr".to_owned()),
         need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
+        schedule: Some(CheckpointSchedule::Every(Duration::from_secs(600))),
         halt_seconds: 60,
         allocation_end: Some(4_000_000_000),
         piece_bytes: 1 << 16,

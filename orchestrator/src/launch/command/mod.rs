@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::children::Started;
 use super::{LaunchError, LineLabels, Step, StepEvent, StepPlan};
-use crate::host::{descendants, own_files};
+use crate::host::own_files;
+use holdfast_rank::descendants;
 use rank_ends::RankEnds;
 
 /// Interval at which the messages and the end of the command are polled.

@@ -95,17 +95,17 @@ pub(super) fn next_id(cx: &Context) -> CheckpointId {
 }
 
 /// Ends a checkpoint.
-pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, CallError> {
+pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Result<Reply, CallError> {
     let Some(checkpoint) = cx.memory(|memory| memory.open) else {
         return Err(CallError::OutOfOrder { call: "complete_checkpoint", before: "start_checkpoint" });
     };
     let begun = cx.now();
     let dataset = cx.dataset(checkpoint);
     let known = cx.memory(|memory| memory.completed.filter(|known| known.checkpoint == checkpoint));
-    let completed = match known {
-        Some(known) => Ok(known),
-        None if !invalid.is_empty() => Err(CallError::NotWritten(invalid.to_vec())),
-        None => finish(cx, checkpoint, &dataset, begun).await,
+    let completed = match (known, not_written) {
+        (Some(known), _) => Ok(known),
+        (None, Some(error)) => Err(error),
+        (None, None) => finish(cx, checkpoint, &dataset, begun).await,
     };
     cx.memory(|memory| {
         (memory.open, memory.completed) = (None, None);
@@ -114,6 +114,7 @@ pub(super) async fn complete(cx: &Context, invalid: &[Rank]) -> Result<Reply, Ca
     let completed = match completed {
         Ok(completed) => completed,
         Err(error) => {
+            cx.policy(|policy, now| policy.checkpoint_dropped(now));
             give_up(cx, checkpoint, &dataset, error).await?;
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
         }

@@ -11,7 +11,7 @@ use holdfast_wire::rank::{Call, Reply};
 use super::action::HaltWork;
 use super::context::Context;
 use super::gather::{Calls, agree, ranks_where};
-use super::{checkpoint, datasets, files, flush, restart};
+use super::{awaiting, checkpoint, datasets, files, flush, restart};
 use crate::collective::CallError;
 
 /// Carries out a collective. Its results are on disk when this returns.
@@ -42,7 +42,9 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
     match first {
         Call::Init => restart::init(cx).await,
         Call::Need => checkpoint::need(cx).await,
-        Call::Start => checkpoint::start(cx, Dataset::default()).await,
+        Call::Start => checkpoint::start(cx, Dataset::default()).await.inspect_err(|_| {
+            cx.policy(|policy, now| policy.checkpoint_dropped(now));
+        }),
         Call::StartOutput { .. } => {
             if let Some((rank, _)) = calls.by_rank.iter().find(|(_, other)| **other != first) {
                 return Err(CallError::DifferentDatasets(*rank));
@@ -55,10 +57,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::Load => datasets::load(cx).await,
         Call::Drop { name } => datasets::drop_from_index(cx, name).await,
         Call::Delete { name } => datasets::delete_named(cx, name).await,
-        Call::Complete { .. } => {
-            let invalid = ranks_where(&calls.by_rank, |call| matches!(call, Call::Complete { valid: false }));
-            checkpoint::complete(cx, &invalid).await
-        }
+        Call::Complete { .. } | Call::NotWritten { .. } => checkpoint::complete(cx, not_written(&calls)).await,
         Call::CompleteRestart { .. } => {
             let invalid = ranks_where(&calls.by_rank, |call| matches!(call, Call::CompleteRestart { valid: false }));
             restart::complete_restart(cx, &invalid).await
@@ -66,8 +65,19 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::ShouldExit => Ok(Reply::Flag(halt_condition(cx).await?.is_some())),
         Call::Allgather { .. } => calls.into_gathered(),
         Call::Finalize => finalize(cx).await,
-        Call::Route { .. } => Err(CallError::NotCollective(first.name())),
+        Call::Await { .. } => awaiting::next_checkpoint(cx, &calls).await,
+        Call::Route { .. } | Call::Workspace => Err(CallError::NotCollective(first.name())),
     }
+}
+
+/// Why the files of a checkpoint are not complete, if a rank reported that.
+fn not_written(calls: &Calls) -> Option<CallError> {
+    let reported = calls.by_rank.iter().find_map(|(rank, call)| match call {
+        Call::NotWritten { reason } => Some(CallError::ProgramFailed { rank: *rank, reason: reason.clone() }),
+        _ => None,
+    });
+    let invalid = || ranks_where(&calls.by_rank, |call| matches!(call, Call::Complete { valid: false }));
+    reported.or_else(|| Some(invalid()).filter(|ranks| !ranks.is_empty()).map(CallError::NotWritten))
 }
 
 /// The application has finished: the halt reason is recorded first, so that no other run is started, then the newest

@@ -22,6 +22,7 @@ use holdfast_wire::run::{RunPlan, Settings};
 use parking_lot::Mutex;
 
 use super::action::{LeaderAction, LeaderWork};
+use super::awaiting::Awaiting;
 use super::dispatch::Dispatch;
 use super::event::{WorkOutput, WorkResult};
 use super::layout::Layout;
@@ -61,7 +62,9 @@ pub(super) struct LeaderState {
     /// Datasets to delete when the results of the current collective are on disk.
     deletions: Vec<CheckpointId>,
     flushes: UnfinishedFlushes,
-    policy: Box<dyn SourcePolicy>,
+    pub(super) policy: Box<dyn SourcePolicy>,
+    /// For ranks that wait for their next checkpoint.
+    pub(super) awaiting: Awaiting,
 }
 
 /// File work that is under way, and results that no procedure has taken yet.
@@ -112,6 +115,7 @@ impl Context {
             deletions: Vec::new(),
             flushes,
             policy,
+            awaiting: Awaiting::default(),
         };
         Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }) }
     }
@@ -310,7 +314,7 @@ impl Context {
         }
     }
 
-    async fn wait_until<R>(&self, mut look: impl FnMut(&mut LeaderState) -> Option<R>) -> R {
+    pub(super) async fn wait_until<R>(&self, mut look: impl FnMut(&mut LeaderState) -> Option<R>) -> R {
         poll_fn(|_| self.with(&mut look).map_or(Poll::Pending, Poll::Ready)).await
     }
 }

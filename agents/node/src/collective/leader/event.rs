@@ -27,6 +27,8 @@ pub enum LeaderEvent {
         id: u64,
         result: WorkResult,
     },
+    /// A halt condition was set or removed on the leader's node.
+    HaltChanged,
     /// [`LeaderMachine::deadline`](super::LeaderMachine::deadline) has passed.
     Tick,
 }

@@ -94,6 +94,11 @@ impl Gather {
         self.calls.remove(&seq).map(|calls| (seq, calls))
     }
 
+    /// True if this collective is being carried out.
+    pub(super) fn is_under_way(&self, seq: u64) -> bool {
+        self.under_way && seq == self.ended + 1
+    }
+
     /// The collective that is under way, or else the last one that ended.
     pub(super) fn current(&self) -> u64 {
         self.ended + u64::from(self.under_way)

@@ -81,6 +81,11 @@ impl LeaderMachine {
                 LeaderEvent::Received { node, message: ToLeader::Done { order, result } } => {
                     dispatch.done(&node, order, result, now, actions);
                 }
+                LeaderEvent::Received { message: ToLeader::Calls { seq, calls }, .. }
+                    if self.gather.is_under_way(seq) =>
+                {
+                    state.awaiting.update(calls);
+                }
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
                     if self.gather.receive(seq, calls) && dispatch.can_reach(&node) {
                         // The collective has ended, and its results were lost on the way.
@@ -89,6 +94,7 @@ impl LeaderMachine {
                     }
                 }
                 LeaderEvent::WorkFinished { id, result } => state.work.finish(id, result),
+                LeaderEvent::HaltChanged => state.awaiting.check_halt = true,
                 LeaderEvent::Tick => {}
             }
             state.dispatch.tick(now, &mut state.actions);
@@ -99,7 +105,7 @@ impl LeaderMachine {
 
     /// When the next [`LeaderEvent::Tick`] is due.
     pub fn deadline(&self) -> Option<Duration> {
-        self.context.with(|state| state.dispatch.deadline())
+        self.context.with(|state| state.dispatch.deadline().into_iter().chain(state.awaiting.wake_at).min())
     }
 
     /// Polls the procedures until each waits for an event.

@@ -17,11 +17,13 @@
 //! | [`restart`] | procedure: init, and falling back; [`rebuild`]: from cache; [`fetch`]: from the prefix directory |
 //! | [`damage`] | files in cache that fail their checksum count as lost |
 //! | [`checkpoint`] | procedure: need, start, complete |
+//! | [`awaiting`] | procedure: the ranks wait until a checkpoint is due |
 //! | [`flush`] | procedure: cache to prefix, while the ranks wait or in the background |
 //! | [`datasets`] | procedure: named datasets, and output; [`direct`]: datasets that bypass the cache |
 //! | [`driver`] | links, threads, timer |
 
 mod action;
+mod awaiting;
 mod checkpoint;
 mod collective;
 mod context;

@@ -15,7 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{NodeCommand, NodeError, message, when_connection_ends};
-use crate::host::{descendants, program};
+use crate::host::program;
+use holdfast_rank::descendants;
 
 /// Between SIGTERM and SIGKILL for the processes of a command that is ended.
 pub const TERMINATED_WITHIN: Duration = Duration::from_secs(5);

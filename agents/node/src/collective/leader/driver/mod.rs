@@ -91,6 +91,10 @@ impl Leader {
         self.put(Input::Event(LeaderEvent::NodeDown { node: node.clone() }));
     }
 
+    pub(in crate::collective) fn halt_changed(&self) {
+        self.put(Input::Event(LeaderEvent::HaltChanged));
+    }
+
     fn put(&self, input: Input) {
         // Fails only after the end of the run.
         let _ = self.inputs.send(input);

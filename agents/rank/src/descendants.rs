@@ -11,14 +11,14 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 5;
 
 /// From now on, orphaned descendants become our children.
-pub(crate) fn adopt() {
+pub fn adopt() {
     if let Err(error) = set_child_subreaper(Some(getpid())) {
         tracing::warn!(%error, "cannot adopt processes that a child leaves behind");
     }
 }
 
 /// Kills all descendants.
-pub(crate) fn kill() {
+pub fn kill() {
     for _ in 0..ROUNDS {
         let found = all();
         if found.is_empty() {
@@ -30,8 +30,35 @@ pub(crate) fn kill() {
     }
 }
 
+/// Kills all descendants, also those that they start meanwhile; returns when there are none, or after `limit`. Reaps
+/// every child.
+pub fn kill_all(limit: Duration) {
+    let begun = Instant::now();
+    loop {
+        let found = all();
+        for pid in &found {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        if found.is_empty() || begun.elapsed() >= limit {
+            return;
+        }
+        std::thread::sleep(POLL_EVERY);
+    }
+}
+
+/// The names of all descendants that run, each with its process id.
+pub fn names() -> Vec<String> {
+    let name = |pid: Pid| {
+        let pid = pid.as_raw_nonzero().get();
+        let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
+        Some(format!("{} ({pid})", stat.comm))
+    };
+    all().into_iter().filter_map(name).collect()
+}
+
 /// Waits up to `patience` for descendants to end, and kills the others. Reaps every child.
-pub(crate) fn terminate(patience: Duration) {
+pub fn terminate(patience: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < patience {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}

@@ -1,0 +1,53 @@
+//! No checkpoints: the job is relaunched from its beginning.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Dataset};
+use holdfast_wire::run::Settings;
+
+use super::files::{FileError, RankFiles};
+use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
+
+pub const ENTRY: SourceEntry = SourceEntry { name: "none", reports_progress: false, open };
+
+#[derive(Debug)]
+struct NoSource;
+
+#[derive(Debug)]
+struct Never;
+
+fn open(_: &Settings) -> Arc<dyn CheckpointSource> {
+    Arc::new(NoSource)
+}
+
+impl SourcePolicy for Never {
+    fn computing_begins(&mut self, _: Duration) {}
+
+    fn is_due(&mut self, _: Duration, _: bool) -> bool {
+        false
+    }
+
+    fn checkpoint_begins(&mut self, _: Duration) {}
+
+    fn checkpoint_complete(&mut self, _: Duration) {}
+
+    fn is_progress(&self, _: &Dataset) -> bool {
+        false
+    }
+}
+
+impl CheckpointSource for NoSource {
+    fn policy(&self) -> Box<dyn SourcePolicy> {
+        Box::new(Never)
+    }
+
+    fn make(&self, _: &RankFiles<'_>, _: CheckpointId, _: &str) -> Result<PathBuf, FileError> {
+        Err(FileError::NoSource)
+    }
+
+    fn put_back(&self, _: &RankFiles<'_>, _: CheckpointId) -> Result<PutBack, FileError> {
+        Err(FileError::NoSource)
+    }
+}

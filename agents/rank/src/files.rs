@@ -1,0 +1,145 @@
+//! The files of a checkpoint, between the program's directories and the cache.
+//!
+//! In a dataset each file has its rank in front of its name, because programs of several ranks may use the same names:
+//! `rank_3.state`. A rank whose program has ended with exit code 0 has the file `rank_3_ended` instead: its program is
+//! not started again.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use holdfast_model::Rank;
+
+use crate::saver::SaveError;
+
+/// The content of the file of a program that has ended.
+pub const ENDED_CONTENT: &str = "the program of this rank ended with exit code 0\n";
+
+/// The name of a program's file in a dataset.
+pub fn dataset_name(rank: Rank, name: &str) -> String {
+    format!("rank_{rank}.{name}")
+}
+
+/// The file in a dataset that stands for a program that has ended.
+pub fn ended_name(rank: Rank) -> String {
+    format!("rank_{rank}_ended")
+}
+
+/// The program's own name of a file in a dataset.
+pub fn program_name(rank: Rank, name: &str) -> &str {
+    name.strip_prefix(&format!("rank_{rank}.")).unwrap_or(name)
+}
+
+/// The files that a program has written: their paths and names, ascending.
+///
+/// # Errors
+/// There is none, or something else than a regular file.
+pub fn written(directory: &Path) -> Result<Vec<(PathBuf, String)>, SaveError> {
+    let unreadable = || SaveError::io("read", directory);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable())? {
+        let entry = entry.map_err(unreadable())?;
+        let path = entry.path();
+        check_regular(&path)?;
+        let name = entry.file_name().into_string().map_err(|name: OsString| SaveError::Name { name })?;
+        files.push((path, name));
+    }
+    if files.is_empty() {
+        return Err(SaveError::Empty { what: "the program", directory: directory.to_owned() });
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A link may lead to a file that changes later or does not exist on another node; the others have no content.
+fn check_regular(path: &Path) -> Result<(), SaveError> {
+    let metadata = fs::symlink_metadata(path).map_err(SaveError::io("read", path))?;
+    let kind = metadata.file_type();
+    let found = match () {
+        () if kind.is_file() && metadata.nlink() == 1 => return Ok(()),
+        () if kind.is_file() => "a file with several links",
+        () if kind.is_symlink() => "a symbolic link",
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(SaveError::NotAFile { path: path.to_owned(), found })
+}
+
+/// Moves a file; copies it into another file system.
+pub fn move_file(from: &Path, to: &Path) -> Result<(), SaveError> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            copy(from, to)?;
+            fs::remove_file(from).map_err(SaveError::io("remove", from))
+        }
+        moved => moved.map_err(SaveError::io("move into the checkpoint", from)),
+    }
+}
+
+/// Copies a file; file systems that can share blocks do.
+pub fn copy(from: &Path, to: &Path) -> Result<(), SaveError> {
+    fs::copy(from, to).map_err(SaveError::io("copy", from)).map(drop)
+}
+
+/// Makes a directory, or empties it. The directory itself stays: it may be the working directory of a program.
+pub fn empty(directory: &Path) -> Result<(), SaveError> {
+    fs::create_dir_all(directory).map_err(SaveError::io("make", directory))?;
+    for entry in fs::read_dir(directory).map_err(SaveError::io("read", directory))? {
+        let entry = entry.map_err(SaveError::io("read", directory))?;
+        let path = entry.path();
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(SaveError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_files_only_are_part_of_a_checkpoint() {
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        assert!(matches!(written(base.path()), Err(SaveError::Empty { .. })));
+        fs::write(path("b"), "2").unwrap();
+        fs::write(path("a"), "1").unwrap();
+        let names: Vec<String> = written(base.path()).unwrap().into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, ["a", "b"]);
+        let refused = |found: &str| {
+            let error = written(base.path()).unwrap_err().to_string();
+            assert!(error.contains("/c is ") && error.contains(found), "{error}");
+        };
+        std::os::unix::fs::symlink("a", path("c")).unwrap();
+        refused("a symbolic link");
+        fs::remove_file(path("c")).unwrap();
+        fs::create_dir(path("c")).unwrap();
+        refused("a directory");
+        fs::remove_dir(path("c")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("c"), 0o600.into()).unwrap();
+        refused("a named pipe");
+        fs::remove_file(path("c")).unwrap();
+        fs::write(path("c"), "3").unwrap();
+        fs::hard_link(path("c"), path("d")).unwrap();
+        refused("several links");
+        empty(base.path()).unwrap();
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn names_of_a_dataset_contain_the_rank_and_lead_back() {
+        let name = dataset_name(Rank(3), "state.ckpt");
+        assert_eq!((name.as_str(), program_name(Rank(3), &name)), ("rank_3.state.ckpt", "state.ckpt"));
+        assert_ne!(dataset_name(Rank(3), "ended"), ended_name(Rank(3)));
+    }
+}

@@ -1,0 +1,104 @@
+//! What has a program write the files of a checkpoint.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdfast_client::Interrupter;
+
+use crate::command::CommandSaver;
+use crate::program::{Program, ProgramEnd};
+use crate::settings::SaverSettings;
+use crate::signal::SignalSaver;
+use crate::watch::WatchSaver;
+use crate::words::Variables;
+
+/// One for each rank process. Its calls are made one at a time, in step with the other ranks.
+pub trait Saver: Send {
+    /// The program was started: from the files in `restart`, or from its beginning. Blocks until it runs as it should.
+    ///
+    /// # Errors
+    /// It cannot continue from these files: the program is killed, and the next older checkpoint is loaded on all
+    /// ranks.
+    fn started(&mut self, _program: &Program, _restart: Option<&Path>) -> Result<(), SaveError> {
+        Ok(())
+    }
+
+    /// Has the program write its files into a directory, which is empty. Blocks until they are complete.
+    ///
+    /// # Errors
+    /// They are not: the checkpoint is dropped on all ranks, and the program continues.
+    fn save(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError>;
+
+    /// True if the program has written the files of its next checkpoint by itself.
+    fn is_ready(&self) -> bool {
+        false
+    }
+}
+
+/// What a saver is made with.
+#[derive(Clone, Debug)]
+pub struct SaverContext {
+    /// To be used when [`Saver::is_ready`] has changed.
+    pub interrupter: Interrupter,
+    /// A directory of the saver's own, in the file system of the checkpoint files. Not made yet.
+    pub directory: PathBuf,
+    /// The variables of the rank: its number, and the directories.
+    pub variables: Variables,
+}
+
+impl SaverSettings {
+    /// # Errors
+    /// The settings cannot be used on this machine.
+    pub fn saver(&self, context: SaverContext) -> Result<Box<dyn Saver>, SaveError> {
+        Ok(match self.clone() {
+            SaverSettings::Command { save, timeout } => {
+                Box::new(CommandSaver { words: save, timeout, variables: context.variables })
+            }
+            SaverSettings::Signal { signal, until, timeout } => Box::new(SignalSaver::new(&signal, until, timeout)?),
+            SaverSettings::Watch { files } => Box::new(WatchSaver::start(&files, context)?),
+        })
+    }
+}
+
+/// Why the files of a checkpoint are not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    #[error("{command}: {reason}")]
+    NotStarted { command: String, reason: String },
+    #[error("{command} ended with {end}")]
+    Failed { command: String, end: ProgramEnd },
+    #[error("{what} took longer than {} s and was ended (`checkpoint.command.timeout`)", limit.as_secs_f64())]
+    TimedOut { what: String, limit: Duration },
+    #[error(
+        "{command} left processes behind ({}), which may still write its files: it must wait for them",
+        names.join(", ")
+    )]
+    LeftProcesses { command: String, names: Vec<String> },
+    #[error("the program ended with {0} while it was saved")]
+    ProgramEnded(ProgramEnd),
+    #[error("{what} wrote no file into {}", directory.display())]
+    Empty { what: &'static str, directory: PathBuf },
+    #[error("{} is {found}: a checkpoint can contain regular files only", path.display())]
+    NotAFile { path: PathBuf, found: &'static str },
+    #[error("the name {name:?} of a file is not UTF-8")]
+    Name { name: std::ffi::OsString },
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{signal} is not the name or number of a signal that can be sent to a program")]
+    UnknownSignal { signal: String },
+    #[error("`{pattern}` is not a pattern of files: {problem}")]
+    Pattern { pattern: String, problem: String },
+    #[error("the files of the checkpoint have not been written yet")]
+    NotReady,
+    /// Of the protocol with which a program is saved.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl SaveError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SaveError {
+        let path = path.to_owned();
+        move |source| SaveError::Io { action, path, source }
+    }
+}
