@@ -2,7 +2,6 @@
 //! under `holdfast run`, and started by a batch script without Holdfast.
 
 use std::process::Command;
-use std::sync::OnceLock;
 
 use holdfast_testkit::cluster::{Cluster, Job, until};
 use serde_json::{Value, json};
@@ -15,9 +14,8 @@ const PROGRAM: &str = "/opt/holdfast/test/library-program";
 
 /// The cluster with the program on it.
 fn cluster() -> Cluster {
-    static INSTALLED: OnceLock<()> = OnceLock::new();
     let cluster = super::cluster();
-    INSTALLED.get_or_init(|| {
+    cluster.make_once("library-program", || {
         let directory = tempfile::tempdir().unwrap();
         let copy = directory.path().join("program");
         let mut strip = Command::new("strip");

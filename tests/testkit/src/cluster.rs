@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,33 @@ const MACHINES: [&str; 7] = ["ctl", "n1", "n2", "n3", "n4", "n5", "n6"];
 /// The nodes among them.
 pub const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
 
-/// The cluster, for one test at a time: a test may break any of its machines.
+/// How many clusters there are, each used by one test at a time; one if this variable is not set.
+const CLUSTERS: &str = "HOLDFAST_CLUSTERS";
+
+/// A cluster, for one test at a time: a test may break any of its machines.
 #[derive(Debug)]
 pub struct Cluster {
     program: &'static str,
-    _alone: MutexGuard<'static, ()>,
+    containers: &'static Containers,
+}
+
+/// The containers of a cluster.
+#[derive(Debug)]
+struct Containers {
+    /// The name and the subnet of the cluster, as read by `docker/cluster`: several can exist.
+    name: String,
+    subnet: String,
+    /// What was made once in this cluster, for all tests.
+    made: Mutex<BTreeSet<&'static str>>,
+    /// The shared file system as this machine sees it; `None` if it cannot be read here.
+    shared: OnceLock<Option<PathBuf>>,
+}
+
+/// The clusters that no test uses, and the signal that there is one.
+#[derive(Debug)]
+struct Pool {
+    free: Mutex<Vec<&'static Containers>>,
+    returned: Condvar,
 }
 
 fn root() -> PathBuf {
@@ -40,8 +62,100 @@ pub fn is_engine_reachable() -> bool {
     Command::new("docker").arg("info").output().is_ok_and(|output| output.status.success())
 }
 
-fn script(arguments: &[&str]) -> Output {
-    Command::new(root().join("docker/cluster")).args(arguments).stdin(Stdio::null()).output().unwrap()
+impl Pool {
+    fn get() -> &'static Pool {
+        static POOL: OnceLock<Pool> = OnceLock::new();
+        POOL.get_or_init(|| {
+            let clusters = std::env::var(CLUSTERS).ok().and_then(|number| number.parse().ok()).unwrap_or(1);
+            let free = (1..=clusters).rev().map(|number| &*Box::leak(Box::new(Containers::number(number)))).collect();
+            Pool { free: Mutex::new(free), returned: Condvar::new() }
+        })
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<&'static Containers>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a cluster that no test uses.
+    fn take(&self) -> &'static Containers {
+        let mut free = self.free();
+        loop {
+            if let Some(containers) = free.pop() {
+                return containers;
+            }
+            free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn give_back(&self, containers: &'static Containers) {
+        self.free().push(containers);
+        self.returned.notify_one();
+    }
+}
+
+impl Containers {
+    /// The first has the name and the subnet of the environment, the next ones those after them.
+    fn number(number: u8) -> Containers {
+        let name = std::env::var("HOLDFAST_CLUSTER").unwrap_or_else(|_| "holdfast".to_owned());
+        let subnet = std::env::var("HOLDFAST_CLUSTER_SUBNET").unwrap_or_else(|_| "10.213.47".to_owned());
+        let (network, part) = subnet.rsplit_once('.').unwrap();
+        let part = part.parse::<u8>().unwrap() + (number - 1);
+        let name = if number == 1 { name } else { format!("{name}-{number}") };
+        Containers { name, subnet: format!("{network}.{part}"), made: Mutex::default(), shared: OnceLock::new() }
+    }
+
+    /// The fixed address of a machine: see `docker/cluster`.
+    fn address(&self, machine: &str) -> String {
+        let number: u32 = machine.trim_start_matches('n').parse().unwrap_or(0);
+        format!("{}.{}", self.subnet, 10 + number)
+    }
+
+    fn container(&self, machine: &str) -> String {
+        format!("{}-{machine}", self.name)
+    }
+
+    /// Makes something that stays in the cluster, unless that was done before.
+    fn make_once(&self, what: &'static str, make: impl FnOnce()) {
+        if !self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(what) {
+            make();
+            self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
+        }
+    }
+
+    fn script(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(root().join("docker/cluster"));
+        command.args(arguments).env("HOLDFAST_CLUSTER", &self.name).env("HOLDFAST_CLUSTER_SUBNET", &self.subnet);
+        checked(command.stdin(Stdio::null()).output().unwrap())
+    }
+
+    fn run_on(&self, machine: &str, user: &str, directory: &str, command: &str, input: &str) -> (String, i32) {
+        let container = self.container(machine);
+        let arguments = ["exec", "-i", "--user", user, "--workdir", directory, &container, "bash", "-c", command];
+        let mut child = Command::new("docker")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        (text, output.status.code().unwrap_or(-1))
+    }
+
+    /// Sets the microseconds of processor time that each node gets in a period; `-1`: no limit.
+    fn limit_processors(&self, quota: &str) {
+        let containers = NODES.map(|node| self.container(node));
+        checked(Command::new("docker").args(["update", "--cpu-quota", quota]).args(containers).output().unwrap());
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        Pool::get().give_back(self.containers);
+    }
 }
 
 impl Cluster {
@@ -50,39 +164,48 @@ impl Cluster {
     /// # Panics
     /// When there is an engine, and the cluster does not come up.
     pub fn get(program: &'static str) -> Cluster {
-        static ALONE: Mutex<()> = Mutex::new(());
-        static UP: OnceLock<()> = OnceLock::new();
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        UP.get_or_init(|| {
-            if !is_engine_reachable() {
-                ignore(NO_ENGINE);
-            }
-            checked(script(&["up"]));
-            checked(script(&["install", program]));
+        static ENGINE: OnceLock<bool> = OnceLock::new();
+        if !ENGINE.get_or_init(is_engine_reachable) {
+            ignore(NO_ENGINE);
+        }
+        let cluster = Cluster { program, containers: Pool::get().take() };
+        cluster.make_once("up", || {
+            cluster.containers.script(&["up"]);
+            cluster.containers.script(&["install", program]);
         });
-        let cluster = Cluster { program, _alone: alone };
         cluster.heal();
         cluster
     }
 
+    /// Makes something that stays in the cluster, for all its tests, unless that was done before.
+    pub fn make_once(&self, what: &'static str, make: impl FnOnce()) {
+        self.containers.make_once(what, make);
+    }
+
     /// Restores the cluster after injected faults.
     pub fn heal(&self) {
-        checked(script(&["heal"]));
+        self.containers.script(&["heal"]);
     }
 
     /// A command of the Docker engine on one of the machines: `kill`, `pause`, `unpause`.
     pub fn docker(&self, verb: &str, machine: &str) {
-        checked(Command::new("docker").args([verb, &container(machine)]).output().unwrap());
+        checked(Command::new("docker").args([verb, &self.containers.container(machine)]).output().unwrap());
     }
 
     /// Disconnects a machine from the network.
     pub fn cut_off(&self, machine: &str) {
-        checked(Command::new("docker").args(["network", "disconnect", name(), &container(machine)]).output().unwrap());
+        checked(
+            Command::new("docker")
+                .args(["network", "disconnect", &self.containers.name, &self.containers.container(machine)])
+                .output()
+                .unwrap(),
+        );
     }
 
     /// Reconnects a disconnected machine, with its previous address.
     pub fn reconnect(&self, machine: &str) {
-        let arguments = ["network", "connect", "--ip", &address(machine), name(), &container(machine)];
+        let (address, container) = (self.containers.address(machine), self.containers.container(machine));
+        let arguments = ["network", "connect", "--ip", &address, &self.containers.name, &container];
         checked(Command::new("docker").args(arguments).output().unwrap());
     }
 
@@ -111,27 +234,27 @@ impl Cluster {
     pub fn share(&self, from: &Path, to: &str) {
         let directory = Path::new(to).parent().unwrap().display();
         self.on("ctl", &format!("mkdir -p {directory}"));
-        let destination = format!("{}:{to}", container("ctl"));
+        let destination = format!("{}:{to}", self.containers.container("ctl"));
         checked(Command::new("docker").arg("cp").arg(from).arg(destination).output().unwrap());
         self.on("ctl", &format!("chown root: {to} && chmod a+rX {to}"));
     }
 
     /// Runs a shell command as root on a machine; returns its output.
     pub fn on(&self, machine: &str, command: &str) -> String {
-        run_on(machine, "root", "/", command, "").0
+        self.containers.run_on(machine, "root", "/", command, "").0
     }
 
     /// Runs a user's command in a new directory with these files; returns its output and exit code.
     pub fn as_user(&self, name: &str, files: &[(&str, &str)], command: &str) -> (String, i32) {
         let directory = self.directory(name, files);
-        run_on("ctl", "user1", &directory, command, "")
+        self.containers.run_on("ctl", "user1", &directory, command, "")
     }
 
     fn directory(&self, name: &str, files: &[(&str, &str)]) -> String {
         let directory = format!("/pfs/{name}");
-        run_on("ctl", "user1", "/pfs", &format!("rm -rf {directory} && mkdir {directory}"), "");
+        self.containers.run_on("ctl", "user1", "/pfs", &format!("rm -rf {directory} && mkdir {directory}"), "");
         for (file, text) in files {
-            run_on("ctl", "user1", &directory, &format!("cat >{file}"), text);
+            self.containers.run_on("ctl", "user1", &directory, &format!("cat >{file}"), text);
         }
         directory
     }
@@ -146,7 +269,8 @@ impl Cluster {
     /// Submits a batch script of the test with these arguments of `sbatch`, in a directory with these files.
     pub fn batch(&self, name: &str, files: &[(&str, &str)], arguments: &str) -> Job<'_> {
         let directory = self.directory(name, files);
-        let (id, code) = run_on("ctl", "user1", &directory, &format!("sbatch --parsable {arguments}"), "");
+        let (id, code) =
+            self.containers.run_on("ctl", "user1", &directory, &format!("sbatch --parsable {arguments}"), "");
         assert_eq!(code, 0, "{id}");
         Job { cluster: self, directory, id: id.trim().to_owned(), steps: STEPS }
     }
@@ -163,7 +287,7 @@ impl Cluster {
     pub fn slow_down(&self, share: f64) -> Slow<'_> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let all = share * f64::from(u32::try_from(processors).unwrap_or(u32::MAX));
-        limit_processors(&format!("{:.0}", all * CPU_PERIOD / NODES.len() as f64));
+        self.containers.limit_processors(&format!("{:.0}", all * CPU_PERIOD / NODES.len() as f64));
         Slow(self)
     }
 
@@ -176,7 +300,7 @@ impl Cluster {
     pub fn without_slurm(&self, name: &str, files: &[(&str, &str)], work: &str) -> Job<'_> {
         let directory = self.directory(name, files);
         let command = format!("({work}; echo \"exit code $?\") >output 2>&1 </dev/null &");
-        run_on("ctl", "user1", &directory, &command, "");
+        self.containers.run_on("ctl", "user1", &directory, &command, "");
         Job { cluster: self, directory, id: String::new(), steps: STEPS }
     }
 
@@ -201,7 +325,7 @@ impl Cluster {
             "(salloc --no-kill --ntasks-per-node=1 {options} sh -c 'echo $SLURM_JOB_ID >id; holdfast run job.yaml'; \
              echo \"exit code $?\") >output 2>&1 </dev/null &"
         );
-        run_on("ctl", "user1", &directory, &command, "");
+        self.containers.run_on("ctl", "user1", &directory, &command, "");
         let mut job = Job { cluster: self, directory, id: String::new(), steps: STEPS };
         until("the allocation", || {
             job.id = job.run("cat id 2>/dev/null").trim().to_owned();
@@ -217,15 +341,9 @@ pub struct Slow<'a>(&'a Cluster);
 
 impl Drop for Slow<'_> {
     fn drop(&mut self) {
-        limit_processors("-1");
+        self.0.containers.limit_processors("-1");
         self.0.heal();
     }
-}
-
-/// Sets the microseconds of processor time that each node gets in a period; `-1`: no limit.
-fn limit_processors(quota: &str) {
-    let containers = NODES.map(container);
-    checked(Command::new("docker").args(["update", "--cpu-quota", quota]).args(containers).output().unwrap());
 }
 
 /// A change of Slurm's configuration; dropping it undoes it.
@@ -280,7 +398,7 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// A command of the user in the job's directory.
     pub fn run(&self, command: &str) -> String {
-        run_on("ctl", "user1", &self.directory, command, "").0
+        self.cluster.containers.run_on("ctl", "user1", &self.directory, command, "").0
     }
 
     /// Its output so far, in all allocations.
@@ -298,15 +416,14 @@ impl Job<'_> {
     /// The job's directory as this machine sees it: reading a file there needs no process in a container, which matters
     /// while tests wait. `None` if the Docker engine is on another machine, or its directories cannot be read.
     fn on_this_machine(&self) -> Option<PathBuf> {
-        static SHARED: OnceLock<Option<PathBuf>> = OnceLock::new();
         let find = || {
-            let volume = format!("{}-pfs", name());
+            let volume = format!("{}-pfs", self.cluster.containers.name);
             let arguments = ["volume", "inspect", "--format", "{{.Mountpoint}}", &volume];
             let output = Command::new("docker").args(arguments).output().ok()?;
             let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
             path.read_dir().is_ok().then_some(path)
         };
-        let shared = SHARED.get_or_init(find).as_ref()?;
+        let shared = self.cluster.containers.shared.get_or_init(find).as_ref()?;
         Some(shared.join(Path::new(&self.directory).strip_prefix("/pfs").ok()?)).filter(|directory| directory.is_dir())
     }
 
@@ -414,11 +531,11 @@ impl Drop for Job<'_> {
         if self.id.is_empty() {
             // Slurm does not end processes that were started without it.
             for machine in MACHINES {
-                run_on(machine, "root", "/", "pkill -KILL -x holdfast", "");
+                self.cluster.containers.run_on(machine, "root", "/", "pkill -KILL -x holdfast", "");
             }
             return;
         }
-        run_on("ctl", "user1", "/pfs", &format!("scancel {} 2>/dev/null", self.id), "");
+        self.cluster.containers.run_on("ctl", "user1", "/pfs", &format!("scancel {} 2>/dev/null", self.id), "");
     }
 }
 
@@ -482,39 +599,6 @@ fn until_or(mut is_true: impl FnMut() -> bool, otherwise: impl FnOnce()) {
         }
         sleep(LOOK_EVERY);
     }
-}
-
-/// The name of the cluster, as read by `docker/cluster`: several clusters can exist.
-fn name() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
-    NAME.get_or_init(|| std::env::var("HOLDFAST_CLUSTER").unwrap_or_else(|_| "holdfast".to_owned()))
-}
-
-/// The fixed address of a machine: see `docker/cluster`.
-fn address(machine: &str) -> String {
-    let subnet = std::env::var("HOLDFAST_CLUSTER_SUBNET").unwrap_or_else(|_| "10.213.47".to_owned());
-    let number: u32 = machine.trim_start_matches('n').parse().unwrap_or(0);
-    format!("{subnet}.{}", 10 + number)
-}
-
-fn container(machine: &str) -> String {
-    format!("{}-{machine}", name())
-}
-
-fn run_on(machine: &str, user: &str, directory: &str, command: &str, input: &str) -> (String, i32) {
-    let arguments = ["exec", "-i", "--user", user, "--workdir", directory, &container(machine), "bash", "-c", command];
-    let mut child = Command::new("docker")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.push_str(&String::from_utf8_lossy(&output.stderr));
-    (text, output.status.code().unwrap_or(-1))
 }
 
 fn checked(output: Output) -> String {
