@@ -21,6 +21,8 @@ pub enum FailureKind {
     NotFound,
     /// The request makes no sense as it is: wrong order of calls, a name that is not allowed.
     InvalidRequest,
+    /// Another process of the same rank is connected.
+    Duplicate,
     /// It belongs to a generation that is over.
     Superseded,
     /// It was cancelled: another member failed, or the run is ending.

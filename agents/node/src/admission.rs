@@ -48,6 +48,7 @@ impl From<Refusal> for Failure {
             Refusal::Superseded { .. } => FailureKind::Superseded,
             // The plan will arrive: the peer retries.
             Refusal::TooEarly(_) => FailureKind::LostPeer,
+            Refusal::Duplicate { .. } => FailureKind::Duplicate,
             _ => FailureKind::InvalidRequest,
         };
         let mut failure = Failure::new(kind, refusal.to_string());

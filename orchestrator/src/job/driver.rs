@@ -196,8 +196,9 @@ impl<'job> JobDriver<'job> {
         };
         let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
         let variables = match step.checkpoint.source {
+            CheckpointSource::Scr => prepared.interposition.clone(),
             CheckpointSource::ScrFiles => start::library_variables(spec, step, &prefix, &**allocation)?,
-            CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::None => BTreeMap::new(),
+            CheckpointSource::Command | CheckpointSource::None => BTreeMap::new(),
         };
         let launch = LaunchSettings {
             launcher: prepared.launcher,

@@ -116,4 +116,17 @@ pub enum PreflightError {
         missing.join(", ")
     )]
     Libraries { program: PathBuf, missing: Vec<String> },
+    /// The library of `checkpoint.interpose`.
+    #[error(
+        "`checkpoint.interpose.files` needs libscr_interpose, which is not in {}; install it there, or write its path \
+         under `checkpoint.interpose.library`",
+        searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    NoInterposition { searched: Vec<PathBuf> },
+    #[error(
+        "libscr_interpose cannot be loaded from {}: the path has a blank or a colon, which LD_PRELOAD separates paths \
+         by; install it elsewhere",
+        path.display()
+    )]
+    InterpositionPath { path: PathBuf },
 }

@@ -50,6 +50,7 @@ mod free_space;
 mod hand_over;
 mod inbox;
 mod inputs;
+mod interpose;
 pub mod journal;
 mod manager_poll;
 mod plain;

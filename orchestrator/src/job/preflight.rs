@@ -1,6 +1,6 @@
 //! The checks before anything is started.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs::File;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::{PreflightError, RunError};
-use super::{requeue, site};
+use super::{interpose, requeue, site};
 use crate::allocation::{AllocationError, ManagerEntry, registry as managers};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
@@ -28,6 +28,8 @@ pub struct Prepared {
     pub working_directory: PathBuf,
     /// The program that supervises the ranks of a generation: `holdfast` itself.
     pub supervisor: PathBuf,
+    /// Variables of the ranks whose files are intercepted.
+    pub interposition: BTreeMap<String, String>,
 }
 
 /// Checks one step of a job.
@@ -61,7 +63,8 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         return Err(RunError::TooFewNodes { have: have as usize, excluded: (nodes - have) as usize, needed });
     }
     let supervisor = env::current_exe().map_err(LaunchError::Supervisor)?;
-    Ok(Prepared { manager, launcher, program, working_directory, supervisor })
+    let interposition = interpose::variables(step, &spec.allocation, &working_directory, &supervisor)?;
+    Ok(Prepared { manager, launcher, program, working_directory, supervisor, interposition })
 }
 
 /// The resource manager of a spec, in the environment of this process.

@@ -51,6 +51,14 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
                 refuse(reader, &format!("{path}checkpoint.{key}"), message, help);
             }
         }
+        if step.checkpoint.source != CheckpointSource::Scr {
+            for key in ["files", "library"] {
+                let source = step.checkpoint.source.name();
+                let message = format!("`{key}` has no effect with `source: {source}`");
+                let help = "files are intercepted with `source: scr` only: write that source, or leave the key out";
+                refuse(reader, &format!("{path}checkpoint.interpose.{key}"), message, help.to_owned());
+            }
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use holdfast_rank::watch::WatchedPattern;
 use super::keys::{elements, keys, section, words};
 use super::reading::Section;
 use super::value_kinds::{
-    Choice, bandwidth, bytes, bytes_within, choice, duration, path, percent, redundancy_scheme, save_end, signal_name,
-    switch, whole,
+    Choice, bandwidth, bytes, bytes_within, choice, duration, file_patterns, path, percent, redundancy_scheme, save_end,
+    signal_name, switch, whole,
 };
 
 const TEMPORARY: &str = "/tmp";
@@ -43,6 +43,8 @@ keys! {
         /// Only `source: command`: the program and its arguments when there is a checkpoint to restart from:
         /// `[./app, --restart, "$HOLDFAST_RESTART_DIR"]`. Default: `run.command`.
         resume: Option<Vec<String>> = words(),
+        /// Checkpoint files of a program that calls no function of SCR; docs/interpose.md.
+        interpose: Interpose = section::<Interpose>(),
         /// Directory for small state files on each node.
         control: ControlDirectory = section::<ControlDirectory>(),
         /// Directories for checkpoint data on each node; there can be several.
@@ -162,6 +164,33 @@ impl WatchedFiles {
             if let Err(error) = WatchedPattern::of(pattern) {
                 section.mistake(&format!("files[{at}]"), error.to_string(), "write for example `state/*.ckpt`");
             }
+        }
+    }
+}
+
+keys! {
+    /// Checkpoint files of a program that calls no function of SCR: libscr_interpose is loaded into it. Each rank must
+    /// write files of its own.
+    pub struct Interpose {
+        /// The names of the checkpoint files: a regular expression that matches a part of the name that the program
+        /// uses, `'state_[0-9]+\.ckpt$'`. Several have commas between them, and one may be for a range of ranks,
+        /// `'0-0:latest$,0-N:part_[0-9]+$'`: a checkpoint is complete when a file for each was closed.
+        files: Option<String> = file_patterns().optional().scr("SCR_CHECKPOINT_PATTERN"),
+        /// The path of the library on the nodes. Default: `libscr_interpose.so` beside the program `holdfast`, or in
+        /// `../lib` or `../lib64` from there.
+        library: Option<PathBuf> = path().optional(),
+    }
+    checked by Interpose::check;
+}
+
+impl Interpose {
+    fn check(&self, section: &Section<'_>) {
+        if self.library.as_ref().is_some_and(|library| library.to_string_lossy().contains([' ', ':'])) {
+            let help = "use a path without them: LD_PRELOAD separates paths by them";
+            section.mistake("library", "the path has a blank or a colon", help);
+        }
+        if self.library.is_some() && self.files.is_none() {
+            section.mistake("library", "`library` has no effect without `files`", "write `files` too, or leave it out");
         }
     }
 }

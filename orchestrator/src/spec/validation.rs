@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_patterns::FilePatterns;
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
 
@@ -117,6 +118,7 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
         if step.checkpoint.source == CheckpointSource::Command {
             check_saving(step, &path, reader);
         }
+        check_patterns(step, &path, reader);
         check_control(spec, at, reader);
     }
 }
@@ -147,6 +149,16 @@ fn check_saving(step: &Step, path: &str, reader: &Reader) {
     if step.checkpoint.resume.as_ref().is_some_and(is_empty) {
         let help = "write the program and its arguments, or leave `resume` out";
         reader.mistake(&format!("{path}checkpoint.resume"), "the command is empty", help);
+    }
+}
+
+/// Every rank takes part in a checkpoint, which is complete when its files are closed.
+fn check_patterns(step: &Step, path: &str, reader: &Reader) {
+    let patterns = step.checkpoint.interpose.files.as_ref().and_then(|text| text.parse::<FilePatterns>().ok());
+    if let Some(rank) = patterns.and_then(|patterns| patterns.uncovered(step.run.ranks)) {
+        let message = format!("there is no expression for rank {rank}");
+        let help = "write a range of ranks for which it is: `0-N:` is all of them";
+        reader.mistake(&format!("{path}checkpoint.interpose.files"), message, help);
     }
 }
 

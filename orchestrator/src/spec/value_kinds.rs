@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_core::hostlist;
 use holdfast_core::redundancy::registry;
+use holdfast_patterns::FilePatterns;
 use holdfast_model::{NodeName, Scheme};
 use holdfast_rank::Until;
 use holdfast_rank::signal::signal_of;
@@ -153,6 +154,24 @@ pub(super) fn save_end() -> ValueKind<Until> {
         Until::Quiet(time) => format!("quiet {}", quantity::format_duration(*time)),
     };
     ValueKind::new("`file NAME` or `quiet TIME`, such as `file DONE` or `quiet 2s`", read, show)
+}
+
+/// Patterns of checkpoint files: a list of regular expressions, each of which may be for a range of ranks.
+pub(super) fn file_patterns() -> ValueKind<String> {
+    let read = |text: &str| match text.parse::<FilePatterns>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            let help = "write expressions with commas between them, each for all ranks or after a range of them: \
+                        `'state_[0-9]+\\.ckpt$'`, `'0-0:latest$,0-N:part_[0-9]+$'`";
+            Err(Some((error.to_string(), help.to_owned())))
+        }
+    };
+    ValueKind {
+        expected: "a regular expression for names of files, such as `'state_[0-9]+\\.ckpt$'`".to_owned(),
+        read: Box::new(read),
+        show: String::clone,
+        from_scr: str::to_owned,
+    }
 }
 
 fn is_text(text: &str) -> bool {

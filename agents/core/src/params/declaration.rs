@@ -105,10 +105,7 @@ pub const DECLARED: &[Declaration] = &[
     only(AllowedSource::Environment, acts("SCR_RETRIES", "", "key `relaunch.attempts`")),
     only(AllowedSource::Environment, acts("SCR_MIN_NODES", "", "key `relaunch.min_nodes`")),
     only(AllowedSource::Environment, warned("SCR_NODELIST", "", "the nodes are those of the allocation")),
-    only(
-        AllowedSource::Environment,
-        refused("SCR_CHECKPOINT_PATTERN", "", "files of unchanged programs are not intercepted: link with libscr"),
-    ),
+    only(AllowedSource::Environment, acts("SCR_CHECKPOINT_PATTERN", "", "key `checkpoint.interpose.files`")),
     only(AllowedSource::Environment, acts("SCR_CONF_FILE", "", "path of the user's file")),
     warned("SCR_DB_ENABLE", "0", NO_DATABASE),
     warned("SCR_DB_DEBUG", "0", NO_DATABASE),

@@ -179,9 +179,6 @@ pub(super) fn srun(words: &[String]) -> Ran {
         return Err(refused(format!("srun cannot be run: {error}")));
     }
     let output = ScriptOutput::start("scr_srun")?;
-    if directories::variable(&["SCR_CHECKPOINT_PATTERN"]).is_some() {
-        return Err(refused("SCR_CHECKPOINT_PATTERN is not supported: link the program with libscr"));
-    }
     let args = SrunArgs::parse(words).map_err(refused)?;
     let allocated = directories::variable(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]);
     let allocated = allocated.and_then(|number| number.parse::<u32>().ok());

@@ -1,0 +1,480 @@
+//! The rank's part of the run: its calls, and its checkpoint files that are open for writing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, c_int};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use holdfast_client::{Client, ClientError};
+use libc::{EEXIST, EINTR, EIO, ENOENT, O_ACCMODE, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC};
+
+use crate::files::{Files, Location, RestartFiles};
+use crate::next::{self, errno, set_errno};
+use crate::process::report;
+use crate::tracked::{TRACKED, UNCHANGED};
+
+/// Flags of `open` that only say how a file is made.
+const MAKING: c_int = O_CREAT | O_EXCL | O_TRUNC;
+const COPY_BYTES: usize = 1 << 20;
+
+/// The rank's part of the run.
+#[derive(Debug)]
+pub struct Session {
+    client: Client,
+    files: Files,
+    /// Files that are open for writing or for update, by a number of their own.
+    open: BTreeMap<u64, OpenFile>,
+    descriptors: BTreeMap<RawFd, u64>,
+    opened: u64,
+    /// A halt condition holds: the process must end. Empty if another rank prints it.
+    halt: Option<String>,
+}
+
+/// A file that the program opened; its descriptors are those made by `dup`.
+#[derive(Debug)]
+struct OpenFile {
+    name: PathBuf,
+    expression: usize,
+    descriptors: BTreeSet<RawFd>,
+    /// The flags with which it was opened for update, until it is written to. Until then it is the old file.
+    unchanged: Option<c_int>,
+    /// A write failed.
+    failed: bool,
+    /// A write was incomplete, and has not been continued.
+    incomplete: bool,
+}
+
+/// What the program asked `open` or `fopen` for.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenRequest<'a> {
+    /// Absolute.
+    pub name: &'a Path,
+    pub expression: usize,
+    pub flags: c_int,
+    /// The file is a stream, whose writes cannot be seen.
+    pub is_stream: bool,
+}
+
+/// Where a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Path(CString),
+    OwnName,
+    Absent,
+}
+
+impl Session {
+    /// The session of a rank that has joined.
+    pub fn new(client: Client, restart: Option<RestartFiles>, expressions: usize) -> Self {
+        let halt = client.restart().halt.clone();
+        let mut session = Session {
+            client,
+            files: Files::new(restart, expressions),
+            open: BTreeMap::new(),
+            descriptors: BTreeMap::new(),
+            opened: 0,
+            halt: None,
+        };
+        session.halt = halt.map(|reason| session.reported(reason));
+        session
+    }
+
+    /// Ends the run.
+    ///
+    /// # Errors
+    /// As every call of the client.
+    pub fn finalize(mut self) -> Result<(), ClientError> {
+        if self.files.has_dataset() {
+            for file in self.open.values() {
+                self.warn(&file.name, "was not closed before the end of the program: the checkpoint is dropped");
+            }
+            let _ = self.client.complete_checkpoint(false);
+        }
+        self.client.finalize()
+    }
+
+    /// The halt condition for which the process must end now.
+    pub fn take_halt(&mut self) -> Option<String> {
+        self.halt.take()
+    }
+
+    /// Where the content of a file is. A directory is under its own name.
+    pub fn target(&self, name: &Path) -> Target {
+        match self.files.locate(name) {
+            Location::Dataset(path) => c_path(&path).map_or(Target::OwnName, Target::Path),
+            Location::OwnName => Target::OwnName,
+            Location::Absent if name.is_dir() => Target::OwnName,
+            Location::Absent => Target::Absent,
+        }
+    }
+
+    /// Opens a file with `call`, which gets the path to open, or none for the program's own arguments, and returns the
+    /// descriptor or -1.
+    pub fn open(
+        &mut self,
+        request: OpenRequest<'_>,
+        call: &mut dyn FnMut(Option<(&CString, c_int)>) -> RawFd,
+    ) -> RawFd {
+        let OpenRequest { name, expression, flags, is_stream } = request;
+        if name.is_dir() {
+            return call(None);
+        }
+        let location = self.files.locate(name);
+        let source = match &location {
+            Location::Dataset(path) => Some(path.clone()),
+            Location::OwnName => Some(name.to_owned()),
+            Location::Absent => None,
+        };
+        let source = source.filter(|path| path.exists());
+        if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL && source.is_some() {
+            return failed(EEXIST);
+        }
+        if source.is_none() && flags & O_CREAT == 0 {
+            return failed(ENOENT);
+        }
+        let reads_only = flags & O_ACCMODE == O_RDONLY && flags & O_TRUNC == 0 && source.is_some();
+        if reads_only {
+            return match (&location, source.as_deref().and_then(c_path)) {
+                (Location::Dataset(_), Some(path)) => call(Some((&path, flags))),
+                _ => call(None),
+            };
+        }
+        if let Some(path) = self.files.in_dataset(name).and_then(c_path) {
+            let descriptor = call(Some((&path, flags)));
+            if descriptor >= 0 {
+                self.files.opened();
+                self.track(request, descriptor, None);
+            }
+            return descriptor;
+        }
+        let is_update = flags & O_TRUNC == 0;
+        if let (Some(source), true, false) = (&source, is_update && flags & O_ACCMODE == O_RDWR, is_stream) {
+            // Many programs, and Fortran's OPEN, open files for update that they only read.
+            let Some(path) = c_path(source) else { return failed(EIO) };
+            let descriptor = call(Some((&path, (flags & !(MAKING | O_ACCMODE)) | O_RDONLY)));
+            if descriptor >= 0 {
+                self.track(request, descriptor, Some(flags & !MAKING));
+            }
+            return descriptor;
+        }
+        // Opened before the dataset is started, which may evict the checkpoint that contains it.
+        let content = source.filter(|_| is_update).map(File::open).transpose();
+        let makes = |content: &Option<File>| content.is_none() && flags & O_CREAT != 0;
+        let path = match content.and_then(|content| self.route(name, expression, content.as_ref(), makes(&content))) {
+            Ok(path) => path,
+            Err(error) => return failed(error.raw_os_error().unwrap_or(EIO)),
+        };
+        let descriptor = c_path(&path).map_or_else(|| failed(EIO), |path| call(Some((&path, flags & !O_EXCL))));
+        if descriptor < 0 {
+            let code = errno();
+            self.warn(name, &format!("cannot be written: {}", io::Error::from_raw_os_error(code)));
+            self.finish(expression, false);
+            set_errno(code);
+            return -1;
+        }
+        self.files.opened();
+        self.track(request, descriptor, None);
+        descriptor
+    }
+
+    /// Makes the file part of a dataset, which is started if there is none. Returns its path, where it exists with this
+    /// content, unless the program makes it. After an error the program must not write it.
+    fn route(
+        &mut self,
+        name: &Path,
+        expression: usize,
+        content: Option<&File>,
+        program_makes_it: bool,
+    ) -> io::Result<PathBuf> {
+        if !self.files.has_dataset() {
+            self.client.start_checkpoint().map_err(|error| self.refused(name, &error))?;
+            self.files.started();
+        }
+        let routed = self.client.route_file(name).map_err(|error| self.refused(name, &error));
+        let written = routed.and_then(|path| {
+            if !program_makes_it {
+                let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+                if let Some(content) = content {
+                    file.set_permissions(content.metadata()?.permissions())?;
+                    copy(content, &mut file)?;
+                }
+            }
+            Ok(path)
+        });
+        match written {
+            Ok(path) => {
+                self.files.routed(name, &path);
+                Ok(path)
+            }
+            Err(error) => {
+                self.warn(name, &format!("cannot be written: {error}"));
+                self.finish(expression, false);
+                Err(error)
+            }
+        }
+    }
+
+    fn refused(&self, name: &Path, error: &ClientError) -> io::Error {
+        self.warn(name, &error.to_string());
+        io::Error::from_raw_os_error(EIO)
+    }
+
+    fn track(&mut self, request: OpenRequest<'_>, descriptor: RawFd, unchanged: Option<c_int>) {
+        self.opened += 1;
+        TRACKED.insert(descriptor);
+        if unchanged.is_some() {
+            UNCHANGED.insert(descriptor);
+        }
+        self.descriptors.insert(descriptor, self.opened);
+        let OpenRequest { name, expression, .. } = request;
+        let (name, descriptors) = (name.to_owned(), BTreeSet::from([descriptor]));
+        let file = OpenFile { name, expression, descriptors, unchanged, failed: false, incomplete: false };
+        self.open.insert(self.opened, file);
+    }
+
+    /// `new` is a duplicate of `descriptor`.
+    pub fn duplicated(&mut self, descriptor: RawFd, new: RawFd) {
+        let Some(number) = self.descriptors.get(&descriptor).copied() else { return };
+        let Some(file) = self.open.get_mut(&number) else { return };
+        if file.descriptors.insert(new) {
+            TRACKED.insert(new);
+            if file.unchanged.is_some() {
+                UNCHANGED.insert(new);
+            }
+            self.descriptors.insert(new, number);
+        }
+    }
+
+    /// Closes a descriptor with `call`, which returns whether its data were written. The dataset is completed if
+    /// this was the last one of its files.
+    pub fn close(&mut self, descriptor: RawFd, call: impl FnOnce() -> bool) {
+        let number = self.descriptors.remove(&descriptor);
+        if number.is_some() {
+            TRACKED.remove(descriptor);
+            UNCHANGED.may_contain(descriptor).then(|| UNCHANGED.remove(descriptor));
+        }
+        // Not before: another thread may get the same number as soon as it is closed.
+        let is_written = call();
+        let code = errno();
+        let file = number.and_then(|number| self.open.get_mut(&number));
+        if let (Some(number), Some(file)) = (number, file) {
+            file.descriptors.remove(&descriptor);
+            if !is_written {
+                file.failed = true;
+                let problem = io::Error::from_raw_os_error(code);
+                report(format_args!(
+                    "rank {}: {} was not written: {problem}: the checkpoint is dropped",
+                    self.client.rank(),
+                    file.name.display()
+                ));
+            }
+            if file.descriptors.is_empty()
+                && let Some(file) = self.open.remove(&number)
+                && file.unchanged.is_none()
+            {
+                let is_written = !(file.failed || file.incomplete);
+                if self.files.closed(file.expression, is_written) {
+                    self.complete();
+                }
+            }
+        }
+        set_errno(code);
+    }
+
+    /// The program is going to write to a descriptor: a file that was opened for update becomes part of a dataset, with
+    /// its content.
+    ///
+    /// # Errors
+    /// It cannot; the program's write must fail.
+    pub fn change(&mut self, descriptor: RawFd) -> io::Result<()> {
+        let number = self.descriptors.get(&descriptor).copied();
+        let Some(file) = number.and_then(|number| self.open.get(&number)) else { return Ok(()) };
+        let Some(flags) = file.unchanged else { return Ok(()) };
+        let (name, expression, descriptors) = (file.name.clone(), file.expression, file.descriptors.clone());
+        let path = match self.files.in_dataset(&name) {
+            Some(path) => path.to_owned(),
+            None => {
+                // SAFETY: a descriptor of the program, that is not closed here.
+                let content = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+                self.route(&name, expression, Some(&content), false)?
+            }
+        };
+        let replaced = replace_descriptors(&path, flags, descriptor, &descriptors);
+        if let Err(error) = replaced {
+            self.warn(&name, &format!("cannot be written: {error}"));
+            self.finish(expression, false);
+            return Err(error);
+        }
+        self.files.opened();
+        if let Some(file) = number.and_then(|number| self.open.get_mut(&number)) {
+            file.unchanged = None;
+        }
+        descriptors.into_iter().for_each(|descriptor| UNCHANGED.remove(descriptor));
+        Ok(())
+    }
+
+    /// The result of a write: the number of bytes, or an error (`None`).
+    pub fn wrote(&mut self, descriptor: RawFd, is_complete: Option<bool>) {
+        let number = self.descriptors.get(&descriptor).copied();
+        let Some(file) = number.and_then(|number| self.open.get_mut(&number)) else { return };
+        match is_complete {
+            Some(is_complete) => file.incomplete = !is_complete,
+            None if file.failed => {}
+            None => {
+                file.failed = true;
+                let (name, problem) = (file.name.clone(), io::Error::last_os_error());
+                let code = errno();
+                self.warn(&name, &format!("was not written: {problem}: the checkpoint is dropped"));
+                set_errno(code);
+            }
+        }
+    }
+
+    /// True if the last write to this descriptor was incomplete.
+    pub fn is_incomplete(&self, descriptor: RawFd) -> bool {
+        let number = self.descriptors.get(&descriptor);
+        number.and_then(|number| self.open.get(number)).is_some_and(|file| file.incomplete)
+    }
+
+    /// Removes a file: from the program's view, or from the open dataset.
+    ///
+    /// # Errors
+    /// It does not exist. `Ok(false)`: it is under its own name.
+    pub fn remove(&mut self, name: &Path) -> io::Result<bool> {
+        if let Some(path) = self.files.in_dataset(name) {
+            return fs::remove_file(path).map(|()| true);
+        }
+        match self.files.locate(name) {
+            Location::OwnName => Ok(false),
+            Location::Absent if name.is_dir() => Ok(false),
+            Location::Absent => Err(io::Error::from_raw_os_error(ENOENT)),
+            Location::Dataset(_) => {
+                self.files.removed(name);
+                Ok(true)
+            }
+        }
+    }
+
+    /// A file has no longer this name.
+    pub fn forget(&mut self, name: &Path) {
+        self.files.removed(name);
+    }
+
+    /// A file with another name gets the name of a checkpoint file: its content becomes part of a dataset.
+    ///
+    /// # Errors
+    /// It cannot be read, or not be written to the cache.
+    pub fn enter(&mut self, old: &Path, new: &Path, expression: usize) -> io::Result<()> {
+        let content = File::open(old)?;
+        // A checkpoint file of this process, of a dataset that may be evicted.
+        self.route(new, expression, Some(&content), false)?;
+        self.finish(expression, true);
+        Ok(())
+    }
+
+    /// A checkpoint file gets another name that does not match: its content is copied there.
+    ///
+    /// # Errors
+    /// The copy cannot be written.
+    pub fn leave(&mut self, old: &Path, new: &Path) -> io::Result<()> {
+        let mut part = new.as_os_str().to_owned();
+        part.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(part);
+        let copied = fs::copy(old, &part).and_then(|_| fs::rename(&part, new));
+        if copied.is_err() {
+            let _ = fs::remove_file(&part);
+        }
+        copied
+    }
+
+    /// The path of a checkpoint file's content; `None` if it is under its own name or unknown.
+    pub fn content(&self, name: &Path) -> Option<PathBuf> {
+        match self.files.locate(name) {
+            Location::Dataset(path) => Some(path),
+            Location::OwnName | Location::Absent => None,
+        }
+    }
+
+    /// A file of the dataset is complete, without having been open.
+    fn finish(&mut self, expression: usize, is_written: bool) {
+        if self.files.finished(expression, is_written) {
+            self.complete();
+        }
+    }
+
+    fn complete(&mut self) {
+        let is_valid = self.files.is_valid();
+        let completed = match self.client.complete_checkpoint(is_valid) {
+            Ok(completed) => completed,
+            Err(error) => {
+                report(format_args!("rank {}: {error}", self.client.rank()));
+                return self.files.completed(false);
+            }
+        };
+        self.files.completed(completed.kept);
+        if !completed.kept && is_valid && self.client.rank().0 == 0 {
+            let id = completed.checkpoint;
+            report(format_args!("checkpoint {id} was dropped: a rank could not write it, or it was not protected"));
+        }
+        self.halt = completed.halt.map(|reason| self.reported(reason));
+    }
+
+    /// A halt condition as it is printed: by rank 0 only.
+    fn reported(&self, reason: String) -> String {
+        if self.client.rank().0 == 0 { reason } else { String::new() }
+    }
+
+    fn warn(&self, name: &Path, problem: &str) {
+        report(format_args!("rank {}: {} {problem}", self.client.rank(), name.display()));
+    }
+}
+
+/// Opens a file, and makes these descriptors lead to it, at the position of the one in use.
+fn replace_descriptors(path: &Path, flags: c_int, used: RawFd, descriptors: &BTreeSet<RawFd>) -> io::Result<()> {
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags & !O_ACCMODE).open(path)?;
+    // SAFETY: a descriptor of the program, that is not closed here.
+    let mut old = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(used) });
+    let position = old.stream_position()?;
+    (&opened).seek(SeekFrom::Start(position))?;
+    for descriptor in descriptors {
+        // SAFETY: both are open descriptors.
+        let replaced = unsafe {
+            let close_on_exec = libc::fcntl(*descriptor, libc::F_GETFD) & libc::FD_CLOEXEC;
+            let flags = if close_on_exec == 0 { 0 } else { libc::O_CLOEXEC };
+            next::dup3(opened.as_raw_fd(), *descriptor, flags)
+        };
+        if replaced < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file from its beginning, and leaves its position as it is.
+fn copy(content: &File, to: &mut File) -> io::Result<()> {
+    let (mut buffer, mut at) = (vec![0; COPY_BYTES], 0);
+    loop {
+        match content.read_at(&mut buffer, at) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                to.write_all(&buffer[..count])?;
+                at += count as u64;
+            }
+            Err(error) if error.raw_os_error() == Some(EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn failed(code: c_int) -> RawFd {
+    set_errno(code);
+    -1
+}
+
+fn c_path(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
+}

@@ -1,0 +1,81 @@
+//! The functions that are replaced, by subject. Each calls the next definition, with another path for a checkpoint file.
+//!
+//! `open`, `openat` and `fcntl` have a variable argument, which a Rust function cannot have. It is declared as a fixed
+//! one of the type that callers pass: the ABIs of Linux pass it in the same register. Where a caller passes none, the
+//! register's content is passed on, and is not used.
+
+mod descriptors;
+mod mpi;
+mod names;
+mod opening;
+mod writing;
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::process;
+
+/// Called by the loader before `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = {
+    extern "C" fn begin() {
+        process::begin();
+    }
+    begin
+};
+
+/// A name that matches.
+struct Matched {
+    /// Absolute.
+    name: PathBuf,
+    expression: usize,
+}
+
+/// The name, if it is one of a checkpoint file.
+///
+/// # Safety
+/// `path` is null, or points to a NUL-terminated string that is not changed during the call.
+unsafe fn matched(directory: RawFd, path: *const c_char) -> Option<Matched> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the rest is promised by the caller.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let expression = process::matches(bytes)?;
+    // Its calls are the library's own.
+    let _inside = process::Inside::enter()?;
+    let name = Path::new(OsStr::from_bytes(bytes));
+    if directory == libc::AT_FDCWD || name.is_absolute() {
+        return Some(Matched { name: std::path::absolute(name).ok()?, expression });
+    }
+    let directory = std::fs::read_link(format!("/proc/self/fd/{directory}")).ok()?;
+    Some(Matched { name: std::path::absolute(directory.join(name)).ok()?, expression })
+}
+
+/// Calls a function with the path of a file's content; `call` gets `None` for the program's own arguments. `absent` is
+/// its result if the file does not exist.
+fn with_content<T>(matched: &Matched, absent: T, call: impl Fn(Option<&CString>) -> T) -> T {
+    use crate::session::Target;
+    match process::with_session(|session| session.target(&matched.name)) {
+        Some(Target::Path(path)) => call(Some(&path)),
+        Some(Target::Absent) => {
+            crate::next::set_errno(libc::ENOENT);
+            absent
+        }
+        Some(Target::OwnName) | None => call(None),
+    }
+}
+
+/// The return code of a function that sets `errno`.
+fn code(result: std::io::Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::next::set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+            -1
+        }
+    }
+}

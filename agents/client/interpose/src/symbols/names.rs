@@ -1,0 +1,276 @@
+//! `stat`, `access`, `rename`, `link`, `unlink` and their variants.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use libc::{AT_FDCWD, AT_REMOVEDIR, ENOENT, RENAME_EXCHANGE, RENAME_NOREPLACE};
+
+use super::{Matched, code, matched, with_content};
+use crate::next;
+use crate::process::{self, Inside};
+
+macro_rules! of_path {
+    ($(fn $name:ident[$($before:ident: $before_type:ty),*](path $(, $after:ident: $after_type:ty)*);)*) => {$(
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($before: $before_type,)*
+            path: *const c_char
+            $(, $after: $after_type)*
+        ) -> c_int {
+            // SAFETY: the arguments of the caller, or a path that lasts during the call.
+            unsafe {
+                let Some(file) = matched(AT_FDCWD, path) else { return next::$name($($before,)* path $(, $after)*) };
+                with_content(&file, -1, |other| {
+                    let path = other.map_or(path, |path| path.as_ptr());
+                    next::$name($($before,)* path $(, $after)*)
+                })
+            }
+        }
+    )*};
+}
+
+of_path! {
+    fn stat[](path, found: *mut c_void);
+    fn stat64[](path, found: *mut c_void);
+    fn lstat[](path, found: *mut c_void);
+    fn lstat64[](path, found: *mut c_void);
+    // Programs that were compiled with a C library before 2.33.
+    fn __xstat[version: c_int](path, found: *mut c_void);
+    fn __xstat64[version: c_int](path, found: *mut c_void);
+    fn __lxstat[version: c_int](path, found: *mut c_void);
+    fn __lxstat64[version: c_int](path, found: *mut c_void);
+    fn access[](path, mode: c_int);
+    fn eaccess[](path, mode: c_int);
+    fn euidaccess[](path, mode: c_int);
+}
+
+macro_rules! of_path_at {
+    ($(fn $name:ident[$($before:ident: $before_type:ty),*](directory, path $(, $after:ident: $after_type:ty)*);)*) => {$(
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($before: $before_type,)*
+            directory: c_int,
+            path: *const c_char
+            $(, $after: $after_type)*
+        ) -> c_int {
+            // SAFETY: the arguments of the caller, or a path that lasts during the call.
+            unsafe {
+                let Some(file) = matched(directory, path) else {
+                    return next::$name($($before,)* directory, path $(, $after)*);
+                };
+                with_content(&file, -1, |other| match other {
+                    Some(path) => next::$name($($before,)* AT_FDCWD, path.as_ptr() $(, $after)*),
+                    None => next::$name($($before,)* directory, path $(, $after)*),
+                })
+            }
+        }
+    )*};
+}
+
+of_path_at! {
+    fn fstatat[](directory, path, found: *mut c_void, flags: c_int);
+    fn fstatat64[](directory, path, found: *mut c_void, flags: c_int);
+    fn statx[](directory, path, flags: c_int, mask: c_uint, found: *mut c_void);
+    fn __fxstatat[version: c_int](directory, path, found: *mut c_void, flags: c_int);
+    fn __fxstatat64[version: c_int](directory, path, found: *mut c_void, flags: c_int);
+    fn faccessat[](directory, path, mode: c_int, flags: c_int);
+}
+
+/// A name of `rename` or `link`.
+struct End {
+    matched: Option<Matched>,
+    /// Absolute.
+    name: PathBuf,
+}
+
+/// The names, if one of them is that of a checkpoint file.
+///
+/// # Safety
+/// As for `matched`.
+unsafe fn ends(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> Option<(End, End)> {
+    // SAFETY: as promised by the caller.
+    let (before, after) = unsafe { (matched(from, old), matched(to, new)) };
+    if before.is_none() && after.is_none() {
+        return None;
+    }
+    let end = |matched: Option<Matched>, directory, path| {
+        // SAFETY: as promised by the caller.
+        let name = matched.as_ref().map(|matched| matched.name.clone()).or_else(|| unsafe { absolute(directory, path) });
+        Some(End { matched, name: name? })
+    };
+    let (before, after) = (end(before, from, old)?, end(after, to, new)?);
+    // Directories are not files of a checkpoint.
+    let _inside = Inside::enter()?;
+    (!before.name.is_dir()).then_some((before, after))
+}
+
+/// # Safety
+/// As for `matched`.
+unsafe fn absolute(directory: c_int, path: *const c_char) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the rest is promised by the caller.
+    let bytes = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
+    let name = Path::new(std::ffi::OsStr::from_bytes(bytes));
+    let _inside = Inside::enter()?;
+    if directory == AT_FDCWD || name.is_absolute() {
+        return std::path::absolute(name).ok();
+    }
+    let directory = std::fs::read_link(format!("/proc/self/fd/{directory}")).ok()?;
+    std::path::absolute(directory.join(name)).ok()
+}
+
+/// Renames a file, or gives it a second name. `None`: the C library's function does it.
+fn rename_matched(before: &End, after: &End, keeps_old: bool, replaces: bool) -> Option<io::Result<()>> {
+    process::with_session(|session| {
+        let content = before.matched.as_ref().and_then(|_| session.content(&before.name));
+        let is_own_name = content.is_none();
+        let content = content.unwrap_or_else(|| before.name.clone());
+        if !content.exists() {
+            return Some(Err(io::Error::from_raw_os_error(ENOENT)));
+        }
+        let renamed = match &after.matched {
+            Some(new) => {
+                let target = session.target(&new.name);
+                let exists = match target {
+                    crate::session::Target::OwnName => new.name.exists(),
+                    crate::session::Target::Path(_) => true,
+                    crate::session::Target::Absent => false,
+                };
+                if exists && !replaces {
+                    return Some(Err(io::Error::from_raw_os_error(libc::EEXIST)));
+                }
+                session.enter(&content, &new.name, new.expression)
+            }
+            // A file of the working directory stays outside.
+            None if is_own_name => return None,
+            None if !replaces && after.name.exists() => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+            None => session.leave(&content, &after.name),
+        };
+        Some(renamed.and_then(|()| match (keeps_old, is_own_name) {
+            (true, _) => Ok(()),
+            (false, true) => std::fs::remove_file(&before.name),
+            (false, false) => {
+                session.forget(&before.name);
+                Ok(())
+            }
+        }))
+    })?
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: as promised by the caller.
+    let ends = unsafe { ends(AT_FDCWD, old, AT_FDCWD, new) };
+    let renamed = ends.and_then(|(before, after)| rename_matched(&before, &after, false, true));
+    // SAFETY: as promised by the caller.
+    renamed.map_or_else(|| unsafe { next::rename(old, new) }, code)
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int {
+    // SAFETY: as promised by the caller.
+    let ends = unsafe { ends(from, old, to, new) };
+    let renamed = ends.and_then(|(before, after)| rename_matched(&before, &after, false, true));
+    // SAFETY: as promised by the caller.
+    renamed.map_or_else(|| unsafe { next::renameat(from, old, to, new) }, code)
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat2(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    let mut renamed = None;
+    if flags & RENAME_EXCHANGE == 0 {
+        // SAFETY: as promised by the caller.
+        let ends = unsafe { ends(from, old, to, new) };
+        let replaces = flags & RENAME_NOREPLACE == 0;
+        renamed = ends.and_then(|(before, after)| rename_matched(&before, &after, false, replaces));
+    }
+    // SAFETY: as promised by the caller.
+    renamed.map_or_else(|| unsafe { next::renameat2(from, old, to, new, flags) }, code)
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: as promised by the caller.
+    let ends = unsafe { ends(AT_FDCWD, old, AT_FDCWD, new) };
+    let linked = ends.and_then(|(before, after)| rename_matched(&before, &after, true, false));
+    // SAFETY: as promised by the caller.
+    linked.map_or_else(|| unsafe { next::link(old, new) }, code)
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn linkat(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as promised by the caller.
+    let ends = unsafe { ends(from, old, to, new) };
+    let linked = ends.and_then(|(before, after)| rename_matched(&before, &after, true, false));
+    // SAFETY: as promised by the caller.
+    linked.map_or_else(|| unsafe { next::linkat(from, old, to, new, flags) }, code)
+}
+
+/// Removes a checkpoint file; `None`: the C library's function does it.
+fn remove_matched(file: &Matched) -> Option<c_int> {
+    match process::with_session(|session| session.remove(&file.name))? {
+        Ok(false) => None,
+        Ok(true) => Some(0),
+        Err(error) => Some(code(Err(error))),
+    }
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: as promised by the caller.
+    let file = unsafe { matched(AT_FDCWD, path) };
+    // SAFETY: as promised by the caller.
+    file.and_then(|file| remove_matched(&file)).unwrap_or_else(|| unsafe { next::unlink(path) })
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    // SAFETY: as promised by the caller.
+    let file = unsafe { matched(AT_FDCWD, path) };
+    // SAFETY: as promised by the caller.
+    file.and_then(|file| remove_matched(&file)).unwrap_or_else(|| unsafe { next::remove(path) })
+}
+
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: as promised by the caller.
+    let file = if flags & AT_REMOVEDIR == 0 { unsafe { matched(directory, path) } } else { None };
+    // SAFETY: as promised by the caller.
+    file.and_then(|file| remove_matched(&file)).unwrap_or_else(|| unsafe { next::unlinkat(directory, path, flags) })
+}
