@@ -100,6 +100,7 @@ fn parameter_sets_its_key() {
         ("SCR_MIN_NODES", "4", "relaunch.min_nodes", "4"),
         ("SCR_EXCLUDE_NODES", "node9", "allocation.exclude", "node[9]"),
         ("SCR_FILE_BUF_SIZE", "4MB", "checkpoint.copy_buffer", "4MiB"),
+        ("SCR_CHECKPOINT_PATTERN", "0-N:state_[0-9]+", "checkpoint.interpose.files", "0-N:state_[0-9]+"),
         ("SCR_MPI_BUF_SIZE", "64KB", "checkpoint.piece_size", "64KiB"),
     ];
     let directory = with_spec("  source: scr\n");

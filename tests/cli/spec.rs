@@ -748,3 +748,21 @@ fn refuses_limit_of_chain_that_nothing_submits() {
     let mistakes = mistakes_in("run: {command: [./app]}\nrequeue: {no_progress_limit: 5}\n");
     assert!(mistakes.contains("nothing submits the next allocation"), "{mistakes}");
 }
+
+#[test]
+fn patterns_of_intercepted_files_are_checked_with_their_position() {
+    let of = |checkpoint: &str| {
+        mistakes_in(&format!("run: {{command: [./app], ranks: 3, nodes: 3}}\ncheckpoint: {checkpoint}\n"))
+    };
+    for (checkpoint, expected) in [
+        ("{interpose: {files: 'state_[0-9'}}", "`state_[0-9` is not a regular expression"),
+        ("{interpose: {files: 'a,,b'}}", "the list has an empty expression"),
+        ("{interpose: {files: '0-1:state'}}", "there is no expression for rank 2"),
+        ("{interpose: {library: ./lib.so}}", "`library` has no effect without `files`"),
+        ("{interpose: {files: a, library: /my lib.so}}", "the path has a blank or a colon"),
+        ("{source: scr-files, interpose: {files: a}}", "`files` has no effect with `source: scr-files`"),
+    ] {
+        let mistakes = of(checkpoint);
+        assert!(mistakes.contains(expected) && mistakes.contains("job.yaml:2:"), "{checkpoint}: {mistakes}");
+    }
+}

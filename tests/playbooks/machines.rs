@@ -105,7 +105,8 @@ impl Machines {
         let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
         // A library that is built for a test is in the directory of the test's executable.
         let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-        for file in [program, &libraries.join("libscr.so"), &libraries.join("libscr.a")] {
+        let libraries = ["libscr.so", "libscr.a", "libscr_interpose.so"].map(|name| libraries.join(name));
+        for file in std::iter::once(program).chain(libraries.iter().map(PathBuf::as_path)) {
             let copy = artifacts.join(file.file_name().unwrap());
             fs::copy(file, &copy).unwrap();
             // Debug information is most of a debug build, and would be copied to every machine.

@@ -1,11 +1,11 @@
 //! The patterns of the files that `libscr_interpose` takes as checkpoint files: `SCR_CHECKPOINT_PATTERN`, the key
 //! `checkpoint.interpose.files`.
 //!
-//! A list of regular expressions, separated by commas, each for the ranks of a range: `0-N:state_[0-9]+\.ckpt$`. Without
-//! a range an expression is for all ranks. A comma inside of brackets does not separate.
+//! A list of regular expressions, separated by commas, each for the ranks of a range: `0-N:state_[0-9]+\.ckpt$`.
+//! Without a range an expression is for all ranks. A comma inside of brackets does not separate.
 //!
-//! The job spec is checked with the same code by which the library compares names. A [`FileMatcher`] allocates no memory
-//! and takes no lock when it compares a name, so that functions that a signal handler may call can use it.
+//! The job spec is checked with the same code by which the library compares names. A [`FileMatcher`] allocates no
+//! memory and takes no lock when it compares a name, so that functions that a signal handler may call can use it.
 
 #![forbid(unsafe_code)]
 

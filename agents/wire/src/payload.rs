@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 use ::bytes::Bytes;
 use serde::de::{Error as _, Visitor};
@@ -20,7 +21,14 @@ use crate::bytes::Base64;
 pub struct Payload(Bytes);
 
 thread_local! {
-    static PAYLOAD_MODE: RefCell<PayloadMode> = const { RefCell::new(PayloadMode::Text) };
+    // Without a destructor, so that exit handlers of a process can still send messages. `Scope` leaves nothing in it.
+    static PAYLOAD_MODE: RefCell<ManuallyDrop<PayloadMode>> =
+        const { RefCell::new(ManuallyDrop::new(PayloadMode::Text)) };
+}
+
+/// Sets the mode, and returns the one before.
+fn replace_mode(mode: PayloadMode) -> PayloadMode {
+    ManuallyDrop::into_inner(PAYLOAD_MODE.replace(ManuallyDrop::new(mode)))
 }
 
 /// What this thread is doing with payloads.
@@ -40,18 +48,18 @@ struct Scope;
 
 impl Scope {
     fn begin(beside: PayloadMode) -> Scope {
-        PAYLOAD_MODE.with_borrow_mut(|now| *now = beside);
+        replace_mode(beside);
         Scope
     }
 
     fn end(self) -> PayloadMode {
-        PAYLOAD_MODE.take()
+        replace_mode(PayloadMode::Text)
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        drop(PAYLOAD_MODE.take());
+        replace_mode(PayloadMode::Text);
     }
 }
 
@@ -93,7 +101,7 @@ impl fmt::Debug for Payload {
 
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let collected = PAYLOAD_MODE.with_borrow_mut(|beside| match beside {
+        let collected = PAYLOAD_MODE.with_borrow_mut(|beside| match &mut **beside {
             PayloadMode::Collecting(payloads) => {
                 payloads.push(self.clone());
                 true
@@ -128,7 +136,7 @@ impl Visitor<'_> for PayloadVisitor {
     }
 
     fn visit_u64<E: serde::de::Error>(self, length: u64) -> Result<Payload, E> {
-        PAYLOAD_MODE.with_borrow_mut(|beside| match beside {
+        PAYLOAD_MODE.with_borrow_mut(|beside| match &mut **beside {
             PayloadMode::Supplying(bytes) => {
                 let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
                 let length = length.ok_or_else(|| E::custom("more bytes are announced than follow the message"))?;

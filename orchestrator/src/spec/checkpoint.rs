@@ -14,8 +14,8 @@ use holdfast_rank::watch::WatchedPattern;
 use super::keys::{elements, keys, section, words};
 use super::reading::Section;
 use super::value_kinds::{
-    Choice, bandwidth, bytes, bytes_within, choice, duration, file_patterns, path, percent, redundancy_scheme, save_end,
-    signal_name, switch, whole,
+    Choice, bandwidth, bytes, bytes_within, choice, duration, file_patterns, path, percent, redundancy_scheme,
+    save_end, signal_name, switch, whole,
 };
 
 const TEMPORARY: &str = "/tmp";

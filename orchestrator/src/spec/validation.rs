@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_patterns::FilePatterns;
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
+use holdfast_patterns::FilePatterns;
 
 use holdfast_wire::run::NODE_PLACEHOLDER;
 

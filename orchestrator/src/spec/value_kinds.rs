@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_core::hostlist;
 use holdfast_core::redundancy::registry;
-use holdfast_patterns::FilePatterns;
 use holdfast_model::{NodeName, Scheme};
+use holdfast_patterns::FilePatterns;
 use holdfast_rank::Until;
 use holdfast_rank::signal::signal_of;
 

@@ -98,6 +98,7 @@ impl Job {
             program: PathBuf::from(&run.command[0]),
             working_directory: directory.to_owned(),
             supervisor: supervisor.to_owned(),
+            interposition: Default::default(),
         };
         *NEXT.lock() = Some(Arc::clone(&allocation));
         let screen = Screen::new(ScreenStyle { quiet: true, document: true, labels: false })?;

@@ -1,7 +1,7 @@
 //! Where the content of each checkpoint file is, and which files the open dataset still needs. Pure.
 //!
-//! The program sees its checkpoint files under the names it uses; their content lies in datasets. Names are absolute, so
-//! that a change of the working directory does not matter.
+//! The program sees its checkpoint files under the names it uses; their content lies in datasets. Names are absolute,
+//! so that a change of the working directory does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

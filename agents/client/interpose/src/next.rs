@@ -5,7 +5,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{FILE, ENOSYS, iovec, mode_t, off_t, off64_t, size_t, ssize_t};
+use libc::{ENOSYS, FILE, iovec, mode_t, off_t, off64_t, size_t, ssize_t};
 
 /// The error number of the calling thread.
 pub fn errno() -> c_int {
@@ -41,7 +41,11 @@ macro_rules! name_of {
 }
 
 macro_rules! next_functions {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(; $($variable:ident: $variable_type:ty),*)?) -> $result:ty, $failure:expr;)*) => {
+    ($(
+        fn $name:ident(
+            $($argument:ident: $type:ty),* $(; $($variable:ident: $variable_type:ty),*)?
+        ) -> $result:ty, $failure:expr;
+    )*) => {
         $(
             /// The C library's function of this name.
             ///
@@ -55,7 +59,8 @@ macro_rules! next_functions {
                     return $failure;
                 };
                 // SAFETY: the C library defines a function of this name with this type.
-                let function = unsafe { next_functions!(@cast address, ($($type),*) $result $(; $($variable_type),*)?) };
+                let function =
+                    unsafe { next_functions!(@cast address, ($($type),*) $result $(; $($variable_type),*)?) };
                 // SAFETY: as promised by the caller.
                 unsafe { function($($argument,)* $($($variable),*)?) }
             }
@@ -117,8 +122,20 @@ next_functions! {
     fn __xstat64(version: c_int, path: *const c_char, found: *mut c_void) -> c_int, -1;
     fn __lxstat(version: c_int, path: *const c_char, found: *mut c_void) -> c_int, -1;
     fn __lxstat64(version: c_int, path: *const c_char, found: *mut c_void) -> c_int, -1;
-    fn __fxstatat(version: c_int, directory: c_int, path: *const c_char, found: *mut c_void, flags: c_int) -> c_int, -1;
-    fn __fxstatat64(version: c_int, directory: c_int, path: *const c_char, found: *mut c_void, flags: c_int) -> c_int, -1;
+    fn __fxstatat(
+        version: c_int,
+        directory: c_int,
+        path: *const c_char,
+        found: *mut c_void,
+        flags: c_int
+    ) -> c_int, -1;
+    fn __fxstatat64(
+        version: c_int,
+        directory: c_int,
+        path: *const c_char,
+        found: *mut c_void,
+        flags: c_int
+    ) -> c_int, -1;
     fn access(path: *const c_char, mode: c_int) -> c_int, -1;
     fn eaccess(path: *const c_char, mode: c_int) -> c_int, -1;
     fn euidaccess(path: *const c_char, mode: c_int) -> c_int, -1;

@@ -2,8 +2,8 @@
 //!
 //! The variables of the environment are inherited by all processes of a rank: shells around the program, and tools that
 //! it starts. The rank is the process that first calls `MPI_Init` or uses a file that matches. Its agent refuses others
-//! as long as it runs; they use the files of the working directory. Shells are never the rank, so that a script can test
-//! for files before it starts the program.
+//! as long as it runs; they use the files of the working directory. Shells are never the rank, so that a script can
+//! test for files before it starts the program.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -187,10 +187,11 @@ fn join() -> State {
     // SAFETY: without conditions.
     RANK_PROCESS.store(unsafe { libc::getpid() }, Ordering::Release);
     let restart = client.restart();
-    let files = restart.directory.clone().filter(|_| restart.checkpoint.is_some()).map(|directory| RestartFiles {
-        directory,
-        names: restart.files.iter().cloned().collect(),
-    });
+    let files = restart
+        .directory
+        .clone()
+        .filter(|_| restart.checkpoint.is_some())
+        .map(|directory| RestartFiles { directory, names: restart.files.iter().cloned().collect() });
     State::Joined(Box::new(Session::new(client, files, expressions)))
 }
 

@@ -59,6 +59,9 @@ pub struct OpenRequest<'a> {
     pub is_stream: bool,
 }
 
+/// Another path and other flags than those of the program.
+pub type OpenArguments<'a> = (&'a CString, c_int);
+
 /// Where a name leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -117,7 +120,7 @@ impl Session {
     pub fn open(
         &mut self,
         request: OpenRequest<'_>,
-        call: &mut dyn FnMut(Option<(&CString, c_int)>) -> RawFd,
+        call: &mut dyn FnMut(Option<OpenArguments<'_>>) -> RawFd,
     ) -> RawFd {
         let OpenRequest { name, expression, flags, is_stream } = request;
         if name.is_dir() {

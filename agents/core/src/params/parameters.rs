@@ -95,6 +95,8 @@ pub struct Parameters {
     pub runs: Setting<LaunchLimit>,
     /// `SCR_MIN_NODES`: fewer healthy ones end the loop.
     pub min_nodes: Setting<Option<u32>>,
+    /// `SCR_CHECKPOINT_PATTERN`: the files of a program without calls.
+    pub checkpoint_pattern: Setting<Option<String>>,
     /// `SCR_NODELIST`, else `SLURM_NODELIST` or `SLURM_JOB_NODELIST`.
     pub nodes: Setting<Option<Vec<NodeName>>>,
     /// `CNTLDIR`: what the control directories need.
@@ -160,6 +162,7 @@ impl Parameters {
             prefix: from.optional(&["SCR_PREFIX"], "a directory", |text| Some(PathBuf::from(text)))?,
             runs: allowed_runs(runs, retries),
             min_nodes: from.optional(&["SCR_MIN_NODES"], COUNTING, value::counting)?,
+            checkpoint_pattern: from.optional(&["SCR_CHECKPOINT_PATTERN"], "patterns of file names", text)?,
             nodes: from.optional(&["SCR_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"], HOSTS, hosts)?,
             control_checks: Vec::new(),
             cache_checks: Vec::new(),

@@ -1,4 +1,5 @@
-//! The functions that are replaced, by subject. Each calls the next definition, with another path for a checkpoint file.
+//! The functions that are replaced, by subject. Each calls the next definition, with another path for a checkpoint
+//! file.
 //!
 //! `open`, `openat` and `fcntl` have a variable argument, which a Rust function cannot have. It is declared as a fixed
 //! one of the type that callers pass: the ABIs of Linux pass it in the same register. Where a caller passes none, the

@@ -48,7 +48,9 @@ of_path! {
 }
 
 macro_rules! of_path_at {
-    ($(fn $name:ident[$($before:ident: $before_type:ty),*](directory, path $(, $after:ident: $after_type:ty)*);)*) => {$(
+    ($(
+        fn $name:ident[$($before:ident: $before_type:ty),*](directory, path $(, $after:ident: $after_type:ty)*);
+    )*) => {$(
         /// # Safety
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
@@ -100,7 +102,8 @@ unsafe fn ends(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -
     }
     let end = |matched: Option<Matched>, directory, path| {
         // SAFETY: as promised by the caller.
-        let name = matched.as_ref().map(|matched| matched.name.clone()).or_else(|| unsafe { absolute(directory, path) });
+        let name =
+            matched.as_ref().map(|matched| matched.name.clone()).or_else(|| unsafe { absolute(directory, path) });
         Some(End { matched, name: name? })
     };
     let (before, after) = (end(before, from, old)?, end(after, to, new)?);
@@ -222,13 +225,7 @@ pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
 /// # Safety
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linkat(
-    from: c_int,
-    old: *const c_char,
-    to: c_int,
-    new: *const c_char,
-    flags: c_int,
-) -> c_int {
+pub unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
     // SAFETY: as promised by the caller.
     let ends = unsafe { ends(from, old, to, new) };
     let linked = ends.and_then(|(before, after)| rename_matched(&before, &after, true, false));

@@ -1,12 +1,12 @@
 //! `open`, `creat`, `fopen` and their variants.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::RawFd;
 
 use libc::{AT_FDCWD, FILE, O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, mode_t};
 
 use super::{Matched, matched};
-use crate::session::OpenRequest;
+use crate::session::{OpenArguments, OpenRequest};
 use crate::tracked::{TRACKED, UNCHANGED};
 use crate::{next, process};
 
@@ -15,7 +15,7 @@ fn open_matched(
     matched: &Matched,
     flags: c_int,
     is_stream: bool,
-    mut call: impl FnMut(Option<(&CString, c_int)>) -> RawFd,
+    mut call: impl FnMut(Option<OpenArguments<'_>>) -> RawFd,
 ) -> RawFd {
     let Matched { name, expression } = matched;
     let request = OpenRequest { name, expression: *expression, flags, is_stream };

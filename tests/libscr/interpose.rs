@@ -1,0 +1,233 @@
+//! Programs that call no function of SCR: libscr_interpose is loaded into them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::world::{World, in_repository, needs, output, quiet, sum};
+
+/// Two nodes are lost, one after the other.
+const LOSSES: &str = "{node: 1, during: encode, checkpoint: 3}, {node: 2, during: encode, checkpoint: 5}";
+const STATE_FILES: &str = "'^state_[0-9]+\\.dat$'";
+
+/// The library, which cargo has built beside the test's executable.
+fn library() -> PathBuf {
+    let path = std::env::current_exe().unwrap().parent().unwrap().join("libscr_interpose.so");
+    assert!(path.exists(), "{} does not exist", path.display());
+    path
+}
+
+/// Compiles a program of `programs/`, without any library.
+fn compile(world: &World, compiler: &str, source: &str) -> PathBuf {
+    let program = world.path().join(source.replace('.', "_"));
+    let mut command = Command::new(compiler);
+    command.arg("-Wall").arg(in_repository("tests/libscr/programs").join(source)).arg("-o").arg(&program);
+    let compiled = command.output().unwrap();
+    assert!(compiled.status.success() && compiled.stderr.is_empty(), "{source}:\n{}", output(&compiled));
+    program
+}
+
+/// A job on five nodes, two of them spares, with these patterns.
+struct Job<'a> {
+    files: &'a str,
+    faults: &'a str,
+    run: &'a str,
+    more: &'a str,
+}
+
+impl Default for Job<'_> {
+    fn default() -> Self {
+        Job { files: STATE_FILES, faults: "", run: "", more: "" }
+    }
+}
+
+impl Job<'_> {
+    fn run(&self, world: &World, command: &[&str]) -> Output {
+        let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+        let Job { files, faults, run, more } = self;
+        let spec = format!(
+            "job: unchanged\nprefix: ./prefix\nallocation: {{manager: local, nodes: 5, chaos: [{faults}]}}\n\
+             run: {{nodes: 3, ranks_per_node: 2, command: [{}]{run}}}\n\
+             checkpoint:\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  flush: {{every: 0}}\n  \
+             interpose: {{files: {files}, library: {}}}\n{more}\n",
+            words.join(", "),
+            library().display()
+        );
+        fs::write(world.path().join("job.yaml"), spec).unwrap();
+        let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        quiet(holdfast.args(["run", "job.yaml"]).current_dir(world.path())).output().unwrap()
+    }
+
+    fn finishes(&self, world: &World, command: &[&str]) -> String {
+        let ran = self.run(world, command);
+        assert_eq!(ran.status.code(), Some(0), "{command:?}: {}", output(&ran));
+        output(&ran)
+    }
+}
+
+/// The files in the working directory that a program made there.
+fn own_files(world: &World) -> Vec<String> {
+    let names = fs::read_dir(world.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| ["state_", "part_", "index", "new_"].iter().any(|start| name.starts_with(start))).collect()
+}
+
+#[test]
+fn unchanged_programs_continue_after_two_lost_nodes() {
+    for how in ["stdio", "rename", "update"] {
+        let world = World::new();
+        let program = compile(&world, "cc", "unchanged.c");
+        Job { faults: LOSSES, ..Job::default() }
+            .finishes(&world, &[program.to_str().unwrap(), how, "10", &world.results()]);
+        for rank in 0..6 {
+            assert_eq!(world.result(rank), format!("{} 8", sum(rank, 10)), "{how}");
+        }
+        assert_eq!(own_files(&world), [""; 0], "{how}");
+    }
+}
+
+#[test]
+fn a_fortran_program_continues_after_two_lost_nodes() {
+    needs("gfortran");
+    let world = World::new();
+    let program = compile(&world, "gfortran", "unchanged.f90");
+    Job { faults: LOSSES, ..Job::default() }.finishes(&world, &[program.to_str().unwrap(), &world.results()]);
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 8", sum(rank, 10)));
+    }
+    assert_eq!(own_files(&world), [""; 0]);
+}
+
+#[test]
+fn an_mpi_program_continues_although_one_rank_looks_for_its_file_before_the_others() {
+    needs("mpicc.mpich");
+    let world = World::new();
+    let program = compile(&world, "mpicc.mpich", "unchanged_mpi.c");
+    let run = ", launcher: mpirun, launcher_program: mpirun.mpich";
+    let command = [program.to_str().unwrap(), &world.results()];
+    Job { faults: LOSSES, run, ..Job::default() }.finishes(&world, &command);
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 8 15", sum(rank, 10)));
+    }
+}
+
+#[test]
+fn a_checkpoint_needs_a_file_for_each_expression_of_the_rank() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let files = "'0-N:^part_[0-9]+,0-0:^index.txt$'";
+    let command = [program.to_str().unwrap(), "two", "10", &world.results()];
+    Job { files, faults: LOSSES, ..Job::default() }.finishes(&world, &command);
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 8", sum(rank, 10)));
+    }
+    assert_eq!(own_files(&world), [""; 0]);
+}
+
+#[test]
+fn a_write_error_drops_the_checkpoint_on_all_ranks() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let faults = "{node: 1, during: encode, checkpoint: 3}";
+    let command = [program.to_str().unwrap(), "limit", "6", &world.results()];
+    let printed = Job { faults, ..Job::default() }.finishes(&world, &command);
+    // Rank 1 itself cannot print: the limit is that of its standard error, too.
+    assert!(printed.contains("libscr_interpose: checkpoint 2 was dropped"), "{printed}");
+    for rank in 0..6 {
+        // Step 4, checkpoint 2, was not written.
+        assert_eq!(world.result(rank), format!("{} 2", sum(rank, 6)));
+    }
+}
+
+#[test]
+fn a_rank_that_fails_has_not_finished_the_job() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let command = [program.to_str().unwrap(), "fail", "4", &world.results()];
+    Job::default().finishes(&world, &command);
+    for rank in [1, 5] {
+        assert_eq!(world.result(rank), format!("{} 4", sum(rank, 4)), "launched again");
+    }
+}
+
+#[test]
+fn a_halt_ends_the_program_when_its_checkpoint_is_complete() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let command = [program.to_str().unwrap(), "stdio", "10", &world.results()];
+    let halted = Job { more: "halt: {checkpoints_left: 2}", ..Job::default() }.run(&world, &command);
+    assert_eq!(halted.status.code(), Some(75), "{}", output(&halted));
+    Job::default().finishes(&world, &command);
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)), "from the prefix directory");
+    }
+}
+
+#[test]
+fn a_program_whose_files_do_not_match_is_not_changed() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let command = [program.to_str().unwrap(), "rename", "10", &world.results()];
+    Job { files: "'^other_[0-9]'", ..Job::default() }.finishes(&world, &command);
+    for rank in [0, 5] {
+        assert_eq!(world.result(rank), format!("{} 0", sum(rank, 10)));
+        assert!(world.path().join(format!("state_{rank}.dat")).exists());
+    }
+    assert!(!world.path().join("prefix/.scr").exists(), "there is no index");
+}
+
+#[test]
+fn scripts_of_scr_name_the_files_by_its_parameter() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let directory = with_library(&world);
+    let srun = |directory: &Path| {
+        let mut srun = Command::new(directory.join("bin/holdfast"));
+        srun.args(["compat", "scr_srun", "-n2", program.to_str().unwrap(), "stdio", "4", &world.results()]);
+        quiet(srun.current_dir(world.path())).env("SCR_CHECKPOINT_PATTERN", "0-N:state_[0-9]+.dat$");
+        srun.env("SCR_PREFIX", world.path().join("prefix")).output().unwrap()
+    };
+    let ran = srun(&directory);
+    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    assert_eq!(world.indexed().len(), 1, "{}", output(&ran));
+    assert_eq!(own_files(&world), [""; 0]);
+    fs::remove_dir_all(directory.join("lib")).unwrap();
+    let ran = srun(&directory);
+    assert_eq!(ran.status.code(), Some(1), "{}", output(&ran));
+    assert!(output(&ran).contains("needs libscr_interpose, which is not in "), "{}", output(&ran));
+}
+
+/// A directory with `bin/holdfast` and `lib/libscr_interpose.so`, as they are installed.
+fn with_library(world: &World) -> PathBuf {
+    let directory = world.path().join("installed");
+    for (file, place) in [(Path::new(env!("CARGO_BIN_EXE_holdfast")), "bin"), (&library(), "lib")] {
+        let place = directory.join(place);
+        fs::create_dir_all(&place).unwrap();
+        let to = place.join(file.file_name().unwrap());
+        fs::hard_link(file, &to).or_else(|_| fs::copy(file, &to).map(drop)).unwrap();
+    }
+    directory
+}
+
+/// The first block of this language in a page.
+fn block<'a>(page: &'a str, language: &str) -> &'a str {
+    let start = format!("```{language}\n");
+    page.split(start.as_str()).nth(1).and_then(|rest| rest.split("```").next()).unwrap()
+}
+
+#[test]
+fn the_program_of_the_documentation_continues_after_two_lost_nodes() {
+    let page = include_str!("../../docs/interpose.md");
+    let world = World::new();
+    fs::write(world.path().join("steps.c"), block(page, "c")).unwrap();
+    fs::write(world.path().join("job.yaml"), block(page, "yaml")).unwrap();
+    let installed = with_library(&world).join("bin");
+    let path = format!("{}:{}", installed.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", block(page, "sh")]).env("PATH", path).current_dir(world.path());
+    let ran = quiet(&mut shell).output().unwrap();
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    assert_eq!(printed.matches("sum 55").count(), 4, "{printed}");
+    assert_eq!(printed.matches("continues after step 8").count(), 4, "{printed}");
+    assert_eq!(own_files(&world), [""; 0]);
+}
