@@ -25,6 +25,7 @@ mod bad_input;
 mod batch_scripts;
 mod buffers;
 mod checksums;
+mod command;
 mod copy_threads;
 mod disk;
 mod drain;

@@ -95,6 +95,15 @@ impl Program {
         if end.is_none() { Ok(kill_process(self.shared.pid, signal)?) } else { Ok(()) }
     }
 
+    /// True if the program has a handler for the signal. Blocked signals do not count: shells block all of them while
+    /// they wait.
+    pub fn handles(&self, signal: Signal) -> bool {
+        let process = procfs::process::Process::new(self.shared.pid.as_raw_nonzero().get());
+        let status = process.and_then(|process| process.status());
+        let bit = u32::try_from(signal.as_raw() - 1).map_or(0, |shift| 1_u64.checked_shl(shift).unwrap_or(0));
+        status.is_ok_and(|status| status.sigcgt & bit != 0)
+    }
+
     /// Sends a signal to the program and the processes of its group.
     pub fn signal_group(&self, signal: Signal) {
         let end = self.shared.end.lock();

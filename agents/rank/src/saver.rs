@@ -85,6 +85,11 @@ pub enum SaveError {
     Name { name: std::ffi::OsString },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "the program does not handle signal {signal}, which would end it: it was not sent within {} s",
+        limit.as_secs_f64()
+    )]
+    NotHandled { signal: i32, limit: Duration },
     #[error("{signal} is not the name or number of a signal that can be sent to a program")]
     UnknownSignal { signal: String },
     #[error("`{pattern}` is not a pattern of files: {problem}")]

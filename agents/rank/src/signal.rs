@@ -65,6 +65,16 @@ impl SignalSaver {
 impl Saver for SignalSaver {
     fn save(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
         let begun = Instant::now();
+        // A program that does not handle the signal, or has just been started, would be ended by it.
+        while !program.handles(self.signal) {
+            if let Some(end) = program.end() {
+                return Err(SaveError::ProgramEnded(end));
+            }
+            if begun.elapsed() >= self.timeout {
+                return Err(SaveError::NotHandled { signal: self.signal.as_raw(), limit: self.timeout });
+            }
+            std::thread::sleep(LOOKED_EVERY);
+        }
         program.signal(self.signal).map_err(SaveError::io("send a signal to the program for", directory))?;
         let mut seen = QuietSince { since: begun, listing: Listing::new() };
         while !self.is_complete(directory, &mut seen).map_err(SaveError::io("read", directory))? {

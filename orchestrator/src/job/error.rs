@@ -80,6 +80,7 @@ impl RunError {
                 | LaunchError::NotPlain,
             )
             | RunError::TooFewNodes { .. }
+            | RunError::Preflight(PreflightError::Command { .. })
             | RunError::Allocation(
                 AllocationError::UnknownManager { .. }
                 | AllocationError::Name { .. }
@@ -129,4 +130,7 @@ pub enum PreflightError {
         path.display()
     )]
     InterpositionPath { path: PathBuf },
+    /// Of a program that does not use the API.
+    #[error("`{key}`: {program:?} does not exist or is not executable; check its path and mode")]
+    Command { key: &'static str, program: String },
 }

@@ -50,6 +50,15 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
     let launcher = launchers::open(manager.facts.name, requested, &context)?;
     let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
+    let checkpoint = &step.checkpoint;
+    let commands = [("checkpoint.command.save", &checkpoint.command.save), ("checkpoint.resume", &checkpoint.resume)];
+    for (key, words) in commands {
+        // A path with a variable is known on the node only.
+        let name = words.iter().flatten().next().filter(|name| !name.contains('$'));
+        if let Some(name) = name.filter(|name| program::find(name, &working_directory, path.as_deref()).is_err()) {
+            return Err(PreflightError::Command { key, program: name.clone() }.into());
+        }
+    }
     let missing = missing_libraries(&program, step)?;
     if !missing.is_empty() {
         return Err(PreflightError::Libraries { program, missing }.into());

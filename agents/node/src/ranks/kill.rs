@@ -2,11 +2,11 @@
 //!
 //! Ranks are found by their connections and by their environment (`marked`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::Generation;
+use holdfast_model::{Generation, Rank};
 use holdfast_wire::agent::{KillRequest, TerminateRequest};
 
 use super::process::Process;
@@ -57,13 +57,17 @@ impl Ranks {
     /// because a shell handles the signal only after its program has ended. Processes of the launcher itself get none:
     /// they would kill the ranks.
     fn terminate_now(&self, generation: Generation, passed_on: bool) -> Vec<u32> {
-        let mut pids = marked::of_ranks(self.marked(|of| of == generation));
-        for connected in self.processes(generation) {
-            if passed_on {
-                pids.remove(&connected)
-            } else {
-                pids.insert(connected)
-            };
+        let marked = self.marked(|of| of == generation);
+        let of_rank: BTreeMap<u32, Rank> =
+            marked.iter().filter_map(|process| Some((process.pid, process.rank?))).collect();
+        let mut pids = marked::of_ranks(marked);
+        pids.extend(self.processes(generation));
+        for (rank, connected) in self.connected(generation) {
+            // A rank process whose program has ended is ended itself.
+            let has_program = pids.iter().any(|pid| *pid != connected && of_rank.get(pid) == Some(&rank));
+            if passed_on && has_program {
+                pids.remove(&connected);
+            }
         }
         pids.remove(&std::process::id());
         let terminated = |pid: &u32| Process::open(*pid).is_some_and(|process| process.terminate().is_ok());

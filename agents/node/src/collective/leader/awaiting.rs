@@ -71,6 +71,8 @@ pub(super) async fn next_checkpoint(cx: &Context, calls: &Calls) -> Result<Reply
 
 /// What the ranks have waited for; `Some(None)` to read the halt conditions again, `None` to wait for an event.
 fn step(state: &mut LeaderState, halting: bool, until: Duration) -> Option<Option<Awaited>> {
+    // While the halt conditions are read, nothing is due.
+    state.awaiting.wake_at = None;
     let ready = state.awaiting.all_ready();
     if state.awaiting.all_ended() {
         return Some(Some(Awaited::Ended));

@@ -1,5 +1,6 @@
 //! The leader's machine, driven by a simulated cluster without threads, clocks or files.
 
+mod awaiting;
 mod checkpoint;
 mod datasets;
 mod dispatch;

@@ -219,13 +219,17 @@ impl World {
     }
 
     fn send_calls(&mut self, call: impl Fn(Rank) -> Call) {
+        self.queue_calls(call);
+        self.run();
+    }
+
+    fn queue_calls(&mut self, call: impl Fn(Rank) -> Call) {
         let busy: Vec<RunNode> = self.plan.nodes.iter().filter(|node| !node.ranks.is_empty()).cloned().collect();
         for node in busy {
             let calls = node.ranks.iter().map(|rank| (*rank, call(*rank))).collect();
             let message = ToLeader::Calls { seq: self.seq, calls };
             self.pending.push_back(LeaderEvent::Received { node: node.name, message });
         }
-        self.run();
     }
 
     /// The outcome of the last call, if all nodes with ranks have received it.
@@ -255,6 +259,33 @@ impl World {
 
     pub(super) fn init(&mut self) -> Restart {
         restart(self.call(Call::Init))
+    }
+
+    /// As [`World::run`], but the clock does not move beyond `limit`.
+    pub(super) fn run_until(&mut self, limit: Duration) {
+        while let Some(event) = self.pending.pop_front() {
+            self.handle(event);
+        }
+        while let Some(deadline) = self.machine.deadline().filter(|deadline| *deadline <= limit) {
+            assert!(deadline > self.now, "a deadline that passed was not handled");
+            self.now = deadline;
+            self.handle(LeaderEvent::Tick);
+            while let Some(event) = self.pending.pop_front() {
+                self.handle(event);
+            }
+        }
+        self.now = limit;
+    }
+
+    /// All ranks make a call, which is not handled yet.
+    pub(super) fn queue_each(&mut self, call: impl Fn(Rank) -> Call) {
+        self.seq += 1;
+        self.queue_calls(call);
+    }
+
+    /// All ranks repeat their call, which may be another one now.
+    pub(super) fn repeat_each(&mut self, call: impl Fn(Rank) -> Call) {
+        self.queue_calls(call);
     }
 
     /// Handles events until there are none; the clock moves to the machine's deadline only then.

@@ -1,0 +1,272 @@
+//! `source: command`: programs that do not use the API, their checkpoints, and what goes wrong with them.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{Running, World};
+
+/// Copies a directory of `configs` into the world, and starts one of its specs with these changes.
+fn start_example<'a>(world: &'a World, spec: &str, changes: &[(&str, &str)]) -> Running<'a> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/command");
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), world.path(entry.file_name().to_str().unwrap())).unwrap();
+    }
+    let path = world.path(spec);
+    let mut text = fs::read_to_string(&path).unwrap();
+    for (before, after) in changes {
+        assert!(text.contains(before), "{before} is not in {text}");
+        text = text.replace(before, after);
+    }
+    text = text.replace("prefix: count-run", "prefix: pfs").replace("prefix: walk-run", "prefix: pfs");
+    fs::write(&path, text + "health: {down_after: 10s}\n").unwrap();
+    world.start(world.holdfast(["run", spec]))
+}
+
+/// No fault is injected.
+const WITHOUT_FAULTS: [(&str, &str); 2] =
+    [("    - {node: 1, after_checkpoint: 1}\n", ""), ("  chaos:\n    - {node: 3, after_checkpoint: 2}\n", "")];
+
+/// What the ranks of a generation have printed.
+fn output(world: &World, generation: u64) -> Vec<String> {
+    let directory = world.prefix().join(format!(".holdfast/generations/{generation}"));
+    let read = |rank: u32| fs::read_to_string(directory.join(format!("rank_{rank}.out")));
+    (0..4).map_while(|rank| read(rank).ok()).collect()
+}
+
+fn loses_two_nodes_and_has_the_same_result(spec: &str, down: [&str; 2], result: &str) {
+    let world = World::new();
+    start_example(&world, spec, &[]).ends_with(0);
+    let nodes: Vec<Value> = world.all("node_down").iter().map(|event| event["node"].clone()).collect();
+    assert_eq!(nodes, down);
+    let restarted = world.all("restarted");
+    let sources: Vec<&Value> = restarted.iter().map(|event| &event["source"]).collect();
+    assert_eq!(sources, ["fresh", "rebuilt", "rebuilt"]);
+    for text in output(&world, 2) {
+        assert!(!text.starts_with("starting after step 0\n"), "{text}");
+    }
+    for text in output(&world, 3) {
+        assert!(text.ends_with(result), "{text}");
+    }
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_shell_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run() {
+    loses_two_nodes_and_has_the_same_result("count.yaml", ["node1", "node3"], "\nsum 11325\n");
+}
+
+#[test]
+fn a_python_program_loses_two_nodes_and_has_the_result_of_a_failure_free_run() {
+    let world = World::new();
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/command/walk.py");
+    let mut alone = world.command(program);
+    alone.args(["-", "150"]);
+    let alone = world.run(alone).with_code(0).out;
+    let result = alone.lines().last().unwrap();
+    loses_two_nodes_and_has_the_same_result("walk.yaml", ["node0", "node2"], &format!("\n{result}\n"));
+}
+
+/// Each of two ranks makes `generation` and waits for `go`, or ends with the code in `ends.RANK`.
+const PROGRAM: &str = r#"
+cd "$1" || exit 9
+: > "runs.$HOLDFAST_GENERATION.$HOLDFAST_RANK"
+echo "$$" > "pid.$HOLDFAST_RANK"
+[ -z "$HOLDFAST_RESTART_DIR" ] || cp "$HOLDFAST_RESTART_DIR"/* .
+trap 'echo "rank $HOLDFAST_RANK terminated" >> terminated; exit 3' TERM
+until [ -e "ends.$HOLDFAST_RANK" ]; do sleep 0.02; done
+exit $(cat "ends.$HOLDFAST_RANK")
+"#;
+
+/// Starts the program on two of three nodes; `keys` are below `checkpoint:`, `top` at the top.
+fn start<'a>(world: &'a World, save: &str, keys: &str, top: &str) -> Running<'a> {
+    let program = world.write("program", PROGRAM);
+    let save = world.write("save", save);
+    let (home, prefix) = (world.path(""), world.prefix());
+    let spec = format!(
+        "job: plain\nprefix: {prefix:?}\nallocation: {{manager: local, nodes: 3}}\n\
+         run: {{nodes: 2, command: [sh, {program:?}, {home:?}]}}\n\
+         checkpoint:\n  source: command\n  redundancy: [{{scheme: partner}}]\n  {}\n\
+         health: {{down_after: 10s}}\n{top}\n",
+        keys.replace("SAVE", &format!("sh, {save:?}, {home:?}"))
+    );
+    let spec = world.write("job.yaml", &spec);
+    world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]))
+}
+
+const SAVE: &str = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
+const EVERY: &str = "command: {save: [SAVE], every: 100ms, timeout: 30s}";
+
+fn end(world: &World, rank: u32, code: u32) {
+    world.write("ends.new", &code.to_string());
+    fs::rename(world.path("ends.new"), world.path(&format!("ends.{rank}"))).unwrap();
+}
+
+fn is(event: &Value, name: &str) -> bool {
+    event["event"] == name
+}
+
+#[test]
+fn a_program_that_has_ended_is_not_started_again_while_others_run() {
+    let world = World::new();
+    let mut running = start(&world, SAVE, EVERY, "");
+    running.sees_checkpoint(1);
+    end(&world, 0, 0);
+    // The next one but one begins after the end of the program.
+    let newest = world.all("checkpoint_complete").len() as u64;
+    running.sees_checkpoint(newest + 3);
+    end(&world, 1, 7);
+    running.sees("the second generation", |event| is(event, "restarted") && event["generation"] == 2);
+    fs::remove_file(world.path("ends.1")).unwrap();
+    world.wait("rank 1", || world.path("runs.2.1").exists().then_some(()));
+    running.sees("another checkpoint", |event| is(event, "checkpoint_complete") && event["generation"] == 2);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    assert!(!world.path("runs.2.0").exists(), "rank 0 had ended");
+    let reasons = world.all("generation_ended").into_iter().map(|event| event.to_string());
+    assert!(reasons.clone().next().unwrap().contains(r#""code":7"#), "{reasons:?}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_signal_makes_a_last_checkpoint_and_then_ends_the_program() {
+    let world = World::new();
+    let keys = "command: {save: [SAVE], every: 1h, timeout: 30s}";
+    let mut running = start(&world, SAVE, keys, "halt: {grace: 60s}");
+    world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("pid.{rank}")).exists()).then_some(()));
+    running.sees_event("restarted");
+    running.signal(Signal::INT);
+    running.ends_with(75);
+    assert_eq!(world.the("checkpoint_complete")["checkpoint"], 1);
+    let terminated = fs::read_to_string(world.path("terminated")).unwrap();
+    assert_eq!(terminated.lines().count(), 2, "each program gets the signal once: {terminated}");
+    assert_eq!(world.all("ranks_terminated"), [] as [Value; 0], "the rank processes end their programs");
+    world.assert_nothing_is_left();
+}
+
+/// The reason of a checkpoint that was dropped, while the job continues to its end.
+#[track_caller]
+fn drops(save: &str, keys: &str) -> String {
+    let world = World::new();
+    let mut running = start(&world, save, keys, "");
+    let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    assert!(world.path("runs.1.0").exists(), "the program runs");
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    // The job is finished; without a dataset, unless one was made when the programs had ended.
+    let code = running.end().status.code();
+    assert!(matches!(code, Some(0 | 65)), "{code:?}");
+    world.assert_nothing_lost();
+    world.assert_nothing_is_left();
+    reason
+}
+
+#[test]
+fn a_checkpoint_whose_command_fails_is_dropped_and_the_job_continues() {
+    let reason = drops("[ \"$HOLDFAST_RANK\" = 0 ] || exit 3; echo 0 > \"$HOLDFAST_CHECKPOINT_DIR/a\"", EVERY);
+    assert_eq!(reason, "rank 1: sh ended with exit code 3");
+    let reason = drops("", EVERY);
+    assert!(reason.contains("the save command wrote no file into /"), "{reason}");
+    let reason = drops("mkdir \"$HOLDFAST_CHECKPOINT_DIR/sub\"", EVERY);
+    assert!(reason.contains("/sub is a directory: a checkpoint can contain regular files only"), "{reason}");
+}
+
+#[test]
+fn a_command_that_hangs_or_leaves_processes_is_ended_with_all_of_them() {
+    let hangs = "command: {save: [SAVE], every: 100ms, timeout: 300ms}";
+    // A session of its own does not save a process.
+    let reason = drops("echo 0 > \"$HOLDFAST_CHECKPOINT_DIR/a\"; setsid sleep 1000 & sleep 1000", hangs);
+    assert!(reason.contains("sh took longer than 0.3 s and was ended (`checkpoint.command.timeout`)"), "{reason}");
+    let reason = drops("echo 0 > \"$HOLDFAST_CHECKPOINT_DIR/a\"; setsid sleep 1000 & exit 0", EVERY);
+    assert!(reason.contains("sh left processes behind (sleep ("), "{reason}");
+}
+
+#[test]
+fn a_save_command_that_is_missing_is_found_before_the_start_and_while_the_job_runs() {
+    let world = World::new();
+    let ran = start(&world, SAVE, "command: {save: [./no-such-command]}", "").ends_with(78);
+    ran.prints(&["`checkpoint.command.save`", "no-such-command"]);
+    let reason = drops("exit 0", "command: {save: [sh, -c, 'exec ./gone'], every: 100ms}");
+    assert!(reason.contains("sh ended with exit code 127"), "{reason}");
+}
+
+#[test]
+fn a_program_that_ignores_its_signal_gets_no_checkpoint() {
+    let reason = drops(SAVE, "command: {signal: WINCH, until: quiet 100ms, every: 100ms, timeout: 300ms}");
+    assert!(reason.contains("the program does not handle signal 28"), "{reason}");
+}
+
+#[test]
+fn files_that_a_program_renames_into_place_are_its_checkpoint() {
+    let world = World::new();
+    let mut changes = WITHOUT_FAULTS.to_vec();
+    let save = "  command:\n    save: [cp, \"state.$HOLDFAST_RANK\", \"$HOLDFAST_CHECKPOINT_DIR/state\"]\n    \
+                every: 500ms\n    timeout: 20s\n";
+    changes.push((save, "  watch: {files: [\"state.$HOLDFAST_RANK\"]}\n"));
+    changes.push(("$HOLDFAST_RESTART_DIR/state", "$HOLDFAST_RESTART_DIR/state.$HOLDFAST_RANK"));
+    changes.push(("  nodes: 6\n", "  nodes: 6\n  chaos: [{node: 1, after_checkpoint: 3}]\n"));
+    start_example(&world, "count.yaml", &changes).ends_with(0);
+    assert_eq!(world.all("restarted").len(), 2);
+    for (before, after) in output(&world, 1).iter().zip(output(&world, 2)) {
+        assert!(before.starts_with("starting after step 0\n"), "{before}");
+        assert!(!after.starts_with("starting after step 0\n") && after.ends_with("\nsum 11325\n"), "{after}");
+    }
+    assert_eq!(world.all("checkpoint_failed"), [] as [Value; 0]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_rank_process_that_is_killed_leaves_no_program_behind() {
+    let world = World::new();
+    let mut running = start(&world, SAVE, EVERY, "relaunch: {attempts: 1}");
+    running.sees_checkpoint(1);
+    let program: u32 = fs::read_to_string(world.path("pid.1")).unwrap().trim().parse().unwrap();
+    let is_rank = |line: &str| line.contains("rank --role checkpoints");
+    assert_eq!(world.kill(is_rank), 2);
+    world.wait("the end of the program", || (!Path::new(&format!("/proc/{program}")).exists()).then_some(()));
+    running.sees("the second generation", |event| is(event, "restarted") && event["generation"] == 2);
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn an_agent_that_is_restarted_changes_nothing_for_the_program() {
+    let world = World::new();
+    let mut running = start(&world, SAVE, EVERY, "");
+    running.sees_checkpoint(1);
+    for node in ["node1", "node0"] {
+        crate::world::signal(world.agent_pid(node), Signal::KILL);
+        let begun = world.all("agent_started").len();
+        running.sees("a new agent", |event| is(event, "agent_lost") && event["node"] == node);
+        let newest = world.all("checkpoint_complete").len() as u64;
+        running.sees_checkpoint(newest + 2);
+        assert!(world.all("agent_started").len() >= begun);
+    }
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn without_checkpoints_there_is_no_lack_of_progress() {
+    let world = World::new();
+    let spec = format!(
+        "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\nrun: {{command: [sh, -c, 'exit 4']}}\n\
+         checkpoint: {{source: none}}\nrelaunch: {{attempts: 4}}\n",
+        world.prefix()
+    );
+    let spec = world.write("job.yaml", &spec);
+    let ran = world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(90);
+    ran.prints(&["gave up after 4 relaunches"]);
+    let ended = world.all("generation_ended");
+    assert_eq!(ended.len(), 5);
+    assert!(ended.iter().all(|event| event["without_progress"] == 0), "{ended:#?}");
+    world.assert_nothing_is_left();
+}
