@@ -555,6 +555,45 @@ fn mistakes_in_slurm(text: &str) -> String {
 }
 
 #[test]
+fn keys_of_a_checkpoint_source_are_refused_where_they_have_no_effect() {
+    let command = "source: command, command: {save: [./save]";
+    for (checkpoint, expected) in [
+        ("command: {save: [./save]}", "command: `command` has no effect with `source: scr`"),
+        ("watch: {files: [a]}", "watch: `watch` has no effect with `source: scr`"),
+        ("resume: [./app]", "resume: `resume` has no effect with `source: scr`"),
+        ("source: command", "source: `source: command` needs a command, a signal or files to watch"),
+        (&format!("{command}}}, watch: {{files: [a]}}"), "watch.files: `command.save` and `watch.files` exclude"),
+        (&format!("{command}, until: file DONE}}"), "command.until: `until` has no effect without `signal`"),
+        (&format!("{command}, every: 1ms}}"), "command.every: shorter than 100ms"),
+        (&format!("{command}, timeout: 0s}}"), "command.timeout: every checkpoint would be dropped"),
+        (&format!("{command}}}, need: {{seconds: 5}}"), "need: `need` has no effect with `source: command`"),
+        (&format!("{command}}}, resume: []"), "resume: the command is empty"),
+        ("source: command, command: {save: []}", "command.save: the command is empty"),
+        ("source: command, command: {signal: USR1}", "command.signal: `until` is missing"),
+        ("source: command, command: {signal: KILL, until: file a}", "command.signal: expected the name of a signal"),
+        ("source: command, command: {signal: USR1, until: file a/b}", "command.until: expected `file NAME` or"),
+        ("source: command, command: {signal: USR1, until: quiet 60s}", "command.until: not shorter than `timeout`"),
+        ("source: command, watch: {files: []}", "watch.files: the list is empty"),
+        ("source: command, watch: {files: ['*/a']}", "watch.files[0]: `*/a` is not a pattern of files"),
+        (
+            "source: command, watch: {files: [a]}, command: {every: 5s}",
+            "command.every: `every` has no effect with `watch`",
+        ),
+        ("source: none, cache: [{keep: 3}]", "cache: `cache` has no effect with `source: none`"),
+    ] {
+        let message = mistakes_in(&format!("checkpoint: {{{checkpoint}}}\n{MINIMAL}"));
+        assert!(message.contains(&format!("checkpoint.{expected}")), "{checkpoint}\n{message}");
+    }
+    for key in ["relaunch: {no_progress_limit: 5}", "requeue: {slurm: true, no_progress_limit: 5}"] {
+        let none = format!("{MINIMAL}checkpoint: {{source: none}}\n{key}\n");
+        assert!(mistakes_in_slurm(&none).contains("nothing shows progress"), "{key}");
+    }
+    let progress = "relaunch: {no_progress_limit: 5}\nprogress: {output: step}\ncheckpoint: {source: none}\n";
+    let text = format!("{MINIMAL}{progress}");
+    assert!(JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).is_ok());
+}
+
+#[test]
 fn keys_without_effect_with_the_selected_manager_are_refused_with_their_position() {
     for (allocation, place, key, help) in [
         ("manager: slurm, nodes: 4", "1:37", "nodes", "sbatch --nodes"),

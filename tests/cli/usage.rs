@@ -42,6 +42,20 @@ const COMMANDS: [&[&str]; 33] = [
 ];
 
 #[test]
+fn the_examples_in_the_page_of_unchanged_programs_are_those_that_the_tests_run() {
+    // tests/e2e runs them.
+    let page = include_str!("../../docs/command.md");
+    let (_, count) = include_str!("../../configs/command/count.yaml").split_once('\n').unwrap();
+    assert!(page.contains(&format!("```yaml\n{count}```\n")), "docs/command.md differs from count.yaml");
+    let walk = include_str!("../../configs/command/walk.yaml");
+    let (_, checkpoint) = walk.split_once("checkpoint:\n").unwrap();
+    assert!(
+        page.contains(&format!("```yaml\ncheckpoint:\n{checkpoint}```\n")),
+        "docs/command.md differs from walk.yaml"
+    );
+}
+
+#[test]
 fn the_batch_script_in_the_manuals_is_the_one_that_the_cluster_runs() {
     // tests/cluster submits it.
     let script = include_str!("../../configs/slurm/job.sbatch");

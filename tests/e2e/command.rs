@@ -181,7 +181,7 @@ fn a_command_that_hangs_or_leaves_processes_is_ended_with_all_of_them() {
     let reason = drops("echo 0 > \"$HOLDFAST_CHECKPOINT_DIR/a\"; setsid sleep 1000 & sleep 1000", hangs);
     assert!(reason.contains("sh took longer than 0.3 s and was ended (`checkpoint.command.timeout`)"), "{reason}");
     let reason = drops("echo 0 > \"$HOLDFAST_CHECKPOINT_DIR/a\"; setsid sleep 1000 & exit 0", EVERY);
-    assert!(reason.contains("sh left processes behind (sleep ("), "{reason}");
+    assert!(reason.contains("sh left processes behind ("), "{reason}");
 }
 
 #[test]
