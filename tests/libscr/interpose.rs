@@ -124,6 +124,23 @@ fn a_checkpoint_needs_a_file_for_each_expression_of_the_rank() {
 }
 
 #[test]
+fn without_a_checkpoint_a_program_begins_with_the_files_of_the_working_directory() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    for rank in 0..6_u32 {
+        let numbers = [6, u64::from(sum(rank, 6))].map(u64::to_ne_bytes).concat();
+        fs::write(world.path().join(format!("part_{rank}.bin")), numbers).unwrap();
+    }
+    fs::write(world.path().join("index.txt"), "6\n").unwrap();
+    let command = [program.to_str().unwrap(), "two", "8", &world.results()];
+    Job { files: "'part_[0-9]+,0-0:index'", ..Job::default() }.finishes(&world, &command);
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 6", sum(rank, 8)));
+    }
+    assert_eq!(fs::read_to_string(world.path().join("index.txt")).unwrap(), "6\n", "not written");
+}
+
+#[test]
 fn a_write_error_drops_the_checkpoint_on_all_ranks() {
     let world = World::new();
     let program = compile(&world, "cc", "unchanged.c");
@@ -153,13 +170,16 @@ fn a_rank_that_fails_has_not_finished_the_job() {
 fn a_halt_ends_the_program_when_its_checkpoint_is_complete() {
     let world = World::new();
     let program = compile(&world, "cc", "unchanged.c");
-    let command = [program.to_str().unwrap(), "stdio", "10", &world.results()];
+    let command = [program.to_str().unwrap(), "update", "10", &world.results()];
     let halted = Job { more: "halt: {checkpoints_left: 2}", ..Job::default() }.run(&world, &command);
     assert_eq!(halted.status.code(), Some(75), "{}", output(&halted));
+    let stale = world.path().join("state_0.dat");
+    fs::write(&stale, "an old file").unwrap();
     Job::default().finishes(&world, &command);
     for rank in 0..6 {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)), "from the prefix directory");
     }
+    assert_eq!(fs::read_to_string(stale).unwrap(), "an old file");
 }
 
 #[test]

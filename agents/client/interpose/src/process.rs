@@ -176,6 +176,9 @@ fn over() -> State {
 /// All ranks join together.
 fn join() -> State {
     let expressions = MATCHER.get().map_or(0, FileMatcher::len);
+    // Now: a process that another thread forks meanwhile must not wait for the session, which it has a locked copy of.
+    // SAFETY: without conditions.
+    RANK_PROCESS.store(unsafe { libc::getpid() }, Ordering::Release);
     let client = match Client::builder().exit_on_halt(false).init() {
         Ok(client) => client,
         Err(ClientError::Refused { source, .. }) if source.kind == FailureKind::Duplicate => return over(),
@@ -184,8 +187,6 @@ fn join() -> State {
             std::process::exit(CANNOT_JOIN)
         }
     };
-    // SAFETY: without conditions.
-    RANK_PROCESS.store(unsafe { libc::getpid() }, Ordering::Release);
     let restart = client.restart();
     let files = restart
         .directory

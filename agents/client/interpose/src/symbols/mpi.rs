@@ -1,6 +1,6 @@
 //! `MPI_Init`: all ranks join the run there, so that a rank that uses its files earlier than others, while they wait
-//! for its message, does not wait for them. The types of MPI are not needed: pointers are passed on. Fortran's functions
-//! call those of C, by the names of the profiling interface in some implementations.
+//! for its message, does not wait for them. The types of MPI are not needed: pointers are passed on. Fortran's
+//! functions call those of C, by the names of the profiling interface in some implementations.
 //!
 //! A program without MPI joins with its first checkpoint file.
 
