@@ -41,6 +41,8 @@ pub struct Cluster {
     agents: BTreeMap<NodeName, Agent>,
     /// The node of each rank.
     pub places: Vec<NodeName>,
+    /// The prefix directory of the next generation.
+    pub prefix: PathBuf,
     /// How the checkpoints of the next generation are protected.
     pub scheme: Scheme,
     /// The checksums of the next generation.
@@ -138,8 +140,10 @@ impl Cluster {
     /// Agents of `nodes` nodes, which share `ranks` ranks evenly.
     pub fn start_on(medium: Medium, nodes: usize, ranks: usize) -> Result<Cluster> {
         let trust = trust::generate()?;
+        let directory = tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(medium.directory())?;
         let mut cluster = Cluster {
-            directory: tempfile::Builder::new().prefix("holdfast-bench.").tempdir_in(medium.directory())?,
+            prefix: directory.path().join("prefix"),
+            directory,
             client: AgentClient::new(&trust, 64)?,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             trust,
@@ -286,13 +290,13 @@ impl Cluster {
                 .collect(),
         });
         // As the orchestrator does: the agents check for it.
-        std::fs::create_dir_all(self.directory.path().join("prefix/.holdfast"))?;
+        std::fs::create_dir_all(self.prefix.join(".holdfast"))?;
         let placement = Placement { nodes: nodes.collect(), leader: self.places[0].clone() };
         let plan = PlanParts::new(
             generation,
             generation.0,
             Arc::new(placement),
-            &settings(self.directory.path().join("prefix"), self.scheme, self.crc),
+            &settings(self.prefix.clone(), self.scheme, self.crc),
         )?;
         let mut sockets = BTreeMap::new();
         for (name, agent) in &self.agents {
@@ -322,6 +326,18 @@ impl Cluster {
         fs::remove_dir_all(self.root(&node))?;
         self.end_ranks()?;
         self.places[rank] = self.add_node()?;
+        Ok(())
+    }
+
+    /// Replaces all nodes by new ones without files.
+    pub fn replace_nodes(&mut self) -> Result<()> {
+        let old: Vec<NodeName> = self.agents.keys().cloned().collect();
+        for node in old {
+            self.agents.remove(&node);
+            fs::remove_dir_all(self.root(&node))?;
+            let new = self.add_node()?;
+            self.places.iter_mut().filter(|place| **place == node).for_each(|place| place.clone_from(&new));
+        }
         Ok(())
     }
 
@@ -369,6 +385,10 @@ impl Cluster {
 }
 
 impl Agent {
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Processor seconds that the agent has used.
     pub fn processor_seconds(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;

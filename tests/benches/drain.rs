@@ -93,7 +93,7 @@ pub fn run(extent: Extent) -> Result<()> {
 }
 
 /// Data of earlier tries that is not on disk yet must not slow this one down.
-fn settle() -> Result<()> {
+pub fn settle() -> Result<()> {
     let status = Command::new("sync").status()?;
     if status.success() { Ok(()) } else { Err("sync failed".into()) }
 }
@@ -130,6 +130,7 @@ pub fn drain(cluster: &Cluster, checkpoint: u64, directory: &Path, crc: bool) ->
         partners_only: false,
         buffer_bytes: 1 << 20,
         threads: None,
+        container: None,
     };
     cluster.runtime.block_on(async {
         let mut copies = tokio::task::JoinSet::new();

@@ -10,6 +10,7 @@
 //! * [`encode`]: XOR encode in memory-backed cache, and the rebuild of a lost rank at restart;
 //! * [`relaunch`]: from the loss of a node to running ranks, step by step;
 //! * [`drain`]: the copy to disk with checksums, and the index with a rebuild;
+//! * [`containers`]: drain and fetch of 4,096 ranks as plain files and in a container;
 //! * [`crc`]: what checksums cost, path by path;
 //! * [`index`]: scan, summary and index of 10,000 ranks;
 //! * [`formats`]: verification of checkpoint files, SION containers compared with many files;
@@ -27,6 +28,7 @@
 mod agents;
 mod allgather;
 mod checkpoint;
+mod containers;
 mod crc;
 mod drain;
 mod encode;
@@ -70,6 +72,8 @@ struct Extent {
     led: (u32, u32),
     /// Ranks and nodes of the allgather.
     allgather: (usize, usize),
+    /// Ranks of a dataset that is packed, and the bytes of each.
+    packed: (usize, u64),
     /// Routed files of a rank.
     routed: &'static [usize],
     /// Idle seconds.
@@ -83,6 +87,7 @@ const FULL: Extent = Extent {
     checkpoints: &[(256, 64), (1024, 16)],
     led: (65_536, 10_000),
     allgather: (1024, 16),
+    packed: (4096, 64 << 10),
     routed: &[1000, 4000],
     idle_seconds: 10,
 };
@@ -93,6 +98,7 @@ const SMOKE: Extent = Extent {
     checkpoints: &[(16, 4), (32, 2)],
     led: (600, 100),
     allgather: (64, 4),
+    packed: (64, 16 << 10),
     routed: &[20, 80],
     idle_seconds: 1,
 };
@@ -103,6 +109,7 @@ type Bench = (&'static str, fn(Extent) -> Result<()>);
 const BENCHES: &[Bench] = &[
     ("encode", encode::run),
     ("drain", drain::run),
+    ("containers", containers::run),
     ("crc", crc::run),
     ("index", index::run),
     ("formats", formats::run),

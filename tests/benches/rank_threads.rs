@@ -12,8 +12,8 @@ use holdfast_client::{AgentAddress, Client, Environment, Rank};
 use crate::Result;
 use crate::agents::{ThreadRank, ThreadRanks};
 
-/// Bytes of each file: the cost of a file is measured, not of its bytes.
-const FILE: &[u8] = &[0x5a; 4096];
+/// Usual bytes of each file: the cost of a file is measured, not of its bytes.
+const FILE_BYTES: usize = 4096;
 /// The stack of a rank.
 const STACK: usize = 256 << 10;
 
@@ -24,8 +24,8 @@ enum Step {
     Start,
     /// Route this many more files.
     Route(usize),
-    /// Write the routed files.
-    Write,
+    /// Write this many bytes to each routed file.
+    Write(usize),
     Complete,
 }
 
@@ -34,9 +34,10 @@ impl Step {
         Ok(match order.split_once(' ') {
             None if order == "init" => Step::Init,
             None if order == "start" => Step::Start,
-            None if order == "write" => Step::Write,
+            None if order == "write" => Step::Write(FILE_BYTES),
             None if order == "complete" => Step::Complete,
             Some(("route", files)) => Step::Route(files.parse()?),
+            Some(("write", bytes)) => Step::Write(bytes.parse()?),
             _ => return Err(format!("the ranks do not know what to do: {order:?}").into()),
         })
     }
@@ -124,9 +125,10 @@ impl ThreadedRank {
                     self.routed.push(client.route_file(name)?);
                 }
             }
-            Step::Write => {
+            Step::Write(bytes) => {
+                let content = vec![0x5a; bytes];
                 for path in &self.routed {
-                    fs::write(path, FILE)?;
+                    fs::write(path, &content)?;
                 }
             }
             Step::Complete => {

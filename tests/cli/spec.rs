@@ -386,6 +386,14 @@ fn rejects_contradicting_numbers() {
         ),
         ("checkpoint: {redundancy: [{every: 2}]}", "checkpoint.redundancy: no descriptor has `every: 1`"),
         ("checkpoint: {redundancy: [{}, {}]}", "checkpoint.redundancy[1].every: a second descriptor with `every: 1`"),
+        (
+            "checkpoint: {drain: {container: {files: 4}}}",
+            "checkpoint.drain.container.files: `files` has no effect without `kind: sion`",
+        ),
+        (
+            "checkpoint: {source: scr-files, flush: {container: {kind: sion}}}",
+            "checkpoint.flush.container: a container cannot be used with `source: scr-files`",
+        ),
         ("checkpoint: {flush: {percent: 20}}", "checkpoint.flush.percent: `percent` has no effect with `mode: sync`"),
         (
             "checkpoint: {source: scr-files, stream_timeout: 1min}",

@@ -26,6 +26,7 @@ mod batch_scripts;
 mod buffers;
 mod checksums;
 mod command;
+mod containers;
 mod copy_threads;
 mod disk;
 mod drain;

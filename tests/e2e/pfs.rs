@@ -1,10 +1,12 @@
 //! The content of a prefix directory: its index, the current checkpoint, and the content of its files.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::kvtree::{Tree, file, json};
 use holdfast_core::prefix::{Prefix, index};
+use holdfast_formats::sion::dataset;
 use holdfast_testkit::files_below;
 use serde_json::Value;
 
@@ -36,13 +38,15 @@ pub fn assert_current(prefix: &Path, id: u64) {
     let summary = parsed(&directory.join("summary.scr"));
     let dataset = &summary["CKPT"][id.to_string()];
     assert_eq!(dataset["COMPLETE"], serde_json::json!({"1": {}}));
+    let files = dataset::open(&directory).unwrap();
     let ranks: usize = only_key(&dataset["RANKS"]).parse().unwrap();
     let listed = dataset["RANK"].as_object().unwrap();
     assert_eq!(listed.len(), ranks, "ranks in the summary");
     for (rank, of_rank) in listed {
         for (name, facts) in of_rank["FILE"].as_object().into_iter().flatten() {
-            let bytes =
-                std::fs::read(directory.join(name)).unwrap_or_else(|error| panic!("rank {rank}, {name}: {error}"));
+            let mut bytes = Vec::new();
+            let read = files.open(name, None).and_then(|file| file.reader().read_to_end(&mut bytes));
+            read.unwrap_or_else(|error| panic!("rank {rank}, {name}: {error}"));
             assert_eq!(only_key(&facts["SIZE"]), bytes.len().to_string(), "size of {name}");
             if let Some(crc) = facts.get("CRC") {
                 let crc = only_key(crc);

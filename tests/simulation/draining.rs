@@ -54,6 +54,7 @@ impl World {
             lost,
             requested: None,
             crc: true,
+            container: None,
             requests_at_once: 64,
             lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
@@ -211,8 +212,10 @@ impl World {
                 let resumed = known.is_some();
                 let directory = known.unwrap_or_else(|| self.prefix.make_directory(checkpoint));
                 self.prefix.drain = Some((checkpoint, directory.clone()));
-                Answer::DirectoryOpened { directory, resumed }
+                Answer::DirectoryOpened { directory, resumed, container: None }
             }
+            // No container is configured.
+            DrainAction::CommitContainer { .. } => Answer::ContainerCommitted,
             DrainAction::Copy { checkpoint, directory, order, .. } => {
                 match self.drain_copies(at?, checkpoint, &directory, &order)? {
                     Ok(reply) => Answer::Copied(reply),

@@ -202,6 +202,9 @@ impl World {
                 let known = resume.filter(|name| prefix.directories.contains_key(name));
                 WorkOutput::Directory(known.unwrap_or_else(|| prefix.make_directory(checkpoint)))
             }
+            // No container is configured.
+            LeaderWork::CreateContainer { .. } => WorkOutput::Container(None),
+            LeaderWork::CommitContainer { .. } => WorkOutput::Done,
             LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
                 prefix.enter_index(checkpoint, &directory, &dataset);
                 WorkOutput::Done

@@ -5,6 +5,7 @@
 //! * [`descriptor`]: redundancy schemes by name, descriptors as requested and as one rank stores them;
 //! * [`dataset`]: what the application declares about a dataset; [`output_path`]: where a file of an output belongs;
 //! * [`level`]: what protects a checkpoint of variables;
+//! * [`container`]: containers on the prefix directory, which several nodes write;
 //! * [`inventory`]: what a node holds, and where datasets are;
 //! * [`placement`]: which rank runs on which node;
 //! * [`policy`]: what a job asks for its checkpoints;
@@ -19,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod container;
 pub mod dataset;
 pub mod descriptor;
 pub mod failure;
@@ -34,6 +36,9 @@ pub mod rank_end;
 pub mod restart;
 pub mod time;
 
+pub use container::{
+    ContainerKind, ContainerPlaces, ContainerPolicy, ContainerRequest, PackedFile, PackedRank, RankPlace,
+};
 pub use dataset::Dataset;
 pub use descriptor::{Descriptor, RankDescriptor, Scheme};
 pub use failure::{Failure, FailureKind, Subject};

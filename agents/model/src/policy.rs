@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::container::ContainerPolicy;
+
 /// Copies to the prefix directory while the application runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlushPolicy {
@@ -19,6 +21,9 @@ pub struct FlushPolicy {
     pub percent: f64,
     /// Flush what a run was restarted from (`SCR_FLUSH_ON_RESTART`).
     pub on_restart: bool,
+    /// Pack checkpoints into containers.
+    #[serde(default)]
+    pub container: Option<ContainerPolicy>,
 }
 
 /// Whether the application waits for a flush.

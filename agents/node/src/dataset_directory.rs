@@ -9,9 +9,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::dataset_files::{DatasetOpener, PlainFiles};
+use holdfast_core::dataset_files::DatasetOpener;
 use holdfast_core::durable::CreationMode;
 use holdfast_core::owned::{Base, OwnedError};
+use holdfast_formats::sion::dataset;
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -19,7 +20,7 @@ use rustix::process::geteuid;
 use crate::prefix::{JobPrefixes, OutsidePrefix};
 
 /// Reads the files of a dataset, however they are stored.
-pub const OPEN_DATASET: DatasetOpener = PlainFiles::open_directory;
+pub const OPEN_DATASET: DatasetOpener = dataset::open;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

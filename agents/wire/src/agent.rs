@@ -28,7 +28,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use holdfast_model::{CheckpointId, Generation, Location, NodeName, Progress, Rank, RestartSource, Scheme};
+use holdfast_model::{
+    CheckpointId, ContainerPlaces, Generation, Location, NodeName, PackedRank, Progress, Rank, RestartSource, Scheme,
+};
 
 /// The largest body of any request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks,
 /// which the leader's agent gets, is about a third of it.
@@ -378,6 +380,9 @@ pub struct CopyRequest {
     /// Files that are copied at a time; absent: as many as suit the node's processors.
     #[serde(default)]
     pub threads: Option<u32>,
+    /// The places in a container of the ranks that this node packs; it copies the others as plain files.
+    #[serde(default)]
+    pub container: Option<ContainerPlaces>,
 }
 
 /// How the copy went, rank by rank.
@@ -392,6 +397,9 @@ pub struct CopyReply {
     /// Those of them whose files could not be written.
     #[serde(default)]
     pub unwritable: BTreeSet<Rank>,
+    /// What was written to the container, also of ranks that were not copied completely.
+    #[serde(default)]
+    pub packed: BTreeMap<Rank, PackedRank>,
 }
 
 /// Computes the lost members of one redundancy set in a checkpoint directory.

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use holdfast_model::{
-    CheckpointId, Dataset, Failure, Generation, HaltState, Inventory, Locations, NodeName, OutputPath, Rank,
-    RankDescriptor, Scheme,
+    CheckpointId, ContainerPlaces, Dataset, Failure, Generation, HaltState, Inventory, Locations, NodeName, OutputPath,
+    PackedRank, Rank, RankDescriptor, Scheme,
 };
 
 use crate::bytes::Base64;
@@ -235,6 +235,9 @@ pub enum Order {
         limits: CopyLimits,
         /// Compute CRCs.
         crc: bool,
+        /// The places of the node's ranks in a container; without it the files are copied as they are.
+        #[serde(default)]
+        container: Option<ContainerPlaces>,
     },
     /// Record what the application declared about a dataset.
     Describe {
@@ -395,6 +398,8 @@ pub enum OrderResult {
     Verified(BTreeMap<Rank, String>),
     /// To [`Order::Flush`] and [`Order::SealDirect`]: each rank's files.
     Flushed(BTreeMap<Rank, Vec<DatasetFile>>),
+    /// To [`Order::Flush`] into a container: each rank's files, and what was written.
+    Packed { files: BTreeMap<Rank, Vec<DatasetFile>>, packed: BTreeMap<Rank, PackedRank> },
     /// To [`Order::Commit`], [`Order::Fetch`], [`Order::Transfer`]…: each local rank's files in routing order.
     Files(BTreeMap<Rank, Vec<String>>),
 }

@@ -52,6 +52,8 @@ Examples:
   holdfast sion split run.sion --to tasks   t_00000, t_00001, …; key-value: t_00000_000000000007, …
   holdfast sion split --by-rank run.sion --to tasks
                                             numbered by global rank
+  holdfast sion split scr.dataset.7/holdfast-1.sion --to files
+                                            a dataset that Holdfast packed: its files, by their names
   holdfast sion split --recover run.sion --to tasks
                                             recover the data of a container that was never closed
 

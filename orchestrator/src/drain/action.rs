@@ -1,5 +1,6 @@
 //! The actions of a drain.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::{Inspection, SetRebuild};
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_model::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, NodeName, PackedRank, Rank};
 
 use super::event::RequestId;
 use super::report::DrainEnd;
@@ -43,6 +44,8 @@ pub enum DrainAction {
         checkpoint: CheckpointId,
         /// The application's name for it.
         name: Option<String>,
+        /// Create a container for its files.
+        container: Option<Box<ContainerRequest>>,
     },
     /// Copy files of the dataset from an agent to the directory. Ends as [`Answer::Copied`](super::Answer::Copied).
     Copy {
@@ -51,7 +54,17 @@ pub enum DrainAction {
         checkpoint: CheckpointId,
         /// The directory's name below the prefix.
         directory: DirectoryName,
+        /// Where the agent packs files of the ranks that are listed.
+        container: Option<Box<ContainerPlaces>>,
         order: CopyOrder,
+    },
+    /// Complete the container of [`OpenDirectory`](Self::OpenDirectory) with what the agents packed. Ends as
+    /// [`Answer::ContainerCommitted`](super::Answer::ContainerCommitted); if it fails, so does the drain.
+    CommitContainer {
+        request: RequestId,
+        /// The directory's name below the prefix.
+        directory: DirectoryName,
+        packed: BTreeMap<Rank, PackedRank>,
     },
     /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the
     /// drain.
@@ -109,6 +122,7 @@ impl DrainAction {
             DrainAction::TakeInventory { request, .. }
             | DrainAction::OpenDirectory { request, .. }
             | DrainAction::Copy { request, .. }
+            | DrainAction::CommitContainer { request, .. }
             | DrainAction::Scan { request, .. }
             | DrainAction::Verify { request, .. }
             | DrainAction::Rebuild { request, .. }

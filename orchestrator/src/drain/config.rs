@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, ContainerPolicy, NodeName};
 
 /// How long a lost agent is waited for before its node is given up.
 pub const LOST_AGENT_WAIT: Duration = Duration::from_secs(5);
@@ -22,6 +22,8 @@ pub struct DrainConfig {
     pub requested: Option<CheckpointId>,
     /// Agents compute checksums while they copy: files that were just copied are not verified again.
     pub crc: bool,
+    /// Pack checkpoints into containers.
+    pub container: Option<ContainerPolicy>,
     /// Requests that are under way at a time; at least one.
     pub requests_at_once: usize,
     /// How long a lost agent is waited for.

@@ -5,18 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::scan::FileDamage;
 use holdfast_core::redundancy::files::SetId;
-use holdfast_model::{CheckpointId, Generation, NodeName};
+use holdfast_formats::sion::dataset::DatasetCreation;
+use holdfast_model::{CheckpointId, ContainerPolicy, Generation, NodeName};
 use holdfast_wire::agent::{CopyRequest, EndRunRequest, FlushedNote, RebuildRequest, VerifyRequest};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
 use super::action::AgentAt;
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
+use super::error::PrefixStepError;
 use super::event::{Answer, DrainEvent, RequestId};
+use super::prefix_steps::OpenedDirectory;
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::{DrainAction, DrainError, DrainMachine, RequestFailure, prefix_steps};
 use crate::events::LogEvent;
@@ -37,6 +42,8 @@ pub struct CopySettings {
     pub buffer_bytes: usize,
     /// Files that an agent copies at a time; `None`: as many as suit its processors.
     pub threads: Option<u32>,
+    /// Pack checkpoints into containers.
+    pub container: Option<ContainerPolicy>,
 }
 
 /// What is to be drained.
@@ -83,12 +90,16 @@ pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
     }
 }
 
+/// The containers that are being written, by directory. Those that are not completed are removed with the driver.
+type Containers = Arc<Mutex<HashMap<DirectoryName, DatasetCreation>>>;
+
 /// The answer to a request; why it failed, if so.
 type RequestResult = Result<Answer, RequestFailure>;
 
 struct DrainDriver {
     machine: DrainMachine,
     order: Arc<DrainOrder>,
+    containers: Containers,
     changes: mpsc::UnboundedReceiver<RosterChange>,
     /// One task a request. They are aborted when the driver is dropped.
     tasks: JoinSet<(RequestId, RequestResult)>,
@@ -107,6 +118,7 @@ impl DrainDriver {
             down,
             requested: order.requested,
             crc: order.copies.crc,
+            container: order.copies.container,
             requests_at_once: order.client.requests_at_once(),
             lost_agent_wait,
             survey_only,
@@ -114,6 +126,7 @@ impl DrainDriver {
         DrainDriver {
             machine,
             order: Arc::new(order.clone()),
+            containers: Containers::default(),
             changes,
             tasks: JoinSet::new(),
             under_way: HashMap::new(),
@@ -178,7 +191,7 @@ impl DrainDriver {
             }
             action => {
                 let request = action.request()?;
-                let purpose = carry_out(Arc::clone(&self.order), action);
+                let purpose = carry_out(Arc::clone(&self.order), Arc::clone(&self.containers), action);
                 let task = self.tasks.spawn(async move { (request, purpose.await) });
                 self.requests.insert(task.id(), request);
                 self.under_way.insert(request, task);
@@ -196,7 +209,7 @@ fn event_of(change: RosterChange) -> DrainEvent {
     }
 }
 
-async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult {
+async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: DrainAction) -> RequestResult {
     let DrainOrder { client, prefix, job_id, generation, copies, .. } = &*order;
     match action {
         DrainAction::TakeInventory { agent, end_run, .. } => {
@@ -206,13 +219,24 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
             let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
         }
-        DrainAction::OpenDirectory { checkpoint, name, .. } => {
+        DrainAction::OpenDirectory { checkpoint, name, container, .. } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref());
-            let (directory, resumed) = blocking(open).await?;
-            Ok(Answer::DirectoryOpened { directory, resumed })
+            let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref(), container.as_deref());
+            let OpenedDirectory { directory, resumed, container } = blocking(open).await?;
+            let places = container.as_ref().map(|container| Arc::new(container.places()));
+            let mut under_way = containers.lock();
+            // One dataset is drained at a time: the container of another one was not completed.
+            under_way.clear();
+            under_way.extend(container.map(|container| (directory.clone(), container)));
+            Ok(Answer::DirectoryOpened { directory, resumed, container: places })
         }
-        DrainAction::Copy { agent, checkpoint, directory, order, .. } => {
+        DrainAction::CommitContainer { directory, packed, .. } => {
+            let container = containers.lock().remove(&directory);
+            let container = container.ok_or("the container is not under way")?;
+            blocking(move || container.commit(&packed).map_err(PrefixStepError::from)).await?;
+            Ok(Answer::ContainerCommitted)
+        }
+        DrainAction::Copy { agent, checkpoint, directory, container, order, .. } => {
             let request = CopyRequest {
                 checkpoint,
                 directory: prefix.join(directory.as_str()),
@@ -221,6 +245,7 @@ async fn carry_out(order: Arc<DrainOrder>, action: DrainAction) -> RequestResult
                 partners_only: order.partners_only,
                 buffer_bytes: copies.buffer_bytes,
                 threads: copies.threads,
+                container: container.map(|places| *places),
             };
             let copied = client.copy(agent.address, &request, LONGEST_COPY).await;
             copied.map(Answer::Copied).map_err(|error| {

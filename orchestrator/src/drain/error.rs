@@ -3,6 +3,7 @@
 use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_core::redundancy::RedundancyError;
+use holdfast_formats::sion::SionError;
 use holdfast_model::CheckpointId;
 
 use crate::events::DrainResult;
@@ -74,13 +75,16 @@ pub enum PrefixStepError {
     Owned(#[from] OwnedError),
     #[error(transparent)]
     Redundancy(#[from] RedundancyError),
+    /// The container of the dataset.
+    #[error(transparent)]
+    Container(#[from] SionError),
 }
 
 impl From<PrefixStepError> for RequestFailure {
     fn from(error: PrefixStepError) -> RequestFailure {
         let unwritable = match &error {
             PrefixStepError::Prefix(error) => error.prevents_writing(),
-            PrefixStepError::Owned(_) => true,
+            PrefixStepError::Owned(_) | PrefixStepError::Container(_) => true,
             PrefixStepError::Redundancy(error) => error.prevents_writing(),
         };
         RequestFailure { reason: error.to_string(), unwritable }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::{FileDamage, Scan};
-use holdfast_model::{Inventory, NodeName};
+use holdfast_model::{ContainerPlaces, Inventory, NodeName};
 use holdfast_wire::agent::CopyReply;
 
 use super::RequestFailure;
@@ -43,7 +44,11 @@ pub enum Answer {
         directory: DirectoryName,
         /// It was left by an earlier drain of the same dataset.
         resumed: bool,
+        /// The container that was created.
+        container: Option<Arc<ContainerPlaces>>,
     },
+    /// The container is complete.
+    ContainerCommitted,
     /// The ranks that were copied, and those that were not.
     Copied(CopyReply),
     /// The content of the directory.

@@ -39,6 +39,8 @@ enum Phase {
     /// Waits for the directory of a dataset.
     Opening(DrainTarget),
     Copying(Box<Copying>, DrainTarget, Arc<Destination>),
+    /// Waits for the completion of the container.
+    Committing(Dataset),
     /// Waits for the content of the directory.
     Scanning(Dataset),
     Verifying(Dataset, Box<Scan>, Failures),
@@ -63,7 +65,7 @@ enum Phase {
 ///                           ┌──────────── the next dataset, if this one is not complete ─────────────┐
 ///             all answered  ▼                                                                        │
 ///  TakingInventory ────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
-///                                   2 rounds                     │ nothing to rebuild           │    │
+///                           2 rounds, then Committing             │ nothing to rebuild           │    │
 ///                                                                └───▶ Publishing ◀─────────────┘    │
 ///       Finished ◀── Abandoning ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
 /// ```
@@ -275,9 +277,13 @@ impl DrainMachine {
             (RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }), Answer::Rebuilt) => {
                 self.rebuild_ended(number, set, Ok(()));
             }
-            (RequestPurpose::Prefix(PrefixStep::OpenDirectory), Answer::DirectoryOpened { directory, resumed }) => {
-                self.opened(directory, resumed);
+            (
+                RequestPurpose::Prefix(PrefixStep::OpenDirectory),
+                Answer::DirectoryOpened { directory, resumed, container },
+            ) => {
+                self.opened(directory, resumed, container);
             }
+            (RequestPurpose::Prefix(PrefixStep::CommitContainer), Answer::ContainerCommitted) => self.committed(),
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
             (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published { refused }) => self.published(refused),
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
@@ -351,9 +357,7 @@ impl DrainMachine {
                         self.phase = Phase::Copying(copying, target, destination);
                     }
                     NextCopies::Done => {
-                        let directory = destination.directory.clone();
-                        self.phase = Phase::Scanning(Dataset::new(target, destination, copying.finish()));
-                        self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
+                        self.copied(Dataset::new(target, destination, copying.finish()));
                     }
                 }
             }
@@ -372,7 +376,7 @@ impl DrainMachine {
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
             Phase::Abandoning(report) => self.finish(DrainEnd::Drained(*report)),
             // These phases end with the answer to their only request.
-            phase @ (Phase::Opening(_) | Phase::Scanning(_) | Phase::Rescanning(..)) => {
+            phase @ (Phase::Opening(_) | Phase::Committing(_) | Phase::Scanning(_) | Phase::Rescanning(..)) => {
                 self.phase = phase;
                 return false;
             }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::redundancy::drainable::{Drainability, IncompleteReason, drainable};
 use holdfast_core::redundancy::inventory;
-use holdfast_model::{CheckpointId, Dataset, Inventory, Locations, NodeName, Rank};
+use holdfast_formats::sion::dataset::stream_bytes;
+use holdfast_model::{CheckpointId, Dataset, Holding, Inventory, Locations, NodeName, Rank};
 
 /// A dataset that is worth copying.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,53 @@ pub struct Candidate {
     pub checkpoint_data: bool,
     /// The application's name for it.
     pub name: Option<String>,
+    /// What a container with its files needs. `None` if they must be plain files, as those of an output, or if the
+    /// number of ranks is not known.
+    pub packing: Option<Packing>,
+}
+
+/// How the files of a dataset are packed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Ranks of the dataset.
+    pub ranks: u32,
+    /// Bytes of the stream of each rank of which a node has files.
+    pub streams: BTreeMap<Rank, u64>,
+    /// For each rank the one node that packs it in round 1: its own, or one with a copy.
+    first: BTreeMap<Rank, NodeName>,
+    /// For each rank of which another node has a copy: the one node that packs it in round 2.
+    second: BTreeMap<Rank, NodeName>,
+}
+
+impl Packing {
+    fn of<'a>(holdings: impl Iterator<Item = (&'a NodeName, &'a Holding)>) -> Option<Packing> {
+        let mut packing = Packing::default();
+        // Nodes with complete files are preferred.
+        let (mut own, mut copies) = (BTreeMap::new(), BTreeMap::new());
+        for (node, holding) in holdings {
+            let needed = stream_bytes(holding.files.iter().map(|file| file.size));
+            let stream = packing.streams.entry(holding.rank).or_default();
+            *stream = needed.max(*stream);
+            packing.ranks = packing.ranks.max(holding.ranks.unwrap_or(0));
+            let holders = if holding.partner_of.is_none() { &mut own } else { &mut copies };
+            let holder: &mut (bool, NodeName) = holders.entry(holding.rank).or_insert((false, node.clone()));
+            if holding.complete && !holder.0 {
+                *holder = (true, node.clone());
+            }
+        }
+        let nodes =
+            |holders: BTreeMap<Rank, (bool, NodeName)>| holders.into_iter().map(|(rank, (_, node))| (rank, node));
+        packing.second = nodes(copies.clone()).collect();
+        packing.first = nodes(copies).chain(nodes(own)).collect();
+        let last = packing.streams.last_key_value().map(|(rank, _)| rank.0)?;
+        (last < packing.ranks).then_some(packing)
+    }
+
+    /// The ranks that a node packs in a round. No two nodes get the same rank in one round.
+    pub fn ranks_of(&self, node: &NodeName, round: u8) -> impl Iterator<Item = Rank> {
+        let packers = if round == 1 { &self.first } else { &self.second };
+        packers.iter().filter(move |(_, packer)| *packer == node).map(|(rank, _)| *rank)
+    }
 }
 
 /// The datasets to drain, in this order until one is complete.
@@ -106,7 +154,12 @@ fn candidate(id: CheckpointId, inventories: &[Inventory], incomplete: Option<Str
     let checkpoint_data = described.is_none_or(|dataset| dataset.checkpoint);
     let name = described.and_then(|dataset| dataset.name.clone());
     let holders = holders.collect();
-    Candidate { checkpoint: id, incomplete, partner_copies, lost_owners, holders, checkpoint_data, name }
+    let is_output = described.is_some_and(|dataset| dataset.output || dataset.direct.is_some());
+    let by_node = inventories.iter().filter_map(|inventory| Some((inventory.node.as_ref()?, &inventory.holdings)));
+    let by_node = by_node.flat_map(|(node, holdings)| holdings.iter().map(move |holding| (node, holding)));
+    let packed = by_node.filter(|(_, holding)| holding.checkpoint == id && !holding.files.is_empty());
+    let packing = if is_output { None } else { Packing::of(packed) };
+    Candidate { checkpoint: id, incomplete, partner_copies, lost_owners, holders, checkpoint_data, name, packing }
 }
 
 /// The locations of a dataset according to the nodes' flush files, which agree except for nodes that were down at the
@@ -130,7 +183,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::{Descriptor, HeldFile, Holding, RankDescriptor, Scheme};
+    use holdfast_model::{Descriptor, HeldFile, RankDescriptor, Scheme};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
@@ -229,6 +282,28 @@ mod tests {
     fn a_requested_dataset_is_drained_even_if_it_was_flushed() {
         let plan = plan(&nodes(&[3, 4], &[3]), Some(CheckpointId(3)));
         assert_eq!(ids(&plan), [3]);
+    }
+
+    #[test]
+    fn each_rank_is_packed_by_one_node_in_a_round_and_outputs_are_not_packed() {
+        let mut nodes = nodes(&[3], &[]);
+        let mut copy = held(3, 1);
+        copy.partner_of = Some(NodeName::new("node1"));
+        nodes[2].holdings.push(copy.clone());
+        nodes[3].holdings.push(copy);
+        let packing = |nodes: &[Inventory]| plan(nodes, None).candidates[0].packing.clone();
+        let ranks = |packing: &Packing, node: &str, round| {
+            packing.ranks_of(&NodeName::from(node), round).map(|rank| rank.0).collect::<Vec<_>>()
+        };
+        let all = packing(&nodes).unwrap();
+        assert_eq!((all.ranks, all.streams.len()), (4, 4));
+        assert_eq!((ranks(&all, "node1", 1), ranks(&all, "node2", 1)), (vec![1], vec![2]));
+        assert_eq!((ranks(&all, "node2", 2), ranks(&all, "node3", 2)), (vec![1], vec![]));
+        nodes.remove(1);
+        let left = packing(&nodes).unwrap();
+        assert_eq!((ranks(&left, "node2", 1), ranks(&left, "node3", 1)), (vec![1, 2], vec![3]));
+        nodes[0].datasets = [(CheckpointId(3), Dataset { output: true, ..Dataset::default() })].into();
+        assert_eq!(packing(&nodes), None);
     }
 
     #[test]

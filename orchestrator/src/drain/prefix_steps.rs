@@ -14,19 +14,30 @@ use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
 use holdfast_core::temporary;
-use holdfast_model::CheckpointId;
+use holdfast_formats::sion::dataset::DatasetCreation;
+use holdfast_model::{CheckpointId, ContainerRequest};
 
 use super::action::Findings;
 use super::error::PrefixStepError;
 use super::resume;
 
-/// Finds or creates the directory of a dataset, and records that it is being written. True if it was found.
+/// The directory of a dataset that is being drained.
+pub(super) struct OpenedDirectory {
+    pub(super) directory: DirectoryName,
+    /// It existed.
+    pub(super) resumed: bool,
+    /// A container that cannot be created must not prevent the drain: the files are then copied as they are.
+    pub(super) container: Option<DatasetCreation>,
+}
+
+/// Finds or creates the directory of a dataset, and records that it is being written.
 pub(super) fn open(
     prefix: PathBuf,
     job_id: &str,
     checkpoint: CheckpointId,
     name: Option<&str>,
-) -> Result<(DirectoryName, bool), PrefixStepError> {
+    container: Option<&ContainerRequest>,
+) -> Result<OpenedDirectory, PrefixStepError> {
     let prefix = Prefix::open(prefix)?;
     let found = resume::directory_of(&prefix, job_id, checkpoint)?;
     let resumed = found.is_some();
@@ -39,12 +50,17 @@ pub(super) fn open(
         None => prefix.create_dataset_directory(Local::now().naive_local(), job_id, checkpoint, name)?,
     };
     resume::begin(&prefix, job_id, checkpoint, &directory)?;
-    Ok((directory, resumed))
+    let path = prefix.checkpoint_path(&directory);
+    let container = container.and_then(|ContainerRequest { ranks, streams, files }| {
+        let created = DatasetCreation::new(&path, *ranks, streams, *files);
+        created.inspect_err(|error| tracing::warn!(%error, "no_container_files_are_copied_as_they_are")).ok()
+    });
+    Ok(OpenedDirectory { directory, resumed, container })
 }
 
 /// Removes the directories of flushes that did not end, if the job has a complete dataset. Returns their names.
 pub(super) fn abandon_flushes(prefix: PathBuf, job_id: &str) -> Result<Vec<DirectoryName>, PrefixStepError> {
-    let removed = unfinished::abandon_all(&Prefix::open(prefix)?, job_id);
+    let removed = unfinished::abandon_all(&Prefix::open(prefix)?, job_id, OPEN_DATASET);
     Ok(removed.inspect_err(|error| tracing::warn!(%error, "unfinished flushes cannot be removed"))?)
 }
 

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_model::{CheckpointId, NodeName};
+use holdfast_model::{CheckpointId, ContainerPlaces, NodeName};
 
 use super::action::{AgentAt, DrainAction};
 use super::event::RequestId;
+use super::plan::Packing;
 use super::rounds::CopyOrder;
 
 /// The directory that a dataset is drained to.
@@ -22,6 +23,24 @@ pub(super) struct Destination {
     pub(super) checkpoint: CheckpointId,
     /// The directory's name below the prefix.
     pub(super) directory: DirectoryName,
+    /// The container that the files are packed into.
+    pub(super) container: Option<PlannedContainer>,
+}
+
+/// A container that is being written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PlannedContainer {
+    pub(super) packing: Packing,
+    pub(super) places: Arc<ContainerPlaces>,
+}
+
+impl PlannedContainer {
+    /// The places that a node writes to. Those of round 2 are behind those of round 1: an agent that was lost may still
+    /// be writing there.
+    fn places_of(&self, order: &CopyOrder) -> ContainerPlaces {
+        let ranks = self.packing.ranks_of(&order.node, order.round);
+        self.places.of(ranks, u64::from(order.round.saturating_sub(1)))
+    }
 }
 
 /// One of many tasks of a phase.
@@ -49,8 +68,10 @@ impl NodeTask {
         match self {
             NodeTask::Inventory { end_run } => DrainAction::TakeInventory { request, agent, end_run },
             NodeTask::Copy(order, destination) => {
-                let Destination { checkpoint, directory } = (*destination).clone();
-                DrainAction::Copy { request, agent, checkpoint, directory, order }
+                let Destination { checkpoint, directory, container } = &*destination;
+                let container = container.as_ref().map(|container| Box::new(container.places_of(&order)));
+                let (checkpoint, directory) = (*checkpoint, directory.clone());
+                DrainAction::Copy { request, agent, checkpoint, directory, container, order }
             }
             NodeTask::NoteFlushed(checkpoint) => DrainAction::NoteFlushed { request, agent, checkpoint },
         }
@@ -68,7 +89,7 @@ pub(super) enum FileTask {
 impl FileTask {
     /// The request to an agent, or the step of the orchestrator.
     pub(super) fn action(self, request: RequestId, agent: Option<AgentAt>, destination: &Destination) -> DrainAction {
-        let Destination { checkpoint, directory } = destination.clone();
+        let Destination { checkpoint, directory, .. } = destination.clone();
         match self {
             FileTask::Verify(files) => DrainAction::Verify { request, agent, directory, files },
             FileTask::Rebuild(_, set) => DrainAction::Rebuild { request, agent, checkpoint, directory, set },
@@ -80,6 +101,7 @@ impl FileTask {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PrefixStep {
     OpenDirectory,
+    CommitContainer,
     Scan,
     Publish,
     CloseDirectory,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_model::{NodeName, Rank};
+use holdfast_model::{NodeName, PackedRank, Rank};
 use holdfast_wire::agent::CopyReply;
 
 use super::RequestFailure;
@@ -32,6 +32,8 @@ pub struct Copied {
     pub failed: BTreeMap<Rank, String>,
     /// Nodes that did not answer, with the reason.
     pub unreachable: BTreeMap<NodeName, String>,
+    /// What was written to the container.
+    pub packed: BTreeMap<Rank, PackedRank>,
     /// Those of the failed ranks whose files could not be written.
     unwritable_ranks: BTreeSet<Rank>,
     /// Those of the unreachable nodes that could not write anything.
@@ -108,6 +110,12 @@ impl Rounds {
             }
         }
         self.copied.unwritable_ranks.extend(reply.unwritable);
+        for (rank, packed) in reply.packed {
+            // What an earlier round copied completely stays. An agent that is restarted writes to the same place.
+            if order.round == 1 || !self.copied.ranks.contains_key(&rank) {
+                self.copied.packed.insert(rank, packed);
+            }
+        }
         for (rank, bytes) in reply.copied {
             self.copied.failed.remove(&rank);
             self.copied.ranks.insert(rank, bytes);
@@ -180,7 +188,7 @@ mod tests {
             partners: partners.iter().map(|(rank, owner)| (Rank(*rank), NodeName::from(*owner))).collect(),
             copied: copied.iter().map(|rank| (Rank(*rank), 10)).collect(),
             failed: failed.iter().map(|rank| (Rank(*rank), "disk error".to_owned())).collect(),
-            unwritable: BTreeSet::new(),
+            ..CopyReply::default()
         }
     }
 

@@ -194,7 +194,7 @@ impl DrainAgents {
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),
             generation: Generation(u64::MAX),
-            copies: CopySettings { crc: false, buffer_bytes: 0, threads: None },
+            copies: CopySettings { crc: false, buffer_bytes: 0, threads: None, container: None },
             requested,
             events,
         };

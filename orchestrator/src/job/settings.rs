@@ -124,6 +124,7 @@ pub(super) fn copies(checkpoint: &Checkpoint) -> CopySettings {
         crc: checkpoint.crc.on_flush,
         buffer_bytes: size(checkpoint.copy_buffer),
         threads: checkpoint.copy_threads,
+        container: checkpoint.drain.container,
     }
 }
 

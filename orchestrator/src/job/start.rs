@@ -342,6 +342,7 @@ pub(super) fn state_of_step(
     state.group_access = spec.group_access;
     let copies = settings::copies(&step.checkpoint);
     (state.crc, state.copy_bytes, state.copy_threads) = (copies.crc, copies.buffer_bytes, copies.threads);
+    state.container = copies.container;
     state.requests_at_once = spec.health.requests;
     state
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use holdfast_core::durable::{self, Durability};
 use holdfast_core::owned::{Access, Base, Found, OwnedDirectory, OwnedError};
 use holdfast_core::temporary;
-use holdfast_model::{Generation, NodeName};
+use holdfast_model::{ContainerPolicy, Generation, NodeName};
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust::{self, TrustError};
 use rustix::fs::{FlockOperation, flock};
@@ -82,6 +82,9 @@ pub struct JobState {
     /// Files that an agent copies at a time; `None`: as many as suit its processors.
     #[serde(default)]
     pub copy_threads: Option<u32>,
+    /// Pack checkpoints into containers while draining.
+    #[serde(default)]
+    pub container: Option<ContainerPolicy>,
     /// Requests to agents that are under way at a time.
     pub requests_at_once: u32,
     /// The state of the relaunch machine.
@@ -266,6 +269,7 @@ impl JobState {
             crc: true,
             copy_bytes: 1 << 20,
             copy_threads: None,
+            container: None,
             requests_at_once: 64,
             snapshot: None,
             keeps_data: false,
@@ -277,7 +281,12 @@ impl JobState {
 
     /// How a drain copies files.
     pub(super) fn copies(&self) -> CopySettings {
-        CopySettings { crc: self.crc, buffer_bytes: self.copy_bytes, threads: self.copy_threads }
+        CopySettings {
+            crc: self.crc,
+            buffer_bytes: self.copy_bytes,
+            threads: self.copy_threads,
+            container: self.container,
+        }
     }
 
     /// Reads the state of a prefix directory with its journal; `None` if no job was ever run there.

@@ -45,6 +45,12 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
         }
         check_source(spec, step, &path, reader);
         if step.checkpoint.source == CheckpointSource::ScrFiles {
+            let containers = [("flush", step.checkpoint.flush.container), ("drain", step.checkpoint.drain.container)];
+            for (section, _) in containers.iter().filter(|(_, container)| container.is_some()) {
+                let message = "a container cannot be used with `source: scr-files`";
+                let help = "leave it out: the library reads plain files only";
+                reader.mistake(&format!("{path}checkpoint.{section}.container"), message, help);
+            }
             for key in ["crc.on_restart", "stream_timeout"] {
                 let message = format!("`{key}` has no effect with `source: scr-files`");
                 let help = "leave it out: the library itself restores files and makes redundancy".to_owned();
@@ -65,8 +71,18 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
 /// Keys of programs that do not use the API.
 const OF_COMMANDS: [&str; 3] = ["command", "watch", "resume"];
 /// Keys about checkpoints.
-const OF_CHECKPOINTS: [&str; 9] =
-    ["cache", "redundancy", "flush", "restart", "crc", "copy_buffer", "copy_threads", "piece_size", "stream_timeout"];
+const OF_CHECKPOINTS: [&str; 10] = [
+    "cache",
+    "redundancy",
+    "flush",
+    "drain",
+    "restart",
+    "crc",
+    "copy_buffer",
+    "copy_threads",
+    "piece_size",
+    "stream_timeout",
+];
 
 /// Refuses keys without effect with the checkpoint source of a step.
 fn check_source(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use holdfast_agent::sources;
 use holdfast_core::redundancy::registry;
-use holdfast_model::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+use holdfast_model::{
+    ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme,
+};
 use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
 
@@ -54,6 +56,8 @@ keys! {
         redundancy: Vec<Redundancy> = elements::<Redundancy>(),
         /// Copies to the prefix while the application runs. The newest checkpoint is always drained at the end.
         flush: FlushPolicy = section::<FlushPolicy>(),
+        /// The copy of the newest checkpoint to the prefix at the end of the job.
+        drain: Drain = section::<Drain>(),
         /// Where a run looks for a checkpoint to restart from: the caches, then the prefix. Without one it starts from
         /// the beginning.
         restart: RestartPolicy = section::<RestartPolicy>(),
@@ -260,6 +264,33 @@ keys! {
     }
 }
 
+keys! {
+    /// The drain.
+    pub struct Drain {
+        /// Pack the files of the ranks into a few large files, instead of copying each file: a parallel file system
+        /// creates and opens large numbers of files slowly. Outputs are always plain files.
+        container: Option<ContainerPolicy> = section::<Container>(),
+    }
+}
+
+/// The keys of a container.
+#[derive(Debug)]
+pub struct Container;
+
+keys! {
+    Container => Option<ContainerPolicy>;
+    /// `none`: plain files; `sion`: a container in the format of SIONlib.
+    kind = choice().or(None),
+    /// `kind: sion`: number of physical files; not more than ranks.
+    files = whole(1..=65_536).or(8),
+    |section| {
+        if kind.is_none() && section.reader().is_decided(&section.path_of("files")) {
+            section.mistake("files", "`files` has no effect without `kind: sion`", "add `kind: sion`, or leave it out");
+        }
+        kind.map(|kind| ContainerPolicy { kind, files })
+    }
+}
+
 // The following structs are sent to the agents unchanged: they belong to the model.
 
 keys! {
@@ -280,7 +311,9 @@ keys! {
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
     /// Also flush the checkpoint that a run was restarted from.
     on_restart = switch().or(false).scr("SCR_FLUSH_ON_RESTART"),
-    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart } }
+    /// Pack the files of the ranks into a few large files, as `drain.container`.
+    container = section::<Container>(),
+    |_section| { FlushPolicy { every, mode, width, bandwidth, percent, on_restart, container } }
 }
 
 keys! {
@@ -362,6 +395,10 @@ pub enum FailureDomain {
 impl Choice for FailureDomain {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("node", FailureDomain::Node)];
     const LATER: &'static [&'static str] = &["rack", "switch", "chassis"];
+}
+
+impl Choice for Option<ContainerKind> {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("none", None), ("sion", Some(ContainerKind::Sion))];
 }
 
 impl Choice for FlushMode {

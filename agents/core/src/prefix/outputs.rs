@@ -633,7 +633,8 @@ mod tests {
         let later = world.copy(5, "plot", true, &["out/a"]);
         assert!(world.publish(&later).is_err());
         assert!(world.read("out/a").is_none());
-        super::super::unfinished::abandon_all(&world.prefix, "17").unwrap();
+        super::super::unfinished::abandon_all(&world.prefix, "17", crate::dataset_files::PlainFiles::open_directory)
+            .unwrap();
         let _ = super::super::unfinished::abandon(&world.prefix, &earlier);
         assert_eq!(world.complete(), [""; 0]);
         fs::remove_dir(&blocked).unwrap();

@@ -115,13 +115,29 @@ impl RankFilemap {
     /// [`PrefixError::HashFile`], [`PrefixError::Name`] if a name of it is no base name: nothing is written then.
     pub fn write(&self, directory: &Path, origin: FilemapWriter) -> Result<(), PrefixError> {
         let path = RankFilemap::path_in(directory, self.rank);
+        self.check_names(&path)?;
+        Ok(file::write(&path, &self.to_tree(origin))?)
+    }
+
+    /// The file as [`RankFilemap::write`] writes it; `directory` is only named in errors.
+    ///
+    /// # Errors
+    /// As [`RankFilemap::write`].
+    pub fn encode(&self, directory: &Path, origin: FilemapWriter) -> Result<Vec<u8>, PrefixError> {
+        let path = RankFilemap::path_in(directory, self.rank);
+        self.check_names(&path)?;
+        Ok(file::packed(&path, &self.to_tree(origin))?)
+    }
+
+    fn check_names(&self, path: &Path) -> Result<(), PrefixError> {
         for name in &self.files {
             if let Err(problem) = check_base_name(name) {
                 let (place, name) = (format!("RANK/{}/CKPT/{}/FILE", self.rank, self.id), name.clone());
+                let path = path.to_owned();
                 return Err(PrefixError::Name { path, place, name, problem, remedy: REMEDY });
             }
         }
-        Ok(file::write(&path, &self.to_tree(origin))?)
+        Ok(())
     }
 }
 

@@ -6,7 +6,6 @@
 //! completed, and is removed. A directory that a drain left incomplete is kept: its files may be all that is left of
 //! the dataset.
 
-use std::fs;
 use std::io;
 
 use super::delete::delete_if;
@@ -15,6 +14,7 @@ use super::error::PrefixError;
 use super::index::IndexEntry;
 use super::publish::Publication;
 use super::{dataset, index, rank_filemap, summary};
+use crate::dataset_files::DatasetOpener;
 use holdfast_model::CheckpointId;
 
 /// A directory that a flush left.
@@ -29,10 +29,10 @@ pub struct UnfinishedFlush {
 ///
 /// # Errors
 /// The index or a directory cannot be read.
-pub fn of_job(prefix: &Prefix, job: &str) -> Result<Vec<UnfinishedFlush>, PrefixError> {
+pub fn of_job(prefix: &Prefix, job: &str, open: DatasetOpener) -> Result<Vec<UnfinishedFlush>, PrefixError> {
     let mut found = Vec::new();
     for entry in index::read(prefix)?.unwrap_or_default().entries() {
-        if is_unfinished(prefix, &entry, job)? && !bypasses_the_cache(prefix, &entry.directory) {
+        if is_unfinished(prefix, &entry, job, open)? && !bypasses_the_cache(prefix, &entry.directory) {
             found.push((entry.flushed, UnfinishedFlush { checkpoint: entry.id, directory: entry.directory }));
         }
     }
@@ -40,9 +40,9 @@ pub fn of_job(prefix: &Prefix, job: &str) -> Result<Vec<UnfinishedFlush>, Prefix
     Ok(found.into_iter().map(|(_, found)| found).collect())
 }
 
-fn is_unfinished(prefix: &Prefix, entry: &IndexEntry, job: &str) -> Result<bool, PrefixError> {
+fn is_unfinished(prefix: &Prefix, entry: &IndexEntry, job: &str, open: DatasetOpener) -> Result<bool, PrefixError> {
     let ours = dataset::job_of(prefix, &entry.directory).is_some_and(|of| of == job);
-    Ok(ours && entry.complete != Some(true) && holds_only_a_flush(prefix, &entry.directory)?)
+    Ok(ours && entry.complete != Some(true) && holds_only_a_flush(prefix, &entry.directory, open)?)
 }
 
 fn bypasses_the_cache(prefix: &Prefix, directory: &DirectoryName) -> bool {
@@ -50,19 +50,16 @@ fn bypasses_the_cache(prefix: &Prefix, directory: &DirectoryName) -> bool {
 }
 
 /// True if neither a drain nor `index add` has written there. A missing directory holds nothing else.
-fn holds_only_a_flush(prefix: &Prefix, directory: &DirectoryName) -> Result<bool, PrefixError> {
+fn holds_only_a_flush(prefix: &Prefix, directory: &DirectoryName, open: DatasetOpener) -> Result<bool, PrefixError> {
     let path = prefix.checkpoint_path(directory);
     let unreadable =
         |source| PrefixError::io("list", path.clone(), "check that you may read the checkpoint directory")(source);
-    let entries = match fs::read_dir(&path) {
+    let listed = match open(&path).and_then(|files| files.list()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        entries => entries.map_err(unreadable)?,
+        listed => listed.map_err(unreadable)?,
     };
-    for entry in entries {
-        let name = entry.map_err(unreadable)?.file_name();
-        if name.to_str().is_some_and(|name| name.ends_with(rank_filemap::SUFFIX)) {
-            return Ok(false);
-        }
+    if listed.iter().any(|file| file.name.ends_with(rank_filemap::SUFFIX)) {
+        return Ok(false);
     }
     // A flush writes its summary when all files are there.
     Ok(match summary::read(&path) {
@@ -95,7 +92,7 @@ pub fn abandon(prefix: &Prefix, directory: &DirectoryName) -> Result<bool, Prefi
 ///
 /// # Errors
 /// As [`of_job`] and [`abandon`].
-pub fn abandon_all(prefix: &Prefix, job: &str) -> Result<Vec<DirectoryName>, PrefixError> {
+pub fn abandon_all(prefix: &Prefix, job: &str, open: DatasetOpener) -> Result<Vec<DirectoryName>, PrefixError> {
     let entries = index::read(prefix)?.unwrap_or_default().entries();
     let mut removed = Vec::new();
     if !entries.iter().any(|entry| entry.complete == Some(true)) {
@@ -104,7 +101,7 @@ pub fn abandon_all(prefix: &Prefix, job: &str) -> Result<Vec<DirectoryName>, Pre
     let current = prefix.current()?;
     for entry in entries {
         if current.as_ref() != Some(&entry.directory)
-            && is_unfinished(prefix, &entry, job)?
+            && is_unfinished(prefix, &entry, job, open)?
             && abandon(prefix, &entry.directory)?
         {
             removed.push(entry.directory);
@@ -116,11 +113,13 @@ pub fn abandon_all(prefix: &Prefix, job: &str) -> Result<Vec<DirectoryName>, Pre
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset_files::PlainFiles;
     use crate::prefix::Summary;
     use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
     use chrono::NaiveDateTime;
     use holdfast_model::{Dataset, Rank};
     use std::collections::BTreeMap;
+    use std::fs;
 
     struct World {
         _scratch: tempfile::TempDir,
@@ -158,7 +157,11 @@ mod tests {
         }
 
         fn unfinished(&self, job: &str) -> Vec<DirectoryName> {
-            of_job(&self.prefix, job).unwrap().into_iter().map(|flush| flush.directory).collect()
+            of_job(&self.prefix, job, PlainFiles::open_directory)
+                .unwrap()
+                .into_iter()
+                .map(|flush| flush.directory)
+                .collect()
         }
     }
 
@@ -169,7 +172,7 @@ mod tests {
         let (killed, failed) = (world.begin("17", 5), world.begin("17", 6));
         Publication::of_copy(failed.clone(), None, true, time()).publish(&world.prefix).unwrap();
         assert_eq!(world.unfinished("17"), [failed.clone(), killed.clone()]);
-        let removed = abandon_all(&world.prefix, "17").unwrap();
+        let removed = abandon_all(&world.prefix, "17", PlainFiles::open_directory).unwrap();
         assert_eq!(removed, [failed, killed.clone()]);
         assert!(!world.prefix.checkpoint_path(&killed).exists());
         let left: Vec<_> = index::read(&world.prefix).unwrap().unwrap().entries();
@@ -180,13 +183,13 @@ mod tests {
     fn what_a_drain_left_and_what_is_the_only_copy_is_kept() {
         let world = World::new();
         let only = world.begin("17", 4);
-        assert!(abandon_all(&world.prefix, "17").unwrap().is_empty());
+        assert!(abandon_all(&world.prefix, "17", PlainFiles::open_directory).unwrap().is_empty());
         world.complete("17", 3);
         let drained = world.begin("17", 5);
         let filemap = RankFilemap { rank: Rank(0), id: CheckpointId(5), files: Vec::new(), expected: 1 };
         filemap.write(&world.prefix.checkpoint_path(&drained), FilemapWriter::Copy).unwrap();
         assert_eq!(world.unfinished("17"), std::slice::from_ref(&only));
-        assert_eq!(abandon_all(&world.prefix, "17").unwrap(), [only]);
+        assert_eq!(abandon_all(&world.prefix, "17", PlainFiles::open_directory).unwrap(), [only]);
         assert!(world.prefix.checkpoint_path(&drained).is_dir());
     }
 
@@ -209,7 +212,7 @@ mod tests {
         world.complete("17", 3);
         let lost = world.begin("17", 4);
         fs::remove_dir_all(world.prefix.checkpoint_path(&lost)).unwrap();
-        assert_eq!(abandon_all(&world.prefix, "17").unwrap(), [lost]);
+        assert_eq!(abandon_all(&world.prefix, "17", PlainFiles::open_directory).unwrap(), [lost]);
         assert_eq!(index::read(&world.prefix).unwrap().unwrap().entries().len(), 1);
     }
 }

@@ -5,6 +5,7 @@
 //! * [`Container`]: an open, checked set of files; several threads can read its streams at any offset;
 //! * [`Plan`], [`Creation`], [`Attachment`], [`TaskWriter`]: writing, by one process or several at the same time;
 //! * [`Records`]: key-value streams;
+//! * [`dataset`]: containers with the files of a dataset of a job;
 //! * [`recover()`]: reads a container that was never closed;
 //! * [`dump()`], [`split()`], [`join()`], [`defrag()`], [`verify()`]: the commands.
 //!
@@ -16,6 +17,7 @@ mod attachment;
 mod byte_order;
 mod container;
 mod copying;
+pub mod dataset;
 mod defrag;
 mod description;
 mod dump;

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::anomaly::Warning;
 use super::container::Container;
 use super::copying::{copy_exactly, each};
+use super::dataset;
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
@@ -70,7 +71,8 @@ impl std::fmt::Display for Split {
     }
 }
 
-/// Writes the streams of the container at `path` to files named `t_<task>`, or `t_<task>_<key>`.
+/// Writes the streams of the container at `path` to files named `t_<task>`, or `t_<task>_<key>`. The files of a
+/// container of a [`dataset`] get their own names, unless they are to be numbered by global rank or recovered.
 ///
 /// # Errors
 /// When the container cannot be read, or a file cannot be written.
@@ -80,6 +82,10 @@ pub fn split(
     options: &SplitOptions,
     progress: Progress<'_>,
 ) -> Result<Split, FormatsError> {
+    if !options.recover && !options.by_global_rank && dataset::is_dataset(path) {
+        let files = dataset::unpack(path, to, options.dry_run, options.threads, progress)?;
+        return Ok(Split { files, ..Split::default() });
+    }
     let container = if options.recover { recover(path)? } else { Container::open(path)? };
     let mut result = Split { warnings: container.warnings().to_vec(), ..Split::default() };
     let numbers = numbers(&container, options)?;

@@ -20,6 +20,19 @@ impl Usage {
         usage
     }
 
+    /// The same usage behind this many chunks without bytes.
+    pub(super) fn after_empty(self, chunks: u64) -> Usage {
+        if self.runs.is_empty() {
+            return self;
+        }
+        let mut usage = Usage::default();
+        usage.push_run(chunks, 0);
+        for (count, bytes) in self.runs {
+            usage.push_run(count, bytes);
+        }
+        usage
+    }
+
     /// Number of chunks; at least one, also for an empty stream.
     pub fn chunks(&self) -> u64 {
         self.used().max(1)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use holdfast_core::durable::DurableError;
 use holdfast_core::prefix::summary::FetchRefusal;
 use holdfast_core::prefix::{DirectoryName, PrefixError};
+use holdfast_formats::sion::SionError;
 use holdfast_model::dataset::DatasetNameError;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
 use holdfast_wire::frame::FrameError;
@@ -40,6 +41,10 @@ pub enum CallError {
     /// The requested dataset on the prefix directory is not complete.
     #[error("{0} is not complete")]
     Incomplete(DirectoryName),
+    #[error(transparent)]
+    Container(#[from] SionError),
+    #[error("the container of the dataset is not being written")]
+    NoContainer,
     #[error("no redundancy descriptor is due for checkpoint {0}")]
     NoDescriptor(CheckpointId),
     #[error("{call} without {before}")]
@@ -103,6 +108,8 @@ impl CallError {
             | CallError::Halt(_)
             | CallError::Claim(_)
             | CallError::NotSaved { .. }
+            | CallError::Container(_)
+            | CallError::NoContainer
             | CallError::File(FileError::Store(_) | FileError::Record { .. } | FileError::OutputDirectory { .. }) => {
                 FailureKind::Io
             }

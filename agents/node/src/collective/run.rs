@@ -328,7 +328,7 @@ fn remove_leftovers(agent: &Arc<Agent>, prefix: PathBuf) {
     let job = agent.start.job_id.clone();
     tokio::task::spawn_blocking(move || {
         let directories = Prefix::open(prefix).and_then(|prefix| {
-            let unfinished = unfinished::of_job(&prefix, &job)?;
+            let unfinished = unfinished::of_job(&prefix, &job, crate::dataset_directory::OPEN_DATASET)?;
             Ok(unfinished.iter().map(|flush| prefix.checkpoint_path(&flush.directory)).collect::<Vec<_>>())
         });
         for directory in directories.unwrap_or_default() {

@@ -1,11 +1,13 @@
-//! A file in cache, copied into a checkpoint directory of the parallel file system, with its meta file.
+//! A file in cache, copied into a checkpoint directory of the parallel file system, with its meta file: as plain files
+//! or into a container.
 
 use std::path::Path;
 
 use holdfast_core::control::content::{ContentMismatch, RecordedContent};
-use holdfast_core::control::meta::{Meta, format_crc};
+use holdfast_core::control::meta::{EXTENSION, Meta, format_crc};
 use holdfast_core::durable;
 use holdfast_core::kvtree::{Tree, file as hash_file};
+use holdfast_formats::sion::dataset::RankWriter;
 
 use super::error::CopyFault;
 use super::pipeline::{Checksum, Lane};
@@ -38,29 +40,67 @@ impl CachedFile<'_> {
         let recorded = RecordedContent::from(self.meta);
         let content =
             lane.copy(self.path, &target, recorded, Checksum::of(record_crc), working).inspect_err(|fault| {
-                if matches!(fault, CopyFault::Mismatch { mismatch: ContentMismatch::Crc { .. }, .. }) {
-                    self.mark_damaged(&target);
+                if is_damage(fault) {
+                    self.mark_damaged();
+                    remove_copy(&target);
                 }
             })?;
         let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
-        let path = Meta::path_for(self.path);
-        let known = hash_file::read(&path)?;
-        let mut tree = known.clone();
-        set_crc(&mut tree, crc);
+        let CachedMeta { known, recorded } = self.read_meta(crc)?;
         let copied = Meta::path_for(&target);
-        if !hash_file::read(&copied).is_ok_and(|there| there == tree) {
-            hash_file::write(&copied, &tree)?;
+        if !hash_file::read(&copied).is_ok_and(|there| there == recorded) {
+            hash_file::write(&copied, &recorded)?;
         }
-        // If the cache cannot be written any more, nothing is lost.
-        if tree != known
-            && let Err(error) = hash_file::write_unsynced(&path, &tree)
-        {
-            tracing::warn!(%error, "checksum_not_noted_in_cache");
-        }
+        self.note_checksum(&known, &recorded);
         Ok(crc)
     }
 
-    fn mark_damaged(&self, target: &Path) {
+    /// As [`CachedFile::copy_to`], into the stream of the file's rank in a container.
+    ///
+    /// # Errors
+    /// As [`CachedFile::copy_to`]; the stream then continues without the file.
+    pub(crate) fn pack_into(
+        &self,
+        stream: &mut RankWriter<'_>,
+        record_crc: bool,
+        lane: &mut Lane<'_>,
+        working: &ProgressGuard,
+    ) -> Result<Option<u32>, CopyFault> {
+        let (recorded, checksum) = (RecordedContent::from(self.meta), Checksum::of(record_crc));
+        let content = lane
+            .write_into(self.path, stream.content(), stream.path(), recorded, checksum, working)
+            .inspect_err(|fault| {
+                if is_damage(fault) {
+                    self.mark_damaged();
+                }
+            })?;
+        let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
+        let CachedMeta { known, recorded } = self.read_meta(crc)?;
+        let meta_file = hash_file::packed(&Meta::path_for(self.path), &recorded)?;
+        stream.finish(&self.meta.file, content.bytes)?;
+        stream.add(&format!("{}{EXTENSION}", self.meta.file), &meta_file)?;
+        self.note_checksum(&known, &recorded);
+        Ok(crc)
+    }
+
+    /// Reads the meta file in cache, and adds this checksum.
+    fn read_meta(&self, crc: Option<u32>) -> Result<CachedMeta, CopyFault> {
+        let known = hash_file::read(&Meta::path_for(self.path))?;
+        let mut recorded = known.clone();
+        set_crc(&mut recorded, crc);
+        Ok(CachedMeta { known, recorded })
+    }
+
+    /// Records the checksum in cache. If the cache cannot be written any more, nothing is lost.
+    fn note_checksum(&self, known: &Tree, recorded: &Tree) {
+        if recorded != known
+            && let Err(error) = hash_file::write_unsynced(&Meta::path_for(self.path), recorded)
+        {
+            tracing::warn!(%error, "checksum_not_noted_in_cache");
+        }
+    }
+
+    fn mark_damaged(&self) {
         let cached = Meta::path_for(self.path);
         let marked = hash_file::read(&cached).and_then(|mut tree| {
             tree.put("COMPLETE", 0);
@@ -69,10 +109,23 @@ impl CachedFile<'_> {
         if let Err(error) = marked {
             tracing::warn!(%error, "damaged_file_not_marked");
         }
-        for leftover in [Meta::path_for(target), target.to_owned()] {
-            if let Err(error) = durable::remove(&leftover) {
-                tracing::warn!(%error, "damaged_copy_not_removed");
-            }
+    }
+}
+
+/// The meta file in cache, and with the checksum that the copy computed.
+struct CachedMeta {
+    known: Tree,
+    recorded: Tree,
+}
+
+fn is_damage(fault: &CopyFault) -> bool {
+    matches!(fault, CopyFault::Mismatch { mismatch: ContentMismatch::Crc { .. }, .. })
+}
+
+fn remove_copy(target: &Path) {
+    for leftover in [Meta::path_for(target), target.to_owned()] {
+        if let Err(error) = durable::remove(&leftover) {
+            tracing::warn!(%error, "damaged_copy_not_removed");
         }
     }
 }

@@ -10,7 +10,8 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_core::temporary;
-use holdfast_model::{NodeName, Rank, Task};
+use holdfast_formats::sion::dataset::PlacedFiles;
+use holdfast_model::{CheckpointId, NodeName, PackedRank, Rank, RankPlace, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
 use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
@@ -46,6 +47,7 @@ pub fn copy_alone(store: &Store, prefix: &Path, request: &CopyRequest) -> Result
 
 /// The copy of one rank's files.
 struct RankCopy {
+    checkpoint: CheckpointId,
     rank: Rank,
     found: Examined,
     expected: u32,
@@ -61,6 +63,23 @@ struct RankProgress {
     unwritable: bool,
     /// Positions in `found.files`.
     copied: BTreeSet<usize>,
+}
+
+impl RankProgress {
+    fn record(&mut self, rank: Rank, at: usize, result: Result<u64, CopyFault>, request: &CopyRequest) {
+        match result {
+            Ok(bytes) => {
+                self.bytes += bytes;
+                self.copied.insert(at);
+            }
+            Err(fault) => {
+                self.unwritable |= fault.prevents_writing();
+                let fault = fault.to_string();
+                tracing::warn!(%rank, checkpoint = %request.checkpoint, fault, "file_not_copied");
+                self.fault.get_or_insert(fault);
+            }
+        }
+    }
 }
 
 /// As [`copy`], from a store; `midway` is called when the first file has been copied.
@@ -89,18 +108,42 @@ pub(super) fn copy_from(
     }
     let total = total_bytes(copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size));
     let working = board.begin(Task::Copy, request.checkpoint, total);
-    let units: Vec<(&RankCopy, usize)> =
-        copies.iter().flat_map(|copy| (0..copy.found.files.len()).map(move |file| (copy, file))).collect();
+    let container = request.container.as_ref();
+    let placed = container.map(|places| PlacedFiles::open(&request.directory, places)).transpose()?;
+    let place = |rank: Rank| container.and_then(|places| places.ranks.get(&rank).copied()).zip(placed.as_ref());
+    let units: Vec<CopyUnit<'_>> = copies.iter().flat_map(|copy| CopyUnit::of(copy, place(copy.rank))).collect();
     let first = Once::new();
-    Pipeline::new(request.buffer_bytes, request.threads, cancelled).each(&units, |lane, (copy, at)| {
-        let result = copy_file(&copy.found.files[*at], copy.rank, request, lane, &working);
+    let copied = |result: &Result<u64, CopyFault>| {
         if result.is_ok() {
             first.call_once(midway);
         }
-        finish_file(copy, *at, result, request);
-    });
+    };
+    let packed =
+        Pipeline::new(request.buffer_bytes, request.threads, cancelled).each(&units, |lane, unit| match unit {
+            CopyUnit::File(copy, at) => {
+                let result = copy_file(&copy.found.files[*at], copy.rank, request, lane, &working);
+                copied(&result);
+                finish_file(copy, *at, result, request);
+                None
+            }
+            CopyUnit::Rank(copy, stream) => {
+                Some((copy.rank, pack_rank(copy, stream, request, lane, &working, &copied)))
+            }
+        });
+    reply.packed = packed.into_iter().flatten().collect();
+    if let Some(placed) = &placed
+        && let Err(error) = placed.synchronise()
+    {
+        // Nothing that was written there may be used.
+        for copy in copies.iter().filter(|copy| reply.packed.contains_key(&copy.rank)) {
+            let mut progress = copy.progress.lock();
+            progress.unwritable = true;
+            progress.fault.get_or_insert(error.to_string());
+        }
+        reply.packed.clear();
+    }
     for copy in &copies {
-        if copy.found.files.is_empty() {
+        if copy.found.files.is_empty() && place(copy.rank).is_none() {
             write_filemap(copy, &mut copy.progress.lock(), request);
         }
         let progress = std::mem::take(&mut *copy.progress.lock());
@@ -148,11 +191,78 @@ fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<R
                 // Not finished: at least one more is expected, so that it does not count as complete.
                 let listed = u32::try_from(found.files.len()).unwrap_or(u32::MAX);
                 let expected = expected.unwrap_or(listed.saturating_add(1));
-                by_rank.insert(rank, RankCopy { rank, found, expected, progress: Mutex::new(progress) });
+                by_rank.insert(
+                    rank,
+                    RankCopy { checkpoint: request.checkpoint, rank, found, expected, progress: Mutex::new(progress) },
+                );
             }
         }
     }
     by_rank.into_values().collect()
+}
+
+/// What one thread copies at a time.
+enum CopyUnit<'a> {
+    /// A file, by its position.
+    File(&'a RankCopy, usize),
+    /// All files of a rank, into its stream of a container.
+    Rank(&'a RankCopy, StreamPlace<'a>),
+}
+
+/// The place of a rank's stream in the physical files of a container.
+#[derive(Clone, Copy)]
+struct StreamPlace<'a> {
+    place: RankPlace,
+    files: &'a PlacedFiles,
+}
+
+impl<'a> CopyUnit<'a> {
+    fn of(copy: &'a RankCopy, place: Option<(RankPlace, &'a PlacedFiles)>) -> Vec<CopyUnit<'a>> {
+        match place {
+            Some((place, files)) => vec![CopyUnit::Rank(copy, StreamPlace { place, files })],
+            None => (0..copy.found.files.len()).map(|file| CopyUnit::File(copy, file)).collect(),
+        }
+    }
+}
+
+/// Copies all files of a rank and its filemap into its stream. `copied` is called with each result.
+fn pack_rank(
+    copy: &RankCopy,
+    stream: &StreamPlace<'_>,
+    request: &CopyRequest,
+    lane: &mut Lane<'_>,
+    working: &ProgressGuard,
+    copied: &dyn Fn(&Result<u64, CopyFault>),
+) -> PackedRank {
+    let mut progress = copy.progress.lock();
+    let Some(mut writer) = stream.files.writer(stream.place) else {
+        progress.fault.get_or_insert("the container has no room for the rank".to_owned());
+        return PackedRank::default();
+    };
+    for (at, source) in copy.found.files.iter().enumerate() {
+        let result = meta_of(source, copy.rank, request).and_then(|meta| {
+            let cached = CachedFile { path: &source.path, meta: &meta };
+            cached.pack_into(&mut writer, request.crc, lane, working).map(|_| meta.size)
+        });
+        copied(&result);
+        progress.record(copy.rank, at, result, request);
+    }
+    let filemap = filemap_of(copy, &progress);
+    let name = RankFilemap::path_in(Path::new(""), copy.rank).display().to_string();
+    let written = filemap.encode(&request.directory, FilemapWriter::Copy).map_err(|error| error.to_string());
+    let written = written.and_then(|bytes| writer.add(&name, &bytes).map_err(|error| error.to_string()));
+    if let Err(fault) = written {
+        progress.unwritable = true;
+        progress.fault.get_or_insert(fault);
+    }
+    writer.end()
+}
+
+fn meta_of(source: &ExaminedFile, rank: Rank, request: &CopyRequest) -> Result<Meta, CopyFault> {
+    match &source.meta {
+        Some(meta) => Ok(meta.clone()),
+        None => Ok(Meta::of_usable(&source.path, request.checkpoint, rank, None)?),
+    }
 }
 
 /// Copies one file; returns its size.
@@ -163,10 +273,7 @@ fn copy_file(
     lane: &mut Lane<'_>,
     working: &ProgressGuard,
 ) -> Result<u64, CopyFault> {
-    let meta = match &source.meta {
-        Some(meta) => meta.clone(),
-        None => Meta::of_usable(&source.path, request.checkpoint, rank, None)?,
-    };
+    let meta = meta_of(source, rank, request)?;
     CachedFile { path: &source.path, meta: &meta }.copy_to(&request.directory, request.crc, lane, working)?;
     Ok(meta.size)
 }
@@ -174,31 +281,24 @@ fn copy_file(
 /// Records the result of one file; after the last one of a rank, writes its filemap.
 fn finish_file(copy: &RankCopy, at: usize, result: Result<u64, CopyFault>, request: &CopyRequest) {
     let mut progress = copy.progress.lock();
-    match result {
-        Ok(bytes) => {
-            progress.bytes += bytes;
-            progress.copied.insert(at);
-        }
-        Err(fault) => {
-            progress.unwritable |= fault.prevents_writing();
-            let fault = fault.to_string();
-            tracing::warn!(rank = %copy.rank, checkpoint = %request.checkpoint, fault, "file_not_copied");
-            progress.fault.get_or_insert(fault);
-        }
-    }
+    progress.record(copy.rank, at, result, request);
     progress.remaining -= 1;
     if progress.remaining == 0 {
         write_filemap(copy, &mut progress, request);
     }
 }
 
-fn write_filemap(copy: &RankCopy, progress: &mut RankProgress, request: &CopyRequest) {
-    let filemap = RankFilemap {
+fn filemap_of(copy: &RankCopy, progress: &RankProgress) -> RankFilemap {
+    RankFilemap {
         rank: copy.rank,
-        id: request.checkpoint,
+        id: copy.checkpoint,
         files: progress.copied.iter().map(|at| copy.found.files[*at].name.clone()).collect(),
         expected: copy.expected,
-    };
+    }
+}
+
+fn write_filemap(copy: &RankCopy, progress: &mut RankProgress, request: &CopyRequest) {
+    let filemap = filemap_of(copy, progress);
     let known = RankFilemap::path_in(&request.directory, copy.rank);
     if RankFilemap::read(&known).is_ok_and(|known| known == filemap) {
         return;

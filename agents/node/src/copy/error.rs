@@ -11,6 +11,7 @@ use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_core::prefix::inspect::SetRebuild;
+use holdfast_formats::sion::SionError;
 
 use crate::dataset_directory::DatasetDirectoryError;
 use crate::prefix::OutsidePrefix;
@@ -43,6 +44,9 @@ pub enum CopyFault {
     MetaFile(#[from] HashFileError),
     #[error(transparent)]
     Meta(#[from] ControlError),
+    /// The container of the dataset.
+    #[error(transparent)]
+    Container(#[from] SionError),
     #[error("the copy was cancelled")]
     Cancelled,
 }
@@ -51,7 +55,7 @@ impl CopyFault {
     /// True if the copy could not be written; the file itself may be intact.
     pub fn prevents_writing(&self) -> bool {
         match self {
-            CopyFault::Write { .. } | CopyFault::Durable(_) => true,
+            CopyFault::Write { .. } | CopyFault::Durable(_) | CopyFault::Container(_) => true,
             CopyFault::MetaFile(error) => error.prevents_writing(),
             CopyFault::Meta(error) => error.prevents_writing(),
             _ => false,
@@ -72,6 +76,8 @@ pub enum CopyError {
     Durable(#[from] DurableError),
     #[error(transparent)]
     Prefix(#[from] PrefixError),
+    #[error(transparent)]
+    Container(#[from] SionError),
     #[error("cannot list {}: {source}; check that it exists and that you may read it", directory.display())]
     Unlisted { directory: PathBuf, source: io::Error },
     #[error("{set} in {} was not rebuilt: {problem}", directory.display())]
@@ -82,7 +88,7 @@ impl CopyError {
     /// True if something could not be written, whatever the files contain.
     pub fn prevents_writing(&self) -> bool {
         match self {
-            CopyError::Durable(_) => true,
+            CopyError::Durable(_) | CopyError::Container(_) => true,
             CopyError::Prefix(error) => error.prevents_writing(),
             CopyError::Rebuild { unwritable, .. } => *unwritable,
             CopyError::Directory(_) => true,

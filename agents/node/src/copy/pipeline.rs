@@ -198,6 +198,25 @@ impl Lane<'_> {
         Ok(found)
     }
 
+    /// Copies a file into `sink`, a part of the file at `to`. What was written counts only if this succeeds.
+    pub(crate) fn write_into(
+        &mut self,
+        from: &Path,
+        sink: impl Write,
+        to: &Path,
+        recorded: RecordedContent,
+        checksum: Checksum,
+        working: &ProgressGuard,
+    ) -> Result<RecordedContent, CopyFault> {
+        let hash = checksum.is_needed(recorded);
+        let found = self.pump(open(from)?, sink, Some(working), hash).map_err(|broken| match broken {
+            MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
+            MoveError::Sink(source) => CopyFault::Write { path: to.to_owned(), source },
+            MoveError::Cancelled => CopyFault::Cancelled,
+        })?;
+        check(recorded, found, from)
+    }
+
     /// Sends a file of the recorded size over a connection, and behind it its checksum if that is computed; returns it.
     /// A file that does not agree with its record is not completed: the receiver must not keep it.
     pub(crate) fn send(

@@ -24,6 +24,7 @@ fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
         partners_only: false,
         buffer_bytes: 1 << 20,
         threads: None,
+        container: None,
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) enum OrderError {
     /// The receiver of a rank's files did not acknowledge them.
     #[error("the receiver could not keep the files of rank {0}")]
     NotReceived(Rank),
+    #[error("the container has no room for the files of rank {0}")]
+    NoPlace(Rank),
     /// A peer sent data of another rank than expected.
     #[error("a peer sent data of rank {found}, expected is rank {expected}")]
     OtherRank { expected: Rank, found: Rank },
@@ -142,6 +144,7 @@ impl OrderError {
             | OrderError::Dataset(_)
             | OrderError::Copy(_)
             | OrderError::File { .. }
+            | OrderError::NoPlace(_)
             | OrderError::NotReceived(_) => FailureKind::Io,
             OrderError::NotWritten { .. } | OrderError::NotOpen(_) | OrderError::NotHeld { .. } => {
                 FailureKind::NotFound

@@ -4,22 +4,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_model::{CheckpointId, Rank, Task};
+use holdfast_formats::sion::dataset::PlacedFiles;
+use holdfast_model::{CheckpointId, ContainerPlaces, Rank, Task};
 use holdfast_wire::peer::{CopyLimits, DatasetFile, OrderResult};
 
 use super::{OrderContext, OrderError, Result, rank_directory};
+use crate::copy::CopyFault;
 use crate::copy::cached::CachedFile;
 use crate::events::total_bytes;
 
 impl OrderContext<'_> {
-    /// Copies the application's files of the local ranks, of which all must be listed. Files that
-    /// an interrupted flush of this dataset has copied are not copied again.
+    /// Copies the application's files of the local ranks, of which all must be listed: as plain files, or into a
+    /// container. Plain files that an interrupted flush of this dataset has copied are not copied again.
     pub(super) fn flush(
         &self,
         checkpoint: CheckpointId,
         directory: &Path,
         limits: CopyLimits,
         crc: bool,
+        container: Option<&ContainerPlaces>,
     ) -> Result<OrderResult> {
         let directory = self.directory_to_write(directory)?;
         let mut files = Vec::new();
@@ -40,13 +43,42 @@ impl OrderContext<'_> {
         let working = self.agent.progress.begin(Task::Flush, checkpoint, total);
         // The limits are those of the node: its files share them, and no coordination between nodes is needed.
         let pipeline = self.pipeline().limited(limits);
+        if let Some(places) = container {
+            let placed = PlacedFiles::open(directory, places).map_err(CopyFault::from)?;
+            let ranks: Vec<Rank> = self.local().to_vec();
+            let packed = pipeline.each(&ranks, |lane, rank| -> Result<_> {
+                let of_rank = files.iter().filter(|(owner, _, _)| owner == rank);
+                let place = places.ranks.get(rank).copied();
+                let Some(mut stream) = place.and_then(|place| placed.writer(place)) else {
+                    let listed = of_rank.clone().next().is_none();
+                    return if listed { Ok((Vec::new(), None)) } else { Err(OrderError::NoPlace(*rank)) };
+                };
+                let mut listed = Vec::new();
+                for (_, path, meta) in of_rank {
+                    let crc = CachedFile { path, meta }.pack_into(&mut stream, crc, lane, &working)?;
+                    listed.push(dataset_file(meta, crc));
+                }
+                Ok((listed, Some(stream.end())))
+            });
+            placed.synchronise().map_err(CopyFault::from)?;
+            let (mut listed, mut written) = (BTreeMap::new(), BTreeMap::new());
+            for (rank, result) in ranks.into_iter().zip(packed) {
+                let (files, packed) = result?;
+                listed.insert(rank, files);
+                written.extend(packed.map(|packed| (rank, packed)));
+            }
+            return Ok(OrderResult::Packed { files: listed, packed: written });
+        }
         let copied = pipeline
             .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
         let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();
         for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
-            let Meta { file: name, size, output_path, .. } = meta;
-            flushed.entry(rank).or_default().push(DatasetFile { name, size, crc: crc?, output_path });
+            flushed.entry(rank).or_default().push(dataset_file(&meta, crc?));
         }
         Ok(OrderResult::Flushed(flushed))
     }
+}
+
+fn dataset_file(meta: &Meta, crc: Option<u32>) -> DatasetFile {
+    DatasetFile { name: meta.file.clone(), size: meta.size, crc, output_path: meta.output_path.clone() }
 }

@@ -64,7 +64,9 @@ pub fn execute(
         Order::Fetch { checkpoint, directory, ranks, total_ranks, width } => {
             context.fetch(checkpoint, &directory, &ranks, total_ranks, width)
         }
-        Order::Flush { checkpoint, directory, limits, crc } => context.flush(checkpoint, &directory, limits, crc),
+        Order::Flush { checkpoint, directory, limits, crc, container } => {
+            context.flush(checkpoint, &directory, limits, crc, container.as_ref())
+        }
         Order::Describe { checkpoint, dataset } => context.describe(checkpoint, dataset),
         Order::OpenDirect { checkpoint, directory } => context.open_direct(checkpoint, directory),
         Order::SealDirect { checkpoint } => context.seal_direct(checkpoint),

@@ -50,8 +50,11 @@ async fn a_flush_copies_the_application_s_files_once() {
     let prefix = tempfile::tempdir().unwrap();
     let flush = |crc| {
         let directory = prefix.path().to_owned();
-        carry_out(&node, Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc })
-            .unwrap()
+        carry_out(
+            &node,
+            Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc, container: None },
+        )
+        .unwrap()
     };
     let copy = prefix.path().join("rank_1.ckpt");
     let OrderResult::Flushed(flushed) = flush(false) else { panic!("another result") };
@@ -76,8 +79,13 @@ async fn a_flush_of_missing_files_is_refused_and_publishes_nothing() {
     let (_root, node) = node().await;
     let prefix = tempfile::tempdir().unwrap();
     let directory = prefix.path().to_owned();
-    let flush =
-        |checkpoint| Order::Flush { checkpoint, directory: directory.clone(), limits: CopyLimits::NONE, crc: false };
+    let flush = |checkpoint| Order::Flush {
+        checkpoint,
+        directory: directory.clone(),
+        limits: CopyLimits::NONE,
+        crc: false,
+        container: None,
+    };
     let id = CheckpointId(3);
     carry_out(&node, Order::Delete { checkpoints: vec![id], all_but: None }).unwrap();
     for missing in [id, CheckpointId(7)] {
@@ -137,7 +145,8 @@ async fn a_cancelled_order_copies_nothing_and_is_retryable() {
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let directory = prefix.path().to_owned();
-    let order = Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc: true };
+    let order =
+        Order::Flush { checkpoint: CheckpointId(3), directory, limits: CopyLimits::NONE, crc: true, container: None };
     let failure = execute(&node.agent, &node.run().unwrap(), 1, order, &cancelled).unwrap_err();
     assert_eq!((failure.kind, failure.retryable), (FailureKind::Cancelled, true));
     assert_eq!(fs::read_dir(prefix.path()).unwrap().count(), 0);

@@ -253,6 +253,7 @@ async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
         partners_only: false,
         buffer_bytes: 1 << 20,
         threads: None,
+        container: None,
     };
     let reply: CopyReply = served.post(COPY, &request).await;
     assert_eq!(reply.copied.values().sum::<u64>(), 10038 + 3902);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{
-    CheckpointId, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode, FlushPolicy, Generation,
-    HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Location, Locations, NeedPolicy, NodeName,
-    OutputPath, Placement, Progress, Rank, RankDescriptor, RestartPolicy, RestartSource, RunNode, Scheme, Task,
+    CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
+    FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Location, Locations,
+    NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankPlace, RestartPolicy,
+    RestartSource, RunNode, Scheme, Task,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -208,6 +209,7 @@ pub fn orders(directory: &Path) -> Vec<Order> {
             directory: directory.clone(),
             limits: CopyLimits { width: 4, bandwidth: 1 << 20, percent: 2.5 },
             crc: true,
+            container: Some(container_places()),
         },
         Order::Describe { checkpoint, dataset: Dataset { name: Some("step 7".to_owned()), ..Dataset::default() } },
         Order::OpenDirect { checkpoint, directory: directory.clone() },
@@ -259,6 +261,7 @@ pub fn settings(prefix: &Path) -> Settings {
             bandwidth: 0,
             percent: 0.0,
             on_restart: true,
+            container: None,
         },
         crc: CrcPolicy { on_copy: CrcOnCopy::Always, on_flush: true, on_restart: true },
         source: SourceName("scr".to_owned()),
@@ -439,6 +442,11 @@ pub fn forget() -> ForgetRequest {
     ForgetRequest { finished: Generation(1), earlier_runs: 2 }
 }
 
+fn container_places() -> ContainerPlaces {
+    let place = RankPlace { file: 0, offset: 4096, chunk_bytes: 4096, stride: 8192, first_chunk: 1 };
+    ContainerPlaces { files: vec![".hf-1.tmp".to_owned()], ranks: BTreeMap::from([(Rank(0), place)]) }
+}
+
 pub fn copy(directory: &Path) -> CopyRequest {
     CopyRequest {
         checkpoint: CHECKPOINT,
@@ -448,6 +456,7 @@ pub fn copy(directory: &Path) -> CopyRequest {
         partners_only: false,
         buffer_bytes: 1 << 16,
         threads: Some(2),
+        container: Some(container_places()),
     }
 }
 

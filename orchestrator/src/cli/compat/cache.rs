@@ -195,6 +195,7 @@ fn copy_files(args: &CopyArgs, line: &dyn Fn(&str) -> Result<(), CompatError>) -
         partners_only: args.partner != 0,
         buffer_bytes: usize::try_from(args.buffer).unwrap_or(usize::MAX),
         threads: None,
+        container: None,
     };
     let reply = copy_alone(&store, prefix, &request).map_err(|error| failed(&error))?;
     for owner in reply.partners.values() {

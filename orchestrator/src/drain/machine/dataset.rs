@@ -7,7 +7,7 @@ use std::sync::Arc;
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::{Completeness, Inspection, SetRebuild, inspect};
 use holdfast_core::prefix::scan::Scan;
-use holdfast_model::Rank;
+use holdfast_model::{ContainerPlaces, ContainerRequest, Rank};
 use holdfast_wire::agent::CopyReply;
 
 use super::{DrainMachine, Phase};
@@ -15,8 +15,9 @@ use crate::drain::RequestFailure;
 use crate::drain::action::{DrainAction, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
+use crate::drain::plan::Packing;
 use crate::drain::report::{DrainEnd, DrainReport};
-use crate::drain::requests::{Destination, FileTask, NodeTask, PrefixStep, Task};
+use crate::drain::requests::{Destination, FileTask, NodeTask, PlannedContainer, PrefixStep, Task};
 use crate::drain::rounds::CopyOrder;
 use crate::events::{DrainResult, LogEvent};
 
@@ -27,8 +28,13 @@ impl DrainMachine {
             return self.abandon_flushes(report);
         };
         let (checkpoint, name) = (target.candidate.checkpoint, target.candidate.name.clone());
+        let packing = self.config.container.zip(target.candidate.packing.as_ref());
+        let container = packing.map(|(policy, packing)| {
+            let Packing { ranks, streams, .. } = packing;
+            Box::new(ContainerRequest { ranks: *ranks, streams: streams.clone(), files: policy.files })
+        });
         self.phase = Phase::Opening(target);
-        let open = |request| DrainAction::OpenDirectory { request, checkpoint, name };
+        let open = |request| DrainAction::OpenDirectory { request, checkpoint, name, container };
         self.start_here(PrefixStep::OpenDirectory, open);
     }
 
@@ -46,7 +52,7 @@ impl DrainMachine {
         }
     }
 
-    pub(super) fn opened(&mut self, directory: DirectoryName, resumed: bool) {
+    pub(super) fn opened(&mut self, directory: DirectoryName, resumed: bool, places: Option<Arc<ContainerPlaces>>) {
         let target = match mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Opening(target) => target,
             other => {
@@ -56,11 +62,38 @@ impl DrainMachine {
         };
         let checkpoint = target.candidate.checkpoint;
         self.emit([LogEvent::DrainStarted { checkpoint, directory: directory.to_string(), resumed }]);
-        let destination = Arc::new(Destination { checkpoint, directory });
+        let container = target.candidate.packing.clone().zip(places);
+        let container = container.map(|(packing, places)| PlannedContainer { packing, places });
+        let destination = Arc::new(Destination { checkpoint, directory, container });
         let patience = self.config.lost_agent_wait;
         let (copying, orders) = Copying::new(&target.candidate, &self.agents, patience);
         self.requests.add(orders.into_iter().map(|order| copy_task(order, &destination)));
         self.phase = Phase::Copying(Box::new(copying), target, destination);
+    }
+
+    /// No copy is under way: completes the container, if there is one, then reads what is there.
+    pub(super) fn copied(&mut self, mut dataset: Dataset) {
+        let directory = dataset.destination.directory.clone();
+        if dataset.destination.container.is_none() {
+            return self.scan(dataset);
+        }
+        let packed = mem::take(&mut dataset.copied.packed);
+        self.phase = Phase::Committing(dataset);
+        let commit = |request| DrainAction::CommitContainer { request, directory, packed };
+        self.start_here(PrefixStep::CommitContainer, commit);
+    }
+
+    pub(super) fn committed(&mut self) {
+        match mem::replace(&mut self.phase, Phase::Finished) {
+            Phase::Committing(dataset) => self.scan(dataset),
+            other => self.phase = other,
+        }
+    }
+
+    fn scan(&mut self, dataset: Dataset) {
+        let directory = dataset.destination.directory.clone();
+        self.phase = Phase::Scanning(dataset);
+        self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
     }
 
     pub(super) fn scanned(&mut self, mut scan: Box<Scan>) {

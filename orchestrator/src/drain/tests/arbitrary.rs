@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, ContainerKind, ContainerPolicy, Rank};
 use holdfast_testkit::Dice;
 use proptest::prelude::*;
 
@@ -30,9 +30,11 @@ fn world(dice: &mut Dice) -> World {
     let requested = dice.percent(20).then(|| CheckpointId(1 + dice.below(3_u64)));
     let restarting = dice.percent(20);
     let at_once = 1 + dice.below(4_usize);
+    let container = dice.percent(50).then_some(ContainerPolicy { kind: ContainerKind::Sion, files: 2 });
     world.configure(|config| {
         config.requested = requested;
         config.requests_at_once = at_once;
+        config.container = container;
         if restarting {
             config.lost = std::mem::take(&mut config.down);
         }

@@ -1,6 +1,6 @@
 //! One drain each, with what goes wrong in it.
 
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, ContainerKind, ContainerPolicy, Rank};
 
 use super::world::*;
 use crate::drain::*;
@@ -464,4 +464,50 @@ fn a_drain_ends_the_run_on_every_node_and_a_survey_on_none() {
     world.configure(|config| config.survey_only = true);
     world.run(|_| false);
     assert_eq!(world.log.iter().filter_map(ends_run).collect::<Vec<_>>(), [false; 3]);
+}
+
+fn packing(config: &mut DrainConfig) {
+    config.container = Some(ContainerPolicy { kind: ContainerKind::Sion, files: 2 });
+}
+
+#[test]
+fn files_are_packed_and_the_container_is_completed_before_the_scan() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(packing);
+    world.run(|action| matches!(action, DrainAction::CommitContainer { .. }));
+    let ranks = |action: &DrainAction| match action {
+        DrainAction::Copy { container, .. } => container.as_ref().map(|places| places.ranks.len()),
+        _ => None,
+    };
+    assert_eq!(world.log.iter().filter_map(ranks).collect::<Vec<_>>(), [1, 1, 1, 1]);
+    assert!(!world.log.iter().any(|action| matches!(action, DrainAction::Scan { .. })));
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+}
+
+#[test]
+fn a_lost_member_is_rebuilt_beside_the_container() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(packing);
+    world.run(copy_of(2));
+    world.bring_down(2);
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(world.report().rebuilt, [Rank(2)]);
+}
+
+#[test]
+fn a_partner_packs_the_files_of_a_lost_node_at_a_place_of_their_own() {
+    let mut world = World::new(4, PARTNER, &[1]);
+    world.configure(packing);
+    world.run(copy_of(1));
+    world.bring_down(1);
+    world.release();
+    assert_eq!(world.report().result, complete(1));
+    let second = |action: &DrainAction| match action {
+        DrainAction::Copy { container, order, .. } if order.round == 2 => container.clone(),
+        _ => None,
+    };
+    let places: Vec<_> = world.log.iter().filter_map(second).flat_map(|places| places.ranks).collect();
+    assert_eq!(places.iter().map(|(rank, place)| (*rank, place.first_chunk)).collect::<Vec<_>>(), [(Rank(1), 1)]);
 }

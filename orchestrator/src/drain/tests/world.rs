@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::control::meta::FileKind;
@@ -17,7 +18,8 @@ use holdfast_core::prefix::scan::{
 };
 use holdfast_core::redundancy::files::SetId;
 use holdfast_model::{
-    CheckpointId, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations, NodeName, Rank, RankDescriptor, Scheme,
+    CheckpointId, ContainerPlaces, ContainerRequest, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations,
+    NodeName, PackedRank, Rank, RankDescriptor, RankPlace, Scheme,
 };
 use holdfast_wire::agent::CopyReply;
 
@@ -89,6 +91,8 @@ pub(super) struct World {
     /// All actions so far.
     pub(super) log: Vec<DrainAction>,
     pub(super) end: Option<DrainEnd>,
+    /// What is written to the container, by rank and first chunk: the node, and whether it arrived intact.
+    packing: BTreeMap<(Rank, u64), (NodeName, bool)>,
     current: Option<CheckpointId>,
     last_port: u16,
 }
@@ -116,6 +120,7 @@ impl World {
             open: BTreeMap::new(),
             log: Vec::new(),
             end: None,
+            packing: BTreeMap::new(),
             current: None,
             last_port: 1,
         };
@@ -130,6 +135,7 @@ impl World {
             down: BTreeSet::new(),
             requested: None,
             crc: true,
+            container: None,
             requests_at_once: 3,
             lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
@@ -308,13 +314,39 @@ impl World {
     pub(super) fn carry_out(&mut self, action: &DrainAction) -> Answer {
         match action {
             DrainAction::TakeInventory { agent, .. } => Answer::Inventory(Box::new(self.inventory(&agent.node))),
-            DrainAction::OpenDirectory { checkpoint, .. } => {
+            DrainAction::OpenDirectory { checkpoint, container, .. } => {
                 self.prefix.entry(*checkpoint).or_default();
+                self.packing.clear();
                 let directory = DirectoryName::new(format!("directory.{checkpoint}")).unwrap();
-                Answer::DirectoryOpened { directory, resumed: self.resumable.contains(checkpoint) }
+                let place = RankPlace { file: 0, offset: 4096, chunk_bytes: 1, stride: 1, first_chunk: 0 };
+                let places = |request: &ContainerRequest| {
+                    let ranks = request.streams.keys().map(|rank| (*rank, place)).collect();
+                    Arc::new(ContainerPlaces { files: vec!["container".to_owned()], ranks })
+                };
+                let container = container.as_deref().map(places);
+                Answer::DirectoryOpened { directory, resumed: self.resumable.contains(checkpoint), container }
             }
-            DrainAction::Copy { checkpoint, order, .. } => {
-                Answer::Copied(self.copy(*checkpoint, order.node.as_str(), order))
+            DrainAction::Copy { checkpoint, order, container, .. } => {
+                let mut reply = self.copy(*checkpoint, order.node.as_str(), order);
+                for (rank, place) in container.iter().flat_map(|places| &places.ranks) {
+                    if reply.copied.contains_key(rank) {
+                        // It counts when the container is complete.
+                        let intact = self.prefix.get_mut(checkpoint).unwrap().files.remove(rank).unwrap();
+                        let place = (*rank, place.first_chunk);
+                        let (writer, _) = self.packing.entry(place).or_insert((order.node.clone(), intact));
+                        assert_eq!(*writer, order.node, "two nodes write the files of rank {rank} to one place");
+                        let packed = PackedRank { first_chunk: place.1, files: Vec::new() };
+                        reply.packed.insert(*rank, packed);
+                    }
+                }
+                Answer::Copied(reply)
+            }
+            DrainAction::CommitContainer { packed, .. } => {
+                let directory = self.prefix.get_mut(&self.current.unwrap()).unwrap();
+                for (rank, PackedRank { first_chunk, .. }) in packed {
+                    directory.files.entry(*rank).or_insert(self.packing[&(*rank, *first_chunk)].1);
+                }
+                Answer::ContainerCommitted
             }
             DrainAction::Scan { .. } => Answer::Scanned(Box::new(self.scan())),
             DrainAction::Verify { files, .. } => {

@@ -1,9 +1,10 @@
 //! The actions of the leader's machine, and the file work among them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_model::{CheckpointId, Dataset, NodeName};
+use holdfast_model::{CheckpointId, ContainerRequest, Dataset, NodeName, PackedRank, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Outcome, ToMember};
 
@@ -51,6 +52,10 @@ pub enum LeaderWork {
     /// Add a directory to the index as not complete, before the first file is written into it. Returns
     /// [`Done`](super::WorkOutput::Done).
     EnterIndex { checkpoint: CheckpointId, directory: DirectoryName, dataset: Dataset },
+    /// Create a container in a directory. Returns [`Container`](super::WorkOutput::Container).
+    CreateContainer { directory: DirectoryName, request: ContainerRequest },
+    /// Complete the container with what the nodes wrote. Returns [`Done`](super::WorkOutput::Done).
+    CommitContainer { directory: DirectoryName, packed: BTreeMap<Rank, PackedRank> },
     /// Record what a directory holds: summary, index, link. Returns [`Done`](super::WorkOutput::Done).
     Publish {
         directory: DirectoryName,
@@ -108,6 +113,8 @@ impl LeaderWork {
             LeaderWork::LocationsHere { .. } => "locations_here",
             LeaderWork::MakeDirectory { .. } => "make_directory",
             LeaderWork::EnterIndex { .. } => "enter_index",
+            LeaderWork::CreateContainer { .. } => "create_container",
+            LeaderWork::CommitContainer { .. } => "commit_container",
             LeaderWork::Publish { .. } => "publish",
             LeaderWork::ReadDataset { .. } => "read_dataset",
             LeaderWork::FindDataset { .. } => "find_dataset",

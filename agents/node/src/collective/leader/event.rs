@@ -3,7 +3,7 @@
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_model::{CheckpointId, Dataset, Failure, HaltState, Locations, NodeName};
+use holdfast_model::{CheckpointId, ContainerPlaces, Dataset, Failure, HaltState, Locations, NodeName};
 use holdfast_wire::peer::ToLeader;
 
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub enum WorkOutput {
     /// Where a dataset is; nowhere, if it is unknown.
     Locations(Locations),
     Directory(DirectoryName),
+    /// Where to write. `None` if no container can be created: the files are then copied as they are.
+    Container(Option<ContainerPlaces>),
     /// Whether the index lists the directory as usable.
     Usable(bool),
     /// The record of a dataset; `None` is a plain checkpoint.
@@ -70,6 +72,7 @@ impl WorkOutput {
             WorkOutput::Datasets(_) => "Datasets",
             WorkOutput::Locations(_) => "Locations",
             WorkOutput::Directory(_) => "Directory",
+            WorkOutput::Container(_) => "Container",
             WorkOutput::Usable(_) => "Usable",
             WorkOutput::Dataset(_) => "Dataset",
             WorkOutput::Found(_) => "Found",

@@ -1,9 +1,13 @@
 //! Typed file work: each function requests one kind of [`LeaderWork`].
 
+use std::collections::BTreeMap;
+
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_model::{CheckpointId, Dataset, HaltState, Locations};
+use holdfast_model::{
+    CheckpointId, ContainerPlaces, ContainerRequest, Dataset, HaltState, Locations, PackedRank, Rank,
+};
 
 use super::action::{FetchStage, HaltWork, LeaderWork};
 use super::context::Context;
@@ -61,6 +65,23 @@ pub(super) async fn enter_index(
     dataset: Dataset,
 ) -> Result<(), CallError> {
     done(cx, LeaderWork::EnterIndex { checkpoint, directory: directory.clone(), dataset }).await
+}
+
+pub(super) async fn create_container(
+    cx: &Context,
+    directory: &DirectoryName,
+    request: ContainerRequest,
+) -> Result<Option<ContainerPlaces>, CallError> {
+    let directory = directory.clone();
+    expect!(cx.work(LeaderWork::CreateContainer { directory, request }).await?, Container)
+}
+
+pub(super) async fn commit_container(
+    cx: &Context,
+    directory: &DirectoryName,
+    packed: BTreeMap<Rank, PackedRank>,
+) -> Result<(), CallError> {
+    done(cx, LeaderWork::CommitContainer { directory: directory.clone(), packed }).await
 }
 
 pub(super) async fn publish(

@@ -1,12 +1,13 @@
 //! Cache to prefix directory, by the running job: while the ranks wait, or in the background.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::mem;
 
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_model::{CheckpointId, Failure, FlushMode, Locations, NodeName, Rank};
+use holdfast_formats::sion::dataset::stream_bytes;
+use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, Failure, FlushMode, Locations, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{CopyLimits, DatasetFile, Order, OrderResult};
 
@@ -166,8 +167,7 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> R
     // A flush that is interrupted from here on leaves an entry without COMPLETE in the index, and is resumed by the
     // next.
     files::enter_index(cx, checkpoint, &directory, dataset).await?;
-    let path = cx.settings().prefix.join(directory.as_str());
-    let copied = copy(cx, checkpoint, path, mode).await;
+    let copied = copy(cx, checkpoint, &directory, mode).await;
     let summary = copied.and_then(|copied| {
         let unlisted = unlisted(cx, copied.values());
         // A node that no longer has the dataset must not make its ranks look as if they had written nothing.
@@ -191,17 +191,73 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> R
 async fn copy(
     cx: &Context,
     checkpoint: CheckpointId,
-    directory: PathBuf,
+    directory: &DirectoryName,
     mode: FlushMode,
 ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
+    let mut results = copy_files(cx, checkpoint, directory, mode, container(cx, checkpoint, directory).await?).await?;
+    let mut all_packed = BTreeMap::new();
+    for result in results.values_mut() {
+        if let OrderResult::Packed { files, packed } = result {
+            all_packed.append(packed);
+            *result = OrderResult::Flushed(mem::take(files));
+        }
+    }
+    if !all_packed.is_empty() {
+        files::commit_container(cx, directory, all_packed).await?;
+    }
+    Ok(results)
+}
+
+/// Creates a container for a checkpoint, if the settings ask for one. The files of outputs are not packed.
+async fn container(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    directory: &DirectoryName,
+) -> Result<Option<ContainerPlaces>, CallError> {
+    let Some(policy) = cx.settings().flush.container.filter(|_| !cx.dataset(checkpoint).output) else {
+        return Ok(None);
+    };
+    let inventories = cx.order(cx.nodes_with_ranks(&Order::Inventory)).await?;
+    let mut streams = BTreeMap::new();
+    for result in inventories.into_values() {
+        let OrderResult::Inventory(inventory) = result else { continue };
+        for holding in inventory.holdings {
+            if holding.checkpoint == checkpoint && holding.partner_of.is_none() && !holding.files.is_empty() {
+                streams.insert(holding.rank, stream_bytes(holding.files.iter().map(|file| file.size)));
+            }
+        }
+    }
+    let request = ContainerRequest { ranks: cx.layout().ranks(), streams, files: policy.files };
+    files::create_container(cx, directory, request).await
+}
+
+async fn copy_files(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    directory: &DirectoryName,
+    mode: FlushMode,
+    container: Option<ContainerPlaces>,
+) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
     let settings = cx.settings();
-    let order = |limits| Order::Flush { checkpoint, directory: directory.clone(), limits, crc: settings.crc.on_flush };
-    let nodes = cx.nodes_with_ranks(&order(CopyLimits::NONE)).len();
+    let directory = settings.prefix.join(directory.as_str());
+    let of_node = cx.layout().by_node(cx.ranks().map(|rank| (rank, rank)));
+    let orders = |limits| {
+        let crc = settings.crc.on_flush;
+        let order = Order::Flush { checkpoint, directory: directory.clone(), limits, crc, container: None };
+        let mut orders = cx.nodes_with_ranks(&order);
+        for (node, order) in &mut orders {
+            if let (Order::Flush { container: places, .. }, Some(container)) = (order, &container) {
+                *places = Some(container.of(of_node.get(node).into_iter().flatten().copied(), 0));
+            }
+        }
+        orders
+    };
+    let nodes = orders(CopyLimits::NONE).len();
     match mode {
         FlushMode::Sync => {
             let waves = Waves::of(settings.flush.width, nodes);
             let limits = CopyLimits { width: waves.files_on_a_node, ..CopyLimits::NONE };
-            cx.order_in_waves(cx.nodes_with_ranks(&order(limits)), waves).await
+            cx.order_in_waves(orders(limits), waves).await
         }
         FlushMode::Async => {
             // The nodes share the bandwidth; each limits itself, so that no coordination is needed.
@@ -210,7 +266,7 @@ async fn copy(
                 true => CopyLimits::NONE,
                 false => CopyLimits { bandwidth: share, percent: settings.flush.percent, ..CopyLimits::NONE },
             };
-            cx.order(cx.nodes_with_ranks(&order(limits))).await
+            cx.order(orders(limits)).await
         }
     }
 }

@@ -104,7 +104,7 @@ impl Leader {
 /// Drives the leader until the task is aborted at the end of the run.
 pub(in crate::collective) async fn drive(agent: Arc<Agent>, driver: Driver) {
     let Driver { mut machine, plan, mut inputs, results, work } = driver;
-    let mut performer = Performer::new(WorkContext { agent, plan, results, work });
+    let mut performer = Performer::new(WorkContext { agent, plan, results, work, containers: Arc::default() });
     let begun = Instant::now();
     loop {
         let input = match machine.deadline() {
@@ -152,6 +152,7 @@ struct WorkContext {
     plan: Arc<RunPlan>,
     results: mpsc::UnboundedSender<Input>,
     work: TaskTracker,
+    containers: Arc<work::Containers>,
 }
 
 impl Performer {
@@ -199,10 +200,10 @@ impl Performer {
 
 /// Performs file work on a blocking thread, and passes the result to the machine.
 async fn finish(context: WorkContext, id: u64, work: LeaderWork, counted: TaskTrackerToken) {
-    let WorkContext { agent, plan, results, .. } = context;
+    let WorkContext { agent, plan, results, containers, .. } = context;
     let name = work.name();
     let done = tokio::task::spawn_blocking(move || {
-        let result = work::perform(&agent, &plan, work);
+        let result = work::perform(&agent, &plan, &containers, work);
         drop(counted);
         result
     });

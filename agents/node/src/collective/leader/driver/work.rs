@@ -1,21 +1,33 @@
 //! The leader's file work: the control directory of its node and the prefix directory. Blocks.
 
+use std::collections::HashMap;
 use std::io;
 
 use chrono::{Local, NaiveDateTime, Utc};
 use holdfast_core::prefix::publish::{self, Publication};
-use holdfast_core::prefix::{Prefix, dataset, delete, fetch, index, summary, unfinished};
-use holdfast_model::{HaltChange, HaltState};
+use holdfast_core::prefix::{DirectoryName, Prefix, dataset, delete, fetch, index, summary, unfinished};
+use holdfast_formats::sion::dataset::DatasetCreation;
+use holdfast_model::{ContainerRequest, HaltChange, HaltState};
 use holdfast_wire::run::RunPlan;
+use parking_lot::Mutex;
 
 use super::super::action::{FetchStage, HaltWork, LeaderWork};
 use super::super::event::WorkOutput;
 use super::state_files;
 use crate::agent::Agent;
 use crate::collective::CallError;
+use crate::dataset_directory::OPEN_DATASET;
 use crate::halt::HaltError;
 
-pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result<WorkOutput, CallError> {
+/// The containers of flushes under way, by directory. Those that are not completed are removed with the leader.
+pub(super) type Containers = Mutex<HashMap<DirectoryName, DatasetCreation>>;
+
+pub(super) fn perform(
+    agent: &Agent,
+    plan: &RunPlan,
+    containers: &Containers,
+    work: LeaderWork,
+) -> Result<WorkOutput, CallError> {
     let prefix = || Prefix::create(&plan.settings.prefix);
     Ok(match work {
         LeaderWork::SaveMemory(leader) => {
@@ -48,7 +60,31 @@ pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result
             publish::begin(&prefix()?, checkpoint, &directory, &dataset, &agent.start.job_id, now())?;
             WorkOutput::Done
         }
+        LeaderWork::CreateContainer { directory, request } => {
+            let ContainerRequest { ranks, streams, files } = request;
+            let path = prefix()?.checkpoint_path(&directory);
+            // An attempt that failed: its files are removed.
+            containers.lock().remove(&directory);
+            match DatasetCreation::new(&path, ranks, &streams, files) {
+                Ok(created) => {
+                    let places = created.places();
+                    containers.lock().insert(directory, created);
+                    WorkOutput::Container(Some(places))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no_container_files_are_copied_as_they_are");
+                    WorkOutput::Container(None)
+                }
+            }
+        }
+        LeaderWork::CommitContainer { directory, packed } => {
+            let created = containers.lock().remove(&directory).ok_or(CallError::NoContainer)?;
+            created.commit(&packed)?;
+            WorkOutput::Done
+        }
         LeaderWork::Publish { directory, summary, make_current } => {
+            // The flush failed: its container is not completed.
+            containers.lock().remove(&directory);
             let summary = summary.map(|summary| *summary);
             Publication::of_copy(directory, summary, make_current, now()).publish(&prefix()?)?;
             WorkOutput::Done
@@ -66,7 +102,7 @@ pub(super) fn perform(agent: &Agent, plan: &RunPlan, work: LeaderWork) -> Result
         // Without a prefix directory there is no flush; it is not created for that.
         LeaderWork::UnfinishedFlushes if !plan.settings.prefix.exists() => WorkOutput::UnfinishedFlushes(Vec::new()),
         LeaderWork::UnfinishedFlushes => {
-            WorkOutput::UnfinishedFlushes(unfinished::of_job(&prefix()?, &agent.start.job_id)?)
+            WorkOutput::UnfinishedFlushes(unfinished::of_job(&prefix()?, &agent.start.job_id, OPEN_DATASET)?)
         }
         LeaderWork::AbandonFlush { directory } => WorkOutput::Removed(unfinished::abandon(&prefix()?, &directory)?),
         LeaderWork::DeleteDirectory { directory } => {

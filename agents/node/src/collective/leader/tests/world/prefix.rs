@@ -61,6 +61,9 @@ impl SimulatedPrefix {
                 directories.entry(directory.clone()).or_default().id = checkpoint.0;
                 return Ok(WorkOutput::Directory(directory));
             }
+            // No container is configured.
+            LeaderWork::CreateContainer { .. } => return Ok(WorkOutput::Container(None)),
+            LeaderWork::CommitContainer { .. } => {}
             LeaderWork::EnterIndex { directory, dataset, .. } => {
                 let mut known = entry(directories, &directory)?;
                 known.indexed = true;

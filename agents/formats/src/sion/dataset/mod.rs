@@ -1,0 +1,38 @@
+//! Containers that hold the files of a dataset of a job, so that a dataset of many ranks is a few files.
+//!
+//! A container is a set of SION files, `holdfast-<number>.sion` and its further parts, in the dataset's directory. Task
+//! `n` is rank `n`: its stream is of key-value records, one for each of the rank's files (data, redundancy, meta files
+//! and file map) with the keys 0, 1, 2 and so on. One more task at the end has a single record: the table of contents,
+//! a hash file with the names of all files. So SIONlib's tools can read the container, and [`unpack`] restores the
+//! plain directory.
+//!
+//! * [`plan_dataset`]: the places of the ranks' streams, from the sizes of their files;
+//! * [`DatasetCreation`], [`RankWriter`]: writing, by several processes;
+//! * [`open`]: the files of a directory, packed or plain, for the rest of Holdfast;
+//! * [`unpack`]: all files of a container as plain files.
+//!
+//! A directory can have several containers, and plain files beside them: those of members that were rebuilt, or of
+//! a copy that was repeated. A plain file replaces a packed one of the same name, and a container with a higher number
+//! replaces the files of one with a lower number.
+
+mod contents;
+mod create;
+mod names;
+mod packed_files;
+mod plan;
+mod rank_writer;
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+pub use create::DatasetCreation;
+pub use packed_files::open;
+pub use plan::{DatasetPlan, plan_dataset, stream_bytes};
+pub use rank_writer::{PlacedFiles, RankWriter};
+pub use unpack::{is_dataset, unpack};
+
+/// Bytes of the header of a record: key and length.
+const RECORD_HEADER: u64 = 16;
+/// The byte order of all that is written: all writers of a container must agree.
+const BYTE_ORDER: super::ByteOrder = super::ByteOrder::Little;

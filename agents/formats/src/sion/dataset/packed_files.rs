@@ -1,0 +1,334 @@
+//! The files of a dataset's directory, packed and plain.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use holdfast_core::dataset_files::{DatasetFiles, FoundFile, ListedFile, PlainFiles, StoredFile};
+use holdfast_model::{OutputPath, Rank};
+
+use super::super::SionError;
+use super::super::fault::Fault;
+use super::super::header::KeyValue;
+use super::super::physical_file::PhysicalFile;
+use super::super::slot::part_path;
+use super::super::tables::Mapping;
+use super::RECORD_HEADER;
+use super::contents::{Contents, ContentsEntry, ContentsError};
+use super::names::containers;
+
+/// Opens the files of a dataset's directory: those in its containers, and plain ones. A
+/// [`DatasetOpener`](holdfast_core::dataset_files::DatasetOpener).
+///
+/// # Errors
+/// When the directory cannot be listed.
+pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
+    let listing = Listing::of(directory)?;
+    let sets = containers(listing.names());
+    if sets.is_empty() {
+        return Ok(PlainFiles::of(directory));
+    }
+    let (mut opened, mut damaged) = (Vec::new(), Vec::new());
+    let mut parts = HashSet::new();
+    for (_, set) in sets.into_iter().rev() {
+        parts.extend(set.values().map(|name| (*name).to_owned()));
+        let Some(name) = set.get(&0) else {
+            let name = set.values().next().copied().unwrap_or_default().to_owned();
+            damaged.push((name, "the first file of its set is missing".to_owned()));
+            continue;
+        };
+        match OpenContainer::open(&directory.join(name)) {
+            Ok(container) => opened.push(Arc::new(container)),
+            Err(error) => damaged.push(((*name).to_owned(), error.to_string())),
+        }
+    }
+    let plain_names = listing.0.into_iter().filter(|file| !parts.contains(&file.name));
+    let plain_names = plain_names.map(|file| (file.name, file.is_regular)).collect();
+    Ok(Arc::new(PackedFiles { plain: PlainFiles::new(directory), plain_names, containers: opened, damaged }))
+}
+
+/// The names in a directory.
+pub(super) struct Listing(Vec<ListedFile>);
+
+impl Listing {
+    pub(super) fn of(directory: &Path) -> io::Result<Listing> {
+        Ok(Listing(PlainFiles::new(directory).list()?))
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|file| file.name.as_str())
+    }
+
+    /// The files in a container; `None` if it cannot be read.
+    pub(super) fn contents_of(&self, path: &Path) -> Option<HashMap<String, ContentsEntry>> {
+        Some(OpenContainer::open(path).ok()?.contents.files)
+    }
+}
+
+/// Why a container is not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ContainerError {
+    #[error(transparent)]
+    Sion(#[from] SionError),
+    #[error(transparent)]
+    Contents(#[from] ContentsError),
+    #[error("it has no mapping of ranks to tasks, or no table of contents")]
+    NotOurs,
+}
+
+/// A container of a dataset. Its first file and the one with the table of contents are read when it is opened, the
+/// others when a file in them is needed: a node that fetches its ranks opens few of them.
+#[derive(Debug)]
+pub(super) struct OpenContainer {
+    path: PathBuf,
+    parts: Vec<OnceLock<Result<PhysicalFile, String>>>,
+    /// The physical file and the task in it of each rank, and of the table of contents.
+    places: Vec<(usize, usize)>,
+    pub(super) contents: Contents,
+}
+
+impl OpenContainer {
+    pub(super) fn open(path: &Path) -> Result<OpenContainer, ContainerError> {
+        let first = PhysicalFile::open(path)?;
+        let header = first.header();
+        let files = header.files;
+        if header.key_value != KeyValue::Inline || !header.belongs(0, files) {
+            return Err(ContainerError::NotOurs);
+        }
+        let places: Vec<(usize, usize)> = match first.mapping() {
+            Mapping::Entries(entries) if !entries.is_empty() => {
+                let place =
+                    |(file, task): &(i32, i32)| Some((usize::try_from(*file).ok()?, usize::try_from(*task).ok()?));
+                entries.iter().map(place).collect::<Option<_>>().ok_or(ContainerError::NotOurs)?
+            }
+            _ if files == 1 => (0..header.tasks()).map(|task| (0, task)).collect(),
+            _ => return Err(ContainerError::NotOurs),
+        };
+        // The number of files is not larger than that of the tasks in the mapping, which is in the file.
+        let parts =
+            usize::try_from(files).ok().filter(|files| *files <= places.len()).ok_or(ContainerError::NotOurs)?;
+        let ranks = places.len().checked_sub(1).and_then(|ranks| u32::try_from(ranks).ok());
+        let ranks = ranks.ok_or(ContainerError::NotOurs)?;
+        let mut container = OpenContainer {
+            path: path.to_owned(),
+            parts: (0..parts).map(|_| OnceLock::new()).collect(),
+            places,
+            contents: Contents::default(),
+        };
+        if let Some(slot) = container.parts.first() {
+            // It is empty.
+            let _ = slot.set(Ok(first));
+        }
+        let contents = container
+            .stream(ranks)
+            .map_err(|problem| ContentsError::Content { place: "the last task".to_owned(), problem })?;
+        let mut reader = BufReader::with_capacity(1 << 18, StreamReader { stream: contents, offset: RECORD_HEADER });
+        container.contents = Contents::read(path, &mut reader, ranks)?;
+        Ok(container)
+    }
+
+    fn part(&self, number: usize) -> Result<&PhysicalFile, String> {
+        let slot = self.parts.get(number).ok_or("its mapping names a file that the set does not have")?;
+        let files = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
+        let part = slot.get_or_init(|| {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let path = part_path(&self.path, number);
+            let part = PhysicalFile::open(&path).map_err(|error| error.to_string())?;
+            let header = part.header();
+            if header.belongs(number, files) && header.key_value == KeyValue::Inline {
+                Ok(part)
+            } else {
+                Err(format!("{} is a file of another set", path.display()))
+            }
+        });
+        part.as_ref().map_err(Clone::clone)
+    }
+
+    /// The stream of a rank, or after the last rank the table of contents.
+    fn stream(&self, rank: u32) -> Result<Stream<'_>, String> {
+        let task = usize::try_from(rank).unwrap_or(usize::MAX);
+        let (number, local) = *self.places.get(task).ok_or("its mapping lacks the rank")?;
+        let part = self.part(number)?;
+        if part.header().global_ranks.get(local).copied() != Some(i64::from(rank)) {
+            let stored = part.header().global_ranks.get(local).copied().unwrap_or(-1);
+            let fault = Fault::MappingRank { rank: rank.into(), stored };
+            return Err(SionError::damaged(part.path())(fault).to_string());
+        }
+        Ok(Stream { part, local })
+    }
+
+    /// The stream of a rank, if it has the length that the table of contents records.
+    fn checked_stream(&self, rank: Rank) -> Result<Stream<'_>, String> {
+        let stream = self.stream(rank.0)?;
+        let (stored, recorded) = (stream.bytes(), self.contents.streams.get(&rank).copied().unwrap_or(0));
+        match stored == recorded {
+            true => Ok(stream),
+            false => Err(format!(
+                "{}: the stream of rank {rank} has {stored} bytes, the table of contents records {recorded}",
+                stream.part.path().display()
+            )),
+        }
+    }
+
+    /// The parts that cannot be used, with the reason.
+    fn damaged_parts(&self) -> Vec<(String, String)> {
+        let mut damaged = Vec::new();
+        let parts: BTreeMap<usize, u32> = self
+            .contents
+            .streams
+            .keys()
+            .filter_map(|rank| Some((self.places.get(task_of(*rank))?.0, rank.0)))
+            .collect();
+        for number in parts.into_keys() {
+            if let Err(problem) = self.part(number) {
+                let path = part_path(&self.path, u32::try_from(number).unwrap_or(u32::MAX));
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                damaged.push((name, problem));
+            }
+        }
+        damaged
+    }
+
+    fn find(&self, name: &str) -> Option<ContentsEntry> {
+        self.contents.files.get(name).copied()
+    }
+}
+
+fn task_of(rank: Rank) -> usize {
+    usize::try_from(rank.0).unwrap_or(usize::MAX)
+}
+
+/// The stream of one rank.
+#[derive(Debug)]
+struct Stream<'a> {
+    part: &'a PhysicalFile,
+    local: usize,
+}
+
+impl Stream<'_> {
+    fn bytes(&self) -> u64 {
+        self.part.table().stream_bytes(self.local)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.part.read_at(self.local, offset, buffer)
+    }
+}
+
+struct StreamReader<'a> {
+    stream: Stream<'a>,
+    offset: u64,
+}
+
+impl io::Read for StreamReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read_at(self.offset, buffer)?;
+        self.offset = self.offset.saturating_add(read as u64);
+        Ok(read)
+    }
+}
+
+/// The files of a directory with containers.
+#[derive(Debug)]
+struct PackedFiles {
+    plain: PlainFiles,
+    /// Whether each is a regular file.
+    plain_names: HashMap<String, bool>,
+    /// Newest first.
+    containers: Vec<Arc<OpenContainer>>,
+    damaged: Vec<(String, String)>,
+}
+
+impl PackedFiles {
+    /// The container that has this file; `None` if it is a plain file, or there is none.
+    fn packed(&self, name: &str) -> Option<(&Arc<OpenContainer>, ContentsEntry)> {
+        if self.plain_names.contains_key(name) {
+            return None;
+        }
+        self.containers.iter().find_map(|container| Some((container, container.find(name)?)))
+    }
+}
+
+fn unreadable(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}
+
+impl DatasetFiles for PackedFiles {
+    fn directory(&self) -> &Path {
+        self.plain.directory()
+    }
+
+    fn list(&self) -> io::Result<Vec<ListedFile>> {
+        let plain = self.plain_names.iter().map(|(name, is_regular)| (name.clone(), *is_regular));
+        let mut listed: HashMap<String, bool> = plain.collect();
+        for container in &self.containers {
+            for (name, entry) in &container.contents.files {
+                // Those of a lost part are missing: the part is reported once.
+                if container.places.get(task_of(entry.rank)).is_some_and(|(part, _)| container.part(*part).is_ok()) {
+                    listed.entry(name.clone()).or_insert(true);
+                }
+            }
+        }
+        Ok(listed.into_iter().map(|(name, is_regular)| ListedFile { name, is_regular }).collect())
+    }
+
+    fn examine(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<FoundFile> {
+        match self.packed(name) {
+            None => self.plain.examine(name, output_path),
+            Some((container, entry)) => {
+                container.checked_stream(entry.rank).map_err(unreadable)?;
+                Ok(FoundFile::Regular(entry.bytes))
+            }
+        }
+    }
+
+    fn open(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
+        match self.packed(name) {
+            None => self.plain.open(name, output_path),
+            Some((container, entry)) => Ok(Box::new(PackedContent::open(container, name, entry)?)),
+        }
+    }
+
+    fn damaged_containers(&self) -> Vec<(String, String)> {
+        let parts = self.containers.iter().flat_map(|container| container.damaged_parts());
+        self.damaged.iter().cloned().chain(parts).collect()
+    }
+}
+
+/// A file in a container.
+#[derive(Debug)]
+pub(super) struct PackedContent {
+    container: Arc<OpenContainer>,
+    entry: ContentsEntry,
+}
+
+impl PackedContent {
+    pub(super) fn open(container: &Arc<OpenContainer>, name: &str, entry: ContentsEntry) -> io::Result<PackedContent> {
+        let stream = container.checked_stream(entry.rank).map_err(unreadable)?;
+        let mut header = [[0_u8; 8]; 2];
+        let mut at = StreamReader { stream, offset: entry.offset.saturating_sub(RECORD_HEADER) };
+        at.read_exact(header.as_flattened_mut())?;
+        let order = at.stream.part.header().byte_order;
+        let [key, length] = header.map(|bytes| order.u64(bytes));
+        if (key, length) != (entry.key, entry.bytes) {
+            let path = at.stream.part.path().display();
+            let problem = format!("{path}: the record of {name} is not the one that the table of contents records");
+            return Err(unreadable(problem));
+        }
+        Ok(PackedContent { container: Arc::clone(container), entry })
+    }
+}
+
+impl StoredFile for PackedContent {
+    fn length(&self) -> u64 {
+        self.entry.bytes
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let ContentsEntry { rank, offset: begin, bytes, .. } = self.entry;
+        let left = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
+        let stream = self.container.stream(rank.0).map_err(unreadable)?;
+        stream.read_at(begin.saturating_add(offset), buffer.get_mut(..left).unwrap_or_default())
+    }
+}

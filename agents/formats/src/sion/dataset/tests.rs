@@ -1,0 +1,204 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use holdfast_core::dataset_files::{DatasetFiles, FoundFile};
+use holdfast_model::{ContainerPlaces, PackedRank, Rank};
+
+use super::*;
+use crate::Destination;
+use crate::sion::{Container, VerifyOptions, split, verify};
+
+type RankContent = Vec<(String, Vec<u8>)>;
+
+fn content(rank: u32, files: u32, bytes: usize) -> RankContent {
+    let byte = |at: usize| (at as u32).wrapping_mul(31).wrapping_add(rank) as u8;
+    let file = |file: u32| (format!("rank_{rank}.{file}"), (0..bytes + file as usize).map(byte).collect());
+    (0..files).map(file).collect()
+}
+
+/// Plans for streams of this many bytes, whatever is then written.
+fn create(directory: &Path, ranks: u32, files: u32, planned: u64) -> DatasetCreation {
+    let streams = (0..ranks).map(|rank| (Rank(rank), planned)).collect();
+    DatasetCreation::new(directory, ranks, &streams, files).unwrap()
+}
+
+fn write(directory: &Path, places: &ContainerPlaces, rank: u32, files: &RankContent) -> PackedRank {
+    let places = places.of([Rank(rank)], 0);
+    let placed = PlacedFiles::open(directory, &places).unwrap();
+    let mut writer = placed.writer(places.ranks[&Rank(rank)]).unwrap();
+    for (name, bytes) in files {
+        writer.add(name, bytes).unwrap();
+    }
+    placed.synchronise().unwrap();
+    writer.end()
+}
+
+/// A container of two physical files and five ranks, of which rank 3 has no files.
+fn example(directory: &Path, planned: u64) -> BTreeMap<u32, RankContent> {
+    let creation = create(directory, 5, 2, planned);
+    let places = creation.places();
+    let contents: BTreeMap<u32, RankContent> =
+        [0, 1, 2, 4].map(|rank| (rank, content(rank, 3, 1000 * rank as usize))).into();
+    let packed = contents.iter().map(|(rank, files)| (Rank(*rank), write(directory, &places, *rank, files)));
+    let packed = packed.collect();
+    creation.commit(&packed).unwrap();
+    contents
+}
+
+fn read(files: &dyn DatasetFiles, name: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files.open(name, None)?.reader().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_that_were_packed_are_read_back_and_split_as_they_were() {
+    // Also with streams that are longer than planned, which continue in further chunks.
+    for planned in [20_000, 100] {
+        let (packed, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let contents = example(packed.path(), planned);
+        assert_eq!(names(packed.path()), ["holdfast-1.sion", "holdfast-1.sion.000001"]);
+        let path = packed.path().join("holdfast-1.sion");
+        let checked = verify(&path, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
+        assert!(checked.is_intact(), "{:?}", checked.damages);
+        let files = open(packed.path()).unwrap();
+        assert!(files.damaged_containers().is_empty());
+        let mut listed: Vec<String> = files.list().unwrap().into_iter().map(|file| file.name).collect();
+        listed.sort();
+        let mut all: Vec<&(String, Vec<u8>)> = contents.values().flatten().collect();
+        all.sort();
+        assert_eq!(listed, all.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+        for (name, bytes) in &all {
+            assert_eq!(read(&*files, name).unwrap(), *bytes, "{name}");
+            assert_eq!(files.examine(name, None).unwrap(), FoundFile::Regular(bytes.len() as u64));
+        }
+        assert_eq!(read(&*files, "rank_3.0").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        let to = Destination::new(plain.path(), false).unwrap();
+        split(&path, &to, &Default::default(), &mut |_, _| ()).unwrap();
+        assert_eq!(names(plain.path()), listed);
+        for (name, bytes) in &all {
+            assert_eq!(fs::read(plain.path().join(name)).unwrap(), *bytes, "{name}");
+        }
+        // For SIONlib it is a key-value container: one key a file.
+        let container = Container::open(&path).unwrap();
+        let keys = |rank| container.keys(rank).unwrap().iter().map(|value| value.key).collect::<Vec<_>>();
+        assert_eq!((container.tasks(), keys(4), keys(3), keys(5)), (6, vec![0, 1, 2], vec![], vec![0]));
+    }
+}
+
+#[test]
+fn a_file_that_failed_is_replaced_by_the_next_and_a_second_round_writes_behind_the_first() {
+    let scratch = tempfile::tempdir().unwrap();
+    let creation = create(scratch.path(), 2, 1, 5000);
+    let places = creation.places();
+    let first = places.of([Rank(0)], 0);
+    let placed = PlacedFiles::open(scratch.path(), &first).unwrap();
+    let mut writer = placed.writer(first.ranks[&Rank(0)]).unwrap();
+    writer.add("a", b"content of a").unwrap();
+    writer.content().write_all(&[7; 3000]).unwrap();
+    writer.add("b", b"content of b").unwrap();
+    let one = writer.end();
+    let second = places.of([Rank(1)], 1);
+    let placed = PlacedFiles::open(scratch.path(), &second).unwrap();
+    let mut writer = placed.writer(second.ranks[&Rank(1)]).unwrap();
+    writer.add("c", b"content of c").unwrap();
+    let two = writer.end();
+    // The node of rank 1 was given up, and still writes at its place of the first round.
+    write(scratch.path(), &places, 1, &vec![("c".to_owned(), vec![9; 4000])]);
+    creation.commit(&BTreeMap::from([(Rank(0), one), (Rank(1), two)])).unwrap();
+    let files = open(scratch.path()).unwrap();
+    for name in ["a", "b", "c"] {
+        assert_eq!(read(&*files, name).unwrap(), format!("content of {name}").as_bytes());
+    }
+    assert_eq!(files.list().unwrap().len(), 3);
+}
+
+#[test]
+fn a_container_that_is_not_committed_leaves_nothing_and_parts_without_the_first_file_are_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let creation = create(scratch.path(), 4, 2, 100);
+    write(scratch.path(), &creation.places(), 1, &content(1, 1, 10));
+    assert!(open(scratch.path()).unwrap().list().unwrap().is_empty());
+    drop(creation);
+    assert!(names(scratch.path()).is_empty());
+    fs::write(scratch.path().join("holdfast-1.sion.000001"), "of a killed process").unwrap();
+    create(scratch.path(), 4, 2, 100).commit(&BTreeMap::new()).unwrap();
+    assert!(names(scratch.path()).is_empty());
+}
+
+#[test]
+fn plain_files_replace_packed_ones_and_a_later_container_an_earlier_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let old = example(scratch.path(), 20_000);
+    // A later drain that has lost rank 4: the earlier container stays.
+    let pack = |ranks: &[u32]| {
+        let creation = create(scratch.path(), 5, 1, 100);
+        let places = creation.places();
+        let new = |rank: u32| (Rank(rank), write(scratch.path(), &places, rank, &content(rank, 3, 5)));
+        let packed = ranks.iter().map(|rank| new(*rank)).collect();
+        creation.commit(&packed).unwrap();
+    };
+    pack(&[0, 1, 2]);
+    assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001", "holdfast-2.sion"]);
+    fs::write(scratch.path().join("rank_1.0"), "rebuilt").unwrap();
+    let files = open(scratch.path()).unwrap();
+    assert_eq!(read(&*files, "rank_0.0").unwrap(), content(0, 1, 5)[0].1);
+    assert_eq!(read(&*files, "rank_4.2").unwrap(), old[&4][2].1);
+    assert_eq!(read(&*files, "rank_1.0").unwrap(), b"rebuilt");
+    assert_eq!(files.list().unwrap().len(), 12);
+    pack(&[0, 1, 2, 4]);
+    assert_eq!(names(scratch.path()), ["holdfast-3.sion", "rank_1.0"]);
+}
+
+#[test]
+fn damaged_containers_give_no_wrong_content_and_are_named() {
+    let good = tempfile::tempdir().unwrap();
+    let contents = example(good.path(), 20_000);
+    let first = fs::read(good.path().join("holdfast-1.sion")).unwrap();
+    let second = fs::read(good.path().join("holdfast-1.sion.000001")).unwrap();
+    let check = |what: &str, first: Option<&[u8]>, second: Option<&[u8]>| {
+        let scratch = tempfile::tempdir().unwrap();
+        let parts = [("holdfast-1.sion", first), ("holdfast-1.sion.000001", second)];
+        for (name, bytes) in parts {
+            if let Some(bytes) = bytes {
+                fs::write(scratch.path().join(name), bytes).unwrap();
+            }
+        }
+        let files = open(scratch.path()).unwrap();
+        let listed = files.list().unwrap();
+        let readable = listed.iter().filter(|file| read(&*files, &file.name).is_ok()).count();
+        let wrong = contents
+            .values()
+            .flatten()
+            .filter(|(name, bytes)| read(&*files, name).is_ok_and(|found| found.len() != bytes.len()));
+        assert_eq!(wrong.count(), 0, "{what}");
+        (readable, files.damaged_containers().len())
+    };
+    assert_eq!(check("nothing", Some(&first), Some(&second)), (12, 0));
+    // The table of contents is in the second file.
+    assert_eq!(check("the second file is lost", Some(&first), None), (0, 1));
+    assert_eq!(check("the first file is lost", None, Some(&second)), (0, 1));
+    assert_eq!(check("cut", Some(&first), Some(&second[..second.len() - 1])), (0, 1));
+    // The first file of the set is needed for the mapping; a lie in its byte counts is found by the lengths.
+    let tail = first.len() - 200;
+    for at in (0..first.len()).step_by(97).chain(tail..first.len()) {
+        let mut changed = first.clone();
+        changed[at] ^= 0x41;
+        let (readable, _) = check(&format!("byte {at}"), Some(&changed), Some(&second));
+        assert!(readable <= 12);
+    }
+    for at in (0..second.len()).step_by(97) {
+        let mut changed = second.clone();
+        changed[at] ^= 0x41;
+        check(&format!("byte {at} of the second"), Some(&first), Some(&changed));
+    }
+}

@@ -1,0 +1,57 @@
+//! All files of a container of a dataset as plain files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use holdfast_core::dataset_files::StoredFile;
+
+use super::super::copying::{copy_exactly, each};
+use super::super::error::SionError;
+use super::super::split::SplitFile;
+use super::packed_files::{ContainerError, OpenContainer, PackedContent};
+use crate::{Destination, FormatsError, Progress};
+
+/// True if a container holds the files of a dataset, with a table of contents.
+pub fn is_dataset(path: &Path) -> bool {
+    OpenContainer::open(path).is_ok()
+}
+
+/// Writes all files of the container at `path` under their own names. Returns them in the order of ranks and keys.
+///
+/// # Errors
+/// When the container is not one of a dataset or is damaged, or a file cannot be written.
+pub fn unpack(
+    path: &Path,
+    to: &Destination,
+    dry_run: bool,
+    threads: Option<usize>,
+    progress: Progress<'_>,
+) -> Result<Vec<SplitFile>, FormatsError> {
+    let container = match OpenContainer::open(path) {
+        Ok(container) => Arc::new(container),
+        Err(ContainerError::Sion(error)) => return Err(error.into()),
+        Err(error) => return Err(FormatsError::damaged("read the table of contents of", path, error)),
+    };
+    let mut entries: Vec<_> = container.contents.files.iter().map(|(name, entry)| (name.clone(), *entry)).collect();
+    entries.sort_unstable_by_key(|(_, entry)| (entry.rank, entry.key));
+    let total = entries.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
+    // Errors of writing have another type than those of reading, and are returned in the result of the job.
+    let done = each(&entries, threads, total, progress, |(name, entry)| {
+        let stored = PackedContent::open(&container, name, *entry).map_err(SionError::io("read", path));
+        let written = stored.map_err(FormatsError::from).and_then(|stored| {
+            let stored: &dyn StoredFile = &stored;
+            if dry_run {
+                return Ok(());
+            }
+            to.write(name, |out| copy_exactly(&mut stored.reader(), out, entry.bytes))
+        });
+        Ok((written, entry.bytes))
+    })?;
+    let mut files = Vec::with_capacity(entries.len());
+    for (written, (name, entry)) in done.into_iter().zip(entries) {
+        written?;
+        let task = usize::try_from(entry.rank.0).unwrap_or(usize::MAX);
+        files.push(SplitFile { name, task, key: Some(entry.key), bytes: entry.bytes });
+    }
+    Ok(files)
+}
