@@ -440,8 +440,7 @@ fn rejects_contradicting_numbers() {
 fn planned_values_are_refused_by_name() {
     for (line, keyword, available) in [
         ("allocation: {manager: pbs}", "pbs", "`auto`, `local`, `slurm`"),
-        ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`, `command`, `none`"),
-        ("checkpoint: {source: jubatus}", "jubatus", "`scr`, `scr-files`, `command`, `none`"),
+        ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`, `command`, `jubatus`, `none`"),
         ("checkpoint: {redundancy: [{failure_domain: rack}]}", "rack", "`node`"),
         ("checkpoint: {redundancy: [{scheme: rs}]}", "rs", "`local`, `partner`, `xor`"),
         ("checkpoint: {data_plane: plain}", "plain", "`encrypted`"),
@@ -456,6 +455,31 @@ fn planned_values_are_refused_by_name() {
     assert!(message.contains("`flux` is not available in this version"), "{message}");
     let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
     assert!(message.contains("found `xorr`") && message.contains("did you mean `xor`?"), "{message}");
+}
+
+#[test]
+fn mistakes_about_jubatus_servers_are_reported() {
+    let source =
+        |keys: &str| format!("run: {{command: [jubastat], ranks: 3}}\ncheckpoint: {{source: jubatus{keys}}}\n");
+    for (keys, message) in [
+        ("", "the type of the servers is missing"),
+        (", jubatus: {type: classifer}", "`classifier`"),
+        (", jubatus: {type: stat, servers: [{}, {}]}", "2 servers for 3 ranks"),
+        (", jubatus: {servers: [{type: stat}, {type: stat}, {}]}", "checkpoint.jubatus.servers[2]"),
+        (", jubatus: {type: stat, port: 65534}", "the port of the last rank would be 65536"),
+        (", jubatus: {type: stat, servers: [{type: stat}, {type: stat}, {type: stat}]}", "`type` has no effect"),
+        (", jubatus: {type: stat, every: 1ms}", "shorter than 100ms"),
+        (", jubatus: {type: stat, timeout: 0s}", "every checkpoint would be dropped"),
+        (", jubatus: {type: stat, start_timeout: 0s}", "no server can be ready at once"),
+        (", jubatus: {type: stat}, need: {seconds: 5}", "`need` has no effect with `source: jubatus`"),
+        (", jubatus: {type: stat}, resume: [./app]", "`resume` has no effect with `source: jubatus`"),
+    ] {
+        let mistakes = mistakes_in(&source(keys));
+        assert!(mistakes.contains(message), "{keys}: {mistakes}");
+    }
+    let other = mistakes_in(&format!("{MINIMAL}checkpoint: {{jubatus: {{type: stat}}}}\n"));
+    assert!(other.contains("`jubatus` has no effect with `source: scr`"), "{other}");
+    parse(&source(", jubatus: {type: stat, port: 65533}"));
 }
 
 #[test]

@@ -14,6 +14,7 @@
 extern crate holdfast_test_attribute;
 
 mod job;
+mod jubatus_server;
 mod kept_cache;
 mod pfs;
 #[path = "../cli/redaction.rs"]
@@ -38,6 +39,7 @@ mod flushes;
 mod foreign_directories;
 mod halting;
 mod hang;
+mod jubatus;
 mod library;
 mod library_program;
 mod lost_nodes;
@@ -69,6 +71,7 @@ mod unauthenticated;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    jubatus_server::serve_if_server();
     library_program::program_if_rank();
     holdfast_testkit::harness::run()
 }

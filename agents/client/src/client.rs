@@ -188,7 +188,19 @@ impl Client {
         let Phase::Restarting(_) = self.phase else {
             return Err(ClientError::Outside { call: "complete_restart", start: "start_restart" });
         };
-        let call = Call::CompleteRestart { valid };
+        self.end_restart(Call::CompleteRestart { valid })
+    }
+
+    /// Ends a restart whose files this rank could not use, as [`Client::complete_restart`]`(false)`, with the reason
+    /// for the event log.
+    pub fn refuse_restart(&mut self, reason: &str) -> Result<RestartOutcome, ClientError> {
+        let Phase::Restarting(_) = self.phase else {
+            return Err(ClientError::Outside { call: "refuse_restart", start: "start_restart" });
+        };
+        self.end_restart(Call::NotRead { reason: reason.chars().take(LONGEST_REASON).collect() })
+    }
+
+    fn end_restart(&mut self, call: Call) -> Result<RestartOutcome, ClientError> {
         let outcome = match self.call(call.clone())? {
             None | Some(Reply::Done) => {
                 self.offered = None;

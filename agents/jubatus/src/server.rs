@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_formats::jubatus::{Engine, ModelId, Release};
 
-use crate::rpc::{Limits, RpcClient, RpcError, ServerAddress, Value};
+use crate::rpc::{Limits, RpcClient, RpcError, RpcFailure, ServerAddress, Value};
 
 /// A call that failed, or whose answer cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,11 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// True if no process accepts connections at the address.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, ServerError::Rpc(RpcError { failure: RpcFailure::Connect(_), .. }))
+    }
+
     /// True if the server has received the call and refused it: it can be called again.
     pub fn is_refusal(&self) -> bool {
         matches!(self, ServerError::Rpc(error) if error.is_refusal())

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use holdfast_model::CheckpointId;
+
 use crate::guard::{CommandEnd, GuardedCommand};
 use crate::program::{Program, ProgramEnd, shown};
 use crate::saver::{SaveError, Saver};
@@ -19,7 +21,7 @@ pub(crate) struct CommandSaver {
 }
 
 impl Saver for CommandSaver {
-    fn save(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
+    fn save(&mut self, program: &Program, _: CheckpointId, directory: &Path) -> Result<(), SaveError> {
         let mut variables = self.variables.clone();
         variables.insert(PROGRAM_PID, program.pid().to_string());
         let words: Vec<String> = self.words.iter().map(|word| expand(word, &variables)).collect();

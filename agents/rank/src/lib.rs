@@ -7,8 +7,8 @@
 //! same way, so that launchers report what they would report of the program.
 //!
 //! * [`process`]: the order of the calls;
-//! * [`saver`]: the trait of what has the program write its files; [`command`], [`signal`], [`watch`]: its
-//!   implementations;
+//! * [`saver`]: the trait of what has the program write its files; [`command`], [`signal`], [`watch`],
+//!   [`jubatus`]: its implementations;
 //! * [`files`]: the files of a checkpoint, between the program's directories and the cache;
 //! * [`program`]: the program: start, signals, end;
 //! * [`guard`]: the processes in which programs and commands are started, so that none is left behind;
@@ -21,6 +21,7 @@ pub mod command;
 pub mod descendants;
 pub mod files;
 pub mod guard;
+pub mod jubatus;
 pub mod process;
 pub mod program;
 pub mod saver;
@@ -32,4 +33,4 @@ pub mod words;
 pub use process::{RankError, run};
 pub use program::{Program, ProgramEnd};
 pub use saver::{SaveError, Saver, SaverContext};
-pub use settings::{RankSettings, SaverSettings, Until};
+pub use settings::{JubatusEndpoint, JubatusServers, RankSettings, SaverSettings, Until};

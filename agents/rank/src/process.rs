@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_client::{Awaited, Client, ClientError, ProgramState};
+use holdfast_client::{Awaited, CheckpointId, Client, ClientError, ProgramState};
 use holdfast_wire::environment;
 use parking_lot::Mutex;
 use rustix::process::Signal;
@@ -33,7 +33,7 @@ pub enum RankError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
-    Directory(#[from] SaveError),
+    Saver(#[from] SaveError),
     #[error("cannot start {program}: {source}")]
     Start { program: String, source: std::io::Error },
     #[error("cannot handle signals: {0}")]
@@ -111,14 +111,21 @@ impl<'a> RankProcess<'a> {
     ) -> Result<Self, RankError> {
         let (checkpoint_directory, restart_directory) = (workspace.join("checkpoint"), workspace.join("restart"));
         files::empty(&checkpoint_directory)?;
-        let variables = BTreeMap::from([
+        let mut variables = BTreeMap::from([
             (environment::RANK, client.rank().to_string()),
             (environment::RANKS, client.ranks().to_string()),
             (CHECKPOINT_DIR, checkpoint_directory.to_string_lossy().into_owned()),
         ]);
         let interrupter = client.interrupter();
-        let context = SaverContext { interrupter, directory: workspace.join("saver"), variables: variables.clone() };
+        let context = SaverContext {
+            rank: client.rank(),
+            node: client.node().cloned(),
+            interrupter,
+            directory: workspace.join("saver"),
+            variables: variables.clone(),
+        };
         let saver = settings.saver.saver(context)?;
+        variables.extend(saver.variables());
         let ended_before = false;
         Ok(RankProcess {
             client,
@@ -134,7 +141,11 @@ impl<'a> RankProcess<'a> {
     }
 
     fn run(mut self) -> Result<ProgramEnd, RankError> {
-        self.restart()?;
+        if let Err(error) = self.restart() {
+            let Some(end) = self.failure() else { return Err(error) };
+            eprintln!("holdfast: rank {}: {error}", self.client.rank());
+            return Ok(end);
+        }
         loop {
             if let Some(end) = self.failure() {
                 return Ok(end);
@@ -180,16 +191,14 @@ impl<'a> RankProcess<'a> {
     fn restart(&mut self) -> Result<(), RankError> {
         while self.client.have_restart().is_some() {
             self.client.start_restart()?;
-            let restarted = self.restart_once();
-            let valid = match &restarted {
-                Ok(()) => true,
-                Err(RankError::Directory(error)) => {
+            let outcome = match self.restart_once()? {
+                Ok(()) => self.client.complete_restart(true)?,
+                Err(error) => {
                     eprintln!("holdfast: rank {} cannot restart: {error}", self.client.rank());
-                    false
+                    self.client.refuse_restart(&error.to_string())?
                 }
-                Err(_) => return restarted,
             };
-            if self.client.complete_restart(valid)?.accepted() {
+            if outcome.accepted() {
                 return Ok(());
             }
             self.ended_before = false;
@@ -199,14 +208,23 @@ impl<'a> RankProcess<'a> {
         }
         self.variables.remove(RESTART_DIR);
         self.start(None)?;
-        match self.program().map(|program| self.saver.started(&program, None)) {
-            Some(Err(error)) => Err(error.into()),
-            Some(Ok(())) | None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Puts the files of a checkpoint back and starts the program from them.
-    fn restart_once(&mut self) -> Result<(), RankError> {
+    /// Puts the files of a checkpoint back and starts the program from them. The inner error is that of the files.
+    fn restart_once(&mut self) -> Result<Result<(), SaveError>, RankError> {
+        match self.put_files_back() {
+            Ok(()) if self.ended_before => return Ok(Ok(())),
+            Ok(()) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        self.variables.insert(RESTART_DIR, self.restart_directory.to_string_lossy().into_owned());
+        let resume = self.settings.resume.clone();
+        let program = self.start(resume.as_deref())?;
+        Ok(self.saver.restore(&program, &self.restart_directory))
+    }
+
+    fn put_files_back(&mut self) -> Result<(), SaveError> {
         let rank = self.client.rank();
         files::empty(&self.restart_directory)?;
         let names = self.client.restart().files.clone();
@@ -218,27 +236,26 @@ impl<'a> RankProcess<'a> {
             let from = self.client.route_file(&name).map_err(failed)?;
             files::copy(&from, &self.restart_directory.join(files::program_name(rank, &name)))?;
         }
-        self.variables.insert(RESTART_DIR, self.restart_directory.to_string_lossy().into_owned());
-        let resume = self.settings.resume.clone();
-        self.start(resume.as_deref())?;
-        let Some(program) = self.program() else { return Ok(()) };
-        Ok(self.saver.started(&program, Some(&self.restart_directory))?)
+        Ok(())
     }
 
     /// Starts the program with these words, or with its usual ones.
-    fn start(&mut self, words: Option<&[String]>) -> Result<(), RankError> {
+    fn start(&mut self, words: Option<&[String]>) -> Result<Program, RankError> {
+        self.saver.before_start()?;
         let words = words.unwrap_or(self.words).iter();
         let words: Vec<String> = words.map(|word| expand(word, &self.variables)).collect();
         let started = Program::start(&words, &self.variables, self.client.interrupter());
         let cannot = |source| RankError::Start { program: crate::program::shown(&words), source };
-        *self.running.lock() = Some(started.map_err(cannot)?);
-        Ok(())
+        let program = started.map_err(cannot)?;
+        *self.running.lock() = Some(program.clone());
+        self.saver.started(&program)?;
+        Ok(program)
     }
 
     /// Makes a checkpoint; returns how the rank ends, if it does.
     fn checkpoint(&mut self) -> Result<Option<ProgramEnd>, RankError> {
-        let Some(_) = unless_failed(self.client.start_checkpoint())? else { return Ok(None) };
-        let saved = self.save();
+        let Some(checkpoint) = unless_failed(self.client.start_checkpoint())? else { return Ok(None) };
+        let saved = self.save(checkpoint);
         if let Some(end) = self.failure() {
             return Ok(Some(end));
         }
@@ -257,11 +274,11 @@ impl<'a> RankProcess<'a> {
     }
 
     /// Has the program write its files, and moves them into the checkpoint.
-    fn save(&mut self) -> Result<(), SaveError> {
+    fn save(&mut self, checkpoint: CheckpointId) -> Result<(), SaveError> {
         files::empty(&self.checkpoint_directory)?;
         let program = self.program().filter(|_| !self.has_ended());
         let saved = match program {
-            Some(program) => self.saver.save(&program, &self.checkpoint_directory),
+            Some(program) => self.saver.save(&program, checkpoint, &self.checkpoint_directory),
             None => Ok(()),
         };
         // Also if it ended meanwhile.

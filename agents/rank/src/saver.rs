@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_client::Interrupter;
+use holdfast_model::{CheckpointId, NodeName, Rank};
 
 use crate::command::CommandSaver;
+use crate::jubatus::JubatusSaver;
 use crate::program::{Program, ProgramEnd};
 use crate::settings::SaverSettings;
 use crate::signal::SignalSaver;
@@ -15,12 +17,32 @@ use crate::words::Variables;
 
 /// One for each rank process. Its calls are made one at a time, in step with the other ranks.
 pub trait Saver: Send {
-    /// The program was started: from the files in `restart`, or from its beginning. Blocks until it runs as it should.
+    /// Further variables for the program.
+    fn variables(&self) -> Variables {
+        Variables::new()
+    }
+
+    /// The program is to be started.
     ///
     /// # Errors
-    /// It cannot continue from these files: the program is killed, and the next older checkpoint is loaded on all
-    /// ranks.
-    fn started(&mut self, _program: &Program, _restart: Option<&Path>) -> Result<(), SaveError> {
+    /// It cannot be started here: the rank fails.
+    fn before_start(&mut self) -> Result<(), SaveError> {
+        Ok(())
+    }
+
+    /// The program was started. Blocks until it runs as it should.
+    ///
+    /// # Errors
+    /// It does not: the rank fails.
+    fn started(&mut self, _program: &Program) -> Result<(), SaveError> {
+        Ok(())
+    }
+
+    /// Has the program continue from the files of a checkpoint, if it does not read them by itself. Blocks until then.
+    ///
+    /// # Errors
+    /// It cannot: the program is killed, and the next older checkpoint is loaded on all ranks.
+    fn restore(&mut self, _program: &Program, _directory: &Path) -> Result<(), SaveError> {
         Ok(())
     }
 
@@ -28,7 +50,7 @@ pub trait Saver: Send {
     ///
     /// # Errors
     /// They are not: the checkpoint is dropped on all ranks, and the program continues.
-    fn save(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError>;
+    fn save(&mut self, program: &Program, checkpoint: CheckpointId, directory: &Path) -> Result<(), SaveError>;
 
     /// True if the program has written the files of its next checkpoint by itself.
     fn is_ready(&self) -> bool {
@@ -39,6 +61,9 @@ pub trait Saver: Send {
 /// What a saver is made with.
 #[derive(Clone, Debug)]
 pub struct SaverContext {
+    pub rank: Rank,
+    /// The name of its node.
+    pub node: Option<NodeName>,
     /// To be used when [`Saver::is_ready`] has changed.
     pub interrupter: Interrupter,
     /// A directory of the saver's own, in the file system of the checkpoint files. Not made yet.
@@ -57,6 +82,9 @@ impl SaverSettings {
             }
             SaverSettings::Signal { signal, until, timeout } => Box::new(SignalSaver::new(&signal, until, timeout)?),
             SaverSettings::Watch { files } => Box::new(WatchSaver::start(&files, context)?),
+            SaverSettings::Jubatus { servers, timeout, start_timeout } => {
+                Box::new(JubatusSaver::new(&servers, timeout, start_timeout, context)?)
+            }
         })
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use holdfast_model::CheckpointId;
 use rustix::process::Signal;
 
 use crate::program::Program;
@@ -63,7 +64,7 @@ impl SignalSaver {
 }
 
 impl Saver for SignalSaver {
-    fn save(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
+    fn save(&mut self, program: &Program, _: CheckpointId, directory: &Path) -> Result<(), SaveError> {
         let begun = Instant::now();
         // A program that does not handle the signal, or has just been started, would be ended by it.
         while !program.handles(self.signal) {

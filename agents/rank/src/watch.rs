@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use glob::Pattern;
 use holdfast_client::Interrupter;
+use holdfast_model::CheckpointId;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -66,7 +67,7 @@ impl WatchSaver {
 }
 
 impl Saver for WatchSaver {
-    fn save(&mut self, _: &Program, into: &Path) -> Result<(), SaveError> {
+    fn save(&mut self, _: &Program, _: CheckpointId, into: &Path) -> Result<(), SaveError> {
         // No new set is made ready while the lock is held.
         let mut ready = self.ready.lock();
         if !std::mem::take(&mut *ready) {

@@ -112,6 +112,8 @@ pub enum Call {
     Await { state: ProgramState },
     /// Of a rank process: end a checkpoint like [`Call::Complete`]; the program's files could not be written.
     NotWritten { reason: String },
+    /// Of a rank process: end a restart like [`Call::CompleteRestart`]; the program could not continue from its files.
+    NotRead { reason: String },
     /// Of a rank process: an empty directory on this node, in the file system of the checkpoint files. Local.
     Workspace,
 }
@@ -173,7 +175,7 @@ impl Call {
             Call::Route { .. } => "route_file",
             // To be made together with `Complete` by other ranks.
             Call::Complete { .. } | Call::NotWritten { .. } => "complete_checkpoint",
-            Call::CompleteRestart { .. } => "complete_restart",
+            Call::CompleteRestart { .. } | Call::NotRead { .. } => "complete_restart",
             Call::ShouldExit => "should_exit",
             Call::Allgather { .. } => "allgather",
             Call::Finalize => "finalize",

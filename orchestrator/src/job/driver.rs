@@ -198,7 +198,7 @@ impl<'job> JobDriver<'job> {
         let variables = match step.checkpoint.source {
             CheckpointSource::Scr => prepared.interposition.clone(),
             CheckpointSource::ScrFiles => start::library_variables(spec, step, &prefix, &**allocation)?,
-            CheckpointSource::Command | CheckpointSource::None => BTreeMap::new(),
+            CheckpointSource::Command | CheckpointSource::Jubatus | CheckpointSource::None => BTreeMap::new(),
         };
         let launch = LaunchSettings {
             launcher: prepared.launcher,

@@ -9,7 +9,7 @@ use holdfast_wire::run::{self, CheckpointSchedule};
 
 use crate::drain::CopySettings;
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{Checkpoint, CheckpointSource, JobSpec, Step};
+use crate::spec::{Checkpoint, CheckpointSource, JobSpec, Jubatus, Step};
 
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
 pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
@@ -43,7 +43,7 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.drain_reserve = spec.halt.drain_reserve;
     config.library_control = match step.checkpoint.source {
         CheckpointSource::ScrFiles => Some(step.checkpoint.control.base.to_string_lossy().into_owned()),
-        CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::None => None,
+        CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::Jubatus | CheckpointSource::None => None,
     };
     config.source_reports_progress = step.checkpoint.source.reports_progress();
     config
@@ -53,6 +53,10 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
 pub fn rank_settings(spec: &JobSpec, step: &Step) -> Option<RankSettings> {
     let saver = match step.checkpoint.source {
         CheckpointSource::Command => saver(&step.checkpoint)?,
+        CheckpointSource::Jubatus => {
+            let Jubatus { timeout, start_timeout, .. } = step.checkpoint.jubatus;
+            SaverSettings::Jubatus { servers: step.checkpoint.jubatus.endpoints()?, timeout, start_timeout }
+        }
         CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::None => return None,
     };
     Some(RankSettings { saver, resume: step.checkpoint.resume.clone(), grace: spec.halt.grace })
@@ -76,6 +80,7 @@ fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
     match checkpoint.source {
         CheckpointSource::Command if checkpoint.watch.files.is_some() => Some(CheckpointSchedule::WhenReady),
         CheckpointSource::Command => Some(CheckpointSchedule::Every(checkpoint.command.every)),
+        CheckpointSource::Jubatus => Some(CheckpointSchedule::Every(checkpoint.jubatus.every)),
         CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::None => None,
     }
 }

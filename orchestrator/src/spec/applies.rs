@@ -96,8 +96,14 @@ fn check_source(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
     if source != CheckpointSource::Command {
         refuse_all(&OF_COMMANDS, "write `source: command`, or leave it out");
     }
+    if source != CheckpointSource::Jubatus {
+        refuse_all(&["jubatus"], "write `source: jubatus`, or leave it out");
+    }
     match source {
         CheckpointSource::Scr | CheckpointSource::ScrFiles => {}
+        CheckpointSource::Jubatus => {
+            refuse_all(&["need"], "servers do not ask: write `jubatus: {every: 10min}`");
+        }
         CheckpointSource::Command => {
             refuse_all(&["need"], "the program does not ask: write `command: {every: 10min}`");
             if step.checkpoint.watch.files.is_some() {

@@ -13,6 +13,7 @@ use holdfast_model::{
 use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
 
+use super::jubatus::Jubatus;
 use super::keys::{elements, keys, section, words};
 use super::reading::Section;
 use super::value_kinds::{
@@ -36,12 +37,15 @@ keys! {
     pub struct Checkpoint {
         /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `scr-files`: LLNL's own
         /// SCR library, which gets the settings as SCR_* variables; the control base must be that of its system file.
-        /// `command`: any program; see `command` and `watch`. `none`: nothing; a relaunch starts from the beginning.
+        /// `command`: any program; see `command` and `watch`. `jubatus`: Jubatus servers. `none`: nothing; a relaunch
+        /// starts from the beginning.
         source: CheckpointSource = choice().or(CheckpointSource::Scr),
         /// Only `source: command`: a command or a signal has the program write its files.
         command: SaveCommand = section::<SaveCommand>(),
         /// Only `source: command`: files that the program renames into place by itself.
         watch: WatchedFiles = section::<WatchedFiles>(),
+        /// Only `source: jubatus`: the servers of the ranks, and when their models are saved.
+        jubatus: Jubatus = section::<Jubatus>(),
         /// Only `source: command`: the program and its arguments when there is a checkpoint to restart from:
         /// `[./app, --restart, "$HOLDFAST_RESTART_DIR"]`. Default: `run.command`.
         resume: Option<Vec<String>> = words(),
@@ -360,6 +364,8 @@ pub enum CheckpointSource {
     ScrFiles,
     /// A program that does not use the API, through its rank processes.
     Command,
+    /// Jubatus servers, through rank processes.
+    Jubatus,
     /// Nothing.
     None,
 }
@@ -369,9 +375,10 @@ impl Choice for CheckpointSource {
         ("scr", CheckpointSource::Scr),
         ("scr-files", CheckpointSource::ScrFiles),
         ("command", CheckpointSource::Command),
+        ("jubatus", CheckpointSource::Jubatus),
         ("none", CheckpointSource::None),
     ];
-    const LATER: &'static [&'static str] = &["fti", "jubatus"];
+    const LATER: &'static [&'static str] = &["fti"];
 }
 
 impl CheckpointSource {

@@ -76,6 +76,11 @@ pub(super) trait Key {
     fn shape(&self) -> Shape;
 }
 
+/// The key of a field whose name may be a keyword of Rust.
+pub(super) fn written(field: &'static str) -> &'static str {
+    field.strip_prefix("r#").unwrap_or(field)
+}
+
 /// Declares the keys of a section: see the module's documentation.
 macro_rules! keys {
     (
@@ -112,7 +117,7 @@ macro_rules! keys {
 
             fn read(mut reading: $crate::spec::reading::Section<'_>) -> $built {
                 use $crate::spec::keys::Key as _;
-                $(let $key = ($form).read(&mut reading, stringify!($key));)+
+                $(let $key = ($form).read(&mut reading, $crate::spec::keys::written(stringify!($key)));)+
                 reading.finish();
                 let $section = &reading;
                 $build
@@ -121,7 +126,7 @@ macro_rules! keys {
             fn declared() -> Vec<$crate::spec::keys::Declared> {
                 use $crate::spec::keys::Key as _;
                 vec![$($crate::spec::keys::Declared {
-                    name: stringify!($key),
+                    name: $crate::spec::keys::written(stringify!($key)),
                     documentation: concat!($($documentation, "\n"),+),
                     shape: ($form).shape(),
                 }),+]

@@ -22,6 +22,7 @@ mod checkpoint;
 mod diagnostics;
 mod document;
 mod environment;
+mod jubatus;
 mod keys;
 pub mod library_parameters;
 mod overrides;
@@ -47,6 +48,7 @@ pub use allocation::{Allocation, FaultAction, FaultMoment, FaultPhase, InjectedF
 pub use checkpoint::{Cache, Checkpoint, CheckpointSource, ControlDirectory, DataPlane, Redundancy};
 pub use diagnostics::{Diagnostic, Diagnostics, Position};
 pub use document::MAX_BYTES;
+pub use jubatus::{Jubatus, JubatusServer};
 pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, Registered};
 pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};

@@ -13,7 +13,7 @@ use super::checkpoint::{Checkpoint, CheckpointSource, Redundancy};
 use super::reading::Reader;
 use super::registered::ManagerFacts;
 use super::{JobSpec, RunSpec, Step, Submission};
-use super::{library_parameters, quantity};
+use super::{jubatus, library_parameters, quantity};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
@@ -117,6 +117,9 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
         }
         if step.checkpoint.source == CheckpointSource::Command {
             check_saving(step, &path, reader);
+        }
+        if step.checkpoint.source == CheckpointSource::Jubatus {
+            jubatus::check(step, &path, reader);
         }
         check_patterns(step, &path, reader);
         check_control(spec, at, reader);

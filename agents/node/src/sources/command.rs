@@ -22,7 +22,7 @@ struct Command {
     schedule: CheckpointSchedule,
 }
 
-fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
+pub(super) fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
     Arc::new(Command { schedule: settings.schedule.unwrap_or(USUAL) })
 }
 

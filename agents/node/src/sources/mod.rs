@@ -8,10 +8,12 @@
 //! * [`scr_files`]: LLNL's library, by itself;
 //! * [`command`]: a program that does not use the API, through its rank process ([`schedule`]: when its checkpoints are
 //!   due);
+//! * [`jubatus`]: Jubatus servers, through rank processes;
 //! * [`none`]: nothing.
 
 pub mod command;
 pub mod files;
+pub mod jubatus;
 pub mod none;
 pub mod schedule;
 pub mod scr;
@@ -108,7 +110,7 @@ pub struct SourceEntry {
     pub open: fn(&Settings) -> Arc<dyn CheckpointSource>,
 }
 
-pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY, scr_files::ENTRY, command::ENTRY, none::ENTRY];
+pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY, scr_files::ENTRY, command::ENTRY, jubatus::ENTRY, none::ENTRY];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint source {0} does not exist in this version")]

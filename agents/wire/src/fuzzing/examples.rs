@@ -64,6 +64,7 @@ pub fn calls() -> Vec<Call> {
         Call::Finalize,
         Call::Await { state: ProgramState::Ready },
         Call::NotWritten { reason: "./save.sh ended with code 3".to_owned() },
+        Call::NotRead { reason: "user data is broken".to_owned() },
         Call::Workspace,
     ]
 }

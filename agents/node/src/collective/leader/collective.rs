@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::control::halt::reason;
-use holdfast_model::{CheckpointId, Dataset, HaltState};
+use holdfast_model::{CheckpointId, Dataset, HaltState, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, Outcome};
 use holdfast_wire::rank::{Call, Reply};
@@ -13,6 +13,7 @@ use super::context::Context;
 use super::gather::{Calls, agree, ranks_where};
 use super::{awaiting, checkpoint, datasets, files, flush, restart};
 use crate::collective::CallError;
+use crate::collective::error::named;
 
 /// Carries out a collective. Its results are on disk when this returns.
 pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcome> {
@@ -58,10 +59,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::Drop { name } => datasets::drop_from_index(cx, name).await,
         Call::Delete { name } => datasets::delete_named(cx, name).await,
         Call::Complete { .. } | Call::NotWritten { .. } => checkpoint::complete(cx, not_written(&calls)).await,
-        Call::CompleteRestart { .. } => {
-            let invalid = ranks_where(&calls.by_rank, |call| matches!(call, Call::CompleteRestart { valid: false }));
-            restart::complete_restart(cx, &invalid).await
-        }
+        Call::CompleteRestart { .. } | Call::NotRead { .. } => restart::complete_restart(cx, not_read(&calls)).await,
         Call::ShouldExit => Ok(Reply::Flag(halt_condition(cx).await?.is_some())),
         Call::Allgather { .. } => calls.into_gathered(),
         Call::Finalize => finalize(cx).await,
@@ -78,6 +76,17 @@ fn not_written(calls: &Calls) -> Option<CallError> {
     });
     let invalid = || ranks_where(&calls.by_rank, |call| matches!(call, Call::Complete { valid: false }));
     reported.or_else(|| Some(invalid()).filter(|ranks| !ranks.is_empty()).map(CallError::NotWritten))
+}
+
+/// Why the restart files cannot be used, if a rank reported that.
+fn not_read(calls: &Calls) -> Option<String> {
+    let reported = calls.by_rank.iter().find_map(|(rank, call)| match call {
+        Call::NotRead { reason } => Some(format!("rank {rank}: {reason}")),
+        _ => None,
+    });
+    let invalid = || ranks_where(&calls.by_rank, |call| matches!(call, Call::CompleteRestart { valid: false }));
+    let could_not = |ranks: Vec<Rank>| format!("the application could not read it on {}", named(&ranks));
+    reported.or_else(|| Some(invalid()).filter(|ranks| !ranks.is_empty()).map(could_not))
 }
 
 /// The application has finished: the halt reason is recorded first, so that no other run is started, then the newest

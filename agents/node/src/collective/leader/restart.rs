@@ -19,7 +19,6 @@ use super::damage::{self, Damage};
 use super::memory::Restarted;
 use super::{datasets, direct, fetch, files, flush, rebuild};
 use crate::collective::CallError;
-use crate::collective::error::named;
 
 /// What the run restarts from.
 #[derive(Debug)]
@@ -56,16 +55,13 @@ pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
     restart_below(cx, None, begun).await
 }
 
-/// All ranks have read their restart files, or some could not.
-pub(super) async fn complete_restart(cx: &Context, invalid: &[Rank]) -> Result<Reply, CallError> {
+/// All ranks have read their restart files, or some could not, for this reason.
+pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, CallError> {
     let Some(restart) = cx.memory(|memory| memory.restart.take()) else {
         return Err(CallError::OutOfOrder { call: "complete_restart", before: "a checkpoint to restart from" });
     };
-    if invalid.is_empty() {
-        return Ok(Reply::Done);
-    }
+    let Some(reason) = not_read else { return Ok(Reply::Done) };
     let begun = cx.now();
-    let reason = format!("the application could not read it on {}", named(invalid));
     let from = if restart.fetched.is_some() { Location::ParallelFileSystem } else { Location::Cache };
     attempt_failed(cx, restart.checkpoint, from, reason);
     if let Some(directory) = &restart.fetched {

@@ -256,6 +256,19 @@ fn a_checkpoint_that_the_application_cannot_read_is_deleted_and_the_older_one_lo
 }
 
 #[test]
+fn the_reason_why_a_program_could_not_continue_from_its_files_is_reported() {
+    let mut world = ran(1);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(1), RestartSource::Cache));
+    world.begin_each(|rank| match rank {
+        Rank(2) => Call::NotRead { reason: "user data is broken".to_owned() },
+        _ => Call::CompleteRestart { valid: true },
+    });
+    assert_eq!(from(&restart(world.outcome().unwrap())), (None, RestartSource::Fresh));
+    assert_eq!(attempts(&world), [(1, Location::Cache, "rank 2: user data is broken")]);
+}
+
+#[test]
 fn complete_restart_without_a_restart_is_refused() {
     let mut world = World::new();
     world.init();

@@ -1,0 +1,171 @@
+//! `checkpoint.jubatus:`: where each rank reaches its Jubatus server, and when the models are saved.
+
+use std::time::Duration;
+
+use holdfast_formats::jubatus::Engine;
+use holdfast_rank::{JubatusEndpoint, JubatusServers};
+
+use super::Step;
+use super::keys::{keys, list};
+use super::reading::{Reader, Section};
+use super::value_kinds::{Choice, choice, duration, text, whole};
+
+/// The default port of Jubatus servers.
+const USUAL_PORT: u16 = 9199;
+const LOOPBACK: &str = "127.0.0.1";
+/// A save takes some time, in which calls that change the model wait.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The Jubatus servers of a step: `run.command` starts one for each rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Jubatus {
+    pub r#type: Option<Engine>,
+    pub port: Option<u16>,
+    pub host: Option<String>,
+    pub name: Option<String>,
+    pub servers: Vec<JubatusServer>,
+    pub every: Duration,
+    pub timeout: Duration,
+    pub start_timeout: Duration,
+}
+
+keys! {
+    Jubatus => Jubatus;
+    /// The type of the servers, such as `classifier`.
+    r#type = choice::<Engine>().optional(),
+    /// The port of the server of rank 0; that of rank R is higher by R. `$HOLDFAST_JUBATUS_PORT` in `run.command`.
+    /// Default: 9199.
+    port = whole::<u16>(1..=u16::MAX.into()).optional(),
+    /// The address at which each rank reaches its server; `node`: the name of the rank's node. Default: 127.0.0.1.
+    host = text().optional(),
+    /// The name of the cluster, if there is one.
+    name = text().optional(),
+    /// The servers of the ranks, one element for each rank, if they differ.
+    servers = list::<JubatusServer>(),
+    /// Time from the end of a checkpoint to the next one. Before a halt there is one at once.
+    every = duration().or(Duration::from_secs(600)),
+    /// Time limit of each `save` and `load`. A checkpoint with a save that takes longer is dropped.
+    timeout = duration().or(Duration::from_secs(60)),
+    /// A server must answer within this time after it was started.
+    start_timeout = duration().or(Duration::from_secs(60)),
+    |section| {
+        let servers = servers.unwrap_or_default();
+        let jubatus = Jubatus { r#type, port, host, name, servers, every, timeout, start_timeout };
+        jubatus.check(section);
+        jubatus
+    }
+}
+
+keys! {
+    /// The server of one rank. Keys that are left out have the value beside `servers`.
+    pub struct JubatusServer {
+        /// The type of the server.
+        r#type: Option<Engine> = choice::<Engine>().optional(),
+        /// Its port.
+        port: Option<u16> = whole::<u16>(1..=u16::MAX.into()).optional(),
+        /// Its address.
+        host: Option<String> = text().optional(),
+        /// The name of its cluster.
+        name: Option<String> = text().optional(),
+    }
+}
+
+impl Choice for Engine {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[
+        ("anomaly", Engine::Anomaly),
+        ("bandit", Engine::Bandit),
+        ("burst", Engine::Burst),
+        ("classifier", Engine::Classifier),
+        ("clustering", Engine::Clustering),
+        ("graph", Engine::Graph),
+        ("nearest_neighbor", Engine::NearestNeighbor),
+        ("recommender", Engine::Recommender),
+        ("regression", Engine::Regression),
+        ("stat", Engine::Stat),
+        ("weight", Engine::Weight),
+    ];
+}
+
+impl Jubatus {
+    fn check(&self, section: &Section<'_>) {
+        if self.every < SHORTEST_INTERVAL {
+            section.mistake("every", "shorter than 100ms", "write `every: 10min`");
+        }
+        if self.timeout.is_zero() {
+            section.mistake("timeout", "every checkpoint would be dropped", "write `timeout: 60s`");
+        }
+        if self.start_timeout.is_zero() {
+            section.mistake("start_timeout", "no server can be ready at once", "write `start_timeout: 60s`");
+        }
+        if self.servers.is_empty() {
+            return;
+        }
+        let all = |is_set: fn(&JubatusServer) -> bool| self.servers.iter().all(is_set);
+        let unused = [
+            ("type", self.r#type.is_some() && all(|server| server.r#type.is_some())),
+            ("port", self.port.is_some() && all(|server| server.port.is_some())),
+            ("host", self.host.is_some() && all(|server| server.host.is_some())),
+            ("name", self.name.is_some() && all(|server| server.name.is_some())),
+        ];
+        for (key, _) in unused.into_iter().filter(|(_, is_unused)| *is_unused) {
+            let message = format!("`{key}` has no effect: every element of `servers` has its own");
+            section.mistake(key, message, "leave it out");
+        }
+    }
+
+    /// Where the ranks reach their servers; `None` if a type is missing.
+    pub fn endpoints(&self) -> Option<JubatusServers> {
+        let own =
+            JubatusServer { r#type: self.r#type, port: self.port, host: self.host.clone(), name: self.name.clone() };
+        if self.servers.is_empty() {
+            return own.endpoint().map(JubatusServers::From);
+        }
+        let first = self.port.unwrap_or(USUAL_PORT);
+        let each = (0_u16..).zip(&self.servers).map(|(rank, server)| {
+            let server = JubatusServer {
+                r#type: server.r#type.or(self.r#type),
+                port: server.port.or(first.checked_add(rank)),
+                host: server.host.clone().or(self.host.clone()),
+                name: server.name.clone().or(self.name.clone()),
+            };
+            server.endpoint()
+        });
+        each.collect::<Option<_>>().map(JubatusServers::Each)
+    }
+}
+
+impl JubatusServer {
+    fn endpoint(&self) -> Option<JubatusEndpoint> {
+        Some(JubatusEndpoint {
+            engine: self.r#type?.name().to_owned(),
+            host: self.host.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
+            port: self.port.unwrap_or(USUAL_PORT),
+            name: self.name.clone().unwrap_or_default(),
+        })
+    }
+}
+
+/// Checks the servers of a step of `source: jubatus`.
+pub(super) fn check(step: &Step, path: &str, reader: &Reader) {
+    let (jubatus, ranks) = (&step.checkpoint.jubatus, step.run.ranks);
+    let key = |key: &str| format!("{path}checkpoint.jubatus.{key}");
+    if !jubatus.servers.is_empty() && jubatus.servers.len() as u64 != u64::from(ranks) {
+        let message = format!("{} servers for {ranks} ranks", jubatus.servers.len());
+        reader.mistake(&key("servers"), message, "write one element for each rank");
+    }
+    if jubatus.endpoints().is_none() {
+        let message = "the type of the servers is missing";
+        match jubatus.servers.iter().position(|server| server.r#type.is_none()) {
+            Some(at) => {
+                reader.mistake(&key(&format!("servers[{at}]")), message, "write for example `type: classifier`")
+            }
+            None => reader.mistake(&format!("{path}checkpoint.source"), message, "write `jubatus: {type: classifier}`"),
+        }
+    }
+    let first = jubatus.port.unwrap_or(USUAL_PORT);
+    let counts = jubatus.servers.is_empty() || jubatus.servers.iter().any(|server| server.port.is_none());
+    if counts && u64::from(first) + u64::from(ranks) > u64::from(u16::MAX) + 1 {
+        let message = format!("the port of the last rank would be {}", u64::from(first) + u64::from(ranks) - 1);
+        reader.mistake(&key("port"), message, format!("write at most {}", (1_u64 << 16).saturating_sub(ranks.into())));
+    }
+}

@@ -1,0 +1,333 @@
+//! Jobs whose ranks are Jubatus servers: their models survive the loss of nodes and a halt, and a server that
+//! misbehaves loses a checkpoint, not the job.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::jubatus_server::{Item, call, install};
+use crate::pfs;
+use crate::world::{Ran, Running, World, signal};
+
+const CONFIG: &str = "{\n  \"window_size\": 128\n}\n";
+
+/// A job of three servers.
+struct Servers<'a> {
+    world: &'a World,
+    /// A loopback address of its own, so that ports are free.
+    address: String,
+    program: PathBuf,
+    nodes: u32,
+    /// Keys of `checkpoint.jubatus`.
+    jubatus: String,
+    ports: [u16; 3],
+    /// Checkpoints between two flushes.
+    flush: u32,
+}
+
+impl<'a> Servers<'a> {
+    fn new(world: &'a World, nodes: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let address = format!("127.{}.{high}.{low}", 16 + NEXT.fetch_add(1, Ordering::Relaxed));
+        world.write("stat.json", CONFIG);
+        let jubatus = format!("{{type: stat, host: {address}, every: 200ms}}");
+        Servers { world, address, program: install(world), nodes, jubatus, ports: [9199, 9200, 9201], flush: 0 }
+    }
+
+    /// Other keys of `checkpoint.jubatus` than type, host and a short interval.
+    fn with(mut self, keys: &str) -> Self {
+        self.jubatus = format!("{{type: stat, host: {}, {keys}}}", self.address);
+        self
+    }
+
+    fn yaml(&self) -> String {
+        format!(
+            "job: statistics\nprefix: {prefix:?}\nallocation: {{manager: local, nodes: {nodes}}}\n\
+             run:\n  nodes: 3\n  command: [{program:?}, --listen_addr, {address}, --rpc-port, $HOLDFAST_JUBATUS_PORT, \
+             --datadir, $HOLDFAST_JUBATUS_DATA_DIR, --configpath, {config:?}, --fault-file, \
+             {faults:?}]\n\
+             checkpoint:\n  source: jubatus\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  flush: {{every: {flush}}}\n  \
+             jubatus: {jubatus}\nhealth: {{down_after: 10s}}\nhalt: {{grace: 30s}}\n",
+            prefix = self.world.prefix(),
+            nodes = self.nodes,
+            program = self.program,
+            address = self.address,
+            config = self.world.path("stat.json"),
+            faults = self.world.path("fault.$HOLDFAST_RANK"),
+            jubatus = self.jubatus,
+            flush = self.flush,
+        )
+    }
+
+    fn start(&self) -> Running<'a> {
+        let spec = self.world.write("job.yaml", &self.yaml());
+        self.world.start(self.world.holdfast(["run".as_ref(), spec.as_os_str()]))
+    }
+
+    fn port(&self, rank: u16) -> u16 {
+        self.ports[usize::from(rank)]
+    }
+
+    /// Adds a value to the model of a rank's server.
+    fn push(&self, rank: u16, value: f64) {
+        let parameters = vec![Item::raw(""), Item::raw("x"), Item::Real(value)];
+        let pushed = self.world.wait("the server", || call(&self.address, self.port(rank), "push", parameters.clone()));
+        assert_eq!(pushed, Item::Yes(true));
+    }
+
+    /// The sum of the values in the model of a rank's server, when it answers.
+    fn sum(&self, rank: u16) -> Option<f64> {
+        match call(&self.address, self.port(rank), "sum", vec![Item::raw(""), Item::raw("x")])? {
+            Item::Real(sum) => Some(sum),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until the servers have these sums.
+    #[track_caller]
+    fn have(&self, sums: [f64; 3]) {
+        for (rank, expected) in (0..).zip(sums) {
+            let sum = || self.sum(rank).filter(|sum| *sum == expected);
+            self.world.wait(&format!("{expected} in the server of rank {rank}"), sum);
+        }
+    }
+
+    fn order(&self, rank: u16, fault: &str) {
+        fs::write(self.world.path(&format!("fault.{rank}")), fault).unwrap();
+    }
+
+    fn halt(&self) {
+        let spec = self.world.path("job.yaml");
+        let halt = self.world.holdfast(["halt".as_ref(), "set".as_ref(), "--now".as_ref(), spec.as_os_str()]);
+        self.world.run(halt).with_code(0);
+    }
+}
+
+/// The newest complete checkpoint.
+fn newest(world: &World) -> u64 {
+    world.all("checkpoint_complete").iter().map(|event| event["checkpoint"].as_u64().unwrap()).max().unwrap_or(0)
+}
+
+/// Waits for a checkpoint that began after this call. The first one that the log shows may have begun before.
+fn sees_new_checkpoint(world: &World, running: &mut Running<'_>) -> u64 {
+    let known = world.events().len();
+    let complete = world.wait("a new checkpoint", || {
+        assert!(running.is_running(), "ended before a new checkpoint");
+        let events = world.events();
+        let mut later = events[known..].iter().filter(|event| event["event"] == "checkpoint_started").skip(1);
+        let begun = later.next()?["checkpoint"].clone();
+        let is_complete = |event: &&Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == begun;
+        events[known..].iter().find(is_complete)?["checkpoint"].as_u64()
+    });
+    complete
+}
+
+/// The node of a rank is lost with everything on it.
+fn lose_node_of(world: &World, rank: usize, running: &mut Running<'_>) {
+    let node = world.all("generation_placed").last().unwrap()["nodes"][rank].as_str().unwrap().to_owned();
+    let agent = world.agent_pid(&node);
+    // The directory first: an agent that was started again before would make another one.
+    fs::rename(world.node_root(&node), world.path(&format!("lost.{node}"))).unwrap();
+    signal(agent, Signal::KILL);
+    running.sees("the node down", |event| event["event"] == "node_down" && event["node"] == node.as_str());
+}
+
+fn launches(world: &World) -> usize {
+    world.all("generation_launched").len()
+}
+
+#[test]
+fn models_survive_two_node_losses_a_halt_and_a_new_allocation() {
+    let world = World::new();
+    let servers = Servers::new(&world, 5);
+    let mut running = servers.start();
+    for rank in 0..3 {
+        servers.push(rank, f64::from(rank) + 0.5);
+    }
+    sees_new_checkpoint(&world, &mut running);
+    lose_node_of(&world, 1, &mut running);
+    servers.have([0.5, 1.5, 2.5]);
+    (0..3).for_each(|rank| servers.push(rank, 10.0));
+    sees_new_checkpoint(&world, &mut running);
+    lose_node_of(&world, 0, &mut running);
+    servers.have([10.5, 11.5, 12.5]);
+    (0..3).for_each(|rank| servers.push(rank, 100.0));
+    sees_new_checkpoint(&world, &mut running);
+    servers.halt();
+    running.ends_with(75).prints(&["halted"]);
+    assert_eq!(launches(&world), 3);
+    let rebuilt: Vec<_> = world.all("restarted").into_iter().map(|event| event["rebuilt"].clone()).collect();
+    assert_eq!(rebuilt, [json!([]), json!([1]), json!([0])]);
+    world.assert_nothing_is_left();
+    let last = newest(&world);
+    pfs::assert_current(&world.prefix(), last);
+    // They are model files that servers load.
+    let current = fs::read_link(world.prefix().join("scr.current")).unwrap();
+    for rank in 0..3_u16 {
+        let (address, port) = (&servers.address, servers.port(rank));
+        let name = format!("rank_{rank}.{address}_{port}_stat_holdfast-{last}-rank{rank}.jubatus");
+        let file = world.prefix().join(&current).join(name);
+        let verified = world.run(world.holdfast(["verify".as_ref(), "--json".as_ref(), file.as_os_str()])).with_code(0);
+        verified.prints(&["\"jubatus\""]);
+    }
+    let running = servers.start();
+    servers.have([110.5, 111.5, 112.5]);
+    assert_eq!(world.all("restarted").last().unwrap()["checkpoint"], last);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_save_that_fails_drops_one_checkpoint_and_the_servers_go_on() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3).with("every: 100ms, timeout: 1s");
+    let mut running = servers.start();
+    (0..3).for_each(|rank| servers.push(rank, 1.0));
+    sees_new_checkpoint(&world, &mut running);
+    for (fault, reason) in [
+        ("save silent", "has not answered within 1s"),
+        ("save refuse", "returned an error: cannot get the lock of file; any RPC is saving to same file?"),
+        ("save half", "the file ends inside the"),
+        ("save other-type", "server type mismatched: recommender, expected stat"),
+        ("save other-shape", "answered with true instead of a map of this server's id to the path of a file"),
+        ("save other-path", "has written /etc/passwd, expected "),
+        ("save other-id", "answered with message id"),
+    ] {
+        servers.order(1, fault);
+        let failed = running.sees(fault, |event| {
+            event["event"] == "checkpoint_failed" && event["reason"].as_str().unwrap().contains(reason)
+        });
+        assert!(failed["reason"].as_str().unwrap().contains("rank 1"), "{failed}");
+        let complete = sees_new_checkpoint(&world, &mut running);
+        assert!(complete > failed["checkpoint"].as_u64().unwrap());
+    }
+    assert_eq!(world.all("checkpoint_failed").len(), 7);
+    world.assert_nothing_lost();
+    servers.have([1.0; 3]);
+    servers.halt();
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_before() {
+    let world = World::new();
+    // Each server has a port of its own.
+    let listed = "port: 9301, name: alpha, every: 200ms, servers: [{port: 9400}, {}, {port: 9250, name: beta}]";
+    let mut servers = Servers::new(&world, 3).with(listed);
+    servers.ports = [9400, 9302, 9250];
+    let mut running = servers.start();
+    (0..3).for_each(|rank| servers.push(rank, 1.0));
+    let before = sees_new_checkpoint(&world, &mut running);
+    servers.order(2, "save die");
+    let again = running.sees("the next launch", |event| event["event"] == "restarted" && event["generation"] == 2);
+    assert!(again["checkpoint"].as_u64().unwrap() >= before, "{again}");
+    servers.have([1.0; 3]);
+    sees_new_checkpoint(&world, &mut running);
+    servers.halt();
+    running.ends_with(75);
+    assert_eq!(launches(&world), 2);
+    for (rank, cluster) in [(0, "alpha"), (2, "beta")] {
+        let output = fs::read_to_string(world.prefix().join(format!(".holdfast/generations/2/rank_{rank}.out")));
+        assert_eq!(output.unwrap(), format!("load for the cluster {cluster:?}\n"));
+    }
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_model_that_a_server_refuses_is_replaced_by_that_of_the_checkpoint_before() {
+    let world = World::new();
+    let mut servers = Servers::new(&world, 4);
+    // The caches keep only the checkpoint that a run restarts from.
+    servers.flush = 1;
+    let mut running = servers.start();
+    (0..3).for_each(|rank| servers.push(rank, 1.0));
+    sees_new_checkpoint(&world, &mut running);
+    sees_new_checkpoint(&world, &mut running);
+    servers.order(1, "load refuse");
+    lose_node_of(&world, 2, &mut running);
+    let refused = running.sees_event("restart_attempt");
+    let reason = refused["reason"].as_str().unwrap();
+    assert!(reason.contains("rank 1") && reason.contains("returned an error: user data is broken"), "{reason}");
+    servers.have([1.0; 3]);
+    let older = sees_new_checkpoint(&world, &mut running);
+    assert!(older > 0);
+    servers.halt();
+    running.ends_with(75);
+    assert_eq!(launches(&world), 2, "the servers were started again by their ranks");
+    world.assert_nothing_is_left();
+}
+
+/// The output of a job that fails before its first checkpoint.
+fn fails(servers: &Servers<'_>) -> String {
+    let spec = servers.world.write("job.yaml", &format!("{}relaunch: {{attempts: 0}}\n", servers.yaml()));
+    let ran: Ran = servers.world.run(servers.world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    assert!(ran.status.code().is_some_and(|code| code != 0 && code != 75), "{:?}", ran.status);
+    let own = servers.world.prefix().join(".holdfast/generations/1");
+    let read = |rank: u32| fs::read_to_string(own.join(format!("rank_{rank}.err"))).unwrap_or_default();
+    (0..3).map(read).collect()
+}
+
+#[test]
+fn a_server_that_cannot_be_used_fails_its_rank_with_the_reason() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3);
+    servers.order(1, "get_status recommender");
+    let output = fails(&servers);
+    assert!(output.contains("is of type recommender, and the job spec has type stat"), "{output}");
+    world.assert_nothing_is_left();
+    // It answers nothing at all.
+    let servers = Servers::new(&world, 3).with("start_timeout: 1s");
+    servers.order(2, "get_status silent");
+    let output = fails(&servers);
+    assert!(output.contains("`get_status`") && output.contains("has not answered within"), "{output}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_of_others_at_the_address_is_not_touched() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3).with("start_timeout: 1s");
+    let mut other = world.command(&servers.program);
+    let config = world.path("stat.json");
+    let port = servers.port(1).to_string();
+    other.args(["-b", &servers.address, "-p", &port, "-d"]).arg(world.temporary()).arg("-f").arg(config);
+    let other = world.start(other);
+    servers.push(1, 7.0);
+    let output = fails(&servers);
+    assert!(output.contains("a process listens on") && output.contains("checkpoint.jubatus.port"), "{output}");
+    assert_eq!(servers.sum(1), Some(7.0));
+    other.signal(Signal::KILL);
+    other.end();
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn the_job_of_the_documentation_runs() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/jubatus.md")).unwrap();
+    let spec = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let world = World::new();
+    let servers = Servers::new(&world, 4);
+    // Only what other tests on this machine would share: the prefix, the address, and the time.
+    let spec = spec.replace("prefix: models", &format!("prefix: {:?}", world.prefix()));
+    let spec =
+        spec.replace("    - --rpc-port", &format!("    - --listen_addr\n    - {}\n    - --rpc-port", servers.address));
+    let spec = spec.replace("every: 10min", &format!("every: 1s, host: {}", servers.address));
+    let spec = world.write("job.yaml", &spec);
+    let mut command = world.holdfast(["run".as_ref(), spec.as_os_str()]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", world.path("bin").display()));
+    let mut running = world.start(command);
+    (0..3).for_each(|rank| servers.push(rank, 4.0));
+    sees_new_checkpoint(&world, &mut running);
+    lose_node_of(&world, 0, &mut running);
+    servers.have([4.0; 3]);
+    servers.halt();
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+}
