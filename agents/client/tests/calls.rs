@@ -7,6 +7,7 @@ mod scripted_agent;
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use holdfast_client::{
@@ -14,7 +15,7 @@ use holdfast_client::{
 };
 use holdfast_model::{FailureKind, NodeName};
 use holdfast_wire::payload::Payload;
-use holdfast_wire::rank::{Call, Reply, ToRank};
+use holdfast_wire::rank::{Awaited, Call, ProgramState, Reply, ToRank};
 use scripted_agent::{Act, ScriptedAgent, fresh, loaded};
 
 fn client(agent: &ScriptedAgent) -> Result<Client, ClientError> {
@@ -235,6 +236,32 @@ fn failed_call_is_counted_and_next_one_succeeds() {
     assert_eq!((source.kind, source.subject.node), (FailureKind::Io, Some(NodeName::new("node7"))));
     assert!(!client.need_checkpoint().unwrap());
     agent.finished();
+}
+
+#[test]
+fn a_call_that_waits_for_a_checkpoint_is_interrupted_and_repeated_with_another_state() {
+    let awaits = |state| Call::Await { state };
+    let (held, is_held) = mpsc::channel();
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Hold(2, awaits(ProgramState::Running), held),
+        Act::Answer(2, awaits(ProgramState::Ended), Reply::Awaited(Awaited::Ended)),
+        Act::Answer(3, Call::Finalize, Reply::Done),
+    ]);
+    let mut client = client(&agent).unwrap();
+    let interrupter = client.interrupter();
+    let interrupting = std::thread::spawn(move || {
+        is_held.recv().unwrap();
+        interrupter.interrupt();
+        interrupter
+    });
+    assert_eq!(client.await_checkpoint(ProgramState::Running).unwrap(), None);
+    let interrupter = interrupting.join().unwrap();
+    assert_eq!(client.await_checkpoint(ProgramState::Ended).unwrap(), Some(Awaited::Ended));
+    // No connection of another call is broken.
+    interrupter.interrupt();
+    client.finalize().unwrap();
+    assert_eq!(agent.finished(), 2);
 }
 
 fn halting_script() -> Vec<Act> {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub enum Act {
     Fail(u64, Call, &'static str),
     /// Expect the call, send any message.
     Send(u64, Call, ToRank),
+    /// Expect the call, report that, and do not reply.
+    Hold(u64, Call, mpsc::Sender<()>),
     /// Expect the call, close the connection.
     Die(u64, Call),
     /// Expect the call, close the connection inside the reply.
@@ -129,6 +131,10 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
             Act::Answer(number, expected, reply) => {
                 expect(number, expected);
                 frame::send(&mut stream, &ToRank::Reply { seq, result: Ok(reply) }, TO_RANK).unwrap();
+            }
+            Act::Hold(number, expected, held) => {
+                expect(number, expected);
+                held.send(()).unwrap();
             }
             Act::Fail(number, expected, message) => {
                 expect(number, expected);

@@ -40,6 +40,27 @@ fn checks(world: &World) -> Vec<Generation> {
 }
 
 #[test]
+fn where_nothing_shows_progress_its_lack_is_not_counted() {
+    let unobserved = Config { no_progress_limit: 1, source_reports_progress: false, ..config(9, 4) };
+    let mut world = World::running_with(unobserved);
+    world.dies(0);
+    world.dies(1);
+    assert_eq!(world.machine.explain().phase, Activity::Running);
+    assert_eq!(recorded(&world), [(None, 0), (None, 0)]);
+    assert!(world.machine.may_have_made_progress() && !world.machine.made_progress());
+    // `progress` in the spec shows it, whatever the source is.
+    let mut world = World::running_with(Config {
+        no_progress_limit: 1,
+        source_reports_progress: false,
+        checks_progress: true,
+        ..config(9, 4)
+    });
+    world.progress = Some(ProgressFound::NoProgress);
+    world.dies(0);
+    assert!(matches!(world.stop(), StopReason::NoProgress { generations: 1, .. }));
+}
+
+#[test]
 fn progress_of_another_source_starts_the_count_again() {
     let mut world = checked(2);
     world.dies(0);
