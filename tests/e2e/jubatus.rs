@@ -50,8 +50,8 @@ impl<'a> Servers<'a> {
              run:\n  nodes: 3\n  command: [{program:?}, --listen_addr, {address}, --rpc-port, $HOLDFAST_JUBATUS_PORT, \
              --datadir, $HOLDFAST_JUBATUS_DATA_DIR, --configpath, {config:?}, --fault-file, \
              {faults:?}]\n\
-             checkpoint:\n  source: jubatus\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  flush: {{every: {flush}}}\n  \
-             jubatus: {jubatus}\nhealth: {{down_after: 10s}}\nhalt: {{grace: 30s}}\n",
+             checkpoint:\n  source: jubatus\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  \
+             flush: {{every: {flush}}}\n  jubatus: {jubatus}\nhealth: {{down_after: 10s}}\nhalt: {{grace: 30s}}\n",
             prefix = self.world.prefix(),
             nodes = self.nodes,
             program = self.program,
@@ -115,25 +115,27 @@ fn newest(world: &World) -> u64 {
 /// Waits for a checkpoint that began after this call. The first one that the log shows may have begun before.
 fn sees_new_checkpoint(world: &World, running: &mut Running<'_>) -> u64 {
     let known = world.events().len();
-    let complete = world.wait("a new checkpoint", || {
+    world.wait("a new checkpoint", || {
         assert!(running.is_running(), "ended before a new checkpoint");
         let events = world.events();
         let mut later = events[known..].iter().filter(|event| event["event"] == "checkpoint_started").skip(1);
         let begun = later.next()?["checkpoint"].clone();
         let is_complete = |event: &&Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == begun;
         events[known..].iter().find(is_complete)?["checkpoint"].as_u64()
-    });
-    complete
+    })
 }
 
-/// The node of a rank is lost with everything on it.
+/// The node of a rank is lost with everything on it. Returns when the servers of the next generation are being started:
+/// until then, those of the last one may still answer.
 fn lose_node_of(world: &World, rank: usize, running: &mut Running<'_>) {
     let node = world.all("generation_placed").last().unwrap()["nodes"][rank].as_str().unwrap().to_owned();
-    let agent = world.agent_pid(&node);
+    let (agent, generations) = (world.agent_pid(&node), launches(world));
     // The directory first: an agent that was started again before would make another one.
     fs::rename(world.node_root(&node), world.path(&format!("lost.{node}"))).unwrap();
     signal(agent, Signal::KILL);
     running.sees("the node down", |event| event["event"] == "node_down" && event["node"] == node.as_str());
+    running
+        .sees("the next generation", |event| event["event"] == "restarted" && event["generation"] == generations + 1);
 }
 
 fn launches(world: &World) -> usize {
