@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
-use holdfast_wire::rank::{Awaited, Call, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
+use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
 
 pub use self::datasets::DatasetOptions;
 use crate::connection::{Connection, Interrupter};
@@ -50,6 +50,7 @@ pub struct Builder {
     exit_on_halt: bool,
     reconnect: Option<Duration>,
     environment: Option<Environment>,
+    interface: Interface,
 }
 
 /// The result of a checkpoint.
@@ -102,6 +103,13 @@ impl Builder {
         self
     }
 
+    /// For [`crate::variables::Variables`]. Default: the calls for files.
+    #[cfg(feature = "variables")]
+    pub(crate) fn interface(mut self, interface: Interface) -> Self {
+        self.interface = interface;
+        self
+    }
+
     /// Joins the run (`SCR manual §11.4`). Returns when all ranks have joined, and the files of the checkpoint to
     /// restart from are in place.
     pub fn init(self) -> Result<Client, ClientError> {
@@ -110,7 +118,7 @@ impl Builder {
             None => Environment::from_environment()?,
         };
         environment.reconnect = self.reconnect.unwrap_or(environment.reconnect);
-        let connection = environment.agent.clone().map(|agent| Connection::new(agent, &environment));
+        let connection = environment.agent.clone().map(|agent| Connection::new(agent, &environment, self.interface));
         let mut client = Client {
             connection,
             environment,
@@ -139,7 +147,7 @@ impl Client {
 
     /// A builder for a client with other options.
     pub fn builder() -> Builder {
-        Builder { exit_on_halt: true, reconnect: None, environment: None }
+        Builder { exit_on_halt: true, reconnect: None, environment: None, interface: Interface::Files }
     }
 
     /// This process's rank.
@@ -155,6 +163,28 @@ impl Client {
     /// The name of the node: from its agent, or from the launcher if the API is disabled.
     pub fn node(&self) -> Option<&NodeName> {
         self.connection.as_ref().and_then(Connection::node).or(self.environment.node.as_ref())
+    }
+
+    /// The layout in which the job's variables are written.
+    #[cfg(feature = "variables")]
+    pub(crate) fn layout(&self) -> holdfast_model::VariablesLayout {
+        self.connection.as_ref().map(Connection::layout).unwrap_or_default()
+    }
+
+    /// Begins a checkpoint of variables.
+    #[cfg(feature = "variables")]
+    pub(crate) fn start_level(&mut self, level: holdfast_model::Level) -> Result<CheckpointId, ClientError> {
+        self.start(Call::StartLevel { level }, "checkpoint")
+    }
+
+    /// The level of the checkpoint of variables that is due.
+    #[cfg(feature = "variables")]
+    pub(crate) fn snapshot_level(&mut self) -> Result<Option<holdfast_model::Level>, ClientError> {
+        match self.call(Call::Snapshot)? {
+            None => Ok(None),
+            Some(Reply::Level(level)) => Ok(level),
+            Some(other) => Err(unexpected(&Call::Snapshot, &other)),
+        }
     }
 
     /// False if `SCR_ENABLE=0` disables the API.

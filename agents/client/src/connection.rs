@@ -9,9 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdfast_model::{Failure, NodeName};
+use holdfast_model::{Failure, NodeName, VariablesLayout};
 use holdfast_wire::frame::{self, FrameError, Frames, HELLO};
-use holdfast_wire::rank::{Call, Hello, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
+use holdfast_wire::rank::{Call, Hello, Interface, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{VERSION, socket};
 
 use crate::environment::{AgentAddress, Environment};
@@ -29,6 +29,7 @@ pub(crate) struct Connection {
     /// Buffered: one system call reads a complete reply.
     stream: Option<BufReader<UnixStream>>,
     node: Option<NodeName>,
+    layout: VariablesLayout,
     interrupter: Interrupter,
 }
 
@@ -83,13 +84,14 @@ impl Interrupter {
 }
 
 impl Connection {
-    pub(crate) fn new(agent: AgentAddress, environment: &Environment) -> Self {
+    pub(crate) fn new(agent: AgentAddress, environment: &Environment, interface: Interface) -> Self {
         let hello = Hello {
             version: VERSION,
             job: agent.job.clone(),
             generation: agent.generation,
             rank: environment.rank,
             ranks: environment.ranks,
+            interface,
         };
         Connection {
             agent,
@@ -98,6 +100,7 @@ impl Connection {
             stream: None,
             node: None,
             interrupter: Interrupter::default(),
+            layout: VariablesLayout::default(),
         }
     }
 
@@ -108,6 +111,12 @@ impl Connection {
 
     pub(crate) fn interrupter(&self) -> Interrupter {
         self.interrupter.clone()
+    }
+
+    /// The layout in which the job's variables are written.
+    #[cfg(feature = "variables")]
+    pub(crate) fn layout(&self) -> VariablesLayout {
+        self.layout
     }
 
     /// Makes a call; the inner error is a failure reported by the agent.
@@ -182,8 +191,8 @@ impl Connection {
     fn connect(&mut self, call: &'static str, budget: &mut RetryBudget) -> Result<BufReader<UnixStream>, ClientError> {
         loop {
             match self.handshake(budget.left.max(MIN_HANDSHAKE)) {
-                Ok((stream, ToRank::Welcome { node })) => {
-                    self.node = Some(node);
+                Ok((stream, ToRank::Welcome { node, layout })) => {
+                    (self.node, self.layout) = (Some(node), layout);
                     return Ok(BufReader::new(stream));
                 }
                 Ok((_, ToRank::Refused { failure })) => return Err(self.refused(call, failure)),

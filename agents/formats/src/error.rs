@@ -62,6 +62,14 @@ pub enum FormatsError {
         /// What is missing or damaged.
         why: String,
     },
+    /// Writing into an open file failed; its content is not complete.
+    #[error("cannot write {}: {source}; {}", path.display(), durable::remedy(source))]
+    WriteInto {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The content to write violates a rule of the format.
     #[error("cannot write {}: {why}", path.display())]
     Unwritable {
@@ -79,6 +87,11 @@ impl FormatsError {
     /// For `map_err`: makes a [`FormatsError::Read`] of an I/O error.
     pub fn reading<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FormatsError + 'a {
         move |source| FormatsError::Read { action, path: path.to_owned(), source }
+    }
+
+    /// For `map_err`: makes a [`FormatsError::WriteInto`] of an I/O error.
+    pub fn writing<'a>(path: &'a Path) -> impl Fn(io::Error) -> FormatsError + Copy + 'a {
+        move |source| FormatsError::WriteInto { path: path.to_owned(), source }
     }
 
     /// A [`FormatsError::Damaged`]: what is wrong with the content of a file, and where.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::CheckpointId;
+use crate::level::Level;
 
 /// The longest name, bytes: with its NUL it fills a buffer of `SCR_MAX_FILENAME`.
 pub const LONGEST_NAME: usize = 1023;
@@ -19,12 +20,15 @@ pub struct Dataset {
     /// The directory below the prefix where its ranks write and read it themselves, past the cache: files that several
     /// ranks share.
     pub direct: Option<String>,
+    /// The level that the program requested for a checkpoint of its variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
 }
 
 impl Default for Dataset {
     /// A checkpoint without a name, in cache.
     fn default() -> Self {
-        Dataset { name: None, checkpoint: true, output: false, direct: None }
+        Dataset { name: None, checkpoint: true, output: false, direct: None, level: None }
     }
 }
 

@@ -48,7 +48,10 @@ pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
 pub use level::Level;
 pub use output_path::{OutputPath, OutputPathError};
 pub use placement::{Placement, RunNode};
-pub use policy::{CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy};
+pub use policy::{
+    CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, SnapshotIntervals, VariablesLayout,
+    VariablesPolicy,
+};
 pub use progress::{Progress, Task};
 pub use rank_end::RankEnd;
 pub use restart::RestartSource;

@@ -1,9 +1,13 @@
 //! What a job asks for its checkpoints. The orchestrator reads these from the job spec, where each field is a key, and
 //! the agents act on them: the structs travel as they are.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::container::ContainerPolicy;
+use crate::level::Level;
+use crate::time::millis;
 
 /// Copies to the prefix directory while the application runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,4 +80,58 @@ pub struct NeedPolicy {
     pub seconds: u32,
     /// As often as checkpoints take at most this percentage of the time (`SCR_CHECKPOINT_OVERHEAD`).
     pub overhead: f64,
+}
+
+/// Checkpoints of variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VariablesPolicy {
+    /// How the ranks write their files.
+    pub layout: VariablesLayout,
+    /// The time between two checkpoints of a level that snapshots take; zero is never.
+    pub snapshots: SnapshotIntervals,
+}
+
+impl Default for VariablesPolicy {
+    fn default() -> Self {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        let [local, partner, parity, prefix] = [3, 5, 7, 11].map(minutes);
+        let snapshots = SnapshotIntervals { local, partner, parity, prefix };
+        VariablesPolicy { layout: VariablesLayout::default(), snapshots }
+    }
+}
+
+/// The time between two snapshots of each level; zero is never. The defaults are FTI's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotIntervals {
+    #[serde(with = "millis")]
+    pub local: Duration,
+    #[serde(with = "millis")]
+    pub partner: Duration,
+    #[serde(with = "millis")]
+    pub parity: Duration,
+    #[serde(with = "millis")]
+    pub prefix: Duration,
+}
+
+impl SnapshotIntervals {
+    pub fn of(&self, level: Level) -> Duration {
+        match level {
+            Level::Local => self.local,
+            Level::Partner => self.partner,
+            Level::Parity => self.parity,
+            Level::Prefix => self.prefix,
+        }
+    }
+}
+
+/// The layout of FTI-FF in which variables are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VariablesLayout {
+    /// That of FTI's document (FTI 1.1): the checksum covers every byte of the file.
+    #[default]
+    Document,
+    /// That of FTI after 1.6, in containers of limited size: the checksum covers the hashes of the containers, so that
+    /// unchanged ones need not be read.
+    Chunked,
 }

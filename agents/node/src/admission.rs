@@ -3,6 +3,8 @@
 use holdfast_model::{Failure, FailureKind, Generation, NodeName, Rank};
 use holdfast_wire::VERSION;
 use holdfast_wire::frame::FrameError;
+use holdfast_wire::rank::Interface;
+use holdfast_wire::run::SourceName;
 
 /// Why a process of this user, or with the job's token, is refused.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,8 @@ pub enum Refusal {
     Ranks { theirs: u32, planned: u32 },
     #[error("rank {rank} was not placed on node {node}")]
     Elsewhere { rank: Rank, node: NodeName },
+    #[error("the job has `checkpoint: {{source: {source_name}}}`, but the program uses {}", of_interface(*.interface))]
+    Interface { source_name: SourceName, interface: Interface },
     #[error("rank {rank} already has process {pid}")]
     Duplicate { rank: Rank, pid: u32 },
     #[error("received a call before the hello")]
@@ -36,9 +40,18 @@ impl Refusal {
         Some(match self {
             Refusal::Version { .. } => "install and link the same release everywhere",
             Refusal::NoRun => "start the program with `holdfast run`",
+            Refusal::Interface { interface: Interface::Variables, .. } => "write `checkpoint: {source: variables}`",
+            Refusal::Interface { interface: Interface::Files, .. } => "write `checkpoint: {source: scr}`",
             Refusal::Duplicate { .. } => "check whether the launcher started it twice",
             _ => return None,
         })
+    }
+}
+
+fn of_interface(interface: Interface) -> &'static str {
+    match interface {
+        Interface::Files => "the calls for checkpoint files (SCR)",
+        Interface::Variables => "the calls for variables (FTI)",
     }
 }
 

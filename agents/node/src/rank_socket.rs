@@ -17,6 +17,7 @@ use crate::admission::Refusal;
 use crate::agent::Agent;
 use crate::collective::{self, CallError, Collectives};
 use crate::ranks::{Joined, Process};
+use crate::sources;
 
 /// The time for the hello of a process.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
@@ -70,7 +71,8 @@ async fn serve_connection(collectives: Arc<Collectives>, mut stream: UnixStream,
         Ok(admitted) => admitted,
         Err(refusal) => return refuse(&mut stream, refusal).await,
     };
-    let welcome = ToRank::Welcome { node: agent.start.node.clone() };
+    let layout = plan.settings.variables.layout;
+    let welcome = ToRank::Welcome { node: agent.start.node.clone(), layout };
     if send_async(&mut stream, &welcome, HELLO).await.is_err() {
         return;
     }
@@ -104,6 +106,11 @@ fn admit(
     }
     if !plan.local.contains(&hello.rank) {
         return Err(Refusal::Elsewhere { rank: hello.rank, node: agent.start.node.clone() });
+    }
+    let source = sources::open(&plan.settings).map_err(|_| Refusal::NoRun)?;
+    // A run of another library refuses every call, with its own message.
+    if !source.is_library() && source.interface() != hello.interface {
+        return Err(Refusal::Interface { source_name: plan.settings.source.clone(), interface: hello.interface });
     }
     let joined = agent.ranks.join(hello.rank, hello.generation, pid, connection)?;
     Ok((plan, joined))

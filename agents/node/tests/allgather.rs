@@ -13,7 +13,7 @@ use holdfast_model::{FailureKind, Rank};
 use holdfast_wire::frame::{self, HELLO};
 use holdfast_wire::payload::Payload;
 use holdfast_wire::rank::{
-    Call, Hello, LARGEST_CONTRIBUTION, LARGEST_GATHERED, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank,
+    Call, Hello, Interface, LARGEST_CONTRIBUTION, LARGEST_GATHERED, Reply, TO_AGENT, TO_RANK, ToAgent, ToRank,
 };
 use holdfast_wire::{VERSION, socket};
 
@@ -23,7 +23,7 @@ use cluster::{Cluster, GENERATION};
 fn connect(cluster: &Cluster, node: usize, rank: Rank) -> UnixStream {
     let mut stream = socket::connect(&cluster.nodes[node].0).unwrap();
     let job = cluster.job.clone();
-    let hello = Hello { version: VERSION, job, generation: GENERATION, rank, ranks: cluster.ranks };
+    let hello = Hello { version: VERSION, job, generation: GENERATION, rank, ranks: cluster.ranks, interface: Interface::Files };
     frame::send(&mut stream, &ToAgent::Hello(hello), HELLO).unwrap();
     let welcome: ToRank = frame::receive(&mut stream, HELLO).unwrap();
     assert!(matches!(welcome, ToRank::Welcome { .. }), "{welcome:?}");

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme};
+use holdfast_model::{
+    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme, VariablesPolicy,
+};
 
 use crate::run::{Cache, Settings, SourceName};
 
@@ -36,6 +38,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         source: SourceName("scr".to_owned()),
         need: NeedPolicy::default(),
         schedule: None,
+        variables: VariablesPolicy::default(),
         halt_seconds: 0,
         allocation_end: None,
         piece_bytes: 1 << 20,

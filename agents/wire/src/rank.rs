@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Limit;
 use crate::payload::Payload;
-use holdfast_model::{CheckpointId, Failure, Generation, NodeName, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Failure, Generation, Level, NodeName, Rank, RestartSource, VariablesLayout};
 
 /// The most bytes that one rank may hand to [`Call::Allgather`].
 pub const LARGEST_CONTRIBUTION: usize = 64 << 10;
@@ -34,6 +34,18 @@ pub struct Hello {
     pub rank: Rank,
     /// How many ranks the launcher started.
     pub ranks: u32,
+    /// The calls that the program makes.
+    pub interface: Interface,
+}
+
+/// A set of calls; the job's checkpoint source serves one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interface {
+    /// The program writes and reads files: SCR's calls.
+    Files,
+    /// The program names variables in memory: FTI's calls.
+    Variables,
 }
 
 /// From a rank to its agent.
@@ -73,6 +85,13 @@ pub enum Call {
         /// The ranks write into the prefix directory themselves: they share files.
         bypass: bool,
     },
+    /// Begin a checkpoint of variables, protected as this level demands. Ended by [`Call::Complete`].
+    StartLevel {
+        /// The same on all ranks.
+        level: Level,
+    },
+    /// Is a checkpoint of variables due by the intervals of the levels?
+    Snapshot,
     /// The name of the dataset that there is to restart from.
     RestartName,
     /// The application restarted from the dataset of this name by itself: what it writes from now on is newer.
@@ -167,6 +186,8 @@ impl Call {
             Call::Need => "need_checkpoint",
             Call::Start => "start_checkpoint",
             Call::StartOutput { .. } => "start_output",
+            Call::StartLevel { .. } => "start_checkpoint",
+            Call::Snapshot => "snapshot",
             Call::RestartName => "restart_name",
             Call::Current { .. } => "current",
             Call::Load => "load",
@@ -190,7 +211,12 @@ impl Call {
 #[serde(rename_all = "snake_case")]
 pub enum ToRank {
     /// The agent serves the rank.
-    Welcome { node: NodeName },
+    Welcome {
+        node: NodeName,
+        /// The layout of files of variables.
+        #[serde(default)]
+        layout: VariablesLayout,
+    },
     /// The agent does not serve this rank: wrong version, job, generation or rank.
     Refused {
         /// Why, and what to do.
@@ -208,7 +234,9 @@ pub enum Reply {
     Restart(Restart),
     /// To [`Call::Need`] and [`Call::ShouldExit`].
     Flag(bool),
-    /// To [`Call::Start`] and [`Call::StartOutput`].
+    /// To [`Call::Snapshot`].
+    Level(Option<Level>),
+    /// To [`Call::Start`], [`Call::StartLevel`] and [`Call::StartOutput`].
     Started {
         checkpoint: CheckpointId,
         /// Where its files go on this node.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use holdfast_model::time::millis;
 use holdfast_model::{
     CheckpointId, CrcPolicy, Descriptor, FlushPolicy, Generation, NeedPolicy, NodeName, RestartPolicy, RunNode,
+    VariablesPolicy,
 };
 
 /// The complete plan of a run, for the agent that leads it. Members have [`MemberPlan`](crate::plan::MemberPlan).
@@ -57,6 +58,9 @@ pub struct Settings {
     /// When [`crate::rank::Call::Await`] returns; absent for sources whose ranks do not make that call.
     #[serde(default)]
     pub schedule: Option<CheckpointSchedule>,
+    /// Layout and intervals of checkpoints of variables.
+    #[serde(default)]
+    pub variables: VariablesPolicy,
     /// Halt when less than this is left (SCR_HALT_SECONDS); zero is never.
     pub halt_seconds: u64,
     /// When the allocation ends, seconds since the epoch, if that is known.

@@ -198,7 +198,10 @@ impl<'job> JobDriver<'job> {
         let variables = match step.checkpoint.source {
             CheckpointSource::Scr => prepared.interposition.clone(),
             CheckpointSource::ScrFiles => start::library_variables(spec, step, &prefix, &**allocation)?,
-            CheckpointSource::Command | CheckpointSource::Jubatus | CheckpointSource::None => BTreeMap::new(),
+            CheckpointSource::Variables
+            | CheckpointSource::Command
+            | CheckpointSource::Jubatus
+            | CheckpointSource::None => BTreeMap::new(),
         };
         let launch = LaunchSettings {
             launcher: prepared.launcher,

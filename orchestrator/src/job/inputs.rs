@@ -105,9 +105,11 @@ impl StepDriver<'_> {
         // LLNL's library uses the halt file of the node of rank 0.
         let counts = match self.step.checkpoint.source {
             CheckpointSource::ScrFiles => self.machine.first_rank_node(),
-            CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::Jubatus | CheckpointSource::None => {
-                self.machine.leader()
-            }
+            CheckpointSource::Scr
+            | CheckpointSource::Variables
+            | CheckpointSource::Command
+            | CheckpointSource::Jubatus
+            | CheckpointSource::None => self.machine.leader(),
         };
         if !self.machine.is_running(health.generation) || counts.as_ref() != Some(node) {
             return;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use holdfast_core::redundancy::levels;
 use holdfast_model::{Descriptor, HaltChange, NodeName};
 use holdfast_rank::{RankSettings, SaverSettings};
 use holdfast_wire::run::{self, CheckpointSchedule};
@@ -43,7 +44,11 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.drain_reserve = spec.halt.drain_reserve;
     config.library_control = match step.checkpoint.source {
         CheckpointSource::ScrFiles => Some(step.checkpoint.control.base.to_string_lossy().into_owned()),
-        CheckpointSource::Scr | CheckpointSource::Command | CheckpointSource::Jubatus | CheckpointSource::None => None,
+        CheckpointSource::Scr
+        | CheckpointSource::Variables
+        | CheckpointSource::Command
+        | CheckpointSource::Jubatus
+        | CheckpointSource::None => None,
     };
     config.source_reports_progress = step.checkpoint.source.reports_progress();
     config
@@ -57,7 +62,9 @@ pub fn rank_settings(spec: &JobSpec, step: &Step) -> Option<RankSettings> {
             let Jubatus { timeout, start_timeout, .. } = step.checkpoint.jubatus;
             SaverSettings::Jubatus { servers: step.checkpoint.jubatus.endpoints()?, timeout, start_timeout }
         }
-        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::None => return None,
+        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables | CheckpointSource::None => {
+            return None;
+        }
     };
     Some(RankSettings { saver, resume: step.checkpoint.resume.clone(), grace: spec.halt.grace })
 }
@@ -81,7 +88,7 @@ fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
         CheckpointSource::Command if checkpoint.watch.files.is_some() => Some(CheckpointSchedule::WhenReady),
         CheckpointSource::Command => Some(CheckpointSchedule::Every(checkpoint.command.every)),
         CheckpointSource::Jubatus => Some(CheckpointSchedule::Every(checkpoint.jubatus.every)),
-        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::None => None,
+        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables | CheckpointSource::None => None,
     }
 }
 
@@ -102,13 +109,21 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
     run::Settings {
         prefix: prefix.to_owned(),
         caches: caches.collect(),
-        descriptors: descriptors.collect(),
+        descriptors: match checkpoint.source {
+            CheckpointSource::Variables => with_all_levels(descriptors.collect()),
+            CheckpointSource::Scr
+            | CheckpointSource::ScrFiles
+            | CheckpointSource::Command
+            | CheckpointSource::Jubatus
+            | CheckpointSource::None => descriptors.collect(),
+        },
         restart: checkpoint.restart,
         flush: checkpoint.flush,
         crc: checkpoint.crc,
         source: run::SourceName(checkpoint.source.name().to_owned()),
         need: checkpoint.need,
         schedule: schedule(checkpoint),
+        variables: checkpoint.variables,
         halt_seconds: spec.halt.before_end.as_secs(),
         allocation_end: end,
         piece_bytes: size(checkpoint.piece_size),
@@ -121,6 +136,21 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
             .map(|hang_after| run::Watchdog { hang_after, busy_hang_after: spec.health.busy_hang_after }),
         newest: None,
     }
+}
+
+/// Adds a descriptor for each level of checkpoints of variables that has none, with the defaults and the cache of the
+/// first.
+fn with_all_levels(mut descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
+    let Some(first) = descriptors.first().cloned() else { return descriptors };
+    for scheme in levels::SCHEMES {
+        if descriptors.iter().all(|each| each.scheme != scheme) {
+            let index = u32::try_from(descriptors.len()).unwrap_or(u32::MAX);
+            // Selected by the level that the program requests, never by id.
+            let added = Descriptor { index, scheme, interval: 1, enabled: true, ..first.clone() };
+            descriptors.push(added);
+        }
+    }
+    descriptors
 }
 
 /// How a drain copies files.

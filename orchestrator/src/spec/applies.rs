@@ -4,7 +4,7 @@
 
 use holdfast_model::FlushMode;
 
-use super::checkpoint::CheckpointSource;
+use super::checkpoint::{Checkpoint, CheckpointSource};
 use super::reading::Reader;
 use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
 use super::{JobSpec, Step};
@@ -44,6 +44,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
         }
         check_source(spec, step, &path, reader);
+        check_variables(&step.checkpoint, &path, reader);
         if step.checkpoint.source == CheckpointSource::ScrFiles {
             let containers = [("flush", step.checkpoint.flush.container), ("drain", step.checkpoint.drain.container)];
             for (section, _) in containers.iter().filter(|(_, container)| container.is_some()) {
@@ -100,7 +101,7 @@ fn check_source(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
         refuse_all(&["jubatus"], "write `source: jubatus`, or leave it out");
     }
     match source {
-        CheckpointSource::Scr | CheckpointSource::ScrFiles => {}
+        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables => {}
         CheckpointSource::Jubatus => {
             refuse_all(&["need"], "servers do not ask: write `jubatus: {every: 10min}`");
         }
@@ -123,6 +124,36 @@ fn check_source(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
                     refuse(reader, key, message, "add `progress`, or leave it out".to_owned());
                 }
             }
+        }
+    }
+}
+
+/// Refuses the keys of `checkpoint` that its source ignores.
+fn check_variables(checkpoint: &Checkpoint, path: &str, reader: &Reader) {
+    let source = checkpoint.source;
+    if source != CheckpointSource::Variables {
+        for key in ["layout", "snapshots.local", "snapshots.partner", "snapshots.parity", "snapshots.prefix"] {
+            let message = format!("`variables.{key}` has no effect with `source: {}`", source.name());
+            let help = "leave it out, or write `source: variables`".to_owned();
+            refuse(reader, &format!("{path}checkpoint.variables.{key}"), message, help);
+        }
+        return;
+    }
+    for key in ["interval", "seconds", "overhead"] {
+        let message = format!("`need.{key}` has no effect with `source: variables`");
+        let help = "write `variables: {snapshots: {…}}`: each level has its own interval".to_owned();
+        refuse(reader, &format!("{path}checkpoint.need.{key}"), message, help);
+    }
+    for (at, redundancy) in checkpoint.redundancy.iter().enumerate() {
+        let of_descriptor = format!("{path}checkpoint.redundancy[{at}]");
+        let help = "leave it out: the program selects the level of each checkpoint";
+        if redundancy.every != 1 {
+            let message = "`every` has no effect with `source: variables`".to_owned();
+            refuse(reader, &format!("{of_descriptor}.every"), message, help.to_owned());
+        }
+        if !redundancy.enabled {
+            let message = "`enabled: false` is impossible with `source: variables`".to_owned();
+            refuse(reader, &format!("{of_descriptor}.enabled"), message, help.to_owned());
         }
     }
 }

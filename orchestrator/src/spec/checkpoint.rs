@@ -9,6 +9,7 @@ use holdfast_agent::sources;
 use holdfast_core::redundancy::registry;
 use holdfast_model::{
     ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme,
+    SnapshotIntervals, VariablesLayout, VariablesPolicy,
 };
 use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
@@ -37,7 +38,8 @@ keys! {
     pub struct Checkpoint {
         /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `scr-files`: LLNL's own
         /// SCR library, which gets the settings as SCR_* variables; the control base must be that of its system file.
-        /// `command`: any program; see `command` and `watch`. `jubatus`: Jubatus servers. `none`: nothing; a relaunch
+        /// `command`: any program; see `command` and `watch`. `jubatus`: Jubatus servers. `variables`: the application,
+        /// through the API for variables in memory (`docs/variables.md`), in FTI's files. `none`: nothing; a relaunch
         /// starts from the beginning.
         source: CheckpointSource = choice().or(CheckpointSource::Scr),
         /// Only `source: command`: a command or a signal has the program write its files.
@@ -70,6 +72,8 @@ keys! {
         crc: CrcPolicy = section::<CrcPolicy>(),
         /// When SCR_Need_checkpoint returns true: when any of these conditions holds; always, if none is set.
         need: NeedPolicy = section::<NeedPolicy>(),
+        /// With `source: variables`: how files are written, and when a snapshot saves the variables.
+        variables: VariablesPolicy = section::<VariablesPolicy>(),
         /// Size of the pieces in which an agent copies files between cache and prefix directory; each copy has a few of
         /// them in memory. Larger ones may suit a parallel file system with large blocks.
         copy_buffer: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr("SCR_FILE_BUF_SIZE"),
@@ -355,6 +359,35 @@ keys! {
     |_section| { NeedPolicy { interval, seconds, overhead } }
 }
 
+keys! {
+    VariablesPolicy => VariablesPolicy;
+    /// `document`: that of FTI's document and FTI 1.1, whose checksum covers every byte of the file. `chunked`: that of
+    /// FTI after 1.6, in containers of 64 KiB or more, whose checksum covers the hashes of the containers: unchanged
+    /// data are neither read nor hashed again.
+    layout = choice().or(VariablesLayout::Document),
+    /// Intervals after which a snapshot takes a checkpoint.
+    snapshots = section::<SnapshotIntervals>(),
+    |_section| { VariablesPolicy { layout, snapshots } }
+}
+
+keys! {
+    SnapshotIntervals => SnapshotIntervals;
+    /// Level 1, in the caches only; 0s = never.
+    local = duration().or(Duration::from_secs(180)),
+    /// Level 2, with a copy on another node; 0s = never.
+    partner = duration().or(Duration::from_secs(300)),
+    /// Level 3, with parity over a set of nodes; 0s = never.
+    parity = duration().or(Duration::from_secs(420)),
+    /// Level 4, flushed to the prefix; 0s = never.
+    prefix = duration().or(Duration::from_secs(660)),
+    |_section| { SnapshotIntervals { local, partner, parity, prefix } }
+}
+
+impl Choice for VariablesLayout {
+    const AVAILABLE: &'static [(&'static str, Self)] =
+        &[("document", VariablesLayout::Document), ("chunked", VariablesLayout::Chunked)];
+}
+
 /// What produces checkpoint files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointSource {
@@ -368,6 +401,8 @@ pub enum CheckpointSource {
     Jubatus,
     /// Nothing.
     None,
+    /// The application, through our API for variables.
+    Variables,
 }
 
 impl Choice for CheckpointSource {
@@ -376,9 +411,9 @@ impl Choice for CheckpointSource {
         ("scr-files", CheckpointSource::ScrFiles),
         ("command", CheckpointSource::Command),
         ("jubatus", CheckpointSource::Jubatus),
+        ("variables", CheckpointSource::Variables),
         ("none", CheckpointSource::None),
     ];
-    const LATER: &'static [&'static str] = &["fti"];
 }
 
 impl CheckpointSource {

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use holdfast_formats::FormatsError;
-use holdfast_formats::fti_ff::containers::ContainerError;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Rank};
 
 use super::types::VariableId;
 use crate::error::ClientError;
@@ -42,18 +41,10 @@ pub enum VariablesError {
     /// A checkpoint without variables.
     #[error("checkpoint: no variable is protected; call protect first")]
     NoVariables,
-    /// The variables do not fit into a file.
-    #[error("checkpoint: {source}")]
-    Containers {
-        /// The limit.
-        source: ContainerError,
-    },
     /// The file could not be written. The checkpoint is then dropped.
-    #[error("checkpoint: {} cannot be written: {source}", path.display())]
+    #[error("checkpoint: {source}")]
     Writing {
-        /// The file.
-        path: PathBuf,
-        /// What failed.
+        /// What failed, and the file.
         source: FormatsError,
     },
     /// `recover` without a checkpoint.
@@ -71,6 +62,17 @@ pub enum VariablesError {
         protected: usize,
         /// Its bytes in the checkpoint.
         stored: u64,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// The size of a variable differs on another rank; see [`VariablesError::Size`].
+    #[error(
+        "recover: on rank {rank} a variable does not have its size in checkpoint {checkpoint}; that rank's message \
+         names it"
+    )]
+    SizeOnOtherRank {
+        /// The first such rank.
+        rank: Rank,
         /// The checkpoint.
         checkpoint: CheckpointId,
     },

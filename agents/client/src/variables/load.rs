@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use holdfast_formats::FormatsError;
 use holdfast_formats::fti_ff::checkpoint::Checkpoint;
+use holdfast_formats::fti_ff::differential::Image;
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::verify;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Rank};
 
 use super::types::VariableId;
 use super::{Variables, VariablesError};
@@ -28,13 +29,22 @@ pub struct RecoverOutcome {
 }
 
 impl Variables {
-    /// The bytes of a variable in the checkpoint that [`Variables::recover`] would load; `None` if there is none, or
-    /// it does not contain the variable.
-    pub fn stored_size(&mut self, id: impl Into<VariableId>) -> Option<u64> {
+    /// The bytes of a variable in the newest checkpoint: the one that [`Variables::recover`] would load, or the last
+    /// one of this process. `None` if there is none, or it does not contain the variable.
+    pub fn stored_size(&self, id: impl Into<VariableId>) -> Option<u64> {
         let id = id.into();
-        let (path, _) = self.restart_file()?;
-        let checkpoint = Checkpoint::open(&path).ok()?;
-        checkpoint.variables().into_iter().find(|variable| variable.id == id.0).map(|variable| variable.size())
+        self.stored().into_iter().find(|(stored, _)| *stored == id).map(|(_, bytes)| bytes)
+    }
+
+    /// Ids and sizes in bytes of all variables of the newest checkpoint; see [`Variables::stored_size`].
+    pub fn stored(&self) -> Vec<(VariableId, u64)> {
+        if self.client.have_restart().is_none() {
+            let sizes = self.files.newest().map(Image::sizes).unwrap_or_default();
+            return sizes.into_iter().map(|(id, bytes)| (VariableId(id), bytes)).collect();
+        }
+        let file = self.restart_file().and_then(|(path, _)| Checkpoint::open(&path).ok());
+        let variables = file.map(|file| file.variables()).unwrap_or_default();
+        variables.into_iter().map(|variable| (VariableId(variable.id), variable.size())).collect()
     }
 
     /// Loads the newest checkpoint whose files are intact on all ranks. Every hash is verified before a variable is
@@ -55,9 +65,7 @@ impl Variables {
             };
             let file = self.restart_file();
             let intact = file.as_ref().filter(|(path, _)| is_intact(path)).cloned();
-            if let Some((path, _)) = &intact {
-                self.check_sizes(checkpoint, path)?;
-            }
+            self.agree_on_sizes(checkpoint, intact.as_ref().map(|(path, _)| path.as_path()))?;
             self.client.start_restart()?;
             if self.client.complete_restart(intact.is_some())?.accepted()
                 && let Some((path, id)) = intact
@@ -80,6 +88,18 @@ impl Variables {
         })
     }
 
+    /// If a variable of any rank does not have its stored size, all ranks return an error: none must wait for the
+    /// others in the next call.
+    fn agree_on_sizes(&mut self, checkpoint: CheckpointId, intact: Option<&Path>) -> Result<(), VariablesError> {
+        let checked = intact.map_or(Ok(()), |path| self.check_sizes(checkpoint, path));
+        let all = self.client.allgather(&[u8::from(checked.is_err())])?;
+        checked?;
+        match (0..).map(Rank).zip(all).find(|(_, part)| *part != [0]) {
+            None => Ok(()),
+            Some((rank, _)) => Err(VariablesError::SizeOnOtherRank { rank, checkpoint }),
+        }
+    }
+
     fn check_sizes(&self, checkpoint: CheckpointId, path: &Path) -> Result<(), VariablesError> {
         let file = Checkpoint::open(path).map_err(reading(path))?;
         for stored in file.variables() {
@@ -100,6 +120,7 @@ impl Variables {
         skipped: Vec<CheckpointId>,
     ) -> Result<RecoverOutcome, VariablesError> {
         let file = Checkpoint::open(path).map_err(reading(path))?;
+        let mut image = Image::of_file(file.meta.layout, file.blocks());
         let mut absent: Vec<VariableId> = self.ids();
         let mut unclaimed = Vec::new();
         for stored in file.variables() {
@@ -121,12 +142,16 @@ impl Variables {
                     room = rest;
                 }
             });
+            if result.is_ok() && fits {
+                variable.memory.read(&mut |bytes| image.learn(stored.id, bytes));
+            }
             result.map_err(reading(path))?;
             if !fits {
                 let (id, protected, stored) = (variable.id, variable.memory.bytes(), stored.size());
                 return Err(VariablesError::Size { id, protected, stored, checkpoint });
             }
         }
+        self.files.add(path, image);
         self.last = id;
         Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), skipped, absent, unclaimed })
     }

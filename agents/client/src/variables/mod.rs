@@ -41,6 +41,7 @@
 //! }
 //! ```
 
+mod cached_files;
 mod error;
 mod load;
 mod memory;
@@ -52,13 +53,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Rank};
+use holdfast_wire::rank::Interface;
 
+use self::cached_files::CachedFiles;
 pub use self::error::VariablesError;
 pub use self::load::RecoverOutcome;
 use self::memory::{RawMemory, SharedMemory, VariableMemory};
 pub use self::types::{VariableId, VariableType};
 use crate::client::{Builder, Client};
+pub use holdfast_formats::fti_ff::differential::Written;
 pub use holdfast_model::Level;
 
 /// The variables of this rank, and its connection to the agent.
@@ -68,6 +72,11 @@ pub struct Variables {
     protected: Vec<Protected>,
     /// The user's id of the last checkpoint.
     last: u32,
+    /// The files in the cache that this process has written or read.
+    files: CachedFiles,
+    /// Bytes written by the last checkpoint.
+    written: Written,
+    write_error: Option<VariablesError>,
 }
 
 #[derive(Debug)]
@@ -114,12 +123,35 @@ impl Variables {
     /// # Errors
     /// When the agent cannot be reached, or the job has another checkpoint source.
     pub fn with(builder: Builder) -> Result<Variables, VariablesError> {
-        Ok(Variables { client: builder.init()?, protected: Vec::new(), last: 0 })
+        let client = builder.interface(Interface::Variables).init()?;
+        let files = CachedFiles::new(client.restart().directory.as_deref());
+        let (protected, written) = (Vec::new(), Written::default());
+        Ok(Variables { client, protected, last: 0, files, written, write_error: None })
     }
 
     /// The client, for calls without variables: rank, allgather, halt conditions.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> Rank {
+        self.client.rank()
+    }
+
+    /// The number of ranks of the run.
+    pub fn ranks(&self) -> u32 {
+        self.client.ranks()
+    }
+
+    /// What the last checkpoint of this rank has cost.
+    pub fn written(&self) -> Written {
+        self.written
+    }
+
+    /// Why this rank could not write its file of the last checkpoint.
+    pub fn write_error(&self) -> Option<&VariablesError> {
+        self.write_error.as_ref()
     }
 
     /// Whether there is a checkpoint to recover from.

@@ -1,15 +1,15 @@
 //! Checkpoints of the variables.
 
-use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use holdfast_formats::fti_ff::containers;
+use holdfast_formats::FormatsError;
+use holdfast_formats::fti_ff::differential::{CheckpointFile, Image, VariableSource, Written};
+use holdfast_formats::fti_ff::layout::Layout;
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
-use holdfast_formats::fti_ff::writer::{self, Stamp};
-use holdfast_model::Level;
+use holdfast_model::{Level, VariablesLayout};
 
-use super::{Variables, VariablesError};
+use super::{Protected, Variables, VariablesError};
 use crate::client::Completed;
 
 impl Variables {
@@ -17,8 +17,8 @@ impl Variables {
     /// is part of the file's name. All ranks must pass the same values. Ends the process with exit code 0 when a halt
     /// condition holds, unless built with [`Builder::exit_on_halt`](crate::Builder::exit_on_halt)`(false)`.
     ///
-    /// If this rank cannot write its file, the checkpoint is dropped on all ranks ([`Completed::kept`] is false), and
-    /// the older ones are kept.
+    /// If a rank cannot write its file, the checkpoint is dropped on all ranks ([`Completed::kept`] is false), and the
+    /// older ones are kept; [`Variables::write_error`] is the reason on that rank.
     ///
     /// # Errors
     /// When no variable is protected, or the agent cannot be reached.
@@ -26,40 +26,72 @@ impl Variables {
         if self.protected.is_empty() {
             return Err(VariablesError::NoVariables);
         }
-        let _ = level;
-        self.client.start_checkpoint()?;
+        self.files.link();
+        self.client.start_level(level)?;
         let name = FileName { checkpoint: Some(id), role: FileRole::Rank, rank: self.client.rank().0 };
         let path = self.client.route_file(name.to_string())?;
-        let written = self.write(&path);
+        let written = self.write(&path, id);
+        self.files.unlink();
+        let valid = match written {
+            Ok((image, written)) => {
+                self.files.add(&path, image);
+                (self.written, self.write_error) = (written, None);
+                true
+            }
+            Err(source) => {
+                self.files.forget(&path);
+                self.write_error = Some(VariablesError::Writing { source });
+                false
+            }
+        };
+        let completed = self.client.complete_checkpoint(valid)?;
+        if !completed.kept {
+            self.files.forget(&path);
+        }
         self.last = id;
-        Ok(self.client.complete_checkpoint(written.is_ok())?)
+        Ok(completed)
     }
 
-    /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.
+    /// Saves all variables if a checkpoint is due by the intervals of the job (`checkpoint.variables.snapshots`), at
+    /// the highest level that is due; `None` if none is due.
     ///
     /// # Errors
     /// As [`Variables::checkpoint`].
     pub fn snapshot(&mut self) -> Result<Option<Completed>, VariablesError> {
-        if !self.client.need_checkpoint()? {
-            return Ok(None);
+        match self.client.snapshot_level()? {
+            Some(level) => self.checkpoint(self.last.saturating_add(1), level).map(Some),
+            None => Ok(None),
         }
-        self.checkpoint(self.last.saturating_add(1), Level::Local).map(Some)
     }
 
-    fn write(&self, path: &Path) -> Result<(), VariablesError> {
-        let sizes: Vec<(i32, u64)> =
-            self.protected.iter().map(|variable| (variable.id.0, variable.memory.bytes() as u64)).collect();
-        let blocks = containers::next(&[], &sizes).map_err(|source| VariablesError::Containers { source })?;
-        writer::write(path, blocks, Stamp::at(now()), |out| {
-            for variable in &self.protected {
-                let mut written = Ok(());
-                variable.memory.read(&mut |bytes| written = out.write(variable.id.0, 0, bytes));
-                written?;
-            }
-            Ok::<(), io::Error>(())
-        })
-        .map_err(|source| VariablesError::Writing { path: path.to_owned(), source })?;
-        Ok(())
+    fn write(&mut self, path: &Path, id: u32) -> Result<(Image, Written), FormatsError> {
+        if !self.client.enabled() {
+            // Nothing is kept: there is no agent.
+            return Ok((Image::of_file(Layout::A, &[]), Written::default()));
+        }
+        let layout = match self.client.layout() {
+            VariablesLayout::Document => Layout::A,
+            VariablesLayout::Chunked => Layout::F,
+        };
+        let next = self.files.open(path).map_err(FormatsError::writing(path))?;
+        let (held, previous) = (next.held, next.previous);
+        CheckpointFile { file: &next.file, path, layout, checkpoint: id, timestamp: now(), held, previous }
+            .write(&Source(&self.protected))
+    }
+}
+
+/// The protected variables as the writer reads them.
+struct Source<'a>(&'a [Protected]);
+
+impl VariableSource for Source<'_> {
+    fn variables(&self) -> Vec<(i32, u64)> {
+        self.0.iter().map(|variable| (variable.id.0, variable.memory.bytes() as u64)).collect()
+    }
+
+    fn read(&self, id: i32, read: &mut dyn FnMut(&[u8])) {
+        if let Some(variable) = self.0.iter().find(|variable| variable.id.0 == id) {
+            variable.memory.read(read);
+        }
     }
 }
 

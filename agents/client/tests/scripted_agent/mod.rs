@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use holdfast_client::{AgentAddress, Environment, Rank, RestartSource};
-use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName};
+use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, NodeName, VariablesLayout};
 use holdfast_wire::frame::HELLO;
 use holdfast_wire::rank::{Call, Reply, Restart, TO_AGENT, TO_RANK, ToAgent, ToRank};
 use holdfast_wire::{VERSION, environment, frame, socket};
@@ -123,7 +123,12 @@ fn serve(mut stream: UnixStream, script: &mut std::iter::Peekable<impl Iterator<
             .unwrap();
         return;
     }
-    frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("node7") }, HELLO).unwrap();
+    frame::send(
+        &mut stream,
+        &ToRank::Welcome { node: NodeName::new("node7"), layout: VariablesLayout::default() },
+        HELLO,
+    )
+    .unwrap();
     while let Ok(message) = frame::receive::<ToAgent>(&mut stream, TO_AGENT) {
         let ToAgent::Call { seq, call } = message else { panic!("a second hello") };
         let expect = |number, expected| assert_eq!((seq, &call), (number, &expected));

@@ -73,15 +73,17 @@ pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset
         checkpoint: flag("CKPT"),
         output: flag("OUTPUT"),
         direct: flag("BYPASS").then(|| directory.to_string()),
+        level: None,
     }))
 }
 
-/// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write.
+/// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write. The level of a
+/// checkpoint of variables is not recorded: it is how the caches protect it.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write(dataset: &Dataset, job: &str, directory: &Path) -> Result<(), PrefixError> {
-    if dataset.is_plain() {
+    if (Dataset { level: None, ..dataset.clone() }).is_plain() {
         return Ok(());
     }
     Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset, job))?)

@@ -19,6 +19,7 @@ mod fixture_tests;
 pub mod groups;
 pub(crate) mod inside;
 pub mod inventory;
+pub mod levels;
 pub mod link;
 pub mod local;
 pub mod logical;

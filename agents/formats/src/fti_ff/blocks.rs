@@ -85,6 +85,19 @@ impl ContainerEntry {
         bytes
     }
 
+    /// The entry's bytes in layout F, which has no padding and no position.
+    fn last_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Layout::F.entry_bytes());
+        bytes.extend(self.id.to_le_bytes());
+        bytes.extend(self.containerid.to_le_bytes());
+        bytes.extend([self.hascontent, self.has_checkpoint.unwrap_or(0)]);
+        for number in [self.dptr, self.fptr, self.chunksize, self.containersize] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(self.hash);
+        bytes
+    }
+
     /// True if the container holds data.
     pub fn is_filled(&self) -> bool {
         self.hascontent != 0
@@ -109,6 +122,19 @@ pub struct Block {
     pub dbsize: i64,
     /// The metadata of its containers.
     pub entries: Vec<ContainerEntry>,
+}
+
+impl Block {
+    /// Head and entries as they are stored in layout A or F.
+    pub fn metadata_bytes(&self, layout: Layout) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(layout.head_bytes() + layout.entry_bytes() * self.entries.len());
+        bytes.extend(self.numvars.to_le_bytes());
+        bytes.extend(self.dbsize.to_le_bytes());
+        for entry in &self.entries {
+            bytes.extend(if layout == Layout::A { entry.document_bytes() } else { entry.last_bytes() });
+        }
+        bytes
+    }
 }
 
 /// The result of a walk over the blocks.

@@ -1,4 +1,4 @@
-//! The layout of variables in containers over a series of checkpoints (layout A).
+//! The layout of variables in containers over a series of checkpoints (layouts A and F).
 //!
 //! The size of a container never changes. A variable that grows gets another container, in one new block at the end of
 //! the file; one that shrinks keeps its containers, partly filled or empty. Blocks never move.
@@ -7,11 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::{Block, ContainerEntry, MAX_CONTAINERS};
 use super::layout::Layout;
-
-/// Bytes of the head of a block.
-const HEAD: u64 = 12;
-/// Bytes of the metadata of a container.
-const ENTRY: u64 = 64;
 
 /// A rule of the format that the variables violate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,12 +48,25 @@ pub enum ContainerError {
 /// # Errors
 /// When the variables do not fit those of the previous checkpoint.
 pub fn next(before: &[Block], variables: &[(i32, u64)]) -> Result<Vec<Block>, ContainerError> {
+    next_in(Layout::A, u64::MAX, before, variables)
+}
+
+/// As [`next`], in a layout of choice; no new container is larger than `largest` bytes.
+///
+/// # Errors
+/// When the variables do not fit those of the previous checkpoint.
+pub fn next_in(
+    layout: Layout,
+    largest: u64,
+    before: &[Block],
+    variables: &[(i32, u64)],
+) -> Result<Vec<Block>, ContainerError> {
     let mut blocks = before.to_vec();
     let mut remaining = RemainingData::new(variables)?;
     for entry in blocks.iter_mut().flat_map(|block| &mut block.entries) {
         remaining.fill(entry)?;
     }
-    let entries = remaining.new_entries()?;
+    let entries = remaining.new_entries(layout, i64::try_from(largest).unwrap_or(i64::MAX).max(1))?;
     if entries.is_empty() {
         return Ok(blocks);
     }
@@ -66,12 +74,19 @@ pub fn next(before: &[Block], variables: &[(i32, u64)]) -> Result<Vec<Block>, Co
     if containers > MAX_CONTAINERS {
         return Err(ContainerError::TooLarge);
     }
-    let offset = end(&blocks).ok_or(ContainerError::TooLarge)?;
-    blocks.push(block(offset, entries).ok_or(ContainerError::TooLarge)?);
+    let block = if layout.is_data_first() {
+        block_of_data(data_end(&blocks), entries)
+    } else {
+        end(&blocks).and_then(|offset| block(offset, entries))
+    };
+    blocks.push(block.ok_or(ContainerError::TooLarge)?);
+    if layout.is_data_first() {
+        place_metadata(layout, &mut blocks).ok_or(ContainerError::TooLarge)?;
+    }
     Ok(blocks)
 }
 
-/// The size in bytes of a file with these blocks; `None` if it exceeds the limits.
+/// The size in bytes of a file with these blocks in layout A; `None` if it exceeds the limits.
 pub fn end(blocks: &[Block]) -> Option<u64> {
     match blocks.last() {
         None => Some(Layout::A.meta_bytes() as u64),
@@ -79,9 +94,37 @@ pub fn end(blocks: &[Block]) -> Option<u64> {
     }
 }
 
+/// Layouts with data first: the bytes of all containers.
+pub fn data_end(blocks: &[Block]) -> Option<u64> {
+    blocks.iter().try_fold(0_u64, |sum, block| sum.checked_add(u64::try_from(block.dbsize).ok()?))
+}
+
+/// Layouts with data first: the metadata of all blocks follow the data. Returns the offset of the file's metadata.
+pub fn place_metadata(layout: Layout, blocks: &mut [Block]) -> Option<u64> {
+    let mut at = data_end(blocks)?;
+    for block in blocks {
+        block.offset = at;
+        let metadata = layout.head_bytes() + layout.entry_bytes() * block.entries.len();
+        at = at.checked_add(metadata as u64)?;
+    }
+    Some(at)
+}
+
+/// A block of a layout with data first, whose containers begin at this offset.
+fn block_of_data(first: Option<u64>, mut entries: Vec<ContainerEntry>) -> Option<Block> {
+    let numvars = i32::try_from(entries.len()).ok()?;
+    let first = i64::try_from(first?).ok()?;
+    let mut at = first;
+    for entry in &mut entries {
+        entry.fptr = at;
+        at = at.checked_add(entry.containersize)?;
+    }
+    Some(Block { offset: 0, numvars, dbsize: at - first, entries })
+}
+
 fn block(offset: u64, mut entries: Vec<ContainerEntry>) -> Option<Block> {
     let numvars = i32::try_from(entries.len()).ok()?;
-    let metadata = HEAD + ENTRY * entries.len() as u64;
+    let metadata = (Layout::A.head_bytes() + Layout::A.entry_bytes() * entries.len()) as u64;
     let mut at = i64::try_from(offset.checked_add(metadata)?).ok()?;
     let first = at;
     for entry in &mut entries {
@@ -123,6 +166,7 @@ impl<'a> RemainingData<'a> {
         let filled = if variable.ended { 0 } else { variable.remaining.min(entry.containersize) };
         entry.hascontent = u8::from(!variable.ended);
         entry.chunksize = filled;
+        entry.has_checkpoint = entry.has_checkpoint.map(|_| 1);
         // A container that is filled exactly also ends the variable.
         variable.ended |= variable.remaining <= entry.containersize;
         variable.remaining -= filled;
@@ -136,27 +180,44 @@ impl<'a> RemainingData<'a> {
     }
 
     /// The entries of the new block.
-    fn new_entries(&self) -> Result<Vec<ContainerEntry>, ContainerError> {
+    fn new_entries(&self, layout: Layout, largest: i64) -> Result<Vec<ContainerEntry>, ContainerError> {
         let mut entries = Vec::new();
+        let idx_of = |idx: usize| match layout.has_index() {
+            true => i32::try_from(idx).map(Some).map_err(|_| ContainerError::TooLarge),
+            false => Ok(None),
+        };
         for (idx, (id, _)) in self.order.iter().enumerate() {
             let Some(variable) =
                 self.variables.get(id).filter(|variable| variable.containers == 0 || variable.remaining > 0)
             else {
                 continue;
             };
-            entries.push(ContainerEntry {
-                id: *id,
-                idx: Some(i32::try_from(idx).map_err(|_| ContainerError::TooLarge)?),
-                containerid: variable.containers,
-                hascontent: 1,
-                has_checkpoint: None,
-                padding: [0; 3],
-                dptr: variable.bytes,
-                fptr: 0,
-                chunksize: variable.remaining,
-                containersize: variable.remaining,
-                hash: [0; 16],
-            });
+            let (mut containerid, mut dptr, mut remaining) = (variable.containers, variable.bytes, variable.remaining);
+            loop {
+                let size = remaining.min(largest);
+                entries.push(ContainerEntry {
+                    id: *id,
+                    idx: idx_of(idx)?,
+                    containerid,
+                    hascontent: 1,
+                    has_checkpoint: (layout != Layout::A).then_some(0),
+                    padding: [0; 3],
+                    dptr,
+                    fptr: 0,
+                    chunksize: size,
+                    containersize: size,
+                    hash: [0; 16],
+                });
+                remaining -= size;
+                if remaining == 0 {
+                    break;
+                }
+                if entries.len() > MAX_CONTAINERS {
+                    return Err(ContainerError::TooLarge);
+                }
+                containerid = containerid.saturating_add(1);
+                dptr = dptr.checked_add(size).ok_or(ContainerError::TooLarge)?;
+            }
         }
         Ok(entries)
     }

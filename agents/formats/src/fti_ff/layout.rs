@@ -192,6 +192,20 @@ impl FileMeta {
         bytes
     }
 
+    /// The 106 bytes of layout F.
+    pub fn last_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Layout::F.meta_bytes());
+        bytes.extend(self.checksum);
+        bytes.extend(self.own_hash);
+        bytes.extend(self.checkpoint.unwrap_or(0).to_le_bytes());
+        let (meta, data) = (self.meta_size.unwrap_or(0), self.data_size.unwrap_or(0));
+        let sizes = [self.checkpoint_size, meta, data, self.file_size, self.largest_size, self.partner_size];
+        bytes.extend(sizes.iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend(self.timestamp.to_le_bytes().iter().take(4));
+        bytes.push(0);
+        bytes
+    }
+
     /// The expected value of `own_hash`. It covers neither the checkpoint's id nor padding, and its order of fields
     /// differs from the order in the file.
     pub fn computed_hash(&self) -> [u8; 16] {

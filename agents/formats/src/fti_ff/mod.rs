@@ -7,6 +7,7 @@
 //! * [`checkpoint`]: an open file; several threads can read its variables from any offset;
 //! * [`verify`], [`describe`], [`extract`]: the operations of the commands;
 //! * [`containers`], [`writer`]: writing layout A, and its rules for variables that grow and shrink;
+//! * [`differential`]: writing layouts A and F over a file with the content of an earlier checkpoint;
 //! * [`hashing`]: MD5 over ranges of a file, distributed over threads;
 //! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and the restoration of a lost
 //!   one; `refusal`, `identity`: why a file is not used;
@@ -24,6 +25,7 @@ pub mod blocks;
 pub mod checkpoint;
 pub mod containers;
 pub mod describe;
+pub mod differential;
 pub mod extract;
 pub mod galois;
 pub mod group_check;

@@ -140,11 +140,7 @@ fn finish(
         entry.hash = hash;
     }
     for block in &blocks {
-        let mut bytes = Vec::with_capacity(12 + 64 * block.entries.len());
-        bytes.extend(block.numvars.to_le_bytes());
-        bytes.extend(block.dbsize.to_le_bytes());
-        block.entries.iter().for_each(|entry| bytes.extend(entry.document_bytes()));
-        file.write_all_at(&bytes, block.offset)?;
+        file.write_all_at(&block.metadata_bytes(Layout::A), block.offset)?;
     }
     let front = Layout::A.meta_bytes() as u64;
     let request = HashRequest { chunks: Vec::new(), combined: vec![(front, size.saturating_sub(front))] };

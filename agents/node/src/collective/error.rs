@@ -7,7 +7,7 @@ use holdfast_core::prefix::summary::FetchRefusal;
 use holdfast_core::prefix::{DirectoryName, PrefixError};
 use holdfast_formats::sion::SionError;
 use holdfast_model::dataset::DatasetNameError;
-use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
+use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Level, Rank, Scheme};
 use holdfast_wire::frame::FrameError;
 use tokio::task::JoinError;
 
@@ -47,6 +47,8 @@ pub enum CallError {
     NoContainer,
     #[error("no redundancy descriptor is due for checkpoint {0}")]
     NoDescriptor(CheckpointId),
+    #[error("no redundancy descriptor with the scheme {scheme} of level {level} is in force")]
+    NoDescriptorOfLevel { level: Level, scheme: Scheme },
     #[error("{call} without {before}")]
     OutOfOrder { call: &'static str, before: &'static str },
     #[error("dataset {0} is being written")]
@@ -74,6 +76,8 @@ pub enum CallError {
     DifferentCalls { first: Rank, one: &'static str, second: Rank, other: &'static str },
     #[error("rank {0} gave another name or other flags than the ranks before it")]
     DifferentDatasets(Rank),
+    #[error("rank {0} gave another level than the ranks before it")]
+    DifferentLevels(Rank),
     #[error("{0} is not collective")]
     NotCollective(&'static str),
     #[error("generation {0} is over")]
@@ -120,6 +124,7 @@ impl CallError {
             | CallError::NothingToRead => FailureKind::NotFound,
             CallError::Path(_)
             | CallError::NoDescriptor(_)
+            | CallError::NoDescriptorOfLevel { .. }
             | CallError::OutOfOrder { .. }
             | CallError::DatasetOpen(_)
             | CallError::DatasetName { .. }
@@ -136,6 +141,7 @@ impl CallError {
             )
             | CallError::DifferentCalls { .. }
             | CallError::DifferentDatasets(_)
+            | CallError::DifferentLevels(_)
             | CallError::NotCollective(_)
             | CallError::GatheredTooLarge { .. }
             | CallError::Unsendable(FrameError::TooLarge { .. })
@@ -149,6 +155,7 @@ impl CallError {
     fn remedy(&self) -> Option<&'static str> {
         Some(match self {
             CallError::NoDescriptor(_) => "add a redundancy descriptor with `every: 1`",
+            CallError::NoDescriptorOfLevel { .. } => "set `source: variables`, and `enabled: true` in this descriptor",
             CallError::DatasetOpen(_) => "complete it first",
             CallError::NoPurpose => "give at least one: they define the purpose of the dataset",
             CallError::UnknownDataset { .. } => "`holdfast index` lists them",
@@ -163,7 +170,7 @@ impl CallError {
             CallError::File(FileError::LongPath { .. }) => {
                 "use a shorter name, or shorter paths of the prefix and cache directories"
             }
-            CallError::DifferentCalls { .. } | CallError::DifferentDatasets(_) => {
+            CallError::DifferentCalls { .. } | CallError::DifferentDatasets(_) | CallError::DifferentLevels(_) => {
                 "all ranks must make the same calls in the same order"
             }
             CallError::GatheredTooLarge { .. } => {
@@ -190,7 +197,7 @@ impl From<CallError> for Failure {
         failure.remedy = error.remedy().map(str::to_owned);
         match error {
             CallError::File(FileError::Unreadable { rank, path, .. }) => failure.of_rank(rank).at(path),
-            CallError::DifferentDatasets(rank) => failure.of_rank(rank),
+            CallError::DifferentDatasets(rank) | CallError::DifferentLevels(rank) => failure.of_rank(rank),
             CallError::NoDescriptor(checkpoint) | CallError::DatasetOpen(checkpoint) => {
                 failure.of_checkpoint(checkpoint)
             }

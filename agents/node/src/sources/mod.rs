@@ -9,7 +9,8 @@
 //! * [`command`]: a program that does not use the API, through its rank process ([`schedule`]: when its checkpoints are
 //!   due);
 //! * [`jubatus`]: Jubatus servers, through rank processes;
-//! * [`none`]: nothing.
+//! * [`none`]: nothing;
+//! * [`variables`]: the application, through the variables API.
 
 pub mod command;
 pub mod files;
@@ -18,13 +19,15 @@ pub mod none;
 pub mod schedule;
 pub mod scr;
 pub mod scr_files;
+pub mod variables;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset};
+use holdfast_model::{CheckpointId, Dataset, Level};
+use holdfast_wire::rank::Interface;
 use holdfast_wire::run::{Settings, SourceName};
 
 use self::files::{FileError, RankFiles};
@@ -40,6 +43,11 @@ pub trait CheckpointSource: Debug + Send + Sync {
     /// True if the ranks are rank processes (`holdfast rank`), which make the calls for the programs beside them.
     fn has_rank_processes(&self) -> bool {
         false
+    }
+
+    /// The calls that programs of this source make; a program that makes others is refused.
+    fn interface(&self) -> Interface {
+        Interface::Files
     }
 
     /// When checkpoints are due, and what counts as one: for the run's leader.
@@ -87,6 +95,14 @@ pub trait SourcePolicy: Debug + Send {
         None
     }
 
+    /// The level of the checkpoint of variables that is due.
+    fn due_level(&mut self, _now: Duration, _halting: bool) -> Option<Level> {
+        None
+    }
+
+    /// A checkpoint of this level is complete.
+    fn level_complete(&mut self, _now: Duration, _level: Level) {}
+
     /// True if a generation that completes this dataset has made progress: the job can continue from it.
     fn is_progress(&self, dataset: &Dataset) -> bool;
 }
@@ -110,7 +126,8 @@ pub struct SourceEntry {
     pub open: fn(&Settings) -> Arc<dyn CheckpointSource>,
 }
 
-pub const REGISTRY: &[SourceEntry] = &[scr::ENTRY, scr_files::ENTRY, command::ENTRY, jubatus::ENTRY, none::ENTRY];
+pub const REGISTRY: &[SourceEntry] =
+    &[scr::ENTRY, scr_files::ENTRY, command::ENTRY, jubatus::ENTRY, variables::ENTRY, none::ENTRY];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint source {0} does not exist in this version")]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use holdfast_model::{
     CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
-    FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Location, Locations,
+    FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level, Location, Locations,
     NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankPlace, RestartPolicy,
-    RestartSource, RunNode, Scheme, Task,
+    RestartSource, RunNode, Scheme, Task, VariablesLayout, VariablesPolicy,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -26,7 +26,7 @@ use holdfast_wire::peer::{
     OrderResult, PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
-use holdfast_wire::rank::{Awaited, Call, Hello, ProgramState, Reply, Restart, ToAgent, ToRank};
+use holdfast_wire::rank::{Awaited, Call, Hello, Interface, ProgramState, Reply, Restart, ToAgent, ToRank};
 use holdfast_wire::run::{
     AgentReady, AgentStart, Cache, CheckpointSchedule, FaultInjection, FaultPoint, NodeIdentitySource, RunPlan,
     Settings, SourceName, TrustMaterial, Watchdog,
@@ -39,7 +39,14 @@ pub const BASE: &str = "/tmp";
 const CHECKPOINT: CheckpointId = CheckpointId(3);
 
 pub fn hello(generation: Generation, rank: u32, ranks: u32) -> ToAgent {
-    ToAgent::Hello(Hello { version: VERSION, job: JOB.to_owned(), generation, rank: Rank(rank), ranks })
+    ToAgent::Hello(Hello {
+        version: VERSION,
+        job: JOB.to_owned(),
+        generation,
+        rank: Rank(rank),
+        ranks,
+        interface: Interface::Files,
+    })
 }
 
 /// Every call of the checkpoint API.
@@ -59,6 +66,8 @@ pub fn calls() -> Vec<Call> {
         Call::Route { name: "ckpt/rank_0.dat".to_owned() },
         Call::Complete { valid: true },
         Call::CompleteRestart { valid: false },
+        Call::StartLevel { level: Level::Partner },
+        Call::Snapshot,
         Call::ShouldExit,
         Call::Allgather { data: Payload::from(vec![7; 100]) },
         Call::Finalize,
@@ -85,6 +94,7 @@ fn replies() -> Vec<Reply> {
     vec![
         Reply::Restart(restart),
         Reply::Flag(true),
+        Reply::Level(Some(Level::Prefix)),
         Reply::Started { checkpoint: CHECKPOINT, directory: "/tmp".into() },
         Reply::Name(Some("step 7".to_owned())),
         Reply::Path("/tmp/file".into()),
@@ -103,7 +113,7 @@ pub fn failure() -> Failure {
 pub fn to_rank() -> Vec<ToRank> {
     let replies = replies().into_iter().zip(1..).map(|(reply, seq)| ToRank::Reply { seq, result: Ok(reply) });
     let others = [
-        ToRank::Welcome { node: NODE.into() },
+        ToRank::Welcome { node: NODE.into(), layout: VariablesLayout::Chunked },
         ToRank::Refused { failure: failure() },
         ToRank::Reply { seq: 4, result: Err(failure()) },
     ];
@@ -268,6 +278,7 @@ pub fn settings(prefix: &Path) -> Settings {
         source: SourceName("scr".to_owned()),
         need: NeedPolicy { interval: 1, seconds: 60, overhead: 0.5 },
         schedule: Some(CheckpointSchedule::Every(Duration::from_secs(600))),
+        variables: VariablesPolicy::default(),
         halt_seconds: 60,
         allocation_end: Some(4_000_000_000),
         piece_bytes: 1 << 16,

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::checkpoint::{Checkpoint, Variable};
 
 mod damaged;
+mod differential;
 mod intact;
 mod mutated;
 mod restored;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, CrcOnCopy, Dataset, Failure, FlushMode, Locations, Rank, Scheme};
+use holdfast_model::{CheckpointId, CrcOnCopy, Dataset, Failure, FlushMode, Level, Locations, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealCrc, SealedFiles};
 use holdfast_wire::rank::Reply;
@@ -25,10 +25,16 @@ pub(super) async fn need(cx: &Context) -> Result<Reply, CallError> {
     Ok(Reply::Flag(cx.policy(|policy, now| policy.is_due(now, halting))))
 }
 
+/// The level of the checkpoint of variables that is due.
+pub(super) async fn snapshot(cx: &Context) -> Result<Reply, CallError> {
+    let halting = halt_condition(cx).await?.is_some();
+    Ok(Reply::Level(cx.policy(|policy, now| policy.due_level(now, halting))))
+}
+
 /// Begins a checkpoint: makes room for it, records what protects it, makes its directories.
 pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
     let checkpoint = next_id(cx);
-    let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
+    let protection = cx.layout().protection_of(checkpoint, &dataset)?;
     let base = protection.base();
     let keep = cx.settings().caches.iter().find(|cache| cache.base == base).map_or(1, |cache| cache.keep);
     // Before the list is made: output that is deleted meanwhile would be listed without its record, which is that of a
@@ -41,8 +47,13 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
     let in_base = files::datasets_here(cx, Some(base)).await?;
     let half_evicted = half_evicted(cx, checkpoint).await?;
     // Output passes through the cache: it neither evicts a checkpoint nor counts as one.
-    let kept: Vec<CheckpointId> = in_base.into_iter().filter(|id| *id != checkpoint && !outputs.contains(id)).collect();
+    let mut kept: Vec<CheckpointId> =
+        in_base.into_iter().filter(|id| *id != checkpoint && !outputs.contains(id)).collect();
     let surplus = if dataset.checkpoint { (kept.len() + 1).saturating_sub(keep as usize) } else { 0 };
+    let surplus = match dataset.level {
+        Some(_) => surplus.min(superseded(&mut kept, |id| cx.dataset(id).level)),
+        None => surplus,
+    };
     let delete: Vec<CheckpointId> = half_evicted.into_iter().chain(evicted(kept, surplus, cx.flushing())).collect();
     for id in &delete {
         // What is being flushed must not be deleted meanwhile.
@@ -76,6 +87,23 @@ fn evicted(
     let newest = kept.last().copied();
     kept.sort_by_key(|id| (Some(*id) == newest, Some(*id) == flushing));
     kept.into_iter().take(surplus)
+}
+
+/// Removes from `kept`, which is ascending, the checkpoints that must stay whatever the cache's size is: those for which
+/// there is no newer one of at least the same level. Without them, the loss of a node could cost all checkpoints
+/// although one was protected against it. The newest of the others stay in `kept`; returns how many can be evicted.
+fn superseded(kept: &mut Vec<CheckpointId>, level: impl Fn(CheckpointId) -> Option<Level>) -> usize {
+    let mut highest = None;
+    let mut needed = BTreeSet::new();
+    for id in kept.iter().rev() {
+        let of_this = level(*id);
+        if highest.is_none_or(|highest| of_this > highest) {
+            needed.insert(*id);
+            highest = Some(of_this);
+        }
+    }
+    kept.retain(|id| !needed.contains(id));
+    kept.len()
 }
 
 /// Datasets that the leader's own node has deleted already, but perhaps not all other nodes.
@@ -131,10 +159,15 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     }
     cx.memory(|memory| memory.complete = Some(checkpoint));
     cx.policy(|policy, now| policy.checkpoint_complete(now));
+    if let Some(level) = dataset.level {
+        cx.policy(|policy, now| policy.level_complete(now, level));
+    }
     let halt = spread_halt(cx, files::halt(cx, HaltWork::CountCheckpoint).await?).await?;
     if let Some(reason) = &halt {
         cx.emit(AgentEvent::Halting { generation: cx.generation(), reason: reason.clone() });
         flush::if_needed(cx, checkpoint).await;
+    } else if dataset.level == Some(Level::Prefix) {
+        flush::of_level(cx, checkpoint).await;
     } else if dataset.output {
         flush::output(cx, checkpoint).await?;
     } else if flush::is_due(cx, checkpoint) && dataset.direct.is_none() {
@@ -156,7 +189,7 @@ async fn finish(
 ) -> Result<CompletedDataset, CallError> {
     let (scheme, bytes) = match &dataset.direct {
         Some(directory) => (direct::SCHEME, direct::complete(cx, checkpoint, directory, dataset).await?),
-        None => seal_and_protect(cx, checkpoint).await?,
+        None => seal_and_protect(cx, checkpoint, dataset).await?,
     };
     let completed = CompletedDataset { checkpoint, scheme, bytes, millis: cx.millis_since(begun) };
     let memory = cx.memory(|memory| {
@@ -190,8 +223,12 @@ fn report(cx: &Context, dataset: &Dataset, completed: CompletedDataset) {
 }
 
 /// Returns what protects the checkpoint, and the bytes of all ranks' files.
-async fn seal_and_protect(cx: &Context, checkpoint: CheckpointId) -> Result<(Scheme, u64), CallError> {
-    let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
+async fn seal_and_protect(
+    cx: &Context,
+    checkpoint: CheckpointId,
+    dataset: &Dataset,
+) -> Result<(Scheme, u64), CallError> {
+    let protection = cx.layout().protection_of(checkpoint, dataset)?;
     let crc = match cx.settings().crc.on_copy {
         CrcOnCopy::Always => SealCrc::Compute,
         CrcOnCopy::Never | CrcOnCopy::WithRedundancy => SealCrc::None,

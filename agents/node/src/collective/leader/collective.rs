@@ -51,8 +51,15 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
                 return Err(CallError::DifferentDatasets(*rank));
             }
             let Call::StartOutput { name, checkpoint, output, bypass } = first else { return Err(CallError::NoRun) };
-            datasets::start_output(cx, Dataset { name, checkpoint, output, direct: None }, bypass).await
+            datasets::start_output(cx, Dataset { name, checkpoint, output, ..Dataset::default() }, bypass).await
         }
+        Call::StartLevel { level } => {
+            if let Some((rank, _)) = calls.by_rank.iter().find(|(_, other)| **other != first) {
+                return Err(CallError::DifferentLevels(*rank));
+            }
+            checkpoint::start(cx, Dataset { level: Some(level), ..Dataset::default() }).await
+        }
+        Call::Snapshot => checkpoint::snapshot(cx).await,
         Call::RestartName => Ok(datasets::restart_name(cx)),
         Call::Current { name } => datasets::current(cx, name).await,
         Call::Load => datasets::load(cx).await,

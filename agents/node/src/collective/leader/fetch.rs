@@ -67,7 +67,7 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
             return direct::read(cx, directory, &summary).await;
         }
     }
-    let protection = cx.layout().protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint))?;
+    let protection = cx.layout().protection_of(checkpoint, &cx.dataset(checkpoint))?;
     let path = cx.settings().prefix.join(directory.as_str());
     let members = cx.layout().members(&protection.descriptors());
     let waves = Waves::of(cx.settings().restart.fetch_width, members.len());

@@ -5,10 +5,13 @@ use std::rc::Rc;
 
 use holdfast_core::redundancy::descriptor::select;
 use holdfast_core::redundancy::groups::{Group, GroupRules, GroupRulesError, Groups, Site};
+use holdfast_core::redundancy::levels;
 use holdfast_core::redundancy::registry::{form, get};
-use holdfast_model::{CheckpointId, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
+use holdfast_model::{CheckpointId, Dataset, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
 use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
+
+use crate::collective::CallError;
 
 /// Why a plan allows no groups.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +41,8 @@ pub(super) struct Layout {
 /// A descriptor in force: the requested one, with the groups that the placement allows.
 #[derive(Debug)]
 pub(super) struct Protection {
+    /// The scheme that was requested; the placement may not allow it.
+    requested: Scheme,
     /// The requested descriptor, with the scheme in force.
     descriptor: Descriptor,
     /// Directory of its checkpoints, as the nodes see it.
@@ -54,7 +59,7 @@ impl Layout {
             let groups =
                 form(&sites, GroupRules::of(requested)).map_err(|source| LayoutError::Descriptor { index, source })?;
             let descriptor = Descriptor { index, scheme: groups.scheme, ..requested.clone() };
-            protections.push(Protection { descriptor, directory, groups });
+            protections.push(Protection { requested: requested.scheme, descriptor, directory, groups });
         }
         if protections.is_empty() {
             return Err(LayoutError::NoDescriptors);
@@ -81,6 +86,16 @@ impl Layout {
     /// The protection of a new checkpoint; `None` if no descriptor is due for this id.
     pub(super) fn protection(&self, checkpoint: CheckpointId) -> Option<&Protection> {
         self.protections.get(select(checkpoint, &self.descriptors)?.index as usize)
+    }
+
+    /// The protection of a dataset: by its level if the program requested one, otherwise by its id.
+    pub(super) fn protection_of(&self, checkpoint: CheckpointId, dataset: &Dataset) -> Result<&Protection, CallError> {
+        let Some(level) = dataset.level else {
+            return self.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint));
+        };
+        let scheme = levels::scheme(level);
+        let requested = self.protections.iter().find(|each| each.requested == scheme && each.descriptor.enabled);
+        requested.ok_or(CallError::NoDescriptorOfLevel { level, scheme })
     }
 
     /// A value of each rank, by the rank's node: nodes without any are left out.

@@ -1,0 +1,160 @@
+//! Checkpoints that are written over earlier ones.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+
+use crate::fti_ff::checkpoint::Checkpoint;
+use crate::fti_ff::differential::{CheckpointFile, Image, UNIT, VariableSource, Written};
+use crate::fti_ff::layout::Layout;
+use crate::fti_ff::verify;
+
+struct Memory(Vec<(i32, Vec<u8>)>);
+
+impl VariableSource for Memory {
+    fn variables(&self) -> Vec<(i32, u64)> {
+        self.0.iter().map(|(id, bytes)| (*id, bytes.len() as u64)).collect()
+    }
+
+    fn read(&self, id: i32, read: &mut dyn FnMut(&[u8])) {
+        self.0.iter().filter(|(known, _)| *known == id).for_each(|(_, bytes)| read(bytes));
+    }
+}
+
+fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 7 % 251) as u8 ^ seed).collect()
+}
+
+fn save(
+    path: &Path,
+    layout: Layout,
+    memory: &Memory,
+    held: Option<&Image>,
+    previous: Option<&Image>,
+) -> (Image, Written) {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    let (checkpoint, timestamp) = (3, 77);
+    let into = CheckpointFile { file: &file, path, layout, checkpoint, timestamp, held, previous };
+    let written = into.write(memory).unwrap();
+    check(path, memory);
+    written
+}
+
+/// The file is intact, FTI's reader accepts it, and it contains the variables.
+fn check(path: &Path, memory: &Memory) {
+    let check = verify::verify(path, &mut |_, _| {}).unwrap();
+    assert!(check.is_intact() && check.notes.is_empty(), "{check:?}");
+    let file = Checkpoint::open(path).unwrap();
+    let mut stored = BTreeMap::new();
+    for variable in file.variables() {
+        let mut bytes = Vec::new();
+        for (offset, length) in variable.chunks.iter().map(|chunk| chunk.range.unwrap()) {
+            bytes.extend(file.input.bytes_at(offset, length as usize).unwrap());
+        }
+        stored.insert(variable.id, bytes);
+    }
+    assert!(stored == memory.0.iter().cloned().collect(), "the variables differ");
+}
+
+fn with_file(work: impl Fn(Layout, &Path, &Path)) {
+    for layout in [Layout::A, Layout::F] {
+        let directory = tempfile::tempdir().unwrap();
+        work(layout, &directory.path().join("Ckpt3-Rank0.fti"), &directory.path().join("Ckpt3-Rank1.fti"));
+    }
+}
+
+#[test]
+fn only_what_changed_is_written_and_hashed() {
+    with_file(|layout, path, _| {
+        let mut memory = Memory(vec![(1, pattern(1, 40 * UNIT + 100)), (7, pattern(2, 10)), (2, Vec::new())]);
+        let (first, full) = save(path, layout, &memory, None, None);
+        assert!(full.bytes >= full.variables, "{full:?}");
+        memory.0[0].1[20 * UNIT] ^= 1;
+        let (_, written) = save(path, layout, &memory, Some(&first), Some(&first));
+        assert!(written.bytes < 2 * UNIT as u64, "{written:?}");
+        let container = if layout == Layout::A { 40 * UNIT as u64 + 100 } else { UNIT as u64 };
+        assert_eq!(written.hashed, container);
+    });
+}
+
+#[test]
+fn a_file_of_an_older_checkpoint_gets_the_changes_of_both() {
+    with_file(|layout, path, other| {
+        let mut memory = Memory(vec![(1, pattern(1, 30 * UNIT)), (2, pattern(9, 3 * UNIT))]);
+        let (first, _) = save(path, layout, &memory, None, None);
+        memory.0[0].1[UNIT] ^= 1;
+        let (second, _) = save(other, layout, &memory, None, Some(&first));
+        memory.0[0].1[5 * UNIT] ^= 1;
+        let (_, written) = save(path, layout, &memory, Some(&first), Some(&second));
+        assert!((2 * UNIT as u64..3 * UNIT as u64).contains(&written.bytes), "{written:?}");
+        if layout == Layout::F {
+            assert_eq!(written.hashed, UNIT as u64, "the other hash is known from the second checkpoint");
+        }
+    });
+}
+
+#[test]
+fn variables_grow_shrink_appear_and_end() {
+    with_file(|layout, path, other| {
+        let mut memory = Memory(vec![(1, pattern(1, 3 * UNIT)), (2, pattern(2, 2 * UNIT + 5))]);
+        let (mut held, _) = save(path, layout, &memory, None, None);
+        let (mut previous, _) = save(other, layout, &memory, None, Some(&held));
+        let changes: [fn(&mut Memory); 7] = [
+            |memory| memory.0[1].1.extend(pattern(3, UNIT + 1)),
+            |memory| memory.0[1].1.truncate(UNIT / 2),
+            |memory| memory.0.push((5, pattern(5, 100))),
+            |memory| memory.0[0].1.clear(),
+            |memory| memory.0[0].1 = pattern(4, 7 * UNIT),
+            |memory| drop(memory.0.remove(0)),
+            |memory| memory.0.swap(0, 1),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            change(&mut memory);
+            // The two files are used in turn, as when older checkpoints are evicted.
+            let into = if number % 2 == 0 { path } else { other };
+            let (image, _) = save(into, layout, &memory, Some(&held), Some(&previous));
+            (held, previous) = (previous, image);
+        }
+    });
+}
+
+#[test]
+fn unused_bytes_of_containers_are_zero() {
+    with_file(|layout, path, other| {
+        let mut memory = Memory(vec![(1, vec![0xaa; 2 * UNIT]), (2, vec![0xbb; UNIT])]);
+        let (first, _) = save(path, layout, &memory, None, None);
+        memory.0[0].1.truncate(10);
+        let (second, _) = save(other, layout, &memory, None, Some(&first));
+        let (_, _) = save(path, layout, &memory, Some(&first), Some(&second));
+        // Apart from the time stamps, both are what FTI writes.
+        let content = std::fs::read(path).unwrap();
+        assert_eq!(content.iter().filter(|byte| **byte == 0xaa).count() / 20, 0, "old data are overwritten");
+        assert_eq!(content, std::fs::read(other).unwrap());
+    });
+}
+
+#[test]
+fn content_that_was_read_is_not_written_again() {
+    with_file(|layout, path, other| {
+        let memory = Memory(vec![(1, pattern(1, 9 * UNIT)), (2, pattern(2, 5))]);
+        save(path, layout, &memory, None, None);
+        std::fs::copy(path, other).unwrap();
+        let file = Checkpoint::open(other).unwrap();
+        let mut image = Image::of_file(file.meta.layout, file.blocks());
+        assert_eq!(image.sizes(), [(1, 9 * UNIT as u64), (2, 5)]);
+        memory.0.iter().for_each(|(id, bytes)| image.learn(*id, bytes));
+        let (_, written) = save(other, layout, &memory, Some(&image), Some(&image));
+        assert_eq!(written.hashed, 0);
+        assert!(written.bytes < UNIT as u64, "{written:?}");
+    });
+}
+
+#[test]
+fn an_empty_file_is_written_if_the_content_is_of_another_layout() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("Ckpt3-Rank0.fti");
+    let memory = Memory(vec![(1, pattern(1, 9 * UNIT))]);
+    let (image, _) = save(&path, Layout::A, &memory, None, None);
+    let (_, written) = save(&path, Layout::F, &memory, Some(&image), Some(&image));
+    assert!(written.bytes > 9 * UNIT as u64 && File::open(&path).is_ok());
+}

@@ -1,0 +1,124 @@
+//! The application saves its variables through the variables API, which writes one FTI-FF file a rank.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Dataset, Level, SnapshotIntervals};
+use holdfast_wire::rank::Interface;
+use holdfast_wire::run::Settings;
+
+use super::files::{FileError, RankFiles};
+use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
+
+pub const ENTRY: SourceEntry = SourceEntry { name: "variables", open };
+
+#[derive(Debug)]
+struct Variables {
+    intervals: SnapshotIntervals,
+}
+
+/// When a snapshot of each level is due. Not kept when the leader's process is restarted.
+#[derive(Debug)]
+struct Snapshots {
+    intervals: SnapshotIntervals,
+    /// When the interval of each level began, in the order of [`Level::ALL`].
+    since: [Duration; Level::ALL.len()],
+}
+
+fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
+    Arc::new(Variables { intervals: settings.variables.snapshots })
+}
+
+impl SourcePolicy for Snapshots {
+    fn computing_begins(&mut self, now: Duration) {
+        self.since = [now; Level::ALL.len()];
+    }
+
+    fn is_due(&mut self, now: Duration, halting: bool) -> bool {
+        self.due_level(now, halting).is_some()
+    }
+
+    fn checkpoint_begins(&mut self, _: Duration) {}
+
+    fn checkpoint_complete(&mut self, _: Duration) {}
+
+    /// The highest level whose interval has passed; at a halt at least the lowest, because the checkpoint is flushed.
+    fn due_level(&mut self, now: Duration, halting: bool) -> Option<Level> {
+        let levels = Level::ALL.into_iter().zip(self.since);
+        let due = levels.filter(|(level, since)| {
+            let interval = self.intervals.of(*level);
+            !interval.is_zero() && now.saturating_sub(*since) >= interval
+        });
+        due.map(|(level, _)| level).max().or(halting.then_some(Level::Local))
+    }
+
+    /// A checkpoint also serves the lower levels.
+    fn level_complete(&mut self, now: Duration, complete: Level) {
+        for (level, since) in Level::ALL.into_iter().zip(&mut self.since) {
+            if level <= complete {
+                *since = now;
+            }
+        }
+    }
+
+    fn is_progress(&self, dataset: &Dataset) -> bool {
+        dataset.checkpoint
+    }
+}
+
+impl CheckpointSource for Variables {
+    fn interface(&self) -> Interface {
+        Interface::Variables
+    }
+
+    fn policy(&self) -> Box<dyn SourcePolicy> {
+        Box::new(Snapshots { intervals: self.intervals, since: [Duration::ZERO; Level::ALL.len()] })
+    }
+
+    fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+        files.add(checkpoint, name)
+    }
+
+    fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
+        files.written(checkpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn snapshots(local: u64, partner: u64, parity: u64, prefix: u64) -> Snapshots {
+        let [local, partner, parity, prefix] = [local, partner, parity, prefix].map(at);
+        let intervals = SnapshotIntervals { local, partner, parity, prefix };
+        let mut snapshots = Snapshots { intervals, since: [Duration::ZERO; Level::ALL.len()] };
+        snapshots.computing_begins(at(100));
+        snapshots
+    }
+
+    #[test]
+    fn the_highest_due_level_is_taken_and_serves_the_lower_ones() {
+        let mut snapshots = snapshots(3, 5, 0, 11);
+        assert_eq!(snapshots.due_level(at(102), false), None);
+        assert_eq!(snapshots.due_level(at(103), false), Some(Level::Local));
+        assert_eq!(snapshots.due_level(at(105), false), Some(Level::Partner));
+        snapshots.level_complete(at(105), Level::Partner);
+        assert_eq!(snapshots.due_level(at(107), false), None, "level 1 was served by level 2");
+        assert_eq!(snapshots.due_level(at(111), false), Some(Level::Prefix));
+        snapshots.level_complete(at(111), Level::Prefix);
+        assert_eq!(snapshots.due_level(at(113), false), None);
+    }
+
+    #[test]
+    fn a_halt_condition_makes_a_checkpoint_due_at_once() {
+        let mut snapshots = snapshots(0, 0, 0, 0);
+        assert_eq!(snapshots.due_level(at(10_000), false), None);
+        assert_eq!(snapshots.due_level(at(101), true), Some(Level::Local));
+        assert!(snapshots.is_due(at(101), true));
+    }
+}
