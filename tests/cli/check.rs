@@ -196,7 +196,6 @@ allocation:
   ssh: {at_once: 4}
 run: {command: ['true'], launcher_program: mpirun}
 checkpoint:
-  source: fti
   redundancy: [{failure_domain: rack}]
   flush: {bandwidth: 1MB/s, percent: 20}
   data_plane: plain
@@ -205,11 +204,10 @@ checkpoint:
     let everywhere = [
         "6:3: allocation.ssh: `ssh` has no effect with",
         "7:44: run.launcher_program: `launcher_program` has no effect with",
-        "9:11: checkpoint.source: `fti` is not available in this version",
-        "10:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
-        "11:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
-        "11:38: checkpoint.flush.percent: `percent` has no effect with `mode: sync`",
-        "12:15: checkpoint.data_plane: `plain` is not available in this version",
+        "9:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
+        "10:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
+        "10:38: checkpoint.flush.percent: `percent` has no effect with `mode: sync`",
+        "11:15: checkpoint.data_plane: `plain` is not available in this version",
     ];
     // The environment determines what `manager: auto` selects.
     let in_slurm = [
@@ -233,6 +231,36 @@ checkpoint:
         }
     }
     assert!(!directory.path().join("prefix").exists());
+}
+
+#[test]
+fn keys_of_checkpoints_of_variables_are_refused_with_other_sources_and_the_reverse() {
+    let directory = tempfile::tempdir().unwrap();
+    for (checkpoint, expected) in [
+        (
+            "{variables: {layout: chunked, snapshots: {prefix: 1h}}}",
+            &[
+                "variables.layout: `variables.layout` has no effect with `source: scr`",
+                "variables.snapshots.prefix: `variables.snapshots.prefix` has no effect with `source: scr`",
+            ][..],
+        ),
+        (
+            "{source: variables, need: {seconds: 60}, redundancy: [{scheme: xor}, {scheme: partner, every: 2}]}",
+            &[
+                "need.seconds: `need.seconds` has no effect with `source: variables`",
+                "redundancy[1].every: `every` has no effect with `source: variables`",
+            ][..],
+        ),
+    ] {
+        let spec = format!("run: {{command: ['true']}}\ncheckpoint: {checkpoint}\n");
+        fs::write(directory.path().join("job.yaml"), spec).unwrap();
+        let ran = run(command(["check", "job.yaml"]).current_dir(directory.path()));
+        assert_eq!(ran.code, 78, "{}", ran.err);
+        for expected in expected {
+            assert!(ran.err.contains(&format!("checkpoint.{expected}")), "{expected}\n{}", ran.err);
+        }
+        assert_eq!(ran.err.matches(" = help: ").count(), expected.len(), "{}", ran.err);
+    }
 }
 
 #[test]

@@ -440,7 +440,6 @@ fn rejects_contradicting_numbers() {
 fn planned_values_are_refused_by_name() {
     for (line, keyword, available) in [
         ("allocation: {manager: pbs}", "pbs", "`auto`, `local`, `slurm`"),
-        ("checkpoint: {source: fti}", "fti", "`scr`, `scr-files`, `command`, `jubatus`, `none`"),
         ("checkpoint: {redundancy: [{failure_domain: rack}]}", "rack", "`node`"),
         ("checkpoint: {redundancy: [{scheme: rs}]}", "rs", "`local`, `partner`, `xor`"),
         ("checkpoint: {data_plane: plain}", "plain", "`encrypted`"),

@@ -67,6 +67,7 @@ mod stalled_screen;
 mod steps;
 mod too_few_nodes;
 mod unauthenticated;
+mod variables;
 
 use std::process::ExitCode;
 

@@ -23,7 +23,14 @@ use cluster::{Cluster, GENERATION};
 fn connect(cluster: &Cluster, node: usize, rank: Rank) -> UnixStream {
     let mut stream = socket::connect(&cluster.nodes[node].0).unwrap();
     let job = cluster.job.clone();
-    let hello = Hello { version: VERSION, job, generation: GENERATION, rank, ranks: cluster.ranks, interface: Interface::Files };
+    let hello = Hello {
+        version: VERSION,
+        job,
+        generation: GENERATION,
+        rank,
+        ranks: cluster.ranks,
+        interface: Interface::Files,
+    };
     frame::send(&mut stream, &ToAgent::Hello(hello), HELLO).unwrap();
     let welcome: ToRank = frame::receive(&mut stream, HELLO).unwrap();
     assert!(matches!(welcome, ToRank::Welcome { .. }), "{welcome:?}");

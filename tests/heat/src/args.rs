@@ -53,6 +53,15 @@ pub struct HeatArgs {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub files_per_rank: u32,
 
+    /// Save variables in memory instead of files: for a job with `checkpoint: {source: variables}`.
+    #[arg(long, conflicts_with = "files_per_rank")]
+    pub variables: bool,
+
+    /// The levels of checkpoints of variables, used in turn: 1 local, 2 partner, 3 parity, 4 flushed.
+    #[arg(long, value_name = "LEVEL", default_value = "3", value_delimiter = ',', requires = "variables",
+        value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub level: Vec<u32>,
+
     /// Wait this long in each step, to simulate a larger field.
     #[arg(long, value_name = "DURATION", default_value = "40ms", value_parser = humantime::parse_duration)]
     pub step_delay: Duration,
@@ -152,6 +161,8 @@ mod tests {
         assert_eq!((args.hang_at, args.hang_rank, args.hang_busy), (Some(3), Some(2), Some(Duration::from_secs(2))));
         assert_eq!(args.step_delay, Duration::from_millis(1500));
         assert!(parse("--need --step-delay 0").unwrap().need);
+        assert_eq!(parse("--variables").unwrap().level, [3]);
+        assert_eq!(parse("--variables --level 1,4").unwrap().level, [1, 4]);
     }
 
     #[test]
@@ -169,6 +180,9 @@ mod tests {
             "--until x",
             "--hang-at 3",
             "--hang-once x",
+            "--level 2",
+            "--variables --level 5",
+            "--variables --files-per-rank 2",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

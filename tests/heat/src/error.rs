@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use holdfast_client::variables::VariablesError;
 use holdfast_client::{ClientError, Rank};
 use holdfast_core::durable::DurableError;
 
@@ -63,6 +64,12 @@ pub enum HeatError {
     /// A call of the checkpoint API failed.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// A call of the variables API failed.
+    #[error(transparent)]
+    Variables(#[from] VariablesError),
+    /// The checkpoint is that of another computation.
+    #[error("heat: rank {rank}: the checkpoint belongs to another field, or to another number of ranks")]
+    OtherField { rank: Rank },
     /// A file could not be read or written.
     #[error("heat: {doing} {path}: {source}")]
     File { doing: &'static str, path: PathBuf, source: io::Error },

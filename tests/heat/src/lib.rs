@@ -15,6 +15,7 @@
 //! | `slab` | one rank's rows, and the step |
 //! | `neighbours` | the exchange between ranks |
 //! | `checkpoint` | one rank's checkpoint files |
+//! | `variables` | the same as variables in memory (`--variables`) |
 //! | `simulation` | the program, from init to finalize |
 //! | `error` | the errors |
 
@@ -29,6 +30,7 @@ mod neighbours;
 mod partial;
 mod simulation;
 mod slab;
+mod variables;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use crate::geometry::Size;
 use crate::neighbours::{Neighbours, own_address};
 use crate::partial::Partial;
 use crate::slab::Slab;
+use crate::variables::SavedField;
 
 /// How often the existence of the file of `--until` is checked.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -38,21 +39,17 @@ pub fn run_in(args: &HeatArgs, environment: Environment, report: &mut dyn Write)
     args.output.as_deref().map_or(Ok(()), check_replaceable)?;
     let virtual_node = environment.node.clone();
     // The application ends itself on a halt, to print a line; by default the client would end the process.
-    let mut client = Client::builder().environment(environment).exit_on_halt(false).init()?;
-    let address =
-        if client.ranks() > 1 { Some(own_address(client.rank(), args.address, virtual_node.as_ref())?) } else { None };
-    let (mut slab, origin) = initial(args, &mut client)?;
+    let builder = Client::builder().environment(environment).exit_on_halt(false);
+    let mut api = if args.variables { Api::Variables(SavedField::init(builder)?) } else { Api::Files(builder.init()?) };
+    let (rank, ranks) = (api.client().rank(), api.client().ranks());
+    let address = if ranks > 1 { Some(own_address(rank, args.address, virtual_node.as_ref())?) } else { None };
+    let (mut slab, origin) = initial(args, api.client())?;
     let mut neighbours = match address {
-        Some(address) => Some(Neighbours::meet(&mut client, address)?),
+        Some(address) => Some(Neighbours::meet(api.client(), address)?),
         None => None,
     };
-    let mut simulation = Simulation {
-        args,
-        owner: Owner { rank: client.rank(), ranks: client.ranks(), origin },
-        client: &mut client,
-        report,
-    };
-    if let Some(reason) = simulation.client.restart().halt.clone() {
+    let mut simulation = Simulation { args, owner: Owner { rank, ranks, origin }, api: &mut api, report };
+    if let Some(reason) = simulation.api.client().restart().halt.clone() {
         simulation.print(format_args!("halted before the first step: {reason}"));
         return Ok(());
     }
@@ -76,9 +73,27 @@ pub fn run_in(args: &HeatArgs, environment: Environment, report: &mut dyn Write)
     simulation.inject_faults(&slab)?;
     simulation.finish(&slab)?;
     if !args.no_finalize {
-        client.finalize()?;
+        match api {
+            Api::Files(client) => client.finalize()?,
+            Api::Variables(field) => field.finalize()?,
+        }
     }
     Ok(())
+}
+
+/// What saves the slab.
+enum Api {
+    Files(Client),
+    Variables(SavedField),
+}
+
+impl Api {
+    fn client(&mut self) -> &mut Client {
+        match self {
+            Api::Files(client) => client,
+            Api::Variables(field) => field.client(),
+        }
+    }
 }
 
 /// Why a rank cannot restart from a checkpoint; an older one may be usable.
@@ -93,32 +108,46 @@ enum Unusable {
 struct Simulation<'a> {
     args: &'a HeatArgs,
     owner: Owner,
-    client: &'a mut Client,
+    api: &'a mut Api,
     report: &'a mut dyn Write,
 }
 
 impl Simulation<'_> {
     /// Prints a line on rank 0. Errors of the output are ignored.
     fn print(&mut self, line: std::fmt::Arguments<'_>) {
-        if self.client.rank() == Rank(0) {
+        if self.api.client().rank() == Rank(0) {
             let _ = writeln!(self.report, "heat: {line}").and_then(|()| self.report.flush());
         }
     }
 
     /// Restarts from the newest checkpoint that all ranks can read. Without one, the slab is not changed.
     fn restart(&mut self, slab: &mut Slab) -> Result<(), HeatError> {
-        while self.client.have_restart().is_some() {
-            let checkpoint = self.client.start_restart()?;
+        if let Api::Variables(field) = &mut *self.api {
+            let (origin, levels) = (self.owner.origin, self.args.level.clone());
+            let outcome = field.restart(slab, origin, levels)?;
+            if let Some(outcome) = outcome {
+                for skipped in outcome.skipped {
+                    self.print(format_args!("checkpoint {skipped} cannot be used"));
+                }
+                if let Some(checkpoint) = outcome.checkpoint {
+                    let step = slab.step();
+                    self.print(format_args!("restarted from checkpoint {checkpoint} at step {step}"));
+                    return Ok(());
+                }
+            }
+        }
+        while self.api.client().have_restart().is_some() {
+            let checkpoint = self.api.client().start_restart()?;
             let mut loaded = slab.clone();
             let valid = match self.load(&mut loaded)? {
                 Ok(()) => true,
                 Err(problem) => {
-                    let rank = self.client.rank();
+                    let rank = self.api.client().rank();
                     eprintln!("heat: rank {rank} cannot restart from checkpoint {checkpoint}: {problem}");
                     false
                 }
             };
-            match self.client.complete_restart(valid)? {
+            match self.api.client().complete_restart(valid)? {
                 RestartOutcome::Accepted => {
                     *slab = loaded;
                     let step = slab.step();
@@ -131,7 +160,7 @@ impl Simulation<'_> {
                 RestartOutcome::Nothing => self.print(format_args!("checkpoint {checkpoint} cannot be used")),
             }
         }
-        let (size, ranks) = (slab.size(), self.client.ranks());
+        let (size, ranks) = (slab.size(), self.api.client().ranks());
         self.print(format_args!("started from the beginning, {size} on {ranks} ranks"));
         Ok(())
     }
@@ -139,8 +168,8 @@ impl Simulation<'_> {
     /// The outer error ends the program, the inner one only rejects this checkpoint.
     fn load(&mut self, slab: &mut Slab) -> Result<Result<(), Unusable>, HeatError> {
         let mut paths = Vec::new();
-        for name in self.client.restart().files.clone() {
-            match self.client.route_file(name) {
+        for name in self.api.client().restart().files.clone() {
+            match self.api.client().route_file(name) {
                 Ok(path) => paths.push(path),
                 Err(error @ (ClientError::Failed { .. } | ClientError::BadName { .. })) => {
                     return Ok(Err(error.into()));
@@ -153,10 +182,13 @@ impl Simulation<'_> {
 
     fn due(&mut self, step: u64) -> Result<bool, HeatError> {
         // With the API disabled, the files would be written to the current directory and never be read.
-        if self.args.never_checkpoint || !self.client.enabled() {
+        if self.args.never_checkpoint || !self.api.client().enabled() {
             Ok(false)
+        } else if self.args.need && !self.args.variables {
+            Ok(self.api.client().need_checkpoint()?)
         } else if self.args.need {
-            Ok(self.client.need_checkpoint()?)
+            // The snapshot itself decides.
+            Ok(true)
         } else {
             Ok(step.is_multiple_of(self.args.checkpoint_every))
         }
@@ -166,7 +198,16 @@ impl Simulation<'_> {
     /// exists. Returns the reason if the run must end here.
     fn checkpoint(&mut self, slab: &Slab) -> Result<Option<String>, HeatError> {
         let step = slab.step();
-        let checkpoint = match self.client.start_checkpoint() {
+        if let Api::Variables(field) = &mut *self.api {
+            let Some((completed, problem)) = field.checkpoint(slab, self.args.need)? else { return Ok(None) };
+            if let Some(problem) = problem {
+                eprintln!("heat: rank {}: {problem}", self.owner.rank);
+            }
+            let fate = if completed.kept { "" } else { " was dropped" };
+            self.print(format_args!("checkpoint {} at step {step}{fate}", completed.checkpoint));
+            return Ok(completed.halt);
+        }
+        let checkpoint = match self.api.client().start_checkpoint() {
             Ok(checkpoint) => checkpoint,
             Err(error @ ClientError::Failed { .. }) => {
                 self.print(format_args!("no checkpoint at step {step}: {error}"));
@@ -178,7 +219,7 @@ impl Simulation<'_> {
         let mut written = Ok(());
         let shares = checkpoint::shares(slab.rows().len(), files);
         for (name, share) in checkpoint::names(self.owner.rank, files).into_iter().zip(shares) {
-            let path = match self.client.route_file(&name) {
+            let path = match self.api.client().route_file(&name) {
                 Ok(path) => path,
                 Err(ClientError::Failed { source, .. }) => {
                     written = Err(source.to_string());
@@ -194,7 +235,7 @@ impl Simulation<'_> {
         if let Err(problem) = &written {
             eprintln!("heat: rank {} cannot write checkpoint {checkpoint}: {problem}", self.owner.rank);
         }
-        match self.client.complete_checkpoint(written.is_ok()) {
+        match self.api.client().complete_checkpoint(written.is_ok()) {
             Ok(completed) => {
                 let fate = if completed.kept { "" } else { " was dropped" };
                 self.print(format_args!("checkpoint {checkpoint} at step {step}{fate}"));
@@ -210,7 +251,7 @@ impl Simulation<'_> {
 
     /// Waits, hangs or fails as set by the options for tests.
     fn inject_faults(&mut self, slab: &Slab) -> Result<(), HeatError> {
-        let (step, rank) = (slab.step(), self.client.rank());
+        let (step, rank) = (slab.step(), self.api.client().rank());
         if self.args.hold_at == Some(step) {
             self.print(format_args!("holding at step {step}"));
             while !self.args.until.as_ref().is_some_and(|file| file.exists()) {
@@ -232,7 +273,7 @@ impl Simulation<'_> {
     fn hang(&self) -> Result<(), HeatError> {
         let Some(file) = &self.args.hang_once else { return Ok(()) };
         let mut mark = file.clone().into_os_string();
-        mark.push(format!(".{}", self.client.rank()));
+        mark.push(format!(".{}", self.owner.rank));
         let mark = PathBuf::from(mark);
         match OpenOptions::new().write(true).create_new(true).open(&mark) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -254,10 +295,10 @@ impl Simulation<'_> {
 
     /// Writes the field and prints its checksum.
     fn finish(&mut self, slab: &Slab) -> Result<(), HeatError> {
-        let crc = field_checksum(self.client, slab)?;
+        let crc = field_checksum(self.api.client(), slab)?;
         let header = Header { size: slab.size(), step: slab.step(), crc };
         if let Some(path) = &self.args.output {
-            write_output(self.client, path, header, slab)?;
+            write_output(self.api.client(), path, header, slab)?;
         }
         self.print(format_args!("finished step {}, checksum {crc:#010x}", header.step));
         Ok(())

@@ -3,9 +3,9 @@
 //!
 //! * Where the file system can, the file of the previous checkpoint is cloned: both share the unchanged blocks.
 //! * Otherwise the file of an older checkpoint is recycled when the agent evicts it. The agent deletes it when the next
-//!   checkpoint starts; a second link, made before that in the directory of the newest checkpoint, keeps the file. It is
-//!   written to only if that link is the last one: no checkpoint contains the file any more, and the newest one is not
-//!   touched.
+//!   checkpoint starts; a second link, made before that in the directory of the newest checkpoint, keeps the file. It
+//!   is written to only if that link is the last one: no checkpoint contains the file any more, and the newest one is
+//!   not touched.
 //! * Otherwise a new file is written.
 
 use std::fs::{self, File, OpenOptions};
@@ -174,5 +174,97 @@ impl Identity {
 
     fn of_path(path: &Path) -> io::Result<Identity> {
         fs::symlink_metadata(path).map(|found| Identity::of(&found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use holdfast_formats::fti_ff::layout::Layout;
+
+    /// Writes a file as checkpoint `number` in its own directory.
+    fn checkpoint(files: &mut CachedFiles, cache: &Path, number: i32) -> PathBuf {
+        let directory = cache.join(format!("checkpoint.{number}"));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("Ckpt-Rank0.fti");
+        drop(files.open(&path).unwrap());
+        fs::write(&path, format!("content {number}")).unwrap();
+        files.add(&path, Image::of_file(Layout::A, &[]));
+        path
+    }
+
+    fn links(cache: &Path) -> usize {
+        let below = fs::read_dir(cache).unwrap().flatten().flat_map(|entry| fs::read_dir(entry.path()).unwrap());
+        below.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(LINK)).count()
+    }
+
+    /// File systems that clone are treated as one that does not.
+    fn without_clone(cache: &Path) -> CachedFiles {
+        let device = fs::metadata(cache).unwrap().dev();
+        CachedFiles { without_clone: vec![device], ..CachedFiles::default() }
+    }
+
+    #[test]
+    fn only_an_evicted_file_is_written_to_again() {
+        let cache = tempfile::tempdir().unwrap();
+        let mut files = without_clone(cache.path());
+        let (first, second) = (checkpoint(&mut files, cache.path(), 1), checkpoint(&mut files, cache.path(), 2));
+        let inode = fs::metadata(&first).unwrap().ino();
+
+        // Nothing is evicted: a new file.
+        files.link();
+        let third = checkpoint(&mut files, cache.path(), 3);
+        assert_eq!(fs::read(&first).unwrap(), b"content 1");
+        files.unlink();
+
+        // The first is evicted: its file becomes the next one, with its content.
+        files.link();
+        fs::remove_dir_all(first.parent().unwrap()).unwrap();
+        fs::create_dir(cache.path().join("checkpoint.4")).unwrap();
+        let fourth = cache.path().join("checkpoint.4/Ckpt-Rank0.fti");
+        let next = files.open(&fourth).unwrap();
+        assert!(next.held.is_some() && next.previous.is_some());
+        assert_eq!((fs::metadata(&fourth).unwrap().ino(), fs::read(&fourth).unwrap()), (inode, b"content 1".to_vec()));
+        assert_eq!(links(cache.path()), 0);
+        for (path, number) in [(second, 2), (third, 3)] {
+            assert_eq!(fs::read(path).unwrap(), format!("content {number}").as_bytes(), "other files are unchanged");
+        }
+    }
+
+    #[test]
+    fn the_newest_file_is_never_recycled() {
+        let cache = tempfile::tempdir().unwrap();
+        let mut files = without_clone(cache.path());
+        let first = checkpoint(&mut files, cache.path(), 1);
+        files.link();
+        assert_eq!(links(cache.path()), 0);
+        fs::remove_dir_all(first.parent().unwrap()).unwrap();
+        fs::create_dir(cache.path().join("checkpoint.2")).unwrap();
+        assert!(files.open(&cache.path().join("checkpoint.2/Ckpt-Rank0.fti")).unwrap().held.is_none());
+    }
+
+    #[test]
+    fn a_file_that_was_changed_is_not_used() {
+        let cache = tempfile::tempdir().unwrap();
+        let mut files = without_clone(cache.path());
+        let (first, _) = (checkpoint(&mut files, cache.path(), 1), checkpoint(&mut files, cache.path(), 2));
+        fs::write(&first, "other content").unwrap();
+        files.link();
+        assert_eq!(links(cache.path()), 0);
+    }
+
+    #[test]
+    fn links_of_an_earlier_process_are_removed() {
+        let cache = tempfile::tempdir().unwrap();
+        let mut files = without_clone(cache.path());
+        checkpoint(&mut files, cache.path(), 1);
+        let second = checkpoint(&mut files, cache.path(), 2);
+        files.link();
+        assert_eq!(links(cache.path()), 1);
+        // The process was killed.
+        std::mem::forget(files);
+        drop(CachedFiles::new(second.parent()));
+        assert_eq!(links(cache.path()), 0);
     }
 }

@@ -2,8 +2,8 @@
 //! has changed since then is written.
 //!
 //! Changes are found with a fingerprint (XXH3, 128 bits) of each [`UNIT`] of a container, which stays in memory
-//! ([`Image`]). The MD5 of a container whose fingerprints are those of the previous checkpoint is known; in layout A the
-//! checksum of the file must nevertheless be computed over every byte.
+//! ([`Image`]). The MD5 of a container whose fingerprints are those of the previous checkpoint is known; in layout A
+//! the checksum of the file must nevertheless be computed over every byte.
 //!
 //! Until [`CheckpointFile::write`] returns, the file is no checkpoint: the caller passes one that nothing else needs.
 

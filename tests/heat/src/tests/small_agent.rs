@@ -178,7 +178,11 @@ impl Shared {
         }
         state.streams.push(stream.try_clone().unwrap());
         drop(state);
-        let _ = frame::send(&mut stream, &ToRank::Welcome { node: NodeName::new("small") }, HELLO);
+        let _ = frame::send(
+            &mut stream,
+            &ToRank::Welcome { node: NodeName::new("small"), layout: Default::default() },
+            HELLO,
+        );
         let mut done = false;
         while let Ok(ToAgent::Call { seq, call }) = frame::receive(&mut stream, TO_AGENT) {
             done = call == Call::Finalize;

@@ -33,6 +33,10 @@ pub(super) async fn snapshot(cx: &Context) -> Result<Reply, CallError> {
 
 /// Begins a checkpoint: makes room for it, records what protects it, makes its directories.
 pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
+    // The program did not complete its restart.
+    if let Some(restart) = cx.memory(|memory| memory.restart.clone()) {
+        restart::accept(cx, restart.checkpoint).await?;
+    }
     let checkpoint = next_id(cx);
     let protection = cx.layout().protection_of(checkpoint, &dataset)?;
     let base = protection.base();
@@ -89,9 +93,9 @@ fn evicted(
     kept.into_iter().take(surplus)
 }
 
-/// Removes from `kept`, which is ascending, the checkpoints that must stay whatever the cache's size is: those for which
-/// there is no newer one of at least the same level. Without them, the loss of a node could cost all checkpoints
-/// although one was protected against it. The newest of the others stay in `kept`; returns how many can be evicted.
+/// Removes from `kept`, which is ascending, the checkpoints that must stay whatever the cache's size is: those for
+/// which there is no newer one of at least the same level. Without them, the loss of a node could cost all checkpoints
+/// although one was protected against it. Returns how many of the others, which stay in `kept`, can be evicted.
 fn superseded(kept: &mut Vec<CheckpointId>, level: impl Fn(CheckpointId) -> Option<Level>) -> usize {
     let mut highest = None;
     let mut needed = BTreeSet::new();

@@ -60,7 +60,10 @@ pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> 
     let Some(restart) = cx.memory(|memory| memory.restart.take()) else {
         return Err(CallError::OutOfOrder { call: "complete_restart", before: "a checkpoint to restart from" });
     };
-    let Some(reason) = not_read else { return Ok(Reply::Done) };
+    let Some(reason) = not_read else {
+        accept(cx, restart.checkpoint).await?;
+        return Ok(Reply::Done);
+    };
     let begun = cx.now();
     let from = if restart.fetched.is_some() { Location::ParallelFileSystem } else { Location::Cache };
     attempt_failed(cx, restart.checkpoint, from, reason);
@@ -69,6 +72,15 @@ pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> 
     }
     delete(cx, restart.checkpoint).await?;
     restart_below(cx, Some(restart.checkpoint), begun).await
+}
+
+/// The ranks continue from this checkpoint of variables: older ones are not needed any more, and not all nodes may hold
+/// them.
+pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
+    if cx.dataset(checkpoint).level.is_some() {
+        clear_cache(cx, Some(checkpoint)).await?;
+    }
+    Ok(())
 }
 
 /// Restarts from the newest usable checkpoint older than `limit`.
@@ -132,7 +144,7 @@ async fn newest_known(
         let direct = memory.datasets.iter().filter(|(_, dataset)| dataset.direct.is_some());
         direct.map(|(id, _)| *id).collect::<Vec<_>>()
     }));
-    for checkpoint in ids.into_iter().rev().filter(|id| limit.is_none_or(|limit| *id < limit)) {
+    for checkpoint in ids.clone().into_iter().rev().filter(|id| limit.is_none_or(|limit| *id < limit)) {
         let dataset = cx.dataset(checkpoint);
         let found = match &dataset.direct {
             _ if !dataset.checkpoint => None,
@@ -143,7 +155,15 @@ async fn newest_known(
             _ => None,
         };
         if let Some(found) = found {
-            clear_cache(cx, Some(checkpoint)).await?;
+            if dataset.level.is_none() {
+                clear_cache(cx, Some(checkpoint)).await?;
+                return Ok(Some(found));
+            }
+            // The files of variables have hashes that the ranks verify when they recover: until then the older
+            // checkpoints are kept. See `accept`.
+            for newer in ids.into_iter().filter(|id| *id > checkpoint) {
+                delete(cx, newer).await?;
+            }
             return Ok(Some(found));
         }
     }

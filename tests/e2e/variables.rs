@@ -1,0 +1,148 @@
+//! `checkpoint: {source: variables}`: the example saves its variables; two nodes are lost, files are damaged, levels
+//! have their effect.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::job::Job;
+use crate::pfs;
+use crate::world::World;
+
+/// The heat example that saves variables, with two spares.
+fn job(world: &World) -> Job<'_> {
+    Job::new(world, 2).checkpoint("source: variables").heat("--variables")
+}
+
+/// The FTI-FF files below a directory.
+fn files(below: PathBuf) -> Vec<PathBuf> {
+    let mut found = holdfast_testkit::files_below(&below);
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "fti"));
+    found
+}
+
+/// The drained files are intact.
+fn assert_drained(world: &World, newest: u64) {
+    pfs::assert_current(&world.prefix(), newest);
+    let files: Vec<PathBuf> = files(world.prefix()).into_iter().filter(|file| is_of(file, newest)).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    let mut verify = world.holdfast(["verify"]);
+    verify.args(&files);
+    world.run(verify).with_code(0).prints(&["intact"]);
+}
+
+fn is_of(file: &std::path::Path, id: u64) -> bool {
+    file.file_name().unwrap().to_str().unwrap().starts_with(&format!("Ckpt{id}-"))
+}
+
+fn restarted(world: &World) -> Value {
+    world.all("restarted").pop().unwrap()
+}
+
+#[test]
+fn two_lost_nodes_are_rebuilt_and_the_drained_files_are_intact() {
+    let world = World::new();
+    // The second loss is in the middle of a checkpoint, when its files are being written over older ones.
+    let job = job(&world)
+        .checkpoint("variables: {layout: chunked}")
+        .chaos("{node: 1, after_checkpoint: 2}")
+        .chaos("{node: 3, during: write, checkpoint: 6}");
+    job.run(0);
+    job.assert_result();
+    let all = world.all("restarted");
+    let from: Vec<_> = all.iter().map(|event| (&event["checkpoint"], &event["source"])).collect();
+    let (fresh, rebuilt) = (json!("fresh"), json!("rebuilt"));
+    assert_eq!((from.len(), from[0].1, from[1].1, from[2].1), (3, &fresh, &rebuilt, &rebuilt));
+    assert_eq!(from[2].0, &json!(5), "the checkpoint that was being written is not used");
+    assert_drained(&world, 8);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_file_with_wrong_hashes_is_used_on_no_rank_and_the_next_older_is() {
+    let world = World::new();
+    let job = job(&world).checkpoint("crc: {on_copy: false, on_restart: false}").holding_after(5).heat("--level 2");
+    let mut running = job.start();
+    running.sees_checkpoint(5);
+    let node = world.node_root("node1");
+    // Not the copy of its partner's file, which it holds too.
+    let damaged = files(node).into_iter().find(|file| file.ends_with("Ckpt5-Rank1.fti")).unwrap();
+    let mut bytes = fs::read(&damaged).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(&damaged, bytes).unwrap();
+    assert!(world.kill(|line| line.contains("example heat")) > 0);
+    job.go_on();
+    running.ends_with(0).prints(&["the application could not read it on"]);
+    job.assert_result();
+    let last = restarted(&world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("cache")));
+    let attempts = world.all("restart_attempt");
+    assert!(attempts.iter().any(|attempt| attempt["checkpoint"] == 5 && attempt["from"] == "cache"), "{attempts:#?}");
+    assert_drained(&world, 8);
+}
+
+#[test]
+fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels() {
+    let world = World::new();
+    // Levels 3, 1, 1, 3, 1, 1: checkpoints 5 and 6 are lost with the node.
+    let job = job(&world).heat("--level 3,1,1").holding_after(6).chaos("{node: 1, after_checkpoint: 6}");
+    let mut running = job.start();
+    running.sees("the loss", |event| event["event"] == "node_down");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = restarted(&world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
+    let schemes: Vec<Value> = world.all("checkpoint_complete").iter().map(|event| event["scheme"].clone()).collect();
+    assert_eq!(schemes[..4], [json!("XOR"), json!("LOCAL"), json!("LOCAL"), json!("XOR")]);
+}
+
+#[test]
+fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
+    let world = World::new();
+    let job = job(&world).heat("--level 1,4").holding_after(3);
+    let mut running = job.start();
+    running.sees_checkpoint(3);
+    let flushed: Vec<Value> = world.all("flushed").iter().map(|event| event["checkpoint"].clone()).collect();
+    assert_eq!(flushed, [json!(2)]);
+    pfs::assert_current(&world.prefix(), 2);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+}
+
+#[test]
+fn snapshots_follow_the_intervals_of_the_levels() {
+    let world = World::new();
+    let snapshots = "variables: {snapshots: {local: 0s, partner: 20ms, parity: 0s, prefix: 0s}}";
+    let mut job = job(&world).checkpoint(snapshots);
+    // `--need` replaces the fixed interval of the example.
+    job.heat.extend(["--need".to_owned()]);
+    let yaml =
+        job.yaml().replace(", \"--checkpoint-every\", \"5\"", "").replace("\"0\", \"--steps\"", "\"5ms\", \"--steps\"");
+    let spec = world.write("snapshots.yaml", &yaml);
+    world.run(world.holdfast(["run".as_ref(), spec.as_os_str()])).with_code(0);
+    job.assert_result();
+    let complete = world.all("checkpoint_complete");
+    assert!(!complete.is_empty() && complete.len() < 40, "{complete:#?}");
+    assert!(complete.iter().all(|event| event["scheme"] == "PARTNER"), "{complete:#?}");
+}
+
+#[test]
+fn a_program_with_other_calls_than_the_source_serves_is_refused() {
+    for (source, program, found) in [
+        ("scr", "--variables", "uses the calls for variables"),
+        ("variables", "--files-per-rank 1", "uses the calls for checkpoint files"),
+    ] {
+        let world = World::new();
+        let job =
+            Job::new(&world, 0).checkpoint(&format!("source: {source}")).heat(program).top("relaunch: {attempts: 0}");
+        let ran = job.start().end();
+        assert!(!ran.status.success());
+        let outputs = holdfast_testkit::files_below(&world.prefix().join(".holdfast/generations/1"));
+        let text: String = outputs.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+        assert!(text.contains(found) && text.contains("write `checkpoint: {source: "), "{text}");
+    }
+}
