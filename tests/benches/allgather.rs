@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::frame::{self, HELLO};
-use holdfast_wire::rank::{Call, Hello, LARGEST_CONTRIBUTION, TO_AGENT, ToAgent, ToRank};
+use holdfast_wire::rank::{Call, Hello, Interface, LARGEST_CONTRIBUTION, TO_AGENT, ToAgent, ToRank};
 use holdfast_wire::{VERSION, socket};
 
 use crate::agents::{Cluster, JOB, Medium};
@@ -87,7 +87,7 @@ pub fn run(extent: Extent) -> Result<()> {
 fn connect(path: &std::path::Path, generation: Generation, rank: Rank, ranks: usize) -> Result<UnixStream> {
     let mut stream = socket::connect(path)?;
     let ranks = u32::try_from(ranks)?;
-    let hello = Hello { version: VERSION, job: JOB.to_owned(), generation, rank, ranks };
+    let hello = Hello { version: VERSION, job: JOB.to_owned(), generation, rank, ranks, interface: Interface::Files };
     frame::send(&mut stream, &ToAgent::Hello(hello), HELLO)?;
     match frame::receive(&mut stream, HELLO)? {
         ToRank::Welcome { .. } => Ok(stream),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 33] = [
+const COMMANDS: [&[&str]; 34] = [
     &["run"],
     &["check"],
     &["drain"],
@@ -32,6 +32,7 @@ const COMMANDS: [&[&str]; 33] = [
     &["sion", "verify"],
     &["fti", "verify"],
     &["fti", "restore"],
+    &["fti", "write"],
     &["hosts"],
     &["compat"],
     &["compat", "install"],

@@ -369,3 +369,42 @@ fn requires_groups_without_configuration() {
     assert!([64, 65].contains(&run("fti verify --node-size 1 --group-size 3", &[nothing.path()]).code));
     assert_eq!(holdfast_in(nothing.path(), ["fti", "verify", "--node-size", "1", "."]).code, 64);
 }
+
+#[test]
+fn writes_the_checkpoint_that_was_extracted() {
+    let directory = fast_directory();
+    let series = fixtures("fti").join("v1.1/seven-l1-small");
+    let file = |snapshot: &str, id: u32| {
+        let found = files_below(&series.join(snapshot));
+        found.into_iter().find(|path| path.ends_with(format!("Ckpt{id}-Rank0.fti"))).unwrap()
+    };
+    let (first, third) = (file("c1", 1), file("c3", 3));
+    // The document's checkpoints 2 and 3: a variable appears, then two grow.
+    run("extract --force --to", &[directory.path(), &third]);
+    let written = directory.path().join("Ckpt3-Rank0.fti");
+    let write = |options: &[&str], variables: &[&str]| {
+        let fixed = ["fti", "write", "--json", "Ckpt3-Rank0.fti", "--previous", first.to_str().unwrap()];
+        holdfast_in(directory.path(), [&fixed[..], options, variables].concat())
+    };
+    let variables = ["1:a:int:var_1.bin", "2:b:int:var_2.bin", "3:c:int:var_3.bin", "4:d:4:var_4.bin"];
+    assert!(write(&["--dry-run"], &variables).code == 0 && !written.exists());
+    let ran = write(&[], &variables);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(write(&[], &variables).code, 69, "it exists");
+    for (wrong, code) in [("4:d:real:var_4.bin", 64), ("d:4:var_4.bin", 64), ("4:d:7:var_4.bin", 65), ("4:d:4:x", 69)] {
+        let ran = write(&["--force"], &[&variables[..3], &[wrong]].concat());
+        assert!(ran.code == code && ran.err.contains("help"), "{wrong}: {}", ran.err);
+    }
+    let ran_without = write(&["--force"], &variables[..2]);
+    assert!(ran_without.code == 64 && ran_without.err.contains("variable 3 of the previous checkpoint is missing"));
+    let counts: Vec<_> = ran.json()["variables"].as_array().unwrap().iter().map(|v| v["containers"].clone()).collect();
+    assert_eq!(counts, [1, 2, 2, 1]);
+    assert_eq!(run("verify", &[&written]).code, 0);
+    let extracted = directory.path().join("again");
+    run("extract --to", &[&extracted, &written]);
+    for id in 1..=4 {
+        let name = format!("var_{id}.bin");
+        let pair = [directory.path(), &extracted].map(|place| fs::read(place.join(&name)).unwrap());
+        assert!(pair[0] == pair[1], "variable {id} differs");
+    }
+}

@@ -1,5 +1,5 @@
 //! `holdfast fti`: checks the files of a group of ranks against each other, restores lost ones, and corrects those that
-//! FTI refuses.
+//! FTI refuses. [`fti_write`] makes a checkpoint.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::extract::place;
 use super::failure::Failure;
+use super::fti_write;
 use super::output::{Output, Report, document, printable};
 use super::progress::Bar;
 use super::verify::others;
@@ -25,7 +26,7 @@ use crate::exit;
 /// Maximum size of an FTI configuration.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
 
-/// Check and restore the files of FTI's levels 2 and 3: partner copies and Reed-Solomon parity
+/// Check, restore, correct and write checkpoint files of FTI
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct FtiArgs {
@@ -81,6 +82,23 @@ JSON: {version, dry_run, files: [{path, corrected} or {path, error}…], correct
 Exit codes: 0 FTI accepts all files; 65 a file is damaged, or its group is not complete; 69 there are no files, or a \
 file cannot be read or written")]
     Repair(RepairArgs),
+    /// Write a checkpoint of files that contain the bytes of variables
+    #[command(after_help = "\
+Examples:
+  holdfast fti write Ckpt1-Rank0.fti 1:step:long:step.bin 2:field:double:field.bin
+  holdfast fti write Ckpt2-Rank0.fti --previous Ckpt1-Rank0.fti 1:step:long:step.bin 2:field:double:larger.bin
+  holdfast fti write --dry-run Ckpt1-Rank0.fti 7:particles:24:particles.bin
+                                            elements of 24 bytes
+
+The layout is that of FTI 1.1. Files contain bytes only: name and type are checked and shown, not stored. `holdfast \
+extract` makes such files of a checkpoint.
+
+JSON: {version, path, bytes, dry_run, variables: [{id, name, type, elements, bytes, containers}…]}
+
+Exit codes: 0 written and verified; 64 a variable is not described correctly, or does not fit the previous checkpoint; \
+65 a file is not a whole number of elements, or the previous checkpoint is damaged; 69 a file cannot be read or \
+written, or exists already")]
+    Write(fti_write::WriteArgs),
 }
 
 /// The files, and the parameters of groups.
@@ -142,6 +160,7 @@ pub(super) fn run(args: FtiArgs, output: &dyn Output) -> Result<u8, Failure> {
         FtiCommand::Verify(args) => verify(&args, output),
         FtiCommand::Restore(args) => restore_ranks(&args, output),
         FtiCommand::Repair(args) => repair_files(&args, output),
+        FtiCommand::Write(args) => fti_write::run(&args, output),
     }
 }
 

@@ -13,6 +13,7 @@ mod extract;
 mod failure;
 mod findings;
 pub(crate) mod fti;
+mod fti_write;
 mod halt;
 mod hosts;
 mod index;

@@ -60,9 +60,10 @@ use self::cached_files::CachedFiles;
 pub use self::error::VariablesError;
 pub use self::load::RecoverOutcome;
 use self::memory::{RawMemory, SharedMemory, VariableMemory};
-pub use self::types::{VariableId, VariableType};
+pub use self::types::VariableId;
 use crate::client::{Builder, Client};
 pub use holdfast_formats::fti_ff::differential::Written;
+pub use holdfast_formats::fti_ff::variable_type::VariableType;
 pub use holdfast_model::Level;
 
 /// The variables of this rank, and its connection to the agent.

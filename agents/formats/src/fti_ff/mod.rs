@@ -13,7 +13,7 @@
 //!   one; `refusal`, `identity`: why a file is not used;
 //! * [`repair`]: corrects files that FTI refuses although their data are intact;
 //! * [`galois`], [`parity`]: the arithmetic of level 3, and its code rows over files;
-//! * [`name`]: the names of the files.
+//! * [`name`]: the names of the files; [`variable_type`]: the types of elements.
 
 use std::path::Path;
 
@@ -39,6 +39,7 @@ pub mod repair;
 pub mod restore;
 pub mod survivors;
 pub mod topology;
+pub mod variable_type;
 pub mod verify;
 pub mod writer;
 
