@@ -11,7 +11,7 @@ use holdfast_wire::run::Settings;
 use super::files::{FileError, RankFiles};
 use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "variables", open };
+pub const ENTRY: SourceEntry = SourceEntry { name: "variables", reports_progress: true, open };
 
 #[derive(Debug)]
 struct Variables {
