@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::fleet::AgentClient;
-use holdfast_model::{CrcOnCopy, CrcPolicy, Generation, NodeName, Placement, Rank, RunNode, Scheme};
+use holdfast_model::{CrcOnCopy, CrcPolicy, Generation, NodeName, Placement, Rank, RunNode, Scheme, VariablesLayout};
 use holdfast_wire::agent::{KillRequest, PollRequest};
 use holdfast_wire::plan::PlanParts;
-use holdfast_wire::run::{AgentReady, AgentStart, Settings, TrustMaterial};
+use holdfast_wire::run::{AgentReady, AgentStart, Settings, SourceName, TrustMaterial};
 use holdfast_wire::{VERSION, environment, fixtures, trust};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -47,6 +47,8 @@ pub struct Cluster {
     pub scheme: Scheme,
     /// The checksums of the next generation.
     pub crc: CrcPolicy,
+    /// The ranks of the next generation save variables, in this layout.
+    pub variables: Option<VariablesLayout>,
     ranks: Vec<RankProcess>,
 }
 
@@ -153,6 +155,7 @@ impl Cluster {
             places: Vec::new(),
             scheme: Scheme::new("XOR"),
             crc: CrcPolicy { on_copy: CrcOnCopy::WithRedundancy, on_flush: true, on_restart: true },
+            variables: None,
             ranks: Vec::new(),
         };
         for number in 0..nodes {
@@ -232,7 +235,7 @@ impl Cluster {
         for (rank, node) in self.places.iter().enumerate() {
             let mut command = Command::new(std::env::current_exe()?);
             command
-                .env(PART, "rank")
+                .env(PART, if self.variables.is_some() { "variables" } else { "rank" })
                 .env(environment::JOB, JOB)
                 .env(environment::GENERATION, generation.to_string())
                 .env(environment::SOCKET, &sockets[node])
@@ -296,7 +299,7 @@ impl Cluster {
             generation,
             generation.0,
             Arc::new(placement),
-            &settings(self.prefix.clone(), self.scheme, self.crc),
+            &settings(self.prefix.clone(), self.scheme, self.crc, self.variables),
         )?;
         let mut sockets = BTreeMap::new();
         for (name, agent) in &self.agents {
@@ -443,6 +446,11 @@ pub fn drain_prefix() -> PathBuf {
 }
 
 /// The usual settings of a job: one set over all nodes, all else by default.
-fn settings(prefix: PathBuf, scheme: Scheme, crc: CrcPolicy) -> Settings {
-    Settings { crc, piece_bytes: 256 << 10, ..fixtures::settings(prefix, "/tmp", 2, scheme) }
+fn settings(prefix: PathBuf, scheme: Scheme, crc: CrcPolicy, variables: Option<VariablesLayout>) -> Settings {
+    let mut settings = Settings { crc, piece_bytes: 256 << 10, ..fixtures::settings(prefix, "/tmp", 2, scheme) };
+    if let Some(layout) = variables {
+        settings.source = SourceName("variables".to_owned());
+        settings.variables.layout = layout;
+    }
+    settings
 }

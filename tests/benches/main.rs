@@ -21,9 +21,10 @@
 //! * [`allgather`]: the largest contributions of a thousand ranks, sent to each of them;
 //! * [`routing`]: the cost of a routed file when a rank has thousands;
 //! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
+//! * [`variables`]: checkpoints of variables, full and differential, compared with files;
 //! * [`polls`]: the cost of polling up to 10,000 agents;
-//! * `agents`, `rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a run, simulated
-//!   agents, the limits, medians.
+//! * `agents`, `rank`, `variables_rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a
+//!   run, simulated agents, the limits, medians.
 
 mod agents;
 mod allgather;
@@ -48,6 +49,8 @@ mod routing;
 #[path = "../fleet/simulated/mod.rs"]
 mod simulated;
 mod simulated_agents;
+mod variables;
+mod variables_rank;
 
 use std::process::ExitCode;
 
@@ -122,11 +125,13 @@ const BENCHES: &[Bench] = &[
     ("machine", machine::run),
     ("routing", routing::run),
     ("allgather", allgather::run),
+    ("variables", variables::run),
 ];
 
 fn main() -> ExitCode {
     let result = match std::env::var(PART).as_deref() {
         Ok("rank") => rank::play(),
+        Ok("variables") => variables_rank::play(),
         Ok("threads") => rank_threads::play(),
         Ok("loopback") => loopback::play(),
         Ok("simulated agents") => simulated_agents::play(),

@@ -48,7 +48,7 @@ pub fn play() -> Result<()> {
     Ok(())
 }
 
-fn answer(seconds: f64) -> Result<()> {
+pub fn answer(seconds: f64) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{seconds}")?;
     Ok(out.flush()?)

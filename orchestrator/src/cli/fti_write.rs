@@ -69,7 +69,8 @@ impl RawVariable {
         })?;
         let path = PathBuf::from(path);
         let unreadable = |error: io::Error| {
-            Failure::new(exit::UNAVAILABLE, "cannot read the bytes of a variable").at(shown(&path)).because(error)
+            let failure = Failure::new(exit::UNAVAILABLE, "cannot read the bytes of a variable").at(shown(&path));
+            failure.because(error).remedy("give the path of a readable regular file")
         };
         let file = regular_file::open(&path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
