@@ -88,7 +88,9 @@ fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
         CheckpointSource::Command if checkpoint.watch.files.is_some() => Some(CheckpointSchedule::WhenReady),
         CheckpointSource::Command => Some(CheckpointSchedule::Every(checkpoint.command.every)),
         CheckpointSource::Jubatus => Some(CheckpointSchedule::Every(checkpoint.jubatus.every)),
-        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables | CheckpointSource::None => None,
+        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables | CheckpointSource::None => {
+            None
+        }
     }
 }
 

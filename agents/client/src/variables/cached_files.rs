@@ -202,7 +202,9 @@ mod tests {
     /// File systems that clone are treated as one that does not.
     fn without_clone(cache: &Path) -> CachedFiles {
         let device = fs::metadata(cache).unwrap().dev();
-        CachedFiles { without_clone: vec![device], ..CachedFiles::default() }
+        let mut files = CachedFiles::default();
+        files.without_clone.push(device);
+        files
     }
 
     #[test]

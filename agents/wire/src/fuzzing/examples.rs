@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use holdfast_model::{
     CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
-    FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level, Location, Locations,
-    NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankPlace, RestartPolicy,
+    FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level, Location,
+    Locations, NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankPlace, RestartPolicy,
     RestartSource, RunNode, Scheme, Task, VariablesLayout, VariablesPolicy,
 };
 use holdfast_wire::VERSION;

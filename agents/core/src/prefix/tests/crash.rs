@@ -151,7 +151,7 @@ const RANKS: u32 = 8;
 /// Gives the files of a copied dataset output paths, and publishes it.
 fn output(prefix: &Prefix, directory: &str, id: u64) {
     let here = prefix.path().join(directory);
-    let dataset = Dataset { name: Some("plot".to_owned()), checkpoint: false, output: true, direct: None };
+    let dataset = Dataset { name: Some("plot".to_owned()), checkpoint: false, output: true, ..Dataset::default() };
     publish::begin(prefix, CheckpointId(id), &name(directory), &dataset, "17", some_time()).unwrap();
     for rank in 0..RANKS {
         let file = here.join(format!("rank_{rank}.ckpt"));
