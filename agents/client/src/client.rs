@@ -177,13 +177,17 @@ impl Client {
         self.start(Call::StartLevel { level }, "checkpoint")
     }
 
-    /// The level of the checkpoint of variables that is due.
+    /// The level of the checkpoint of variables that is due, by these intervals or those of the job.
     #[cfg(feature = "variables")]
-    pub(crate) fn snapshot_level(&mut self) -> Result<Option<holdfast_model::Level>, ClientError> {
-        match self.call(Call::Snapshot)? {
+    pub(crate) fn snapshot_level(
+        &mut self,
+        intervals: Option<holdfast_model::SnapshotIntervals>,
+    ) -> Result<Option<holdfast_model::Level>, ClientError> {
+        let call = Call::Snapshot { intervals };
+        match self.call(call.clone())? {
             None => Ok(None),
             Some(Reply::Level(level)) => Ok(level),
-            Some(other) => Err(unexpected(&Call::Snapshot, &other)),
+            Some(other) => Err(unexpected(&call, &other)),
         }
     }
 

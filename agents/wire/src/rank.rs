@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::Limit;
 use crate::payload::Payload;
-use holdfast_model::{CheckpointId, Failure, Generation, Level, NodeName, Rank, RestartSource, VariablesLayout};
+use holdfast_model::{
+    CheckpointId, Failure, Generation, Level, NodeName, Rank, RestartSource, SnapshotIntervals, VariablesLayout,
+};
 
 /// The most bytes that one rank may hand to [`Call::Allgather`].
 pub const LARGEST_CONTRIBUTION: usize = 64 << 10;
@@ -91,7 +93,10 @@ pub enum Call {
         level: Level,
     },
     /// Is a checkpoint of variables due by the intervals of the levels?
-    Snapshot,
+    Snapshot {
+        /// Those of the program; `None`: those of the job.
+        intervals: Option<SnapshotIntervals>,
+    },
     /// The name of the dataset that there is to restart from.
     RestartName,
     /// The application restarted from the dataset of this name by itself: what it writes from now on is newer.
@@ -187,7 +192,7 @@ impl Call {
             Call::Start => "start_checkpoint",
             Call::StartOutput { .. } => "start_output",
             Call::StartLevel { .. } => "start_checkpoint",
-            Call::Snapshot => "snapshot",
+            Call::Snapshot { .. } => "snapshot",
             Call::RestartName => "restart_name",
             Call::Current { .. } => "current",
             Call::Load => "load",

@@ -64,7 +64,7 @@ pub use self::types::VariableId;
 use crate::client::{Builder, Client};
 pub use holdfast_formats::fti_ff::differential::Written;
 pub use holdfast_formats::fti_ff::variable_type::VariableType;
-pub use holdfast_model::Level;
+pub use holdfast_model::{Level, SnapshotIntervals};
 
 /// The variables of this rank, and its connection to the agent.
 pub struct Variables {

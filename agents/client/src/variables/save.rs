@@ -7,7 +7,7 @@ use holdfast_formats::FormatsError;
 use holdfast_formats::fti_ff::differential::{CheckpointFile, Image, VariableSource, Written};
 use holdfast_formats::fti_ff::layout::Layout;
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
-use holdfast_model::{Level, VariablesLayout};
+use holdfast_model::{Level, SnapshotIntervals, VariablesLayout};
 
 use super::{Protected, Variables, VariablesError};
 use crate::client::Completed;
@@ -58,7 +58,19 @@ impl Variables {
     /// # Errors
     /// As [`Variables::checkpoint`].
     pub fn snapshot(&mut self) -> Result<Option<Completed>, VariablesError> {
-        match self.client.snapshot_level()? {
+        self.snapshot_if_due(None)
+    }
+
+    /// As [`Variables::snapshot`], with intervals of the program, equal on all ranks, in place of those of the job.
+    ///
+    /// # Errors
+    /// As [`Variables::checkpoint`].
+    pub fn snapshot_by(&mut self, intervals: SnapshotIntervals) -> Result<Option<Completed>, VariablesError> {
+        self.snapshot_if_due(Some(intervals))
+    }
+
+    fn snapshot_if_due(&mut self, intervals: Option<SnapshotIntervals>) -> Result<Option<Completed>, VariablesError> {
+        match self.client.snapshot_level(intervals)? {
             Some(level) => self.checkpoint(self.last.saturating_add(1), level).map(Some),
             None => Ok(None),
         }

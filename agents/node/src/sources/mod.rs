@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset, Level};
+use holdfast_model::{CheckpointId, Dataset, Level, SnapshotIntervals};
 use holdfast_wire::rank::Interface;
 use holdfast_wire::run::{Settings, SourceName};
 
@@ -95,8 +95,8 @@ pub trait SourcePolicy: Debug + Send {
         None
     }
 
-    /// The level of the checkpoint of variables that is due.
-    fn due_level(&mut self, _now: Duration, _halting: bool) -> Option<Level> {
+    /// The level of the checkpoint of variables that is due, by these intervals or those of the job.
+    fn due_level(&mut self, _now: Duration, _halting: bool, _own: Option<SnapshotIntervals>) -> Option<Level> {
         None
     }
 

@@ -36,7 +36,7 @@ impl SourcePolicy for Snapshots {
     }
 
     fn is_due(&mut self, now: Duration, halting: bool) -> bool {
-        self.due_level(now, halting).is_some()
+        self.due_level(now, halting, None).is_some()
     }
 
     fn checkpoint_begins(&mut self, _: Duration) {}
@@ -44,10 +44,11 @@ impl SourcePolicy for Snapshots {
     fn checkpoint_complete(&mut self, _: Duration) {}
 
     /// The highest level whose interval has passed; at a halt at least the lowest, because the checkpoint is flushed.
-    fn due_level(&mut self, now: Duration, halting: bool) -> Option<Level> {
+    fn due_level(&mut self, now: Duration, halting: bool, own: Option<SnapshotIntervals>) -> Option<Level> {
+        let intervals = own.unwrap_or(self.intervals);
         let levels = Level::ALL.into_iter().zip(self.since);
         let due = levels.filter(|(level, since)| {
-            let interval = self.intervals.of(*level);
+            let interval = intervals.of(*level);
             !interval.is_zero() && now.saturating_sub(*since) >= interval
         });
         due.map(|(level, _)| level).max().or(halting.then_some(Level::Local))
@@ -104,21 +105,30 @@ mod tests {
     #[test]
     fn the_highest_due_level_is_taken_and_serves_the_lower_ones() {
         let mut snapshots = snapshots(3, 5, 0, 11);
-        assert_eq!(snapshots.due_level(at(102), false), None);
-        assert_eq!(snapshots.due_level(at(103), false), Some(Level::Local));
-        assert_eq!(snapshots.due_level(at(105), false), Some(Level::Partner));
+        assert_eq!(snapshots.due_level(at(102), false, None), None);
+        assert_eq!(snapshots.due_level(at(103), false, None), Some(Level::Local));
+        assert_eq!(snapshots.due_level(at(105), false, None), Some(Level::Partner));
         snapshots.level_complete(at(105), Level::Partner);
-        assert_eq!(snapshots.due_level(at(107), false), None, "level 1 was served by level 2");
-        assert_eq!(snapshots.due_level(at(111), false), Some(Level::Prefix));
+        assert_eq!(snapshots.due_level(at(107), false, None), None, "level 1 was served by level 2");
+        assert_eq!(snapshots.due_level(at(111), false, None), Some(Level::Prefix));
         snapshots.level_complete(at(111), Level::Prefix);
-        assert_eq!(snapshots.due_level(at(113), false), None);
+        assert_eq!(snapshots.due_level(at(113), false, None), None);
+    }
+
+    #[test]
+    fn the_intervals_of_the_program_replace_those_of_the_job() {
+        let mut snapshots = snapshots(3, 0, 0, 0);
+        let own = SnapshotIntervals { local: at(0), partner: at(0), parity: at(8), prefix: at(0) };
+        assert_eq!(snapshots.due_level(at(107), false, Some(own)), None);
+        assert_eq!(snapshots.due_level(at(107), false, None), Some(Level::Local));
+        assert_eq!(snapshots.due_level(at(108), false, Some(own)), Some(Level::Parity));
     }
 
     #[test]
     fn a_halt_condition_makes_a_checkpoint_due_at_once() {
         let mut snapshots = snapshots(0, 0, 0, 0);
-        assert_eq!(snapshots.due_level(at(10_000), false), None);
-        assert_eq!(snapshots.due_level(at(101), true), Some(Level::Local));
+        assert_eq!(snapshots.due_level(at(10_000), false, None), None);
+        assert_eq!(snapshots.due_level(at(101), true, None), Some(Level::Local));
         assert!(snapshots.is_due(at(101), true));
     }
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, CrcOnCopy, Dataset, Failure, FlushMode, Level, Locations, Rank, Scheme};
+use holdfast_model::{
+    CheckpointId, CrcOnCopy, Dataset, Failure, FlushMode, Level, Locations, Rank, Scheme, SnapshotIntervals,
+};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult, SealCrc, SealedFiles};
 use holdfast_wire::rank::Reply;
@@ -25,10 +27,10 @@ pub(super) async fn need(cx: &Context) -> Result<Reply, CallError> {
     Ok(Reply::Flag(cx.policy(|policy, now| policy.is_due(now, halting))))
 }
 
-/// The level of the checkpoint of variables that is due.
-pub(super) async fn snapshot(cx: &Context) -> Result<Reply, CallError> {
+/// The level of the checkpoint of variables that is due, by these intervals or those of the job.
+pub(super) async fn snapshot(cx: &Context, intervals: Option<SnapshotIntervals>) -> Result<Reply, CallError> {
     let halting = halt_condition(cx).await?.is_some();
-    Ok(Reply::Level(cx.policy(|policy, now| policy.due_level(now, halting))))
+    Ok(Reply::Level(cx.policy(|policy, now| policy.due_level(now, halting, intervals))))
 }
 
 /// Begins a checkpoint: makes room for it, records what protects it, makes its directories.

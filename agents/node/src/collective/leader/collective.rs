@@ -59,7 +59,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
             }
             checkpoint::start(cx, Dataset { level: Some(level), ..Dataset::default() }).await
         }
-        Call::Snapshot => checkpoint::snapshot(cx).await,
+        Call::Snapshot { intervals } => checkpoint::snapshot(cx, intervals).await,
         Call::RestartName => Ok(datasets::restart_name(cx)),
         Call::Current { name } => datasets::current(cx, name).await,
         Call::Load => datasets::load(cx).await,
