@@ -15,6 +15,7 @@ mod alone;
 mod c;
 mod examples;
 mod fortran;
+mod fti;
 mod interpose;
 mod names;
 mod outputs;

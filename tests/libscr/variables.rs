@@ -9,7 +9,7 @@ use holdfast_testkit::harness::ignore;
 use crate::world::{Link, VARIABLES, World, holdfast, in_repository, needs, output, program_source, sum};
 
 /// The checkpoint settings of a job for variables.
-const SOURCE: &str = "redundancy: [{scheme: xor, set_size: 3}]";
+const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}]";
 
 /// Two nodes are lost, one after the other, in checkpoints 3 and 6; there is a spare node for each.
 fn loses_two_nodes(world: &World, launcher: &str, command: &[&str]) -> Output {

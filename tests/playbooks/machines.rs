@@ -105,10 +105,12 @@ impl Machines {
         let program = Path::new(env!("CARGO_BIN_EXE_holdfast"));
         // A library that is built for a test is in the directory of the test's executable.
         let libraries = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-        let libraries = ["libscr.so", "libscr.a", "libscr_interpose.so"].map(|name| libraries.join(name));
-        for file in std::iter::once(program).chain(libraries.iter().map(PathBuf::as_path)) {
+        let installed = ["libscr", "libholdfast_variables", "libfti"];
+        let files = installed.iter().flat_map(|name| [format!("{name}.so"), format!("{name}.a")]);
+        let files = files.chain(["libscr_interpose.so".to_owned()]).map(|name| libraries.join(name));
+        for file in files.chain([program.to_owned()]) {
             let copy = artifacts.join(file.file_name().unwrap());
-            fs::copy(file, &copy).unwrap();
+            fs::copy(&file, &copy).unwrap();
             // Debug information is most of a debug build, and would be copied to every machine.
             let _ = Command::new("strip").arg("--strip-debug").arg(copy).stderr(Stdio::null()).status();
         }

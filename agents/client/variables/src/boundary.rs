@@ -27,11 +27,10 @@ pub fn code(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<()>
 pub fn kept_or_exit(function: &str, saved: &Saved) -> bool {
     match saved {
         Saved::Kept => true,
-        Saved::Dropped(checkpoint) => {
-            BOUNDARY.note(&format!(
-                "{function}: checkpoint {checkpoint} was not kept: a rank could not write its file, or it could not \
-                 be protected"
-            ));
+        Saved::Dropped { checkpoint, reason } => {
+            let elsewhere = "another rank could not write its file, or it could not be protected";
+            let reason = reason.as_deref().unwrap_or(elsewhere);
+            BOUNDARY.note(&format!("{function}: checkpoint {checkpoint} was not kept: {reason}"));
             false
         }
         Saved::Halted(halt) => BOUNDARY.exit(halt),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 
 use holdfast_boundary::{ArgumentError, Halt};
-use holdfast_client::variables::{Level, RecoverOutcome, VariableType, Variables, VariablesError};
+use holdfast_client::variables::{Level, RecoverOutcome, SnapshotIntervals, VariableType, Variables, VariablesError};
 use holdfast_client::{CheckpointId, Client};
 
 /// The state of the library in this process.
@@ -103,7 +103,12 @@ pub enum Saved {
     /// The checkpoint is protected.
     Kept,
     /// A rank could not write its file, or the checkpoint could not be protected: it was dropped on all ranks.
-    Dropped(CheckpointId),
+    Dropped {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Why this rank could not write its file; `None` if the reason is elsewhere.
+        reason: Option<String>,
+    },
     /// A halt condition holds: the process must end.
     Halted(Halt),
 }
@@ -319,6 +324,17 @@ impl Session {
         }
     }
 
+    /// As [`Session::snapshot`], with intervals of the program.
+    ///
+    /// # Errors
+    /// See [`Variables::snapshot_by`].
+    pub fn snapshot_by(&mut self, intervals: SnapshotIntervals) -> SessionResult<Option<Saved>> {
+        match self.variables()?.snapshot_by(intervals)? {
+            Some(completed) => self.saved(completed).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// True if the program must end. After the first call, checkpoints do not end the process.
     ///
     /// # Errors
@@ -347,7 +363,10 @@ impl Session {
         match completed.halt {
             Some(reason) if !self.calls_should_exit => Ok(Saved::Halted(Halt { reason, reports })),
             _ if completed.kept => Ok(Saved::Kept),
-            _ => Ok(Saved::Dropped(completed.checkpoint)),
+            _ => {
+                let reason = self.variables()?.write_error().map(ToString::to_string);
+                Ok(Saved::Dropped { checkpoint: completed.checkpoint, reason })
+            }
         }
     }
 

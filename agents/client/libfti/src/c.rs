@@ -1,0 +1,247 @@
+//! The C functions, as declared in `include/fti.h`. Each documents the requirements on its pointers, which a C program
+//! must guarantee.
+//!
+//! Safety of every `#[unsafe(no_mangle)]` here: the symbol is FTI's own or starts with `holdfast_fti_`, and a program
+//! links one FTI.
+
+// The names are those of the C interface.
+#![allow(non_snake_case)]
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use holdfast_boundary::ArgumentError;
+use holdfast_boundary::c::{put, text};
+use holdfast_client::variables::{SnapshotIntervals, VariableId};
+use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
+use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult};
+
+use crate::configuration::{Configuration, ConfigurationError};
+
+/// A checkpoint was taken.
+const DONE: c_int = 1;
+/// The call succeeded.
+const SUCCESS: c_int = 0;
+/// The call failed.
+const FAILURE: c_int = -1;
+/// There is no checkpoint that could be recovered.
+const NOT_RECOVERED: c_int = -2;
+
+/// The intervals of the configuration file; `None`: those of the job.
+static INTERVALS: Mutex<Option<SnapshotIntervals>> = Mutex::new(None);
+
+/// A type of elements. Passed by value.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct FTIT_type {
+    /// The number of the type.
+    pub id: c_int,
+    /// The bytes of an element.
+    pub size: c_int,
+}
+
+macro_rules! basic_types {
+    ($($name:ident, $id:literal, $bytes:expr;)*) => {
+        $(
+            #[doc = concat!("The basic type of number ", stringify!($id), ".")]
+            #[unsafe(no_mangle)]
+            pub static $name: FTIT_type = FTIT_type { id: $id, size: $bytes as c_int };
+        )*
+    };
+}
+
+basic_types! {
+    FTI_CHAR, 0, 1;
+    FTI_SHRT, 1, size_of::<std::ffi::c_short>();
+    FTI_INTG, 2, size_of::<c_int>();
+    FTI_LONG, 3, size_of::<c_long>();
+    FTI_UCHR, 4, 1;
+    FTI_USHT, 5, size_of::<std::ffi::c_ushort>();
+    FTI_UINT, 6, size_of::<std::ffi::c_uint>();
+    FTI_ULNG, 7, size_of::<std::ffi::c_ulong>();
+    FTI_SFLT, 8, size_of::<f32>();
+    FTI_DBLE, 9, size_of::<f64>();
+    FTI_LDBE, 10, 16;
+}
+
+/// Why a function failed.
+#[derive(Debug, thiserror::Error)]
+enum FtiError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    #[error(
+        "this process is rank {rank} of {ranks} in the communicator, and rank {own} of {all} in the run: pass \
+         MPI_COMM_WORLD, and start all its processes by `holdfast run`"
+    )]
+    Communicator { rank: c_int, ranks: c_int, own: u32, all: u32 },
+    #[error("{0} elements: the number is negative")]
+    Count(c_long),
+    #[error("the type was not initialised by FTI_InitType: {0} bytes")]
+    Type(c_int),
+    #[error("no checkpoint is usable: start from the beginning")]
+    NoCheckpoint,
+    #[error("the checkpoint and the program have different variables: {}", differences(absent, unclaimed))]
+    Variables { absent: Vec<VariableId>, unclaimed: Vec<VariableId> },
+}
+
+fn differences(absent: &[VariableId], unclaimed: &[VariableId]) -> String {
+    let list = |ids: &[VariableId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (absent, unclaimed) {
+        (absent, []) => format!("{} are not in the checkpoint", list(absent)),
+        ([], unclaimed) => format!("{} are not protected", list(unclaimed)),
+        _ => format!("{} are not in the checkpoint, {} are not protected", list(absent), list(unclaimed)),
+    }
+}
+
+fn code(function: &str, work: impl FnOnce(&mut Session) -> Result<(), FtiError>) -> c_int {
+    if BOUNDARY.call(function, work).is_some() { SUCCESS } else { FAILURE }
+}
+
+/// Joins the run; called by `FTI_Init` of the header with the place of this process in its communicator. Without a
+/// communicator both numbers are -1.
+///
+/// # Safety
+/// `file` is null (no configuration file) or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ranks: c_int) -> c_int {
+    let halt = BOUNDARY.call("FTI_Init", |session| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { text(file) }?.filter(|file| !file.is_empty());
+        let configuration = file.map(|file| Configuration::read(Path::new(&file))).transpose()?.unwrap_or_default();
+        let halt = session.init()?;
+        let (own, all) = session.rank_and_size()?;
+        let place = (u32::try_from(rank), u32::try_from(ranks));
+        if (rank, ranks) != (-1, -1) && place != (Ok(own), Ok(all)) {
+            return Err(FtiError::Communicator { rank, ranks, own, all });
+        }
+        if own == 0 {
+            configuration.notes.iter().for_each(|note| BOUNDARY.note(&format!("FTI_Init: {note}")));
+        }
+        *INTERVALS.lock().unwrap_or_else(PoisonError::into_inner) = configuration.intervals;
+        Ok::<_, FtiError>(halt)
+    });
+    match halt {
+        None => FAILURE,
+        Some(None) => SUCCESS,
+        Some(Some(halt)) => BOUNDARY.exit(&halt),
+    }
+}
+
+/// 1 if there is a checkpoint to recover from, else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_Status() -> c_int {
+    c_int::from(BOUNDARY.call("FTI_Status", |session| session.is_restart()).unwrap_or(false))
+}
+
+/// Initialises a type by the size of its elements.
+///
+/// # Safety
+/// `kind` is null or points to a type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn FTI_InitType(kind: *mut FTIT_type, size: c_int) -> c_int {
+    code("FTI_InitType", |session| {
+        let bytes = usize::try_from(size).map_err(|_| SessionError::TypeSize)?;
+        let id = session.define_type(bytes)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(kind, FTIT_type { id, size }, "the pointer to the type") }?)
+    })
+}
+
+/// Protects a variable, or one that moved or has another size.
+///
+/// # Safety
+/// As [`holdfast_variables_c::c::holdfast_protect`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn FTI_Protect(id: c_int, address: *mut c_void, count: c_long, kind: FTIT_type) -> c_int {
+    code("FTI_Protect", |session| {
+        let elements = usize::try_from(count).map_err(|_| FtiError::Count(count))?;
+        if kind.size <= 0 {
+            return Err(FtiError::Type(kind.size));
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { session.protect(id, None, address, elements, kind.id) }?)
+    })
+}
+
+/// The bytes of a variable in the newest checkpoint; 0 if it is not there.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_GetStoredSize(id: c_int) -> c_long {
+    let stored = BOUNDARY.call("FTI_GetStoredSize", |session| session.stored_size(id)).flatten();
+    stored.and_then(|bytes| c_long::try_from(bytes).ok()).unwrap_or(0)
+}
+
+/// Gives the memory of a variable the size that it has in the checkpoint to recover from, and protects it again.
+///
+/// # Safety
+/// `address` is null, or was returned by `malloc`, `calloc` or `realloc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn FTI_Realloc(id: c_int, address: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    match BOUNDARY.call("FTI_Realloc", |session| unsafe { session.reallocate(id, address) }) {
+        Some(moved) => moved.unwrap_or(address),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// Saves all variables. May end the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_Checkpoint(id: c_int, level: c_int) -> c_int {
+    taken("FTI_Checkpoint", BOUNDARY.call("FTI_Checkpoint", |session| session.checkpoint(id, level).map(Some)))
+}
+
+/// Loads the newest checkpoint that is intact on all ranks.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_Recover() -> c_int {
+    if BOUNDARY.call("FTI_Recover", recover).is_some() { SUCCESS } else { NOT_RECOVERED }
+}
+
+/// In a restart the first call recovers; any other saves all variables if a checkpoint is due. May end the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_Snapshot() -> c_int {
+    match BOUNDARY.call("FTI_Snapshot", |session| session.is_restart()) {
+        None => FAILURE,
+        Some(true) if BOUNDARY.call("FTI_Snapshot", recover).is_some() => SUCCESS,
+        Some(true) => NOT_RECOVERED,
+        Some(false) => taken("FTI_Snapshot", BOUNDARY.call("FTI_Snapshot", snapshot)),
+    }
+}
+
+/// Ends the run: the job is finished, and not launched again.
+#[unsafe(no_mangle)]
+pub extern "C" fn FTI_Finalize() -> c_int {
+    code("FTI_Finalize", |session| Ok(session.finalize()?))
+}
+
+fn snapshot(session: &mut Session) -> SessionResult<Option<Saved>> {
+    let intervals = *INTERVALS.lock().unwrap_or_else(PoisonError::into_inner);
+    match intervals {
+        Some(intervals) => session.snapshot_by(intervals),
+        None => session.snapshot(),
+    }
+}
+
+fn recover(session: &mut Session) -> Result<(), FtiError> {
+    let outcome = session.recover()?;
+    if outcome.checkpoint.is_none() {
+        return Err(FtiError::NoCheckpoint);
+    }
+    if outcome.absent.is_empty() && outcome.unclaimed.is_empty() {
+        return Ok(());
+    }
+    Err(FtiError::Variables { absent: outcome.absent, unclaimed: outcome.unclaimed })
+}
+
+/// The return code of a call that may have taken a checkpoint; `None`: it failed.
+fn taken(function: &str, saved: Option<Option<Saved>>) -> c_int {
+    match saved {
+        None => FAILURE,
+        Some(None) => SUCCESS,
+        Some(Some(saved)) if kept_or_exit(function, &saved) => DONE,
+        Some(Some(_)) => FAILURE,
+    }
+}

@@ -1,0 +1,223 @@
+//! The configuration file of FTI. The intervals of snapshots take effect; what else a file sets belongs to the job,
+//! which is described before the program starts, and is reported. What would change the meaning of the program is
+//! refused.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use configparser::ini::{Ini, IniDefault};
+use holdfast_client::variables::SnapshotIntervals;
+
+/// The parameters of FTI 1.1 that belong to the job. Its document and its examples contain all of them.
+const OF_THE_JOB: [&str; 17] = [
+    "basic:ckpt_dir",
+    "basic:glbl_dir",
+    "basic:meta_dir",
+    "basic:node_size",
+    "basic:group_size",
+    "basic:inline_l2",
+    "basic:inline_l3",
+    "basic:inline_l4",
+    "basic:max_sync_intv",
+    "basic:verbosity",
+    "advanced:block_size",
+    "advanced:transfer_size",
+    "advanced:mpi_tag",
+    "advanced:local_test",
+    "advanced:lustre_striping_unit",
+    "advanced:lustre_striping_factor",
+    "advanced:lustre_striping_offset",
+];
+/// Keys of a section that FTI writes, or that only its functions for injected errors read.
+const OTHER: [&str; 7] = [
+    "restart:failure",
+    "restart:exec_id",
+    "injection:rank",
+    "injection:number",
+    "injection:index",
+    "injection:position",
+    "injection:frequency",
+];
+const LEVELS: [&str; 4] = ["basic:ckpt_l1", "basic:ckpt_l2", "basic:ckpt_l3", "basic:ckpt_l4"];
+
+/// What a file sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// The intervals of snapshots; `None` if the file has none.
+    pub intervals: Option<SnapshotIntervals>,
+    /// What has no effect, for a person.
+    pub notes: Vec<String>,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// It cannot be read.
+    #[error("the configuration file {} cannot be read: {source}", path.display())]
+    Reading {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not an INI file.
+    #[error("the configuration file cannot be parsed: {0}")]
+    Syntax(String),
+    /// A value is not a number.
+    #[error("{key} of the configuration file is `{value}`, which is not a number")]
+    Number {
+        /// Section and key.
+        key: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The program would lose a rank a node.
+    #[error(
+        "Basic:head of the configuration file is {0}, and there are no head processes: the agents do their work. Set \
+         it to 0, and start one rank less a node"
+    )]
+    Heads(i64),
+}
+
+impl Configuration {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read or parsed, or requires what does not exist.
+    pub fn read(path: &Path) -> Result<Self, ConfigurationError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigurationError::Reading { path: path.to_owned(), source })?;
+        Self::parse(&text)
+    }
+
+    /// Parses the content of a file.
+    ///
+    /// # Errors
+    /// It cannot be parsed, or requires what does not exist.
+    pub fn parse(text: &str) -> Result<Self, ConfigurationError> {
+        let file = Parameters::parse(text)?;
+        let heads = file.number("basic:head")?.unwrap_or(0);
+        if heads != 0 {
+            return Err(ConfigurationError::Heads(heads));
+        }
+        Ok(Configuration { intervals: file.intervals()?, notes: file.notes()? })
+    }
+}
+
+/// The parameters of a file as `section:key`, in lower case, in order.
+struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    fn parse(text: &str) -> Result<Self, ConfigurationError> {
+        let mut style = IniDefault::default();
+        // Paths may contain colons.
+        style.delimiters = vec!['='];
+        let mut parser = Ini::new_from_defaults(style);
+        let sections = parser.read(text.to_owned()).map_err(ConfigurationError::Syntax)?;
+        let mut parameters: Vec<(String, String)> = sections
+            .into_iter()
+            .flat_map(|(section, keys)| {
+                keys.into_iter().map(move |(key, value)| {
+                    let value = value.unwrap_or_default();
+                    (format!("{section}:{key}"), value.trim().to_owned())
+                })
+            })
+            .collect();
+        parameters.sort();
+        Ok(Parameters(parameters))
+    }
+
+    fn number(&self, key: &'static str) -> Result<Option<i64>, ConfigurationError> {
+        let Some((_, value)) = self.0.iter().find(|(known, _)| known == key) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| ConfigurationError::Number { key, value: value.clone() })
+    }
+
+    /// Minutes; none below 1, as in FTI.
+    fn intervals(&self) -> Result<Option<SnapshotIntervals>, ConfigurationError> {
+        let mut minutes = [None; LEVELS.len()];
+        for (minutes, key) in minutes.iter_mut().zip(LEVELS) {
+            *minutes = self.number(key)?;
+        }
+        if minutes.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let [local, partner, parity, prefix] = minutes.map(|minutes| {
+            // Longer intervals than 8000 years mean the same.
+            let minutes = minutes.unwrap_or(0).clamp(0, i64::from(u32::MAX));
+            Duration::from_secs(60 * minutes.unsigned_abs())
+        });
+        Ok(Some(SnapshotIntervals { local, partner, parity, prefix }))
+    }
+
+    fn notes(&self) -> Result<Vec<String>, ConfigurationError> {
+        let mut notes = Vec::new();
+        let list = |keep: &dyn Fn(&str) -> bool| -> Vec<&str> {
+            self.0.iter().map(|(key, _)| key.as_str()).filter(|key| keep(key)).collect()
+        };
+        let without_effect = list(&|key| OF_THE_JOB.contains(&key));
+        if !without_effect.is_empty() {
+            notes.push(format!(
+                "{} of the configuration file have no effect: the job spec describes caches, nodes and redundancy",
+                without_effect.join(", ")
+            ));
+        }
+        if self.number("basic:ckpt_io")?.is_some_and(|mode| mode != 3) {
+            notes.push("Basic:ckpt_io has no effect: checkpoint files are FTI-FF files (3)".to_owned());
+        }
+        if self.number("basic:keep_last_ckpt")? == Some(0) {
+            notes.push("Basic:keep_last_ckpt has no effect: the newest checkpoint is kept on the prefix".to_owned());
+        }
+        if self.number("restart:failure")?.is_some_and(|failure| failure != 0) {
+            notes.push("the section Restart has no effect: the run finds its newest checkpoint itself".to_owned());
+        }
+        if self.number("injection:number")?.is_some_and(|number| number != 0) {
+            notes.push("the section Injection has no effect: libfti injects no errors".to_owned());
+        }
+        let known = |key: &str| {
+            let read = ["basic:head", "basic:ckpt_io", "basic:keep_last_ckpt"];
+            read.contains(&key) || LEVELS.contains(&key) || OF_THE_JOB.contains(&key) || OTHER.contains(&key)
+        };
+        let unknown = list(&|key| !known(key));
+        if !unknown.is_empty() {
+            notes.push(format!("{} of the configuration file are unknown", unknown.join(", ")));
+        }
+        Ok(notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_minutes_and_what_has_no_effect_is_noted() {
+        let text = "# a file\n[Basic]\nHead = 0\nNode_size = 2 # ranks\nCkpt_dir = /tmp:1 ; a comment\n\
+                    Ckpt_L1 = 3\nckpt_l2=0\nCKPT_L4 = 11\nckpt_io = 1\nkeep_last_ckpt = 0\nWarp = 9\n\
+                    [Restart]\nFailure = 1\nExec_ID = XXXX\n[Injection]\nnumber = 0\n";
+        let configuration = Configuration::parse(text).unwrap();
+        let seconds = |seconds| Duration::from_secs(seconds);
+        let intervals =
+            SnapshotIntervals { local: seconds(180), partner: seconds(0), parity: seconds(0), prefix: seconds(660) };
+        assert_eq!(configuration.intervals, Some(intervals));
+        let notes = configuration.notes.join("\n");
+        for note in ["basic:ckpt_dir, basic:node_size of", "ckpt_io", "keep_last_ckpt", "section Restart", "basic:warp"]
+        {
+            assert!(notes.contains(note), "{note}: {notes}");
+        }
+        assert!(!notes.contains("Injection"), "{notes}");
+    }
+
+    #[test]
+    fn a_file_without_intervals_leaves_them_to_the_job() {
+        assert_eq!(Configuration::parse("[basic]\nhead = 0\n").unwrap(), Configuration::default());
+    }
+
+    #[test]
+    fn head_processes_and_invalid_numbers_are_refused() {
+        assert!(matches!(Configuration::parse("[Basic]\nHead = 1\n"), Err(ConfigurationError::Heads(1))));
+        let error = Configuration::parse("[Basic]\nCkpt_L3 = often\n").unwrap_err().to_string();
+        assert!(error.contains("basic:ckpt_l3") && error.contains("often"), "{error}");
+        let missing = Configuration::read(Path::new("/nonexistent/config.fti")).unwrap_err().to_string();
+        assert!(missing.contains("/nonexistent/config.fti"), "{missing}");
+    }
+}

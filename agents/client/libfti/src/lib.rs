@@ -1,0 +1,17 @@
+//! `libfti`: the functions of FTI 1.1 that save and recover variables, carried out by Holdfast's agents, without MPI.
+//!
+//! A program is compiled with `include/fti.h` (Fortran: the module `include/fti.f90`), linked with `-lfti`, and started
+//! by `holdfast run` with `checkpoint: {source: variables}`. Functions with an `MPI_Comm` are defined in the header, so
+//! that the library fits every MPI.
+//!
+//! * [`configuration`]: the file that `FTI_Init` is given;
+//! * [`c`]: the functions, on top of the session of [`holdfast_variables_c`]: a program may also call the functions of
+//!   `holdfast.h`, which the library contains.
+
+#![warn(unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs)]
+
+pub mod c;
+pub mod configuration;
+
+pub use c::*;

@@ -1,0 +1,161 @@
+//! Programs for FTI 1.1.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use holdfast_testkit::harness::ignore;
+
+use crate::world::{FTI, Link, World, holdfast, in_repository, needs, output, program_source, quiet, sum};
+
+const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}]";
+
+/// The directory of an `mpi.h` for ranks that do not communicate.
+fn without_mpi() -> String {
+    format!("-I{}", in_repository("tests/libscr/programs/mpi_stub").display())
+}
+
+fn compile(world: &World, link: Link) -> PathBuf {
+    world.compile_for(FTI, &["cc", &without_mpi()], &[&program_source("fti.c")], link)
+}
+
+/// Writes a configuration file.
+fn configuration(world: &World, text: &str) -> String {
+    let path = world.path().join("config.fti");
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// What a rank wrote: the sum, the step that it restarted from, and the number of checkpoints.
+fn result(world: &World, rank: u32) -> [u32; 3] {
+    let text = world.result(rank);
+    let numbers: Vec<u32> = text.split(' ').map(|number| number.parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
+
+#[test]
+fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it() {
+    let world = World::new();
+    let program = compile(&world, Link::Shared);
+    let file = configuration(&world, "[Basic]\nHead = 0\nCkpt_dir = ./Local\nckpt_io = 3\nSpeed = 9\n");
+    let command = [program.to_str().unwrap(), "8", &world.results(), &file];
+    let chaos = "{node: 1, during: encode, checkpoint: 3}, {node: 0, during: encode, checkpoint: 6}";
+    let ran = world.run_on(5, "", &command, SOURCE, chaos, "");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    for rank in 0..6 {
+        let [value, restarted, _] = result(&world, rank);
+        assert_eq!(value, sum(rank, 8), "rank {rank}");
+        assert!(restarted >= 3, "the second loss is after the first: {restarted}");
+    }
+    for note in ["basic:ckpt_dir of the configuration file have no effect", "basic:speed of the configuration file are"]
+    {
+        // Once a generation, by rank 0.
+        assert_eq!(printed.matches(note).count(), 3, "{note}: {printed}");
+    }
+    for rank in 0..6 {
+        let file = world.path().join(format!("prefix/scr.current/Ckpt8-Rank{rank}.fti"));
+        let verified = holdfast(&["verify", file.to_str().unwrap()], world.path());
+        assert_eq!(verified.status.code(), Some(0), "{}", output(&verified));
+    }
+}
+
+#[test]
+fn snapshots_recover_and_have_the_intervals_of_the_configuration_file_or_else_of_the_job() {
+    let world = World::new();
+    let program = compile(&world, Link::Static);
+    let source = format!("{SOURCE}, variables: {{snapshots: {{parity: 1ms}}}}");
+    let run = |steps: &str, file: &str| {
+        let command = [program.to_str().unwrap(), steps, &world.results(), file, "s"];
+        let ran = world.run_on(3, "", &command, &source, "", "");
+        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+        result(&world, 5)
+    };
+    // Each snapshot is a call to all ranks: 60 of them take longer than the interval.
+    let [value, restarted, taken] = run("60", "");
+    assert_eq!((value, restarted), (sum(5, 60), 0));
+    assert!(taken > 0, "the job's interval is over");
+    let file = configuration(&world, "[Basic]\nCkpt_L1 = 0\nCkpt_L3 = 7\n");
+    let [value, restarted, taken] = run("90", &file);
+    assert_eq!((value, taken), (sum(5, 90), 0), "the interval of the file is 7 minutes");
+    assert!(restarted > 0 && restarted <= 60, "{restarted}");
+}
+
+#[test]
+fn head_processes_and_other_communicators_are_refused() {
+    let world = World::new();
+    let program = compile(&world, Link::Shared);
+    let heads = configuration(&world, "[Basic]\nHead = 1\n");
+    let mut alone = Command::new(&program);
+    let alone = quiet(&mut alone).args(["1", &world.results(), &heads]);
+    let refused = output(&alone.env("HOLDFAST_RANK", "0").env("HOLDFAST_RANKS", "6").output().unwrap());
+    assert!(refused.contains("/nonexistent/config.fti") && refused.contains("no head processes"), "{refused}");
+
+    let command = [program.to_str().unwrap(), "0", &world.results(), ""];
+    let ran = output(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"));
+    assert!(ran.contains("rank 0 of 1 in the communicator, and rank 3 of 6 in the run"), "{ran}");
+}
+
+#[test]
+fn functions_and_types_that_are_missing_are_refused_by_their_names() {
+    let world = World::new();
+    let program = world.path().join("missing");
+    let refused = |define: &str, link: Link| {
+        let source = program_source("fti_missing.c");
+        let compiled = world.compiling(FTI, &["cc", &without_mpi(), define], &[&source], link, &program);
+        assert!(!compiled.status.success() && !program.exists());
+        output(&compiled)
+    };
+    for link in [Link::Shared, Link::Static] {
+        let printed = refused("-DFUNCTIONS", link);
+        assert!(printed.contains("FTI_RecoverVar") && printed.contains("FTI_BitFlip"), "{printed}");
+    }
+    assert!(refused("-DTYPES", Link::Shared).contains("FTIT_complexType"));
+}
+
+#[test]
+fn header_of_fti_is_accepted_by_strict_compilers() {
+    needs("c++");
+    for (compiler, language, standard) in [("cc", "c", "c99"), ("cc", "c", "c11"), ("c++", "c++", "c++17")] {
+        let mut command = Command::new(compiler);
+        command.args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic-errors", "-Werror", &without_mpi()]);
+        command.args(["-x", language, &format!("-std={standard}")]);
+        let checked = command.arg(FTI.include("fti.h")).output().unwrap();
+        assert!(checked.status.success(), "{standard}: {}", output(&checked));
+    }
+}
+
+/// MPICH's compiler and launcher. Open MPI's daemons cannot share a machine under different names.
+fn mpich(compiler: &str) {
+    let is_mpich = |program: &str, name: &str| {
+        let version = Command::new(program).arg("--version").output();
+        version.is_ok_and(|version| name.is_empty() || output(&version).contains(name))
+    };
+    if !is_mpich(compiler, "") || !is_mpich("mpirun.mpich", "HYDRA") {
+        ignore("MPICH (libmpich-dev, mpich) is not installed");
+    }
+}
+
+/// A program of the page in MPI, on virtual nodes of which one is lost.
+fn runs_in_mpi(compiler: &str, module: &[&Path], language: &str, name: &str) -> Output {
+    mpich(compiler);
+    let world = World::new();
+    let source = world.program_of_page("docs/libfti.md", language, name);
+    let sources: Vec<&Path> = module.iter().copied().chain([source.as_path()]).collect();
+    let program = world.compile_for(FTI, &[compiler], &sources, Link::Shared);
+    let launcher = "launcher: mpirun, launcher_program: mpirun.mpich,";
+    let chaos = "{node: 1, during: encode, checkpoint: 3}";
+    world.run_on(4, launcher, &[program.to_str().unwrap()], SOURCE, chaos, "")
+}
+
+#[test]
+fn c_program_of_the_page_runs_in_mpi_and_restarts_after_node_loss() {
+    let ran = runs_in_mpi("mpicc.mpich", &[], "c", "heat.c");
+    assert!(ran.status.success() && output(&ran).contains("6 ranks: 106050000"), "{}", output(&ran));
+}
+
+#[test]
+fn fortran_program_of_the_page_runs_in_mpi_and_restarts_after_node_loss() {
+    let ran = runs_in_mpi("mpif90.mpich", &[&FTI.include("fti.f90")], "fortran", "heat.f90");
+    assert!(ran.status.success() && output(&ran).contains("6 ranks: 106050000"), "{}", output(&ran));
+}
