@@ -129,7 +129,7 @@ pub fn encode(item: &Item, out: &mut Vec<u8>) {
                 out.push(0xce);
                 out.extend((*value as u32).to_be_bytes());
             }
-            0.. => {
+            0x1_0000_0000.. => {
                 out.push(0xcf);
                 out.extend((*value as u64).to_be_bytes());
             }

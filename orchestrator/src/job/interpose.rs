@@ -48,7 +48,7 @@ fn find(named: Option<PathBuf>, holdfast: &Path) -> Result<PathBuf, PreflightErr
         }
     };
     let found = candidates.iter().find(|path| path.is_file()).and_then(|path| path.canonicalize().ok());
-    let library = found.ok_or_else(|| PreflightError::NoInterposition { searched: candidates })?;
+    let library = found.ok_or(PreflightError::NoInterposition { searched: candidates })?;
     // The loader separates the paths of its variable by them.
     if library.to_string_lossy().contains([' ', ':']) {
         return Err(PreflightError::InterpositionPath { path: library });

@@ -9,8 +9,8 @@
 //! * [`command`]: a program that does not use the API, through its rank process ([`schedule`]: when its checkpoints are
 //!   due);
 //! * [`jubatus`]: Jubatus servers, through rank processes;
-//! * [`none`]: nothing;
-//! * [`variables`]: the application, through the variables API.
+//! * [`variables`]: the application, through the variables API;
+//! * no process, with [`none`].
 
 pub mod command;
 pub mod files;

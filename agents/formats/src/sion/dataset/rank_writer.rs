@@ -54,8 +54,8 @@ impl PlacedFiles {
     /// # Errors
     /// When the file system fails.
     pub fn synchronise(&self) -> Result<(), SionError> {
-        let open = self.files.iter().flatten();
-        open.map(|(path, file)| file.sync_all().map_err(SionError::io("synchronise", path))).collect()
+        let mut open = self.files.iter().flatten();
+        open.try_for_each(|(path, file)| file.sync_all().map_err(SionError::io("synchronise", path)))
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Awaiting {
 
 impl Awaiting {
     /// Takes over the states in the calls of ranks.
-    pub(super) fn update<'a>(&mut self, calls: impl IntoIterator<Item = (Rank, Call)>) {
+    pub(super) fn update(&mut self, calls: impl IntoIterator<Item = (Rank, Call)>) {
         for (rank, call) in calls {
             // Known ranks only: the calls of a collective that does not wait change nothing.
             if let (Call::Await { state }, Some(known)) = (call, self.programs.get_mut(&rank)) {
