@@ -40,8 +40,11 @@ pub fn run_in(args: &HeatArgs, environment: Environment, report: &mut dyn Write)
     let virtual_node = environment.node.clone();
     // The application ends itself on a halt, to print a line; by default the client would end the process.
     let builder = Client::builder().environment(environment).exit_on_halt(false);
-    let mut api =
-        if args.variables { Api::Variables(Box::new(SavedField::init(builder)?)) } else { Api::Files(builder.init()?) };
+    let mut api = if args.variables {
+        Api::Variables(Box::new(SavedField::init(builder)?))
+    } else {
+        Api::Files(Box::new(builder.init()?))
+    };
     let (rank, ranks) = (api.client().rank(), api.client().ranks());
     let address = if ranks > 1 { Some(own_address(rank, args.address, virtual_node.as_ref())?) } else { None };
     let (mut slab, origin) = initial(args, api.client())?;
@@ -84,7 +87,7 @@ pub fn run_in(args: &HeatArgs, environment: Environment, report: &mut dyn Write)
 
 /// What saves the slab.
 enum Api {
-    Files(Client),
+    Files(Box<Client>),
     Variables(Box<SavedField>),
 }
 
