@@ -10,7 +10,7 @@
 //!   due);
 //! * [`jubatus`]: Jubatus servers, through rank processes;
 //! * [`variables`]: the application, through the variables API;
-//! * no process, with [`none`].
+//! * [`none`]: a program without checkpoints.
 
 pub mod command;
 pub mod files;
