@@ -10,10 +10,10 @@ use crate::world::World;
 /// Larger than files that describe a checkpoint.
 const SMALLEST_DATA: u64 = 64 << 10;
 
-/// Temporary files of ranks' files, of at least this size, in a directory. Files may vanish meanwhile.
+/// Temporary files of at least this size in a directory. Files may vanish meanwhile.
 fn temporary_files(directory: &Path, smallest: u64) -> usize {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
-    let files = files.filter(|file| file.file_name().to_string_lossy().starts_with(".hf-rank_"));
+    let files = files.filter(|file| file.file_name().to_string_lossy().starts_with(".hf-"));
     files.filter(|file| file.metadata().is_ok_and(|found| found.is_file() && found.len() >= smallest)).count()
 }
 

@@ -40,9 +40,9 @@ impl Default for RebuildOptions {
     }
 }
 
-/// Rebuilds all files of member `missing` (from 0) of a set in the directory of `files`: application files, XOR file, their meta
-/// files with checksums, and `<rank>.scrfilemap`. Whatever is left of the member is replaced. Progress counts bytes
-/// rebuilt.
+/// Rebuilds all files of member `missing` (from 0) of a set in the directory of `files`: application files, XOR file,
+/// their meta files with checksums, and `<rank>.scrfilemap`. What is left of the member is replaced. Progress counts
+/// bytes rebuilt.
 ///
 /// # Errors
 /// [`RedundancyError::MemberDamaged`] or [`RedundancyError::Header`] if a survivor is damaged: it then counts as
