@@ -201,6 +201,8 @@ impl Attack {
         self.checkpoint = checkpoints[0];
         let mut copy = examples::copy(&self.agent.prefix().join(format!("scr.job.{}", self.generation)));
         copy.checkpoint = checkpoints[0];
+        // That of the example was not created.
+        copy.container = None;
         let (status, answer) = self.request("POST", COPY, &serde_json::to_vec(&copy).unwrap()).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
         let reply: CopyReply = serde_json::from_slice(&answer).unwrap();
