@@ -187,7 +187,9 @@ impl Report for WrittenFile<'_> {
     fn json(&self) -> Value {
         let variable = |variable: &WrittenVariable| {
             let WrittenVariable { id, name, kind, elements, bytes, containers } = variable;
-            json!({"id": id, "name": name, "type": kind, "elements": elements, "bytes": bytes, "containers": containers})
+            json!({
+                "id": id, "name": name, "type": kind, "elements": elements, "bytes": bytes, "containers": containers,
+            })
         };
         document(json!({
             "path": self.to.display().to_string(),
