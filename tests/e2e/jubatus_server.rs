@@ -4,7 +4,7 @@
 //! specification.
 //!
 //! Arguments are those of `jubastat`. `--fault-file PATH` makes it misbehave: the next call that a fault in this file
-//! concerns removes the file, and misbehaves as the fault says.
+//! concerns removes the file, and misbehaves as the fault defines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};

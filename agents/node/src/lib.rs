@@ -18,7 +18,7 @@
 //! | [`inventory`] | what the node holds, for restarts and drains |
 //! | [`health`] | memory, load, directories |
 //! | [`halt`] | the halt file |
-//! | [`library`] | follows LLNL's library, which writes checkpoints by itself |
+//! | [`library`] | follows LLNL's library, which writes checkpoints |
 //! | [`forget`] | removes what finished steps of the job left |
 //! | [`contact`] | when the last request of the orchestrator was received |
 //! | `state_file` | small files that survive the agent's process |

@@ -38,7 +38,8 @@ pub trait Saver: Send {
         Ok(())
     }
 
-    /// Has the program continue from the files of a checkpoint, if it does not read them by itself. Blocks until then.
+    /// Has the program continue from the files of a checkpoint, if it does not read them when it starts. Blocks until
+    /// then.
     ///
     /// # Errors
     /// It cannot: the program is killed, and the next older checkpoint is loaded on all ranks.
@@ -52,7 +53,7 @@ pub trait Saver: Send {
     /// They are not: the checkpoint is dropped on all ranks, and the program continues.
     fn save(&mut self, program: &Program, checkpoint: CheckpointId, directory: &Path) -> Result<(), SaveError>;
 
-    /// True if the program has written the files of its next checkpoint by itself.
+    /// True if the program has written the files of its next checkpoint without a request.
     fn is_ready(&self) -> bool {
         false
     }

@@ -36,7 +36,7 @@ pub enum SaverSettings {
         #[serde(with = "millis")]
         timeout: Duration,
     },
-    /// Files that the program renames into place by itself.
+    /// Files that the program renames into place.
     Watch { files: Vec<String> },
     /// The program is a Jubatus server, which saves and loads on request.
     Jubatus {

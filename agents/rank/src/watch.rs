@@ -1,4 +1,4 @@
-//! Files that a program renames into place by itself: `checkpoint.watch`.
+//! Files that a program renames into place: `checkpoint.watch`.
 //!
 //! The files of one checkpoint are, for each pattern, the file that was renamed into place last. They are complete when
 //! there is a new one for each pattern; they are copied at once, because the program may replace them before all ranks

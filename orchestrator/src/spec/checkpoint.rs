@@ -44,7 +44,7 @@ keys! {
         source: CheckpointSource = choice().or(CheckpointSource::Scr),
         /// Only `source: command`: a command or a signal has the program write its files.
         command: SaveCommand = section::<SaveCommand>(),
-        /// Only `source: command`: files that the program renames into place by itself.
+        /// Only `source: command`: files that the program renames into place.
         watch: WatchedFiles = section::<WatchedFiles>(),
         /// Only `source: jubatus`: the servers of the ranks, and when their models are saved.
         jubatus: Jubatus = section::<Jubatus>(),
@@ -106,7 +106,7 @@ impl Checkpoint {
 const SHORTEST_SAVE_INTERVAL: Duration = Duration::from_millis(100);
 
 keys! {
-    /// How a program is made to write its files, on each rank by itself. Exactly one of `save`, `signal` and
+    /// How a program is made to write its files, on each rank. Exactly one of `save`, `signal` and
     /// `watch.files` is needed.
     pub struct SaveCommand {
         /// A command, as a list: it writes the files into `$HOLDFAST_CHECKPOINT_DIR`, or has the program do so, and
@@ -157,7 +157,7 @@ impl SaveCommand {
 }
 
 keys! {
-    /// Files that a program renames into place by itself.
+    /// Files that a program renames into place.
     pub struct WatchedFiles {
         /// Patterns, relative to the working directory of the rank: `["state/rank_$HOLDFAST_RANK.ckpt"]`. The last
         /// component can have `*`, `?` and `[a-z]`. A checkpoint is made when on each rank, for each pattern, a file

@@ -1,5 +1,5 @@
 //! A program that does not use the API: its rank process (`holdfast rank`) makes the calls, and has the program write
-//! its files by a command or a signal, or takes those that it writes by itself.
+//! its files by a command or a signal, or takes those that it writes without a request.
 
 use std::path::PathBuf;
 use std::sync::Arc;

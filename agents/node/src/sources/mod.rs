@@ -5,7 +5,7 @@
 //!
 //! * [`files`]: access of sources to the files of one rank on this node;
 //! * [`scr`]: the application, through the checkpoint API;
-//! * [`scr_files`]: LLNL's library, by itself;
+//! * [`scr_files`]: LLNL's library;
 //! * [`command`]: a program that does not use the API, through its rank process ([`schedule`]: when its checkpoints are
 //!   due);
 //! * [`jubatus`]: Jubatus servers, through rank processes;
@@ -34,7 +34,7 @@ use self::files::{FileError, RankFiles};
 
 /// A source for one generation, on every node for the files of its own ranks.
 pub trait CheckpointSource: Debug + Send + Sync {
-    /// True if another library writes checkpoints, control files and caches by itself: the agent only follows them, and
+    /// True if another library writes checkpoints, control files and caches: the agent only follows them, and
     /// ranks cannot call the API.
     fn is_library(&self) -> bool {
         false

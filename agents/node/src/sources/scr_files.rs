@@ -1,4 +1,4 @@
-//! LLNL's library writes and reads checkpoints, by itself: the agents follow what it leaves ([`crate::library`]).
+//! LLNL's library writes and reads checkpoints: the agents follow what it leaves ([`crate::library`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::{next, process};
 enum Outcome {
     Complete,
     Incomplete,
-    /// The error number says why.
+    /// The error number has the reason.
     Failed,
     /// It changed nothing, and can be repeated, or was no valid call.
     Nothing,
