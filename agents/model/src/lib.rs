@@ -7,6 +7,7 @@
 //! * [`level`]: what protects a checkpoint of variables;
 //! * [`container`]: containers on the prefix directory, which several nodes write;
 //! * [`inventory`]: what a node holds, and where datasets are;
+//! * [`pair`]: main and replica: what a job asks for a pair, the state of its copies, what happens to them;
 //! * [`placement`]: which rank runs on which node;
 //! * [`policy`]: what a job asks for its checkpoints;
 //! * [`restart`]: where the files of a restart came from;
@@ -29,6 +30,7 @@ pub mod ids;
 pub mod inventory;
 pub mod level;
 pub mod output_path;
+pub mod pair;
 pub mod placement;
 pub mod policy;
 pub mod progress;
@@ -47,6 +49,7 @@ pub use ids::{CheckpointId, Generation, NodeName, Rank};
 pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
 pub use level::Level;
 pub use output_path::{OutputPath, OutputPathError};
+pub use pair::{PairConfig, PairStatus, Side};
 pub use placement::{Placement, RunNode};
 pub use policy::{
     CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, SnapshotIntervals, VariablesLayout,
