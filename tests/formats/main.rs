@@ -3,6 +3,7 @@
 // Tests report by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod datasets;
 mod fti;
 mod jubatus;
 #[path = "../cli/program.rs"]

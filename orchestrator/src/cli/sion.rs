@@ -101,7 +101,8 @@ Examples:
   holdfast sion verify run.sion
   holdfast sion verify --read-data *.sion   also read every byte: finds read errors of the disk
 
-A container has no checksum: a changed byte of data is not detected. Key-value records are read to their end.
+A container has no checksum: a changed byte of data is not detected, except in the files of a dataset of a job, which \
+are compared with the checksums in their meta files. Key-value records are read to their end.
 
 JSON: as of `holdfast verify`
 

@@ -207,12 +207,19 @@ struct ScanListing {
 /// # Errors
 /// [`PrefixError::Io`] if the directory cannot be listed. Whatever is wrong with single files is in the result.
 pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError> {
-    let files = (options.open)(directory).map_err(unlisted(directory))?;
+    scan_files((options.open)(directory).map_err(unlisted(directory))?, options.threads)
+}
+
+/// As [`scan`], of files that are open.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_files(files: Arc<dyn DatasetFiles>, threads: usize) -> Result<Scan, PrefixError> {
     let listing = list(&*files)?;
     let mut damaged = listing.irregular;
     let lost = |(name, problem)| DamagedFile { name, rank: None, damage: FileDamage::Unreadable(problem) };
     damaged.extend(files.damaged_containers().into_iter().map(lost));
-    let metas = workers::map_small(&listing.metas, options.threads, |name| check_file(&*files, name));
+    let metas = workers::map_small(&listing.metas, threads, |name| check_file(&*files, name));
     let mut usable = Vec::with_capacity(metas.len());
     for outcome in metas {
         match outcome {
@@ -224,8 +231,7 @@ pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError>
     let mut scan = Scan { files, identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
     let Some(identity) = identity else { return Ok(scan) };
     scan.enter_files(usable, identity);
-    let filemaps =
-        workers::map_small(&listing.filemaps, options.threads, |name| read_filemap(&*scan.files, name, identity));
+    let filemaps = workers::map_small(&listing.filemaps, threads, |name| read_filemap(&*scan.files, name, identity));
     for outcome in filemaps {
         match outcome {
             Ok(filemap) => {

@@ -1,12 +1,14 @@
 //! Checks everything that the format allows to check.
 //!
-//! Containers have no checksums: changed data is not detected (`docs/formats.md`, SION 8). What is checked: that all
-//! numbers are consistent, that all files of a set are present and belong to it, and that key-value records fill their
-//! streams. Reading all data also finds unreadable storage.
+//! Containers have no checksums: changed data is not detected (`docs/formats.md`, SION 8), except in the files of a
+//! dataset, whose meta files are in the container, too. What is checked: that all numbers are consistent, that all files
+//! of a set are present and belong to it, and that key-value records fill their streams. Reading all data also finds
+//! unreadable storage.
 
 use std::path::Path;
 
 use super::container::Container;
+use super::dataset::verify_files;
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
@@ -32,6 +34,7 @@ pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> R
         Err(error) => {
             add_error(&mut check, error)?;
             other_parts(path, &mut check)?;
+            verify_files(path, &mut check, progress)?;
             return Ok(check);
         }
     };
@@ -45,6 +48,9 @@ pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> R
     if options.read_data {
         let read = read_all(&container, progress)?;
         check.checked_bytes = check.checked_bytes.saturating_add(read);
+    }
+    if container.key_value() == KeyValue::Inline {
+        verify_files(path, &mut check, progress)?;
     }
     Ok(check)
 }

@@ -9,7 +9,8 @@
 //! * [`plan_dataset`]: the places of the ranks' streams, from the sizes of their files;
 //! * [`DatasetCreation`], [`RankWriter`]: writing, by several processes;
 //! * [`open`]: the files of a directory, packed or plain, for the rest of Holdfast;
-//! * [`unpack`]: all files of a container as plain files.
+//! * [`unpack`]: all files of a container as plain files;
+//! * [`verify_files`]: the files of a container, against the checksums in their meta files.
 //!
 //! A directory can have several containers, and plain files beside them: those of members that were rebuilt, or of
 //! a copy that was repeated. A plain file replaces a packed one of the same name, and a container with a higher number
@@ -22,6 +23,7 @@ mod packed_files;
 mod plan;
 mod rank_writer;
 mod unpack;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,7 @@ pub use packed_files::open;
 pub use plan::{DatasetPlan, plan_dataset, stream_bytes};
 pub use rank_writer::{PlacedFiles, RankWriter};
 pub use unpack::{is_dataset, unpack};
+pub(super) use verify::verify_files;
 
 /// Bytes of the header of a record: key and length.
 const RECORD_HEADER: u64 = 16;

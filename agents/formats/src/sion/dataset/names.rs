@@ -22,7 +22,7 @@ pub(super) fn containers<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<u
 }
 
 /// The number of the container, and that of the part.
-fn parse(name: &str) -> Option<(u32, u32)> {
+pub(super) fn parse(name: &str) -> Option<(u32, u32)> {
     let (number, rest) = name.strip_prefix(BEFORE)?.split_once(EXTENSION)?;
     let number: u32 = number.parse().ok().filter(|parsed: &u32| parsed.to_string() == number)?;
     match rest.strip_prefix('.') {

@@ -171,28 +171,34 @@ impl OpenContainer {
         }
     }
 
-    /// The parts that cannot be used, with the reason.
-    fn damaged_parts(&self) -> Vec<(String, String)> {
-        let mut damaged = Vec::new();
-        let parts: BTreeMap<usize, u32> = self
-            .contents
-            .streams
-            .keys()
-            .filter_map(|rank| Some((self.places.get(task_of(*rank))?.0, rank.0)))
-            .collect();
-        for number in parts.into_keys() {
-            if let Err(problem) = self.part(number) {
-                let path = part_path(&self.path, u32::try_from(number).unwrap_or(u32::MAX));
-                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                damaged.push((name, problem));
+    /// The parts that cannot be used.
+    pub(super) fn damaged_parts(&self) -> Vec<DamagedPart> {
+        let mut ranks: BTreeMap<usize, Vec<Rank>> = BTreeMap::new();
+        for rank in self.contents.streams.keys() {
+            if let Some((part, _)) = self.places.get(task_of(*rank)) {
+                ranks.entry(*part).or_default().push(*rank);
             }
         }
-        damaged
+        let damaged = ranks.into_iter().filter_map(|(number, ranks)| {
+            let problem = self.part(number).err()?;
+            let path = part_path(&self.path, u32::try_from(number).unwrap_or(u32::MAX));
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Some(DamagedPart { name, problem, ranks })
+        });
+        damaged.collect()
     }
 
     fn find(&self, name: &str) -> Option<ContentsEntry> {
         self.contents.files.get(name).copied()
     }
+}
+
+/// A physical file that cannot be used.
+pub(super) struct DamagedPart {
+    pub(super) name: String,
+    pub(super) problem: String,
+    /// The ranks whose files are in it.
+    pub(super) ranks: Vec<Rank>,
 }
 
 fn task_of(rank: Rank) -> usize {
@@ -231,7 +237,7 @@ impl io::Read for StreamReader<'_> {
 
 /// The files of a directory with containers.
 #[derive(Debug)]
-struct PackedFiles {
+pub(super) struct PackedFiles {
     plain: PlainFiles,
     /// Whether each is a regular file.
     plain_names: HashMap<String, bool>,
@@ -241,6 +247,16 @@ struct PackedFiles {
 }
 
 impl PackedFiles {
+    /// The files of one container, whatever is beside it.
+    pub(super) fn of_container(directory: &Path, container: Arc<OpenContainer>) -> PackedFiles {
+        PackedFiles {
+            plain: PlainFiles::new(directory),
+            plain_names: HashMap::new(),
+            containers: vec![container],
+            damaged: Vec::new(),
+        }
+    }
+
     /// The container that has this file; `None` if it is a plain file, or there is none.
     fn packed(&self, name: &str) -> Option<(&Arc<OpenContainer>, ContentsEntry)> {
         if self.plain_names.contains_key(name) {
@@ -292,6 +308,7 @@ impl DatasetFiles for PackedFiles {
 
     fn damaged_containers(&self) -> Vec<(String, String)> {
         let parts = self.containers.iter().flat_map(|container| container.damaged_parts());
+        let parts = parts.map(|DamagedPart { name, problem, .. }| (name, problem));
         self.damaged.iter().cloned().chain(parts).collect()
     }
 }

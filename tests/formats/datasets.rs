@@ -1,0 +1,179 @@
+//! `holdfast verify` of containers that hold the files of a dataset.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::kvtree::file::packed;
+use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
+use holdfast_formats::sion::dataset::{DatasetCreation, PlacedFiles, stream_bytes};
+use holdfast_model::{CheckpointId, PackedRank, Rank};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::program::Ran;
+use crate::run;
+
+const RANKS: u32 = 4;
+const BYTES: usize = 3000;
+
+fn name(rank: u32) -> String {
+    format!("rank_{rank}.ckpt")
+}
+
+/// Every byte of a rank's file is the same, so that a test finds it in the container.
+fn content(rank: u32) -> Vec<u8> {
+    vec![0x80 | rank as u8; BYTES]
+}
+
+/// Packs the files of all ranks in so many physical files. The last one has the table of contents.
+fn pack(directory: &Path, files: u32) {
+    let streams = (0..RANKS).map(|rank| (Rank(rank), stream_bytes([BYTES as u64]))).collect();
+    let creation = DatasetCreation::new(directory, RANKS, &streams, files).unwrap();
+    let places = creation.places();
+    let placed = PlacedFiles::open(directory, &places).unwrap();
+    let packed: BTreeMap<Rank, PackedRank> =
+        (0..RANKS).map(|rank| (Rank(rank), pack_rank(&placed, &places, rank))).collect();
+    placed.synchronise().unwrap();
+    creation.commit(&packed).unwrap();
+}
+
+fn pack_rank(placed: &PlacedFiles, places: &holdfast_model::ContainerPlaces, rank: u32) -> PackedRank {
+    let mut writer = placed.writer(places.ranks[&Rank(rank)]).unwrap();
+    let (file, bytes, id) = (name(rank), content(rank), CheckpointId(7));
+    let meta = Meta {
+        file: file.clone(),
+        kind: FileKind::Full,
+        size: BYTES as u64,
+        checkpoint: id,
+        rank: Rank(rank),
+        ranks: RANKS,
+        complete: true,
+        crc: Some(crc32fast::hash(&bytes)),
+        output_path: None,
+    };
+    writer.add(&file, &bytes).unwrap();
+    writer.add(&format!("{file}.scr"), &packed(Path::new("x"), &meta.to_tree()).unwrap()).unwrap();
+    let filemap = RankFilemap { rank: Rank(rank), id, files: vec![file], expected: 1 };
+    writer.add(&format!("{rank}.scrfilemap"), &filemap.encode(Path::new("x"), FilemapWriter::Copy).unwrap()).unwrap();
+    writer.end()
+}
+
+/// A directory with an intact container.
+fn dataset() -> TempDir {
+    let scratch = tempfile::tempdir().unwrap();
+    pack(scratch.path(), 2);
+    scratch
+}
+
+/// Changes a byte of the data of a rank.
+fn change(directory: &Path, part: &str, rank: u32) {
+    let path = directory.join(part);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(BYTES).position(|piece| piece == content(rank)).unwrap();
+    bytes[at + 17] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+const FIRST: &str = "holdfast-1.sion";
+const SECOND: &str = "holdfast-1.sion.000001";
+
+/// The damages of the first file of the container, named or found in its directory.
+fn damages(ran: &Ran) -> Vec<Value> {
+    let document = ran.json();
+    let files = document["files"].as_array().unwrap();
+    let first = files.iter().find(|file| file["path"].as_str().unwrap().ends_with(FIRST)).unwrap();
+    assert_eq!(first["format"], "sion");
+    assert_eq!(first["intact"], first["damages"].as_array().unwrap().is_empty());
+    first["damages"].as_array().unwrap().clone()
+}
+
+#[test]
+fn intact_container_of_a_dataset_is_compared_with_its_checksums() {
+    let scratch = dataset();
+    let first = scratch.path().join(FIRST);
+    for path in [first.as_path(), scratch.path()] {
+        let ran = run("verify --json", &[path]);
+        assert_eq!((ran.code, damages(&ran)), (0, vec![]), "{}", ran.out);
+        let document = ran.json();
+        let checked = document["files"][0]["checked_bytes"].as_u64().unwrap();
+        assert!(checked >= u64::from(RANKS) * BYTES as u64, "{checked}");
+    }
+    assert!(run("verify", &[&first]).out.contains("intact"));
+}
+
+#[test]
+fn changed_byte_of_a_packed_file_is_damage_of_its_rank() {
+    for (part, rank) in [(FIRST, 1), (SECOND, 2)] {
+        let scratch = dataset();
+        change(scratch.path(), part, rank);
+        let first = scratch.path().join(FIRST);
+        for (words, path) in
+            [("verify --json", first.as_path()), ("sion verify --json", &first), ("verify --json", scratch.path())]
+        {
+            let ran = run(words, &[path]);
+            assert_eq!(ran.code, 65, "{}", ran.out);
+            let found = damages(&ran);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(
+                (&found[0]["kind"], &found[0]["place"]),
+                (&json!("checksum"), &json!(format!("rank {rank}, {}", name(rank))))
+            );
+        }
+        let text = run("verify", &[&first]).out;
+        assert!(text.contains(&format!("rank {rank}, {}: its CRC32 is", name(rank))), "{text}");
+    }
+}
+
+#[test]
+fn physical_file_that_is_cut_or_lost_is_damage_that_names_its_ranks() {
+    let damages: [fn(&Path); 2] = [
+        |path| fs::File::options().write(true).open(path).unwrap().set_len(5000).unwrap(),
+        |path| fs::remove_file(path).unwrap(),
+    ];
+    for damage in damages {
+        let scratch = tempfile::tempdir().unwrap();
+        pack(scratch.path(), 3);
+        let second = fs::read(scratch.path().join(SECOND)).unwrap();
+        let is_in = |rank: &u32| second.windows(BYTES).any(|piece| piece == content(*rank));
+        let ranks: Vec<String> = (0..RANKS).filter(is_in).map(|rank| rank.to_string()).collect();
+        assert!(!ranks.is_empty() && ranks.len() < 4);
+        damage(&scratch.path().join(SECOND));
+        let ran = run("verify --details", &[scratch.path()]);
+        assert_eq!(ran.code, 65, "{}", ran.out);
+        let named = format!("{SECOND}: the files of rank");
+        let line = ran.out.lines().find(|line| line.contains(&named)).unwrap_or_else(|| panic!("{}", ran.out));
+        assert!(line.contains(&format!(" {} are lost", ranks.join(", "))), "{line}");
+        // Without the table of contents, or the first file, no file is found.
+        for part in [FIRST, "holdfast-1.sion.000002"] {
+            let scratch = tempfile::tempdir().unwrap();
+            pack(scratch.path(), 3);
+            damage(&scratch.path().join(part));
+            let ran = run("verify --details", &[scratch.path()]);
+            assert_eq!(ran.code, 65, "{}", ran.out);
+            assert!(ran.out.contains(part), "{}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn damaged_file_that_another_one_replaces_is_a_note() {
+    let scratch = dataset();
+    change(scratch.path(), FIRST, 0);
+    // As `holdfast index add --rescan` restores it.
+    fs::write(scratch.path().join(name(0)), content(0)).unwrap();
+    let ran = run("verify", &[&scratch.path().join(FIRST)]);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(ran.out.contains("note: rank 0, rank_0.ckpt") && ran.out.contains("replaces it"), "{}", ran.out);
+    // A later container with the same files.
+    fs::remove_file(scratch.path().join(name(0))).unwrap();
+    let first = fs::read(scratch.path().join(FIRST)).unwrap();
+    let second = fs::read(scratch.path().join(SECOND)).unwrap();
+    pack(scratch.path(), 2);
+    // The first container is superseded, and removed; a kill before leaves it.
+    fs::write(scratch.path().join(FIRST), first).unwrap();
+    fs::write(scratch.path().join(SECOND), second).unwrap();
+    let ran = run("verify", &[scratch.path()]);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+}
