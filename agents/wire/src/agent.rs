@@ -28,9 +28,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use holdfast_model::pair::PairEvent;
 use holdfast_model::{
     CheckpointId, ContainerPlaces, Generation, Location, NodeName, PackedRank, Progress, Rank, RestartSource, Scheme,
 };
+
+use crate::pairs;
 
 /// The largest body of any request that an agent accepts, bytes; the run plan of 100,000 nodes with a million ranks,
 /// which the leader's agent gets, is about a third of it.
@@ -44,7 +47,7 @@ const LARGEST_SMALL: usize = 64 << 10;
 pub fn largest_request(path: &str) -> usize {
     match path {
         RUN | VERIFY => LARGEST_REQUEST,
-        PEERS | STACK | COPY | REBUILD => LARGEST_LIST,
+        PEERS | STACK | COPY | REBUILD | pairs::PLAN | pairs::SYNC => LARGEST_LIST,
         _ => LARGEST_SMALL,
     }
 }
@@ -296,6 +299,8 @@ pub enum AgentEvent {
     /// A connection without the job's token was refused.
     #[serde(rename = "stranger")]
     UnauthenticatedConnection { peer: String, reason: String },
+    /// A change of a pair of main and replica, or of a non-critical job.
+    Pair(PairEvent),
     /// A message to the user.
     Notice { message: String },
 }

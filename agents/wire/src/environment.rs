@@ -18,6 +18,16 @@ pub const RANKS: &str = "HOLDFAST_RANKS";
 pub const RANK_SETTINGS: &str = "HOLDFAST_RANK_SETTINGS";
 /// For an agent that shares its standard error with others: the directory in which it keeps a log of its own.
 pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";
+/// Of a copy of a pair: the pair's name.
+pub const PAIR: &str = "HOLDFAST_PAIR";
+/// Of a copy of a pair: the pair's number in the job.
+pub const PAIR_INDEX: &str = "HOLDFAST_PAIR_INDEX";
+/// Of a copy of a pair: `main` or `replica`.
+pub const PAIR_SIDE: &str = "HOLDFAST_PAIR_SIDE";
+/// Of a copy of a pair: counts the starts of its side.
+pub const PAIR_INCARNATION: &str = "HOLDFAST_PAIR_INCARNATION";
+/// Of a copy of a pair: the registry of the node in shared memory.
+pub const PAIRS: &str = "HOLDFAST_PAIRS";
 
 /// The variables by which a launcher other than Holdfast passes a process its rank.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! | between | module | carried by |
 //! |---|---|---|
 //! | a rank and the agent of its node | [`rank`] | frames on a Unix socket ([`frame`], [`socket`]) |
-//! | the orchestrator and an agent | [`agent`] | HTTPS + JSON on the agent's port |
+//! | the orchestrator and an agent | [`agent`], [`pairs`] | HTTPS + JSON on the agent's port |
 //! | agents among themselves | [`peer`] | frames, then raw data, on the same port |
 //!
 //! [`plan`] is how a run is announced to the agents: O(nodes + ranks) bytes for all of them together.
@@ -30,6 +30,7 @@ pub mod fixtures;
 pub mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+pub mod pairs;
 pub mod payload;
 pub mod peer;
 pub mod plan;
@@ -40,7 +41,7 @@ pub mod socket;
 pub mod trust;
 
 /// The version of every message here. Both ends send it first; a difference is refused with both numbers named.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// ALPN name of the orchestrator's requests.
 pub const ALPN_HTTP: &[u8] = b"http/1.1";

@@ -18,7 +18,7 @@ pub const FILE: &str = "events.jsonl";
 
 /// The schema version of the lines: `major.minor`. A new minor version adds events or fields; a new major version may
 /// change everything except the name of this field, `v`.
-pub const SCHEMA: &str = "1.3";
+pub const SCHEMA: &str = "1.4";
 
 /// Maximum number of lines that wait to be written: several times those of a relaunch of thousands of nodes.
 const WAITING_LINES: usize = 1 << 17;
@@ -213,7 +213,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         let event: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
-        assert_eq!((&event["v"], &event["job"], &event["event"]), (&"1.3".into(), &"heat".into(), &"halt_set".into()));
+        assert_eq!((&event["v"], &event["job"], &event["event"]), (&"1.4".into(), &"heat".into(), &"halt_set".into()));
         assert_eq!(event["reason"], "a\nb");
         assert!(chrono::DateTime::parse_from_rfc3339(event["time"].as_str().unwrap()).is_ok());
     }

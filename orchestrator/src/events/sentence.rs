@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Local};
 use holdfast_model::RestartSource;
+use holdfast_model::pair::PairChange;
 
 use super::reason::{nodes_text, ranks_text};
 use super::{GenerationProgress, LogEvent, OutputNotShown};
@@ -160,6 +161,7 @@ impl LogEvent {
                 "the ranks left nothing below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
                  system configuration file of their SCR library"
             ),
+            LogEvent::Pair { node, name, change, .. } => format!("{node}: {name}: {}", pair_text(change)),
             LogEvent::Notice { node, message } => format!("{node}: {message}"),
             LogEvent::JobStarted { job_id, nodes, prefix } => {
                 format!("job {job_id} on {}, prefix {}", nodes_text(nodes), prefix.display())
@@ -278,6 +280,34 @@ fn within(millis: u64) -> String {
     match millis {
         0 => "now".to_owned(),
         millis => format!("in {}", format_duration(Duration::from_millis(millis))),
+    }
+}
+
+/// What changed in a pair, or in a non-critical job.
+fn pair_text(change: &PairChange) -> String {
+    match change {
+        PairChange::Started { side, pid, .. } => format!("{side} started, process {pid}"),
+        PairChange::Adopted { side, pid, state, .. } => format!("{side} goes on ({state}), process {pid}"),
+        PairChange::Asleep { side } => format!("{side} waits for its turn"),
+        PairChange::Awake { side, checkpoint: 0 } => format!("{side} woken"),
+        PairChange::Awake { side, checkpoint } => format!("{side} woken, newest checkpoint {checkpoint}"),
+        PairChange::Failed { side, state, cause } => format!("{side} failed ({state}): {cause}"),
+        PairChange::FailOver { cause, checkpoint, micros } => {
+            format!("replica took over in {micros} µs from checkpoint {checkpoint}: main: {cause}")
+        }
+        PairChange::FailBack { checkpoint, micros } => {
+            format!("main took over again in {micros} µs from checkpoint {checkpoint}")
+        }
+        PairChange::GivenUp { side, failures } => format!("{side} given up after {failures} failures"),
+        PairChange::Finished { side } => format!("finished by its {side}"),
+        PairChange::LeaseExpired { side } => format!("{side} killed: its lease ran out"),
+        PairChange::JobStarted { pid } => format!("job started, process {pid}"),
+        PairChange::JobFailed { end } => format!("job failed: {end}"),
+        PairChange::JobFinished => "job finished".to_owned(),
+        PairChange::JobGivenUp { failures } => format!("job given up after {failures} failures"),
+        PairChange::JobSuspended { pair, freezer: true } => format!("job frozen for {pair}"),
+        PairChange::JobSuspended { pair, freezer: false } => format!("job stopped for {pair}"),
+        PairChange::JobResumed => "job resumed".to_owned(),
     }
 }
 

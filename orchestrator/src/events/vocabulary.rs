@@ -8,7 +8,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use holdfast_core::redundancy::registry;
-use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource};
+use holdfast_model::pair::{PairChange, PairEvent};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource, Timestamp};
 use holdfast_wire::agent::AgentEvent;
 use serde::{Deserialize, Serialize};
 
@@ -438,6 +439,18 @@ vocabulary! {
         /// Why it was refused.
         reason: String,
     },
+    /// A pair of main and replica changed, or a non-critical job.
+    Pair {
+        /// The node.
+        node: NodeName,
+        /// The pair's name, or the job's.
+        name: String,
+        /// When it happened, milliseconds since the epoch, in the node's clock.
+        at: Timestamp,
+        /// `change`, and its fields.
+        #[serde(flatten)]
+        change: PairChange,
+    },
     /// A message from an agent.
     Notice {
         /// The node.
@@ -740,6 +753,7 @@ impl LogEvent {
                 LogEvent::UnauthenticatedConnection { node, peer, reason }
             }
             AgentEvent::LibraryStarted { generation } => LogEvent::LibraryStarted { node, generation },
+            AgentEvent::Pair(PairEvent { name, at, change }) => LogEvent::Pair { node, name, at, change },
             AgentEvent::Notice { message } => LogEvent::Notice { node, message },
         }
     }

@@ -7,11 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_model::pair::{
+    CopyState, CopyStatus, FailureCause, JobConfig, JobRunState, JobStatus, PairChange, PairCommand, PairConfig,
+    PairEvent, PairStatus, RestartBackOff, Side,
+};
 use holdfast_model::{
     CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
     FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level, Location,
-    Locations, NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankPlace, RestartPolicy,
-    RestartSource, RunNode, Scheme, Task, VariablesLayout, VariablesPolicy,
+    Locations, NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankEnd, RankPlace,
+    RestartPolicy, RestartSource, RunNode, Scheme, Task, Timestamp, VariablesLayout, VariablesPolicy,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -20,6 +24,10 @@ use holdfast_wire::agent::{
     StackRequest, TerminateRequest, VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
+use holdfast_wire::pairs::{
+    AdoptedCopy, CommandRequest, Grant, LeaseReport, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings,
+    PairsStop, PairsSync, PeerOfPair, SidesOnNode,
+};
 use holdfast_wire::payload::Payload;
 use holdfast_wire::peer::{
     CopyLimits, DatasetFile, Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order,
@@ -380,6 +388,7 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::Finalized { generation },
         AgentEvent::LibraryStarted { generation },
         AgentEvent::UnauthenticatedConnection { peer: "127.0.0.1:1".to_owned(), reason: "sent nothing".to_owned() },
+        AgentEvent::Pair(pair_event()),
         AgentEvent::Notice { message: "a message".to_owned() },
     ];
     let quiet = QuietRank {
@@ -496,4 +505,102 @@ fn dataset_file() -> DatasetFile {
 
 pub fn flushed() -> FlushedNote {
     FlushedNote { checkpoint: CHECKPOINT }
+}
+
+fn pair_event() -> PairEvent {
+    let cause = FailureCause::Exit { end: RankEnd::Signal(9) };
+    let change = PairChange::FailOver { cause, checkpoint: 7, micros: 120 };
+    PairEvent { name: "dnn0".to_owned(), at: Timestamp::from_millis(5), change }
+}
+
+fn back_off() -> RestartBackOff {
+    RestartBackOff { first: Duration::from_millis(100), most: Duration::from_secs(30), attempts: Some(5) }
+}
+
+pub fn pair_config(name: &str, command: Vec<String>) -> PairConfig {
+    PairConfig {
+        name: name.to_owned(),
+        main: command.clone(),
+        replica: command,
+        period: Duration::from_millis(1),
+        misses: 3,
+        checkpoint_bytes: 4096,
+        checkpoint_period: Duration::from_millis(10),
+        restart: back_off(),
+        stop_grace: Duration::from_millis(50),
+        start_within: Duration::from_secs(30),
+        suspends: Some(vec!["app0".to_owned()]),
+    }
+}
+
+pub fn pairs_plan() -> PairsPlan {
+    let pair = |index: u32, sides, peer| PairOnNode {
+        index,
+        config: pair_config(&format!("dnn{index}"), vec!["./dnn".to_owned(), index.to_string()]),
+        sides,
+        peer,
+    };
+    let peer = Some(SocketAddr::from(([127, 0, 0, 1], 7)));
+    let command = vec!["./app".to_owned()];
+    PairsPlan {
+        epoch: 2,
+        pairs: vec![pair(0, SidesOnNode::Both, None), pair(1, SidesOnNode::Replica, peer)],
+        jobs: vec![JobConfig { name: "app0".to_owned(), command, order: 1, restart: back_off() }],
+        settings: PairsSettings {
+            lease: Duration::from_secs(2),
+            pin_watcher: Some(1),
+            directory: "/p".into(),
+            output: Some("/p/.holdfast/pairs".into()),
+            environment: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+        },
+    }
+}
+
+pub fn pairs_accepted() -> PairsAccepted {
+    PairsAccepted {
+        registry: "/tmp/pairs/registry".into(),
+        adopted: vec![AdoptedCopy { pair: 1, side: Side::Replica, pid: 7 }],
+    }
+}
+
+pub fn pairs_sync() -> PairsSync {
+    PairsSync {
+        epoch: 2,
+        instance: 5,
+        leases: vec![Grant { pair: 1, side: Side::Replica, until: 9000, checkpoint: 7 }],
+        revoke: vec![3],
+        peers: vec![PeerOfPair { pair: 1, address: SocketAddr::from(([127, 0, 0, 1], 7)) }],
+        seen: 3,
+        wait_ms: 0,
+    }
+}
+
+pub fn pairs_report() -> PairsReport {
+    let copy = CopyStatus { state: CopyState::Awake, pid: Some(7), incarnation: 2, failures: 1, beats: 9, missed: 1 };
+    let status = PairStatus {
+        pair: 1,
+        name: "dnn1".to_owned(),
+        main: None,
+        replica: Some(copy),
+        checkpoint: 7,
+        fail_overs: 1,
+        fail_backs: 0,
+    };
+    let job = JobStatus { name: "app0".to_owned(), state: JobRunState::Suspended, pid: Some(8), failures: 0 };
+    PairsReport {
+        instance: 5,
+        clock: 7000,
+        version: 4,
+        pairs: vec![status],
+        jobs: vec![job],
+        leases: vec![LeaseReport { pair: 1, side: Side::Replica, held: true, checkpoint: 7 }],
+    }
+}
+
+pub fn pair_command() -> CommandRequest {
+    CommandRequest { epoch: 2, pair: 1, command: PairCommand::Restart(Side::Main) }
+}
+
+pub fn pairs_stop() -> PairsStop {
+    PairsStop { epoch: 2 }
 }

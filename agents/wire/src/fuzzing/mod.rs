@@ -21,6 +21,7 @@ use crate::agent::{
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
+use crate::pairs::{CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use crate::payload;
 use crate::peer::{Delivery, LINK, PeerHello, PeerWelcome, ToLeader};
 use crate::plan::RunRequest;
@@ -107,6 +108,12 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("verify_reply", VerifyReply, VerifyReply { damaged: [("a".to_owned(), "b".to_owned())].into() }),
     json!("flushed_note", FlushedNote, examples::flushed()),
     json!("stop_request", StopRequest, StopRequest { remove: false }),
+    json!("pairs_plan", PairsPlan, examples::pairs_plan()),
+    json!("pairs_accepted", PairsAccepted, examples::pairs_accepted()),
+    json!("pairs_sync", PairsSync, examples::pairs_sync()),
+    json!("pairs_report", PairsReport, examples::pairs_report()),
+    json!("pair_command", CommandRequest, examples::pair_command()),
+    json!("pairs_stop", PairsStop, examples::pairs_stop()),
     json!("failure", Failure, examples::failure()),
     json!("agent_start", AgentStart, start()),
     json!("agent_ready", AgentReady, examples::ready()),
