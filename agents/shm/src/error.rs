@@ -1,0 +1,79 @@
+//! What can go wrong with a registry.
+
+use std::io;
+use std::path::PathBuf;
+
+use holdfast_model::pair::Side;
+
+/// A call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ShmError {
+    /// A system call failed.
+    #[error("cannot {what} the registry of pairs {}: {source}", .path.display())]
+    Io {
+        /// What was to be done.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file is not one that may be mapped.
+    #[error("{} is not used as the registry of pairs: {reason}", .path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A registry with these numbers cannot be made.
+    #[error("a registry of pairs cannot have {0}")]
+    Layout(String),
+    /// The registry has no such pair.
+    #[error("the registry has {pairs} pairs, and no pair {pair}")]
+    NoSuchPair {
+        /// The number of the pair.
+        pair: u32,
+        /// How many there are.
+        pairs: u32,
+    },
+    /// Another copy is expected in the place of this one.
+    #[error(
+        "this copy (the {side}, incarnation {incarnation}) is not the one that the agent started last (incarnation \
+         {expected}): end it"
+    )]
+    Superseded {
+        /// The side of the copy.
+        side: Side,
+        /// Its incarnation.
+        incarnation: u64,
+        /// The one that the agent expects.
+        expected: u64,
+    },
+    /// The copy was not woken.
+    #[error("the {0} has not been woken: only the copy that is awake stores checkpoints")]
+    NotAwake(Side),
+    /// A mirrored checkpoint arrived while a copy of this node is awake.
+    #[error("the {0} of this node is awake: a checkpoint of another node is refused")]
+    AwakeHere(Side),
+    /// A checkpoint is larger than the spec permits.
+    #[error(
+        "a checkpoint of {bytes} bytes is larger than the {most} bytes that the job permits: raise `checkpoint.size` \
+         of the pair"
+    )]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The largest size.
+        most: u64,
+    },
+    /// The numbers of checkpoints are used up, or the ring contains garbage.
+    #[error("the checkpoints of pair {0} have no next number: the registry is damaged")]
+    NoNextSequence(u32),
+    /// The control word has no meaning.
+    #[error("the control word of the {0} is damaged")]
+    DamagedWord(Side),
+    /// There is no memory to read a checkpoint into.
+    #[error("there is no memory for a checkpoint of {0} bytes")]
+    NoMemory(u64),
+}

@@ -1,0 +1,275 @@
+//! The agent's view of a registry, and how the file is created and checked.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdfast_model::pair::Side;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Timespec};
+
+use crate::control::{CopySlot, MOST_INCARNATION, Request, beat, beats, word};
+use crate::error::ShmError;
+use crate::layout::{FIXED_BYTES, Geometry, Layout};
+use crate::mapping::{Area, Mapping};
+use crate::ring::{Checkpoint, CheckpointView};
+
+/// A registry as the agent uses it.
+#[derive(Debug)]
+pub struct Registry {
+    mapping: Mapping,
+    geometry: Geometry,
+    /// The expected incarnations, in private memory.
+    expected: Vec<[AtomicU64; 2]>,
+}
+
+impl Registry {
+    /// Creates the file, with all its space, and maps it. It appears under its path when it is complete.
+    ///
+    /// # Errors
+    /// The file exists, the layout is out of range, or the system refuses it, for example for lack of space.
+    pub fn create(path: &Path, layout: &Layout, job: &str) -> Result<Registry, ShmError> {
+        let geometry = Geometry::of(layout, job_hash(job))?;
+        let new = path.with_added_extension("new");
+        let result = create_file(&new, &geometry).and_then(|()| {
+            // Unlike `rename`, this refuses to replace an existing file.
+            fs::hard_link(&new, path).map_err(|source| failed("create", path, source))
+        });
+        let _ = fs::remove_file(&new);
+        result?;
+        Registry::open(path)
+    }
+
+    /// Opens and checks a registry that exists, and takes over the incarnations that it expects.
+    ///
+    /// # Errors
+    /// The file is not a registry of this user, or damaged.
+    pub fn open(path: &Path) -> Result<Registry, ShmError> {
+        let (file, geometry) = open_checked(path)?;
+        let map = Mapping::new(&file, 0, geometry.file_bytes);
+        let mapping = map.map_err(|source| failed("map", path, source))?;
+        let registry = Registry { mapping, expected: Vec::new(), geometry };
+        let expected = (0..registry.pairs()).map(|pair| {
+            Side::BOTH.map(|side| {
+                let area = registry.area(pair);
+                let control = area.and_then(|area| area.words().controls.get(side.index()));
+                let expected = control.map_or(0, |control| control.0.expected.load(Ordering::Acquire));
+                // Garbage: no copy is adopted.
+                AtomicU64::new(if expected <= MOST_INCARNATION { expected } else { 0 })
+            })
+        });
+        let expected = expected.collect();
+        Ok(Registry { expected, ..registry })
+    }
+
+    /// The number of pairs.
+    pub fn pairs(&self) -> u32 {
+        self.geometry.areas.len() as u32
+    }
+
+    /// What the registry was made for.
+    pub fn layout(&self) -> Layout {
+        let checkpoint_bytes = self.geometry.areas.iter().map(|area| area.capacity).collect();
+        Layout { pairs: self.pairs(), checkpoint_bytes, ring: self.geometry.ring }
+    }
+
+    /// Whether the registry was made for this job.
+    pub fn is_of_job(&self, job: &str) -> bool {
+        self.geometry.job_hash == job_hash(job)
+    }
+
+    fn area(&self, pair: u32) -> Option<Area<'_>> {
+        let geometry = self.geometry.areas.get(pair as usize)?;
+        self.mapping.area(geometry.offset, geometry)
+    }
+
+    fn some_area(&self, pair: u32) -> Result<Area<'_>, ShmError> {
+        self.area(pair).ok_or(ShmError::NoSuchPair { pair, pairs: self.pairs() })
+    }
+
+    fn expected(&self, pair: u32, side: Side) -> u64 {
+        let pair = self.expected.get(pair as usize);
+        pair.and_then(|sides| sides.get(side.index())).map_or(0, |expected| expected.load(Ordering::Relaxed))
+    }
+
+    /// The heartbeats of the expected incarnation; 0 before the first one. One relaxed load.
+    pub fn beats(&self, pair: u32, side: Side) -> u64 {
+        let beat = self.area(pair).and_then(|area| area.words().beats.get(side.index()));
+        beat.map_or(0, |beat| beats(beat.0.load(Ordering::Relaxed), self.expected(pair, side)))
+    }
+
+    /// What the registry says about a copy.
+    pub fn copy(&self, pair: u32, side: Side) -> CopySlot {
+        let slot = self.area(pair).and_then(|area| area.words().slots.get(side.index()));
+        slot.map_or(CopySlot::EMPTY, |slot| slot.0.read(self.expected(pair, side)))
+    }
+
+    /// To be called before a copy is started: clears its slot. Older incarnations have no effect from here on, and
+    /// those that sleep are told to stop. Incarnations count from 1; 0 expects no copy.
+    pub fn expect(&self, pair: u32, side: Side, incarnation: u64) {
+        let incarnation = incarnation.min(MOST_INCARNATION);
+        let (Some(area), Some(expected)) = (self.area(pair), self.expected.get(pair as usize)) else { return };
+        let (words, at) = (area.words(), side.index());
+        expected[at].store(incarnation, Ordering::Relaxed);
+        words.slots[at].0.clear();
+        words.beats[at].0.store(beat(incarnation, 0), Ordering::Relaxed);
+        words.controls[at].0.expected.store(incarnation, Ordering::Release);
+        self.request(pair, side, incarnation, Request::Wait);
+    }
+
+    /// Wakes a copy, which may not have registered yet. Has no effect on other incarnations than the expected one.
+    pub fn wake(&self, pair: u32, side: Side, incarnation: u64) {
+        self.request(pair, side, incarnation, Request::Awake);
+    }
+
+    /// Tells a copy to stop. Has no effect on other incarnations than the expected one.
+    pub fn request_stop(&self, pair: u32, side: Side, incarnation: u64) {
+        self.request(pair, side, incarnation, Request::Stop);
+    }
+
+    fn request(&self, pair: u32, side: Side, incarnation: u64, request: Request) {
+        if incarnation != self.expected(pair, side) {
+            return;
+        }
+        if let Some(control) = self.area(pair).and_then(|area| area.words().controls.get(side.index())) {
+            control.0.word.store(word(incarnation, request), Ordering::Release);
+            // Cannot fail: the address is valid.
+            let _ = futex::wake(&control.0.word, futex::Flags::empty(), u32::MAX >> 1);
+        }
+    }
+
+    /// Counts the registrations of all pairs.
+    pub fn registrations(&self) -> u32 {
+        self.mapping.registrations().map_or(0, |counter| counter.load(Ordering::Acquire))
+    }
+
+    /// Waits until [`Self::registrations`] differs from `seen`, or for this long. Returns its value.
+    pub fn wait_registration(&self, seen: u32, timeout: Duration) -> u32 {
+        if let Some(counter) = self.mapping.registrations() {
+            let timeout = Timespec::try_from(timeout).ok();
+            // A time-out, a signal or a changed counter: the caller looks at the value.
+            let _ = futex::wait(counter, futex::Flags::empty(), seen, timeout.as_ref());
+        }
+        self.registrations()
+    }
+
+    /// The newest checkpoint; its bytes are not read.
+    pub fn newest(&self, pair: u32) -> Option<CheckpointView> {
+        self.area(pair)?.newest()
+    }
+
+    /// Reads the newest checkpoint that is intact; it replaces the content of `into`.
+    ///
+    /// # Errors
+    /// There is no such pair, or no memory.
+    pub fn read_newest(&self, pair: u32, into: &mut Vec<u8>) -> Result<Option<Checkpoint>, ShmError> {
+        self.some_area(pair)?.load(into)
+    }
+
+    /// Stores a checkpoint that the pair's copy on another node has written. To be called in the order in which that
+    /// node's agent has sent them: what is newer here is from a copy that lost its turn, and is dropped. Repeating the
+    /// last call changes nothing.
+    ///
+    /// # Errors
+    /// It is too large, or a copy of this node is awake: what arrives then is too late.
+    pub fn put_mirrored(&self, pair: u32, sequence: u64, tag: i64, bytes: &[u8]) -> Result<(), ShmError> {
+        let area = self.some_area(pair)?;
+        let awake = Side::BOTH.into_iter().find(|side| {
+            let control = &area.words().controls[side.index()].0;
+            let expected = self.expected(pair, *side);
+            expected != 0 && control.word.load(Ordering::Acquire) == word(expected, Request::Awake)
+        });
+        if let Some(side) = awake {
+            return Err(ShmError::AwakeHere(side));
+        }
+        area.store_mirrored(pair, sequence, tag, bytes)
+    }
+
+    /// Changes with each new checkpoint of the pair. One load.
+    pub fn checkpoint_counter(&self, pair: u32) -> u64 {
+        self.area(pair).map_or(0, |area| area.words().newest.0.load(Ordering::Acquire))
+    }
+}
+
+fn job_hash(job: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(job.as_bytes())
+}
+
+fn failed(what: &'static str, path: &Path, source: impl Into<io::Error>) -> ShmError {
+    ShmError::Io { what, path: path.to_owned(), source: source.into() }
+}
+
+/// Writes a complete registry under a temporary path.
+fn create_file(path: &Path, geometry: &Geometry) -> Result<(), ShmError> {
+    let failed = |source: io::Error| failed("create", path, source);
+    // Left by an agent that was killed while it created it; no other program writes to this directory.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = File::from(rustix::fs::open(path, flags, mode).map_err(|errno| failed(errno.into()))?);
+    // The umask may have removed bits.
+    rustix::fs::fchmod(&file, mode).map_err(|errno| failed(errno.into()))?;
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, geometry.file_bytes) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&file, geometry.file_bytes).map_err(failed)?,
+        Err(errno) => return Err(failed(errno.into())),
+    }
+    file.write_all_at(&geometry.header(), 0).map_err(failed)
+}
+
+/// Allocates the space of a file where `fallocate` is missing.
+fn write_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let piece = zeros.get(..left.min(zeros.len() as u64) as usize).unwrap_or_default();
+        file.write_all(piece)?;
+        left -= piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Opens a registry, and checks whose it is and its header.
+pub(crate) fn open_checked(path: &Path) -> Result<(File, Geometry), ShmError> {
+    let refused = |reason: String| ShmError::Refused { path: PathBuf::from(path), reason };
+    // Not blocked by a pipe in its place.
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP) => return Err(refused("it is a symbolic link".to_owned())),
+        Err(errno) => return Err(failed("open", path, errno)),
+    };
+    let found = file.metadata().map_err(|source| failed("open", path, source))?;
+    if !found.is_file() {
+        return Err(refused("it is not a regular file".to_owned()));
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if found.uid() != user {
+        return Err(refused(format!("it belongs to user {}, and this process runs as {user}", found.uid())));
+    }
+    let mode = found.mode() & 0o7777;
+    if mode != 0o600 {
+        return Err(refused(format!("its mode is {mode:04o}, and must be 0600")));
+    }
+    let mut fixed = [0; FIXED_BYTES];
+    if found.len() < fixed.len() as u64 {
+        return Err(refused(format!("it has only {} bytes", found.len())));
+    }
+    file.read_exact_at(&mut fixed, 0).map_err(|source| failed("read", path, source))?;
+    let geometry = Geometry::read(&fixed, found.len(), |bytes| {
+        let mut table = vec![0; bytes];
+        let read = file.read_exact_at(&mut table, FIXED_BYTES as u64);
+        read.map(|()| table).map_err(|error| format!("its table of pairs cannot be read: {error}"))
+    });
+    Ok((file, geometry.map_err(refused)?))
+}
+
+#[cfg(test)]
+mod tests;

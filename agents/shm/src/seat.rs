@@ -1,0 +1,211 @@
+//! A copy's view of its pair.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdfast_model::pair::Side;
+use parking_lot::Mutex;
+use rustix::thread::futex::{self, Timespec};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::control::{MOST_INCARNATION, Request, SlotState, beat, request};
+use crate::error::ShmError;
+use crate::layout::{AreaGeometry, UNIT};
+use crate::mapping::{Area, Mapping};
+use crate::process::start_time;
+use crate::registry::open_checked;
+use crate::ring::Checkpoint;
+
+/// A copy that sleeps looks this often whether its registry still exists: a job that was removed wakes nobody.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The place of a copy in its pair.
+#[derive(Debug)]
+pub struct Seat {
+    /// To see whether it was removed.
+    file: File,
+    /// The beginning of the file: the counter of registrations.
+    header: Mapping,
+    mapping: Mapping,
+    geometry: AreaGeometry,
+    pair: u32,
+    side: Side,
+    incarnation: u64,
+    beats: AtomicU64,
+    /// The number of the next checkpoint, after the first one. Locked while one is written.
+    next: Mutex<Option<u64>>,
+}
+
+/// Why a copy no longer sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// It is its turn.
+    Awake,
+    /// It must end.
+    Stop,
+}
+
+impl Seat {
+    /// Registers this process as a copy, asleep.
+    ///
+    /// # Errors
+    /// The registry cannot be used, has no such pair, or expects another incarnation.
+    pub fn take(path: &Path, pair: u32, side: Side, incarnation: u64) -> Result<Seat, ShmError> {
+        let failed = |what, source| ShmError::Io { what, path: path.to_owned(), source };
+        let (file, geometry) = open_checked(path)?;
+        let pairs = geometry.areas.len() as u32;
+        let area = *geometry.areas.get(pair as usize).ok_or(ShmError::NoSuchPair { pair, pairs })?;
+        let header = Mapping::new(&file, 0, UNIT).map_err(|source| failed("map", source))?;
+        let mapping = Mapping::new(&file, area.offset, area.bytes).map_err(|source| failed("map", source))?;
+        // While nobody waits for it: the first checkpoints after waking then cause no page faults.
+        mapping.populate();
+        let pid = std::process::id();
+        let started =
+            start_time(pid).ok_or_else(|| failed("enter this process in", std::io::ErrorKind::NotFound.into()));
+        let (started, next) = (started?, Mutex::new(None));
+        let seat =
+            Seat { file, header, mapping, geometry: area, pair, side, incarnation, beats: AtomicU64::new(0), next };
+        let area = seat.area()?;
+        let expected = area.words().controls[side.index()].0.expected.load(Ordering::Acquire);
+        if incarnation == 0 || incarnation > MOST_INCARNATION || expected != incarnation {
+            return Err(ShmError::Superseded { side, incarnation, expected });
+        }
+        area.words().slots[side.index()].0.register(incarnation, pid, started);
+        if let Some(counter) = seat.header.registrations() {
+            counter.fetch_add(1, Ordering::Release);
+            // Cannot fail: the address is valid.
+            let _ = futex::wake(counter, futex::Flags::empty(), u32::MAX >> 1);
+        }
+        Ok(seat)
+    }
+
+    fn area(&self) -> Result<Area<'_>, ShmError> {
+        let area = self.mapping.area(0, &self.geometry);
+        area.ok_or(ShmError::NoSuchPair { pair: self.pair, pairs: self.pair })
+    }
+
+    /// The number of the pair.
+    pub fn pair(&self) -> u32 {
+        self.pair
+    }
+
+    /// The side of this copy.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The largest checkpoint, in bytes.
+    pub fn most_checkpoint_bytes(&self) -> u64 {
+        self.geometry.capacity
+    }
+
+    fn request(&self) -> Result<Request, ShmError> {
+        let word = self.area()?.words().controls[self.side.index()].0.word.load(Ordering::Acquire);
+        request(word, self.incarnation).ok_or(ShmError::DamagedWord(self.side))
+    }
+
+    /// Sleeps until this copy is woken or told to stop. Uses no processor time meanwhile. Also stops when the registry
+    /// has been removed. A copy that was woken has beaten once when this returns.
+    ///
+    /// # Errors
+    /// The control word is damaged.
+    pub fn wait(&self) -> Result<Woken, ShmError> {
+        let area = self.area()?;
+        let word = &area.words().controls[self.side.index()].0.word;
+        loop {
+            let seen = word.load(Ordering::Acquire);
+            match request(seen, self.incarnation).ok_or(ShmError::DamagedWord(self.side))? {
+                Request::Stop => return Ok(Woken::Stop),
+                Request::Awake => {
+                    self.begin(area);
+                    return Ok(Woken::Awake);
+                }
+                Request::Wait if self.is_removed() => return Ok(Woken::Stop),
+                Request::Wait => {
+                    let look = Timespec::try_from(LOOK).ok();
+                    // Woken, changed, interrupted or timed out: the word says what to do.
+                    let _ = futex::wait(word, futex::Flags::empty(), seen, look.as_ref());
+                }
+            }
+        }
+    }
+
+    fn begin(&self, area: Area<'_>) {
+        let slot = &area.words().slots[self.side.index()].0;
+        let now = clock_gettime(ClockId::Monotonic);
+        let nanoseconds = now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000) + now.tv_nsec.unsigned_abs();
+        slot.awoken_at.store(nanoseconds, Ordering::Relaxed);
+        self.beat();
+        slot.set_state(self.incarnation, SlotState::Awake);
+    }
+
+    fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|found| found.st_nlink == 0)
+    }
+
+    /// A heartbeat. To be called by one thread.
+    pub fn beat(&self) {
+        let count = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Ok(area) = self.area() {
+            area.words().beats[self.side.index()].0.store(beat(self.incarnation, count), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this copy must end: it was told to, or another one was started in its place.
+    pub fn stop_requested(&self) -> bool {
+        self.request().is_ok_and(|request| request == Request::Stop)
+    }
+
+    /// The work of the pair is done: if this process now ends with exit code 0, the pair is finished.
+    pub fn finish(&self) {
+        self.set_state(SlotState::Finished);
+    }
+
+    /// There is more work: takes [`Self::finish`] back.
+    pub fn resume(&self) {
+        self.set_state(SlotState::Awake);
+    }
+
+    fn set_state(&self, state: SlotState) {
+        if let Ok(area) = self.area() {
+            area.words().slots[self.side.index()].0.set_state(self.incarnation, state);
+        }
+    }
+
+    /// Stores a checkpoint, and returns its number.
+    ///
+    /// # Errors
+    /// It is too large, this copy is not awake, or another one was started in its place.
+    pub fn update_checkpoint(&self, tag: i64, bytes: &[u8]) -> Result<u64, ShmError> {
+        let mut next = self.next.lock();
+        let area = self.area()?;
+        let control = &area.words().controls[self.side.index()].0;
+        let expected = control.expected.load(Ordering::Acquire);
+        let (side, incarnation) = (self.side, self.incarnation);
+        if expected != incarnation {
+            return Err(ShmError::Superseded { side, incarnation, expected });
+        }
+        // A copy that was told to stop may store its last one.
+        if self.request()? == Request::Wait || self.beats.load(Ordering::Relaxed) == 0 {
+            return Err(ShmError::NotAwake(side));
+        }
+        let sequence = match *next {
+            Some(next) => next,
+            None => area.newest().map_or(0, |newest| newest.sequence).saturating_add(1),
+        };
+        let following = sequence.checked_add(1).ok_or(ShmError::NoNextSequence(self.pair))?;
+        area.store(sequence, Some(side), tag, bytes)?;
+        *next = Some(following);
+        Ok(sequence)
+    }
+
+    /// Reads the newest checkpoint that is intact; it replaces the content of `into`. `None`: there is none yet.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn newest_checkpoint(&self, into: &mut Vec<u8>) -> Result<Option<Checkpoint>, ShmError> {
+        self.area()?.load(into)
+    }
+}
