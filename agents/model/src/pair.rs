@@ -155,6 +155,8 @@ pub struct PairStatus {
     pub checkpoint: u64,
     pub fail_overs: u64,
     pub fail_backs: u64,
+    /// Of a pair whose copies are on two nodes: what this node holds, and what it gave back.
+    pub lease: Option<LeaseStatus>,
 }
 
 impl PairStatus {
@@ -169,6 +171,54 @@ impl PairStatus {
     pub fn awake(&self) -> Option<Side> {
         Side::BOTH.into_iter().find(|side| self.copy(*side).is_some_and(|copy| copy.state == CopyState::Awake))
     }
+}
+
+/// A time in which one node may have its copy of a pair awake. A renewal extends it; another node, or the same node
+/// later, gets a later term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Term {
+    /// The orchestrator that began it: each has a higher epoch than those before it.
+    pub epoch: u64,
+    pub number: u64,
+}
+
+/// The permission to have a copy awake, for pairs whose copies are on two nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub pair: u32,
+    pub term: Term,
+    /// By the clock of the agent to which it is sent.
+    #[serde(with = "micros")]
+    pub until: Duration,
+    /// The copy is woken when this node has the checkpoint with this sequence number, or a second later without it.
+    pub after: Option<u64>,
+    /// Why the copy of the other node is no longer awake.
+    pub cause: Option<FailureCause>,
+}
+
+/// What the orchestrator sends to an agent with each synchronisation of its pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRequest {
+    /// Requests of an older epoch than the highest that the agent has seen are refused.
+    pub epoch: u64,
+    /// The agent to whose clock the times of `grants` belong. Another one ignores the grants.
+    pub instance: u64,
+    pub grants: Vec<Grant>,
+    /// Pairs whose copy is to be ended, with the term that ends.
+    pub revoked: Vec<(u32, Term)>,
+    /// Pairs that finished on another node: their copies are ended.
+    pub finished: Vec<u32>,
+}
+
+/// What a node holds of a pair's lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseStatus {
+    /// The term that the node holds.
+    pub held: Option<Term>,
+    /// This term and all before it are over on this node: no copy is awake by them, now or later.
+    pub released: Term,
+    /// Why the copy of the released term is no longer awake.
+    pub cause: Option<FailureCause>,
 }
 
 /// A non-critical job of a node, which may be suspended for a replica.
@@ -207,7 +257,8 @@ pub struct JobStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PairCommand {
-    /// The main is ended, the replica woken; the main is not woken before [`PairCommand::FailBack`].
+    /// The main is ended, the replica woken. The main is not woken before [`PairCommand::FailBack`], or before the
+    /// replica fails.
     FailOver,
     /// The replica is ended, the main woken.
     FailBack,

@@ -1,0 +1,171 @@
+//! Missed heartbeats.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_model::Side;
+
+/// A copy whose heartbeats are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    pub incarnation: u64,
+    pub period: Duration,
+    /// Periods without a heartbeat after which the copy is reported.
+    pub misses: u32,
+}
+
+/// A copy that missed its heartbeats. It is reported once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missed {
+    pub pair: u32,
+    pub side: Side,
+    pub incarnation: u64,
+    pub misses: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heart {
+    watched: Watched,
+    beats: u64,
+    first_beats: u64,
+    /// Without a new heartbeat, as far as the watcher itself ran.
+    quiet: Duration,
+    /// Whole periods in `quiet` that are in `missed`.
+    counted: u32,
+    missed: u64,
+    reported: bool,
+}
+
+/// The heartbeats of all pairs of a node.
+///
+/// Only time in which the watcher ran counts: after a pause of the watcher (no processor, a suspended machine) the
+/// copies may have had the same pause. The time between two observations counts for at most `tick`.
+#[derive(Clone, Debug)]
+pub struct BeatWatch {
+    /// The time between two observations, if nothing delays them.
+    tick: Duration,
+    observed: Option<Duration>,
+    hearts: BTreeMap<(u32, Side), Heart>,
+}
+
+impl BeatWatch {
+    pub fn new(tick: Duration) -> BeatWatch {
+        BeatWatch { tick, observed: None, hearts: BTreeMap::new() }
+    }
+
+    /// Watches a copy from now on; `beats` is its counter's present value.
+    pub fn watch(&mut self, pair: u32, side: Side, watched: Watched, beats: u64) {
+        let heart =
+            Heart { watched, beats, first_beats: beats, quiet: Duration::ZERO, counted: 0, missed: 0, reported: false };
+        self.hearts.insert((pair, side), heart);
+    }
+
+    pub fn unwatch(&mut self, pair: u32, side: Side) {
+        self.hearts.remove(&(pair, side));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.hearts.is_empty()
+    }
+
+    /// Reads all counters; returns the copies that have missed their heartbeats.
+    pub fn observe(&mut self, now: Duration, mut beats: impl FnMut(u32, Side) -> u64) -> Vec<Missed> {
+        let gap = self.observed.map_or(Duration::ZERO, |before| now.saturating_sub(before)).min(self.tick);
+        self.observed = Some(now);
+        let mut missed = Vec::new();
+        for ((pair, side), heart) in &mut self.hearts {
+            let count = beats(*pair, *side);
+            if count != heart.beats {
+                heart.beats = count;
+                heart.quiet = Duration::ZERO;
+                heart.counted = 0;
+                heart.reported = false;
+                continue;
+            }
+            heart.quiet += gap;
+            let Watched { incarnation, period, misses } = heart.watched;
+            let periods = heart.quiet.as_nanos() / period.as_nanos().max(1);
+            let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+            heart.missed += u64::from(periods.saturating_sub(heart.counted));
+            heart.counted = periods;
+            if periods >= misses && !heart.reported {
+                heart.reported = true;
+                missed.push(Missed { pair: *pair, side: *side, incarnation, misses: periods });
+            }
+        }
+        missed
+    }
+
+    /// The reported copy is known to be ready to run, but has no processor: its time starts again.
+    pub fn excuse(&mut self, pair: u32, side: Side) {
+        if let Some(heart) = self.hearts.get_mut(&(pair, side)) {
+            heart.quiet = Duration::ZERO;
+            heart.counted = 0;
+            heart.reported = false;
+        }
+    }
+
+    /// Heartbeats and missed periods since the copy is watched.
+    pub fn counts(&self, pair: u32, side: Side) -> (u64, u64) {
+        self.hearts
+            .get(&(pair, side))
+            .map_or((0, 0), |heart| (heart.beats.wrapping_sub(heart.first_beats), heart.missed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const WATCHED: Watched = Watched { incarnation: 4, period: MS, misses: 3 };
+
+    fn watch() -> BeatWatch {
+        let mut watch = BeatWatch::new(MS);
+        watch.watch(7, Side::Main, WATCHED, 100);
+        watch
+    }
+
+    #[test]
+    fn reports_a_copy_once_after_its_misses() {
+        let mut watch = watch();
+        for at in 0..3 {
+            assert_eq!(watch.observe(MS * at, |_, _| 100), []);
+        }
+        let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3 };
+        assert_eq!(watch.observe(MS * 3, |_, _| 100), [missed]);
+        assert_eq!(watch.observe(MS * 4, |_, _| 100), []);
+        assert_eq!(watch.counts(7, Side::Main), (0, 4));
+    }
+
+    #[test]
+    fn a_heartbeat_starts_the_count_again() {
+        let mut watch = watch();
+        for at in 0..100 {
+            assert_eq!(watch.observe(MS * at, |_, _| 100 + u64::from(at / 3)), []);
+        }
+        assert_eq!(watch.counts(7, Side::Main), (33, 66));
+    }
+
+    #[test]
+    fn time_in_which_the_watcher_did_not_run_does_not_count() {
+        let mut watch = watch();
+        for at in [0, 50, 400] {
+            assert_eq!(watch.observe(MS * at, |_, _| 100), []);
+        }
+        assert_eq!(watch.observe(MS * 401, |_, _| 100).len(), 1);
+    }
+
+    #[test]
+    fn an_excused_copy_has_its_time_again_and_an_unwatched_one_is_not_reported() {
+        let mut watch = watch();
+        for at in 0..3 {
+            watch.observe(MS * at, |_, _| 100);
+        }
+        watch.excuse(7, Side::Main);
+        assert_eq!(watch.observe(MS * 3, |_, _| 100), []);
+        watch.unwatch(7, Side::Main);
+        assert_eq!(watch.observe(MS * 90, |_, _| 100), []);
+        assert!(watch.is_empty());
+    }
+}
