@@ -196,18 +196,11 @@ pub struct Grant {
     pub cause: Option<FailureCause>,
 }
 
-/// What the orchestrator sends to an agent with each synchronisation of its pairs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseRequest {
-    /// Requests of an older epoch than the highest that the agent has seen are refused.
-    pub epoch: u64,
-    /// The agent to whose clock the times of `grants` belong. Another one ignores the grants.
-    pub instance: u64,
-    pub grants: Vec<Grant>,
-    /// Pairs whose copy is to be ended, with the term that ends.
-    pub revoked: Vec<(u32, Term)>,
-    /// Pairs that finished on another node: their copies are ended.
-    pub finished: Vec<u32>,
+/// The end of a term: the copy is ended, and the lease released. Repeated until [`LeaseStatus::released`] says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    pub pair: u32,
+    pub term: Term,
 }
 
 /// What a node holds of a pair's lease.

@@ -16,7 +16,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::pair::{JobConfig, JobStatus, MOST_PAIRS, PairCommand, PairConfig, PairStatus, Side};
+use holdfast_model::pair::{
+    Grant, JobConfig, JobStatus, MOST_PAIRS, PairCommand, PairConfig, PairStatus, Revocation, Side,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -234,19 +236,6 @@ pub struct AdoptedCopy {
     pub pid: u32,
 }
 
-/// The permission for a copy of a split pair to be awake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
-    pub pair: u32,
-    pub side: Side,
-    /// When it ends, in the receiver's clock ([`PairsReport::clock`]), milliseconds.
-    pub until: u64,
-    /// The newest checkpoint of the copy that was awake before: the copy is woken when it is mirrored, or after a
-    /// second without it. 0: none.
-    #[serde(default)]
-    pub checkpoint: u64,
-}
-
 /// Where the agent of a pair's other copy listens now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerOfPair {
@@ -263,10 +252,12 @@ pub struct PairsSync {
     pub instance: u64,
     #[serde(default)]
     pub leases: Vec<Grant>,
-    /// Pairs whose lease is to be released: their copy is ended, and its last checkpoint mirrored. Repeated until
-    /// [`LeaseReport::held`] is false.
+    /// Leases that are to be released: the copy is ended, and its last checkpoint mirrored.
     #[serde(default)]
-    pub revoke: Vec<u32>,
+    pub revoke: Vec<Revocation>,
+    /// Pairs that finished on another node: their copies are ended.
+    #[serde(default)]
+    pub finished: Vec<u32>,
     /// Changed addresses.
     #[serde(default)]
     pub peers: Vec<PeerOfPair>,
@@ -274,17 +265,6 @@ pub struct PairsSync {
     pub seen: u64,
     /// How long to wait for a change before answering without one, milliseconds.
     pub wait_ms: u64,
-}
-
-/// The lease of a pair, as its node has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseReport {
-    pub pair: u32,
-    pub side: Side,
-    /// The node's copy may be awake. Without: it is not, and is not woken without a new grant.
-    pub held: bool,
-    /// The newest checkpoint of the pair on this node; 0: none.
-    pub checkpoint: u64,
 }
 
 /// The state of all pairs and jobs of a node.
@@ -298,9 +278,6 @@ pub struct PairsReport {
     pub version: u64,
     pub pairs: Vec<PairStatus>,
     pub jobs: Vec<JobStatus>,
-    /// Those of split pairs.
-    #[serde(default)]
-    pub leases: Vec<LeaseReport>,
 }
 
 /// A request of a user. Answered when it is accepted, with the state before its effects.

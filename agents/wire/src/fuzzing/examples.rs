@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::pair::{
-    CopyState, CopyStatus, FailureCause, JobConfig, JobRunState, JobStatus, PairChange, PairCommand, PairConfig,
-    PairEvent, PairStatus, RestartBackOff, Side,
+    CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, JobStatus, LeaseStatus, PairChange,
+    PairCommand, PairConfig, PairEvent, PairStatus, RestartBackOff, Revocation, Side, Term,
 };
 use holdfast_model::{
     CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
@@ -25,8 +25,8 @@ use holdfast_wire::agent::{
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::pairs::{
-    AdoptedCopy, CommandRequest, Grant, LeaseReport, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings,
-    PairsStop, PairsSync, PeerOfPair, SidesOnNode,
+    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop,
+    PairsSync, PeerOfPair, SidesOnNode,
 };
 use holdfast_wire::payload::Payload;
 use holdfast_wire::peer::{
@@ -564,11 +564,13 @@ pub fn pairs_accepted() -> PairsAccepted {
 }
 
 pub fn pairs_sync() -> PairsSync {
+    let (term, cause) = (Term { epoch: 2, number: 5 }, Some(FailureCause::NodeLost));
     PairsSync {
         epoch: 2,
         instance: 5,
-        leases: vec![Grant { pair: 1, side: Side::Replica, until: 9000, checkpoint: 7 }],
-        revoke: vec![3],
+        leases: vec![Grant { pair: 1, term, until: Duration::from_secs(9), after: Some(7), cause }],
+        revoke: vec![Revocation { pair: 3, term }],
+        finished: vec![4],
         peers: vec![PeerOfPair { pair: 1, address: SocketAddr::from(([127, 0, 0, 1], 7)) }],
         seen: 3,
         wait_ms: 0,
@@ -585,16 +587,14 @@ pub fn pairs_report() -> PairsReport {
         checkpoint: 7,
         fail_overs: 1,
         fail_backs: 0,
+        lease: Some(LeaseStatus {
+            held: None,
+            released: Term { epoch: 2, number: 5 },
+            cause: Some(FailureCause::Lease),
+        }),
     };
     let job = JobStatus { name: "app0".to_owned(), state: JobRunState::Suspended, pid: Some(8), failures: 0 };
-    PairsReport {
-        instance: 5,
-        clock: 7000,
-        version: 4,
-        pairs: vec![status],
-        jobs: vec![job],
-        leases: vec![LeaseReport { pair: 1, side: Side::Replica, held: true, checkpoint: 7 }],
-    }
+    PairsReport { instance: 5, clock: 7000, version: 4, pairs: vec![status], jobs: vec![job] }
 }
 
 pub fn pair_command() -> CommandRequest {
