@@ -17,6 +17,7 @@ mod examples;
 mod fortran;
 mod fti;
 mod interpose;
+mod interrupted;
 mod names;
 mod outputs;
 mod python;

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 /// One job's directory.
 pub struct World {
     directory: TempDir,
+    /// Where the files of the virtual nodes are; `None`: in the temporary directory.
+    nodes: Option<PathBuf>,
 }
 
 /// A library of this build.
@@ -68,7 +70,12 @@ impl World {
     pub fn new() -> World {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("results")).unwrap();
-        World { directory }
+        World { directory, nodes: None }
+    }
+
+    /// The files of the virtual nodes are in this directory.
+    pub fn with_nodes_in(directory: &Path) -> World {
+        World { nodes: Some(directory.to_owned()), ..World::new() }
     }
 
     pub fn path(&self) -> &Path {
@@ -178,6 +185,9 @@ impl World {
         fs::write(self.path().join("job.yaml"), spec).unwrap();
         let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         holdfast.args(["run", "job.yaml"]).current_dir(self.path());
+        if let Some(directory) = &self.nodes {
+            holdfast.env("TMPDIR", directory);
+        }
         quiet(&mut holdfast).output().unwrap()
     }
 
