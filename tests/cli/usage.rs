@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 34] = [
+const COMMANDS: [&[&str]; 35] = [
     &["run"],
     &["check"],
     &["drain"],
@@ -18,6 +18,7 @@ const COMMANDS: [&[&str]; 34] = [
     &["halt", "list"],
     &["halt", "set"],
     &["halt", "unset"],
+    &["checkpoint"],
     &["nodes", "list"],
     &["nodes", "exclude"],
     &["nodes", "include"],

@@ -82,7 +82,7 @@ exit $(cat "ends.$HOLDFAST_RANK")
 "#;
 
 /// Starts the program on two of three nodes; `keys` are below `checkpoint:`, `top` at the top.
-fn start<'a>(world: &'a World, save: &str, keys: &str, top: &str) -> Running<'a> {
+pub(crate) fn start<'a>(world: &'a World, save: &str, keys: &str, top: &str) -> Running<'a> {
     let program = world.write("program", PROGRAM);
     let save = world.write("save", save);
     let (home, prefix) = (world.path(""), world.prefix());
@@ -100,7 +100,7 @@ fn start<'a>(world: &'a World, save: &str, keys: &str, top: &str) -> Running<'a>
 const SAVE: &str = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
 const EVERY: &str = "command: {save: [SAVE], every: 100ms, timeout: 30s}";
 
-fn end(world: &World, rank: u32, code: u32) {
+pub(crate) fn end(world: &World, rank: u32, code: u32) {
     world.write("ends.new", &code.to_string());
     fs::rename(world.path("ends.new"), world.path(&format!("ends.{rank}"))).unwrap();
 }

@@ -15,7 +15,7 @@ use crate::world::{Ran, Running, World, signal};
 const CONFIG: &str = "{\n  \"window_size\": 128\n}\n";
 
 /// A job of three servers.
-struct Servers<'a> {
+pub(crate) struct Servers<'a> {
     world: &'a World,
     /// A loopback address of its own, so that ports are free.
     address: String,
@@ -29,7 +29,7 @@ struct Servers<'a> {
 }
 
 impl<'a> Servers<'a> {
-    fn new(world: &'a World, nodes: u32) -> Self {
+    pub(crate) fn new(world: &'a World, nodes: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = format!("127.{}.{high}.{low}", 16 + NEXT.fetch_add(1, Ordering::Relaxed));
@@ -39,7 +39,7 @@ impl<'a> Servers<'a> {
     }
 
     /// Other keys of `checkpoint.jubatus` than type, host and a short interval.
-    fn with(mut self, keys: &str) -> Self {
+    pub(crate) fn with(mut self, keys: &str) -> Self {
         self.jubatus = format!("{{type: stat, host: {}, {keys}}}", self.address);
         self
     }
@@ -63,7 +63,7 @@ impl<'a> Servers<'a> {
         )
     }
 
-    fn start(&self) -> Running<'a> {
+    pub(crate) fn start(&self) -> Running<'a> {
         let spec = self.world.write("job.yaml", &self.yaml());
         self.world.start(self.world.holdfast(["run".as_ref(), spec.as_os_str()]))
     }

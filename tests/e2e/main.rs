@@ -52,6 +52,7 @@ mod outputs;
 mod parameters;
 mod progress;
 mod quickstart;
+mod requested;
 mod requeue;
 mod schemes;
 mod scr_files;

@@ -16,8 +16,8 @@ use holdfast_model::{CheckpointId, FailureKind, Generation, HaltChange, HaltCond
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::agent::{
-    COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INVENTORY, KILL, PEERS, POLL, REBUILD, RUN, STACK,
-    TERMINATE, VERIFY,
+    CHECKPOINT, COPY, CopyReply, END_RUN, FLUSHED, FORGET, HALT, HALT_RANKS, INVENTORY, KILL, PEERS, POLL, REBUILD,
+    RUN, STACK, TERMINATE, VERIFY,
 };
 use holdfast_wire::frame::{self, HELLO, Limit};
 use holdfast_wire::peer::{LINK, Order, PeerHello, PeerWelcome, Purpose, ToLeader, ToMember};
@@ -390,6 +390,7 @@ fn requests(attack: &Attack) -> Vec<(&'static str, &'static str, Value)> {
         ("POST", RUN, value(run(examples::NODE))),
         ("POST", RUN, value(run("node1"))),
         ("POST", HALT_RANKS, value(examples::halt_request())),
+        ("POST", CHECKPOINT, value(examples::checkpoint_request())),
         ("POST", TERMINATE, value(examples::terminate())),
         ("POST", KILL, value(examples::kill())),
         ("POST", STACK, value(examples::stack())),

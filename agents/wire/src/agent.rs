@@ -13,6 +13,7 @@
 //! | POST | [`END_RUN`] | [`EndRunRequest`] → [`Empty`] |
 //! | GET | [`INVENTORY`] | → [`Inventory`](holdfast_model::Inventory) |
 //! | GET, POST | [`HALT`] | [`HaltChange`](holdfast_model::HaltChange) → [`HaltState`](holdfast_model::HaltState) |
+//! | POST | [`CHECKPOINT`] | [`CheckpointRequest`] → [`CheckpointReply`] |
 //! | POST | [`COPY`] | [`CopyRequest`] → [`CopyReply`] |
 //! | POST | [`REBUILD`] | [`RebuildRequest`] → [`RebuildReply`] |
 //! | POST | [`VERIFY`] | [`VerifyRequest`] → [`VerifyReply`] |
@@ -72,6 +73,8 @@ pub const END_RUN: &str = "/v1/end_run";
 pub const INVENTORY: &str = "/v1/inventory";
 /// The halt conditions.
 pub const HALT: &str = "/v1/halt";
+/// Have the ranks save a checkpoint as soon as they can.
+pub const CHECKPOINT: &str = "/v1/checkpoint";
 /// The next step of the job begins: forget the datasets and halt conditions of the finished ones.
 pub const FORGET: &str = "/v1/forget";
 /// Drain: copy this node's files of a dataset to the prefix directory.
@@ -332,6 +335,45 @@ pub struct HaltRequest {
     pub generation: Generation,
     /// `None`: the ranks need not halt any more.
     pub reason: Option<String>,
+}
+
+/// Requests a checkpoint of the run. Repeated with the id of the first answer, it returns what became of it, and requests
+/// it again if a relaunch or a restart of the agent has ended the request. Agents that do not lead the run do nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointRequest {
+    /// A checkpoint with a larger id is requested; `None` in the first request: one that has not begun yet.
+    pub after: Option<CheckpointId>,
+}
+
+/// The answer to a [`CheckpointRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointReply {
+    /// `None` from an agent that does not lead a run.
+    pub requested: Option<RequestedCheckpoint>,
+}
+
+/// A requested checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestedCheckpoint {
+    /// Its id is larger.
+    pub after: CheckpointId,
+    pub state: RequestState,
+}
+
+/// What became of a requested checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum RequestState {
+    /// Checkpoints of this job cannot be requested.
+    Refused { reason: String },
+    /// The ranks have not begun it.
+    Waiting,
+    /// The ranks write it, or its redundancy is being made.
+    Begun { checkpoint: CheckpointId },
+    /// It is complete in cache.
+    Complete { checkpoint: CheckpointId },
+    /// It was dropped; the event log has the reason.
+    Dropped { checkpoint: CheckpointId },
 }
 
 /// Sends SIGTERM to the ranks of a generation.

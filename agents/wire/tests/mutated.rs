@@ -160,6 +160,8 @@ fn messages() -> Vec<Message> {
         json("PollRequest", examples::poll()),
         json("PollReply", examples::poll_reply()),
         json("HaltRequest", examples::halt_request()),
+        json("CheckpointRequest", examples::checkpoint_request()),
+        json("CheckpointReply", examples::checkpoint_reply()),
         json("TerminateRequest", examples::terminate()),
         json("KillRequest", examples::kill()),
         json("KillReply", agent::KillReply { killed: vec![7, 8] }),

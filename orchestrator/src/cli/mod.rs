@@ -6,6 +6,7 @@
 
 mod agent;
 mod check;
+mod checkpoint;
 mod compat;
 mod drain;
 mod example;
@@ -123,6 +124,7 @@ enum Command {
     Drain(DrainArgs),
     Index(index::IndexArgs),
     Halt(HaltArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
     Nodes(nodes::NodesArgs),
     Status(StatusArgs),
     Inspect(inspect::InspectArgs),
@@ -190,6 +192,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Drain(args) => drain::run(args, style),
         Command::Index(args) => index::run(args, &style),
         Command::Halt(args) => halt::run(args, style),
+        Command::Checkpoint(args) => checkpoint::run(args, style),
         Command::Nodes(args) => nodes::run(args, style),
         Command::Status(args) => status::run(args, style),
         Command::Inspect(args) => inspect::run(args, &style),

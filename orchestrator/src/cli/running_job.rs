@@ -1,18 +1,20 @@
 //! Requests to the agents of a running job, with the addresses in the job's state.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_core::owned::OwnedDirectory;
-use holdfast_model::{HaltChange, HaltState, NodeName};
-use holdfast_wire::agent::{Health, PollRequest};
+use holdfast_model::{CheckpointId, HaltChange, HaltState, NodeName};
+use holdfast_wire::agent::{CheckpointRequest, Health, PollRequest, RequestedCheckpoint};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
 use super::output::Output;
 use crate::exit;
-use crate::fleet::AgentClient;
+use crate::fleet::{AgentClient, RequestError};
 use crate::job::state::{JobLock, JobState, Stage, StateError};
 use crate::spec::Environment;
 
@@ -87,33 +89,54 @@ impl RunningJob {
     /// Reads or changes the halt conditions on all agents, because each node has a halt file and the generation
     /// determines which one is used.
     pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
-        let Some(client) = self.client.clone() else { return Err(self.not_running()) };
-        let requests = client.clone();
-        let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
-        let answers = requests.each(agents, move |address| {
-            let (client, change) = (client.clone(), change.clone());
-            let asked = async move {
+        let answers = self.ask_agents(move |client, address| {
+            let change = change.clone();
+            async move {
                 match change {
                     Some(change) => client.set_halt(address, &change).await,
                     None => client.halt(address).await,
                 }
-            };
-            async move { tokio::time::timeout(WITHIN, asked).await }
+            }
         });
-        let (mut found, mut refused): (Option<HaltState>, _) = (None, None);
+        // The first one that is not empty: the file of a node that joined late may be empty.
+        let answers = answers.await?;
+        let is_empty = |state: &&HaltState| **state == HaltState::default();
+        Ok(answers.iter().find(|state| !is_empty(state)).or(answers.last()).cloned().unwrap_or_default())
+    }
+
+    /// Requests a checkpoint of all agents, because the generation determines which one leads; see
+    /// [`CheckpointRequest`]. `None` if none of them leads a run now.
+    pub(super) async fn request_checkpoint(
+        &self,
+        after: Option<CheckpointId>,
+    ) -> Result<Option<RequestedCheckpoint>, Failure> {
+        let answers = self.ask_agents(move |client, address| async move {
+            client.request_checkpoint(address, CheckpointRequest { after }).await
+        });
+        let replies = answers.await?;
+        Ok(replies.into_iter().find_map(|reply| reply.requested))
+    }
+
+    /// Sends a request to each agent; returns the answers, of which there is at least one.
+    async fn ask_agents<R, F>(&self, ask: impl Fn(AgentClient, SocketAddr) -> F) -> Result<Vec<R>, Failure>
+    where
+        F: Future<Output = Result<R, RequestError>>,
+    {
+        let Some(client) = self.client.clone() else { return Err(self.not_running()) };
+        let agents: Vec<_> = self.state.running.values().map(|record| record.address).collect();
+        let answers = client.each(agents, |address| tokio::time::timeout(WITHIN, ask(client.clone(), address)));
+        let (mut found, mut refused) = (Vec::new(), None);
         for answer in answers.await.into_iter().flatten() {
             match answer {
-                // The first one that is not empty: the file of a node that joined late may be empty.
-                Ok(state) if found.as_ref().is_none_or(|known| *known == HaltState::default()) => found = Some(state),
-                Ok(_) => {}
+                Ok(reply) => found.push(reply),
                 Err(error) if error.is_refusal() => refused = Some(error),
                 Err(_) => {}
             }
         }
-        match (found, refused) {
-            (Some(state), _) => Ok(state),
-            (None, Some(error)) => Err(Failure::of(exit::UNAVAILABLE, &error)),
-            (None, None) => Err(self.not_running()),
+        match refused {
+            _ if !found.is_empty() => Ok(found),
+            Some(error) => Err(Failure::of(exit::UNAVAILABLE, &error)),
+            None => Err(self.not_running()),
         }
     }
 

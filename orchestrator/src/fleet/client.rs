@@ -229,6 +229,18 @@ impl AgentClient {
         self.post(address, agent::HALT, change, SHORT).await
     }
 
+    /// Requests a checkpoint of the run, or returns what became of it.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn request_checkpoint(
+        &self,
+        address: SocketAddr,
+        request: agent::CheckpointRequest,
+    ) -> Result<agent::CheckpointReply, RequestError> {
+        self.post(address, agent::CHECKPOINT, &request, SHORT).await
+    }
+
     /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the
     /// agent is lost.
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdfast_core::prefix::{Prefix, unfinished};
 use holdfast_core::temporary;
 use holdfast_model::{Generation, NodeName};
-use holdfast_wire::agent::{PeersUpdate, RunAccepted};
+use holdfast_wire::agent::{CheckpointReply, CheckpointRequest, PeersUpdate, RunAccepted};
 use holdfast_wire::peer::Endpoint;
 use holdfast_wire::plan::{AcceptedPlan, MemberPlan, PlanError, RunRequest};
 use holdfast_wire::run::Settings;
@@ -105,6 +105,16 @@ impl Collectives {
         if let Some(leader) = self.participation().and_then(|part| part.leader.clone()) {
             leader.halt_changed();
         }
+    }
+
+    /// Requests a checkpoint of the run, if this agent leads it.
+    pub async fn request_checkpoint(&self, request: CheckpointRequest) -> CheckpointReply {
+        let leader = self.participation().and_then(|part| part.leader.clone());
+        let requested = match leader {
+            Some(leader) => leader.request_checkpoint(request.after).await,
+            None => None,
+        };
+        CheckpointReply { requested }
     }
 
     /// The leader of this generation, if it is this agent.

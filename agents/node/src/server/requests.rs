@@ -12,10 +12,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
-    COPY, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest, FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT,
-    HALT_RANKS, HaltRequest, Health, INVENTORY, KILL, KillReply, KillRequest, KnownHealth, PEERS, POLL, PeersUpdate,
-    PollReply, PollRequest, REBUILD, RUN, RebuildReply, RebuildRequest, RunAccepted, STACK, STOP, StackReply,
-    StackRequest, StopRequest, TERMINATE, TerminateRequest, VERIFY, VerifyReply, VerifyRequest, largest_request,
+    CHECKPOINT, COPY, CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest,
+    FLUSHED, FORGET, FlushedNote, ForgetRequest, HALT, HALT_RANKS, HaltRequest, Health, INVENTORY, KILL, KillReply,
+    KillRequest, KnownHealth, PEERS, POLL, PeersUpdate, PollReply, PollRequest, REBUILD, RUN, RebuildReply,
+    RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE, TerminateRequest,
+    VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
@@ -53,6 +54,7 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(END_RUN, post(end_run))
         .route(INVENTORY, get(take_inventory))
         .route(HALT, get(halt_state).post(change_halt))
+        .route(CHECKPOINT, post(request_checkpoint))
         .route(FORGET, post(forget_finished))
         .route(COPY, post(copy_files))
         .route(REBUILD, post(rebuild))
@@ -321,6 +323,13 @@ async fn change_halt(
     let state = blocking(move || agent.halt.change(&of, &moment(&change_there))).await??;
     collectives.halt_changed();
     Ok(Json(state))
+}
+
+async fn request_checkpoint(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<CheckpointRequest>,
+) -> Answer<CheckpointReply> {
+    Ok(Json(collectives.request_checkpoint(request).await))
 }
 
 async fn forget_finished(

@@ -76,6 +76,9 @@ pub trait SourcePolicy: Debug + Send {
     /// True if a checkpoint is due. `halting`: a halt condition holds, so that the next checkpoint is the last.
     fn is_due(&mut self, now: Duration, halting: bool) -> bool;
 
+    /// Why checkpoints cannot be requested; `None` if a request makes the next one due.
+    fn refuses_requests(&self) -> Option<&'static str>;
+
     /// A checkpoint begins; from here on it costs time.
     fn checkpoint_begins(&mut self, now: Duration);
 

@@ -29,6 +29,10 @@ impl SourcePolicy for Never {
         false
     }
 
+    fn refuses_requests(&self) -> Option<&'static str> {
+        Some("the job has `checkpoint: {source: none}`: there are no checkpoints")
+    }
+
     fn checkpoint_begins(&mut self, _: Duration) {}
 
     fn checkpoint_complete(&mut self, _: Duration) {}

@@ -39,6 +39,15 @@ impl SourcePolicy for WaitingPolicy {
         self.due_at(halting).is_some_and(|due| now >= due)
     }
 
+    fn refuses_requests(&self) -> Option<&'static str> {
+        match self.schedule {
+            CheckpointSchedule::Every(_) => None,
+            CheckpointSchedule::WhenReady => {
+                Some("the job has `checkpoint: {watch: …}`: its programs decide when they write their files")
+            }
+        }
+    }
+
     fn checkpoint_begins(&mut self, _: Duration) {}
 
     fn checkpoint_complete(&mut self, now: Duration) {

@@ -47,6 +47,10 @@ impl SourcePolicy for Schedule {
         self.need.ask(now, halting).is_some()
     }
 
+    fn refuses_requests(&self) -> Option<&'static str> {
+        None
+    }
+
     fn checkpoint_begins(&mut self, now: Duration) {
         self.started = Some(now);
     }

@@ -30,6 +30,10 @@ impl SourcePolicy for OfLibrary {
         false
     }
 
+    fn refuses_requests(&self) -> Option<&'static str> {
+        Some("the job has `checkpoint: {source: scr-files}`: LLNL's library decides when a checkpoint is due")
+    }
+
     fn checkpoint_begins(&mut self, _: Duration) {}
 
     fn checkpoint_complete(&mut self, _: Duration) {}

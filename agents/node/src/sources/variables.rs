@@ -39,6 +39,10 @@ impl SourcePolicy for Snapshots {
         self.due_level(now, halting, None).is_some()
     }
 
+    fn refuses_requests(&self) -> Option<&'static str> {
+        None
+    }
+
     fn checkpoint_begins(&mut self, _: Duration) {}
 
     fn checkpoint_complete(&mut self, _: Duration) {}

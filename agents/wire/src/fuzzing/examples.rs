@@ -19,9 +19,10 @@ use holdfast_model::{
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
-    AgentEvent, CopyRequest, DirectoryHealth, EndRunRequest, FlushedNote, ForgetRequest, HaltReport, HaltRequest,
-    Health, KillRequest, KnownHealth, NumberedEvent, PeersUpdate, PollReply, PollRequest, QuietRank, RebuildRequest,
-    StackRequest, TerminateRequest, VerifyRequest,
+    AgentEvent, CheckpointReply, CheckpointRequest, CopyRequest, DirectoryHealth, EndRunRequest, FlushedNote,
+    ForgetRequest, HaltReport, HaltRequest, Health, KillRequest, KnownHealth, NumberedEvent, PeersUpdate, PollReply,
+    PollRequest, QuietRank, RebuildRequest, RequestState, RequestedCheckpoint, StackRequest, TerminateRequest,
+    VerifyRequest,
 };
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::pairs::{
@@ -424,6 +425,15 @@ pub fn poll_reply() -> PollReply {
 
 pub fn halt_request() -> HaltRequest {
     HaltRequest { generation: Generation(2), reason: Some("SIGTERM".to_owned()) }
+}
+
+pub fn checkpoint_request() -> CheckpointRequest {
+    CheckpointRequest { after: Some(CheckpointId(4)) }
+}
+
+pub fn checkpoint_reply() -> CheckpointReply {
+    let state = RequestState::Begun { checkpoint: CheckpointId(5) };
+    CheckpointReply { requested: Some(RequestedCheckpoint { after: CheckpointId(4), state }) }
 }
 
 pub fn terminate() -> TerminateRequest {

@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::agent::{
-    CopyReply, CopyRequest, EndRunRequest, FlushedNote, ForgetRequest, HaltRequest, KillReply, KillRequest,
-    PeersUpdate, PollReply, PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply, StackRequest,
-    StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
+    CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, EndRunRequest, FlushedNote, ForgetRequest, HaltRequest,
+    KillReply, KillRequest, PeersUpdate, PollReply, PollRequest, RebuildReply, RebuildRequest, RunAccepted, StackReply,
+    StackRequest, StopRequest, TerminateRequest, VerifyReply, VerifyRequest,
 };
 use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
@@ -90,6 +90,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     json!("run_accepted", RunAccepted, RunAccepted { socket: "/tmp/agent.sock".into() }),
     json!("kill_request", KillRequest, examples::kill()),
     json!("halt_request", HaltRequest, examples::halt_request()),
+    json!("checkpoint_request", CheckpointRequest, examples::checkpoint_request()),
+    json!("checkpoint_reply", CheckpointReply, examples::checkpoint_reply()),
     json!("terminate_request", TerminateRequest, examples::terminate()),
     json!("kill_reply", KillReply, KillReply { killed: vec![7, 8] }),
     json!("stack_request", StackRequest, examples::stack()),

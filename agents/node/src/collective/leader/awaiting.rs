@@ -77,7 +77,7 @@ fn step(state: &mut LeaderState, halting: bool, until: Duration) -> Option<Optio
     if state.awaiting.all_ended() {
         return Some(Some(Awaited::Ended));
     }
-    if state.policy.is_due_for_waiting(state.now, halting, ready) {
+    if state.requests.waiting || state.policy.is_due_for_waiting(state.now, halting, ready) {
         return Some(Some(Awaited::Checkpoint));
     }
     if state.awaiting.check_halt || state.now >= until {

@@ -24,13 +24,16 @@ use crate::events::total_bytes;
 /// Whether a checkpoint is due.
 pub(super) async fn need(cx: &Context) -> Result<Reply, CallError> {
     let halting = halt_condition(cx).await?.is_some();
-    Ok(Reply::Flag(cx.policy(|policy, now| policy.is_due(now, halting))))
+    let due = cx.policy(|policy, now| policy.is_due(now, halting));
+    Ok(Reply::Flag(due || cx.checkpoint_requested()))
 }
 
 /// The level of the checkpoint of variables that is due, by these intervals or those of the job.
 pub(super) async fn snapshot(cx: &Context, intervals: Option<SnapshotIntervals>) -> Result<Reply, CallError> {
     let halting = halt_condition(cx).await?.is_some();
-    Ok(Reply::Level(cx.policy(|policy, now| policy.due_level(now, halting, intervals))))
+    let due = cx.policy(|policy, now| policy.due_level(now, halting, intervals));
+    // `None` is less than each level.
+    Ok(Reply::Level(due.max(cx.checkpoint_requested().then_some(Level::Parity))))
 }
 
 /// Begins a checkpoint: makes room for it, records what protects it, makes its directories.
@@ -66,6 +69,9 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
         cx.flush_ended_of(*id).await;
     }
     cx.policy(|policy, now| policy.checkpoint_begins(now));
+    if dataset.checkpoint {
+        cx.with(|state| state.requests.waiting = false);
+    }
     datasets::describe(cx, checkpoint, dataset).await?;
     let orders = cx.layout().members(&protection.descriptors()).into_iter();
     let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
@@ -149,6 +155,9 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
         Ok(completed) => completed,
         Err(error) => {
             cx.policy(|policy, now| policy.checkpoint_dropped(now));
+            if dataset.checkpoint {
+                cx.with(|state| state.requests.dropped = Some(checkpoint));
+            }
             give_up(cx, checkpoint, &dataset, error).await?;
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
         }

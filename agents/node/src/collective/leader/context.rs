@@ -27,6 +27,7 @@ use super::dispatch::Dispatch;
 use super::event::{WorkOutput, WorkResult};
 use super::layout::Layout;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
+use super::request::Requests;
 use super::waves::Waves;
 use crate::collective::CallError;
 use crate::sources::SourcePolicy;
@@ -63,6 +64,7 @@ pub(super) struct LeaderState {
     deletions: Vec<CheckpointId>,
     flushes: UnfinishedFlushes,
     pub(super) policy: Box<dyn SourcePolicy>,
+    pub(super) requests: Requests,
     /// For ranks that wait for their next checkpoint.
     pub(super) awaiting: Awaiting,
 }
@@ -115,6 +117,7 @@ impl Context {
             deletions: Vec::new(),
             flushes,
             policy,
+            requests: Requests::default(),
             awaiting: Awaiting::default(),
         };
         Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }) }
@@ -131,6 +134,11 @@ impl Context {
     /// Calls the policy of the checkpoint source, with the time.
     pub(super) fn policy<R>(&self, ask: impl FnOnce(&mut dyn SourcePolicy, Duration) -> R) -> R {
         self.with(|state| ask(&mut *state.policy, state.now))
+    }
+
+    /// A checkpoint was requested and has not begun.
+    pub(super) fn checkpoint_requested(&self) -> bool {
+        self.with(|state| state.requests.waiting)
     }
 
     pub(super) fn now(&self) -> Duration {

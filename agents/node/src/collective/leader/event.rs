@@ -29,6 +29,8 @@ pub enum LeaderEvent {
     },
     /// A halt condition was set or removed on the leader's node.
     HaltChanged,
+    /// A checkpoint with a larger id is requested.
+    CheckpointRequested { after: CheckpointId },
     /// [`LeaderMachine::deadline`](super::LeaderMachine::deadline) has passed.
     Tick,
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use holdfast_model::NodeName;
+use holdfast_model::{CheckpointId, NodeName};
+use holdfast_wire::agent::RequestState;
 use holdfast_wire::peer::{Outcome, ToLeader};
 use holdfast_wire::run::RunPlan;
 
@@ -19,6 +20,7 @@ use super::flush;
 use super::gather::Gather;
 use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
+use super::request;
 use crate::sources::SourcePolicy;
 
 /// The input of a new machine.
@@ -95,12 +97,23 @@ impl LeaderMachine {
                 }
                 LeaderEvent::WorkFinished { id, result } => state.work.finish(id, result),
                 LeaderEvent::HaltChanged => state.awaiting.check_halt = true,
+                LeaderEvent::CheckpointRequested { after } => request::add(state, after),
                 LeaderEvent::Tick => {}
             }
             state.dispatch.tick(now, &mut state.actions);
         });
         self.advance();
         self.context.with(|state| std::mem::take(&mut state.actions))
+    }
+
+    /// A checkpoint with a larger id has not begun.
+    pub fn newest_begun(&self) -> CheckpointId {
+        self.context.with(|state| request::newest_begun(&state.memory))
+    }
+
+    /// What became of the checkpoint that was requested with this id.
+    pub fn state_of_request(&self, after: CheckpointId) -> RequestState {
+        self.context.with(|state| request::state_of(state, after))
     }
 
     /// When the next [`LeaderEvent::Tick`] is due.

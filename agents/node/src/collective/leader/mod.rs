@@ -18,6 +18,7 @@
 //! | [`damage`] | files in cache that fail their checksum count as lost |
 //! | [`checkpoint`] | procedure: need, start, complete |
 //! | [`awaiting`] | procedure: the ranks wait until a checkpoint is due |
+//! | [`request`] | checkpoints that a user requests |
 //! | [`flush`] | procedure: cache to prefix, while the ranks wait or in the background |
 //! | [`datasets`] | procedure: named datasets, and output; [`direct`]: datasets that bypass the cache |
 //! | [`driver`] | links, threads, timer |
@@ -41,6 +42,7 @@ mod layout;
 mod machine;
 mod memory;
 mod rebuild;
+mod request;
 mod restart;
 #[cfg(test)]
 mod tests;

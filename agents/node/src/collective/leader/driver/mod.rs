@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_model::{Failure, NodeName};
+use holdfast_model::{CheckpointId, Failure, NodeName};
+use holdfast_wire::agent::RequestedCheckpoint;
 use holdfast_wire::peer::{ToLeader, ToMember};
 use holdfast_wire::run::RunPlan;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -42,8 +43,17 @@ pub(in crate::collective) struct Driver {
 
 #[derive(Debug)]
 enum Input {
-    LinkUp { node: NodeName, link: u64, to_member: mpsc::UnboundedSender<ToMember> },
+    LinkUp {
+        node: NodeName,
+        link: u64,
+        to_member: mpsc::UnboundedSender<ToMember>,
+    },
     Event(LeaderEvent),
+    /// `None`: a checkpoint that has not begun yet.
+    CheckpointRequest {
+        after: Option<CheckpointId>,
+        answer: oneshot::Sender<RequestedCheckpoint>,
+    },
 }
 
 impl Leader {
@@ -95,6 +105,17 @@ impl Leader {
         self.put(Input::Event(LeaderEvent::HaltChanged));
     }
 
+    /// Requests a checkpoint with a larger id, or one that has not begun yet; returns what has become of it. `None` after
+    /// the end of the run.
+    pub(in crate::collective) async fn request_checkpoint(
+        &self,
+        after: Option<CheckpointId>,
+    ) -> Option<RequestedCheckpoint> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Input::CheckpointRequest { after, answer });
+        answered.await.ok()
+    }
+
     fn put(&self, input: Input) {
         // Fails only after the end of the run.
         let _ = self.inputs.send(input);
@@ -117,6 +138,12 @@ pub(in crate::collective) async fn drive(agent: Arc<Agent>, driver: Driver) {
                 LeaderEvent::LinkUp { node, link }
             }
             Ok(Some(Input::Event(event))) => event,
+            Ok(Some(Input::CheckpointRequest { after, answer })) => {
+                let after = after.unwrap_or_else(|| machine.newest_begun());
+                // An answer that nobody waits for any more is dropped.
+                let _ = answer.send(RequestedCheckpoint { after, state: machine.state_of_request(after) });
+                LeaderEvent::CheckpointRequested { after }
+            }
             Ok(None) => return,
             Err(_) => LeaderEvent::Tick,
         };

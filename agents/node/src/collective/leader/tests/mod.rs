@@ -10,6 +10,7 @@ mod gather;
 mod halt;
 mod layout;
 mod members;
+mod request;
 mod restart;
 mod resume;
 mod world;

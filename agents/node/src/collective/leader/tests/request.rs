@@ -1,0 +1,106 @@
+use std::time::Duration;
+
+use holdfast_model::{CheckpointId, Level};
+use holdfast_wire::agent::RequestState;
+use holdfast_wire::rank::{Awaited, Call, ProgramState, Reply};
+use holdfast_wire::run::{CheckpointSchedule, SourceName};
+
+use super::super::LeaderEvent;
+use super::world::World;
+
+fn world(source: &str) -> World {
+    let mut world = World::with(|plan| {
+        plan.settings.source = SourceName(source.to_owned());
+        plan.settings.need.seconds = 1000;
+        plan.settings.schedule = Some(CheckpointSchedule::Every(Duration::from_secs(600)));
+    });
+    world.init();
+    world
+}
+
+/// Requests a checkpoint that has not begun; returns the id after which it is.
+fn request(world: &mut World) -> CheckpointId {
+    let after = world.machine.newest_begun();
+    assert_eq!(world.machine.state_of_request(after), RequestState::Waiting);
+    world.handle(LeaderEvent::CheckpointRequested { after });
+    after
+}
+
+#[test]
+fn a_request_makes_one_checkpoint_due() {
+    let mut world = world("scr");
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
+    let after = request(&mut world);
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(true)));
+    world.call(Call::Start).unwrap();
+    let checkpoint = CheckpointId(after.0 + 1);
+    assert_eq!(world.machine.state_of_request(after), RequestState::Begun { checkpoint });
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!(world.machine.state_of_request(after), RequestState::Complete { checkpoint });
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
+    // Repeated by somebody who has not read the answer.
+    world.handle(LeaderEvent::CheckpointRequested { after });
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
+}
+
+#[test]
+fn a_checkpoint_that_has_begun_before_the_request_is_not_the_requested_one() {
+    let mut world = world("scr");
+    world.call(Call::Start).unwrap();
+    let after = request(&mut world);
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!(world.machine.state_of_request(after), RequestState::Waiting);
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(true)));
+}
+
+#[test]
+fn output_is_not_the_requested_checkpoint() {
+    let mut world = world("scr");
+    let after = request(&mut world);
+    let output = Call::StartOutput { name: None, checkpoint: false, output: true, bypass: false };
+    world.call(output).unwrap();
+    assert_eq!(world.machine.state_of_request(after), RequestState::Waiting);
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!(world.machine.state_of_request(after), RequestState::Waiting);
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(true)));
+}
+
+#[test]
+fn a_dropped_checkpoint_ends_the_request() {
+    let mut world = world("scr");
+    let after = request(&mut world);
+    world.call(Call::Start).unwrap();
+    world.call(Call::Complete { valid: false }).unwrap();
+    let checkpoint = CheckpointId(after.0 + 1);
+    assert_eq!(world.machine.state_of_request(after), RequestState::Dropped { checkpoint });
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
+}
+
+#[test]
+fn ranks_that_wait_are_released_by_a_request() {
+    let mut world = world("command");
+    world.queue_each(|_| Call::Await { state: ProgramState::Running });
+    world.run_until(world.now + Duration::from_secs(100));
+    assert_eq!(world.outcome(), None);
+    request(&mut world);
+    world.run_until(world.now);
+    assert_eq!(world.outcome(), Some(Ok(Reply::Awaited(Awaited::Checkpoint))));
+}
+
+#[test]
+fn a_requested_snapshot_is_at_the_level_that_survives_lost_nodes() {
+    let mut world = world("variables");
+    assert_eq!(world.call(Call::Snapshot { intervals: None }), Ok(Reply::Level(None)));
+    request(&mut world);
+    assert_eq!(world.call(Call::Snapshot { intervals: None }), Ok(Reply::Level(Some(Level::Parity))));
+}
+
+#[test]
+fn sources_whose_programs_decide_refuse_requests() {
+    for source in ["none", "scr-files"] {
+        let mut world = world(source);
+        let after = world.machine.newest_begun();
+        world.handle(LeaderEvent::CheckpointRequested { after });
+        assert!(matches!(world.machine.state_of_request(after), RequestState::Refused { .. }), "{source}");
+    }
+}

@@ -1,0 +1,138 @@
+//! `holdfast checkpoint`: has a running job save a checkpoint.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use holdfast_model::CheckpointId;
+use holdfast_wire::agent::{RequestState, RequestedCheckpoint};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::failure::Failure;
+use super::job::JobSelection;
+use super::output::{Output, Report, Style, document};
+use super::running_job::RunningJob;
+use crate::exit;
+use crate::spec::quantity;
+
+/// How often the state of the requested checkpoint is read.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+/// Have a running job save a checkpoint, and wait until it is complete
+///
+/// The checkpoint becomes due at once, whatever the intervals of the job are. `source: command` and `source: jubatus`
+/// save it now; a program that uses the API saves it when it asks next whether a checkpoint is due
+/// (`SCR_Need_checkpoint`, `holdfast_snapshot`), or when it saves one by itself. Checkpoints of `source: none`,
+/// `source: scr-files` and `watch` cannot be requested.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  holdfast checkpoint job.yaml
+  holdfast checkpoint --no-wait --prefix ./heat-run
+  holdfast checkpoint --timeout 10min job.yaml && scancel 4711
+
+Exit codes:
+   0  the checkpoint is complete, or requested with --no-wait
+  65  it was dropped; the event log has the reason
+  69  the job is not running, its checkpoints cannot be requested, or the timeout has passed
+
+JSON: {version, state, checkpoint}; state is `complete`, or with --no-wait `waiting` or `begun`; checkpoint is null while
+it waits")]
+pub struct CheckpointArgs {
+    /// The job
+    #[command(flatten)]
+    pub job: JobSelection,
+    /// Only request it
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Stop waiting after this time; the request stays [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait")]
+    pub timeout: Option<Duration>,
+}
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    quantity::parse_duration(text).ok_or("write a duration: `90s` or `10min`")
+}
+
+pub(super) fn run(args: CheckpointArgs, style: Style) -> Result<u8, Failure> {
+    let running = RunningJob::of(&args.job, &style)?;
+    let report = super::runtime::block_on(request(&running, &args))??;
+    style.result(&report)?;
+    Ok(exit::FINISHED)
+}
+
+/// Requests the checkpoint, and waits for it.
+async fn request(running: &RunningJob, args: &CheckpointArgs) -> Result<CheckpointReport, Failure> {
+    let begun = Instant::now();
+    let mut after = None;
+    loop {
+        let requested = running.request_checkpoint(after).await?;
+        if let Some(requested) = &requested {
+            after = Some(after.unwrap_or(requested.after));
+            if let Some(report) = report_of(requested, args.no_wait)? {
+                return Ok(report);
+            }
+        } else if args.no_wait {
+            return Err(Failure::new(exit::UNAVAILABLE, "the job is between two launches: no ranks run")
+                .at(running.prefix.display())
+                .remedy("repeat the command, or leave out `--no-wait`"));
+        }
+        if args.timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
+            return Err(Failure::new(exit::UNAVAILABLE, "the requested checkpoint is not complete yet")
+                .at(running.prefix.display())
+                .remedy("it stays requested; `holdfast status` shows the newest complete one"));
+        }
+        sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+/// The result, if there is one.
+fn report_of(requested: &RequestedCheckpoint, no_wait: bool) -> Result<Option<CheckpointReport>, Failure> {
+    let report = |state, checkpoint| Ok(Some(CheckpointReport { state, checkpoint }));
+    match &requested.state {
+        RequestState::Complete { checkpoint } => report(State::Complete, Some(*checkpoint)),
+        RequestState::Begun { checkpoint } if no_wait => report(State::Begun, Some(*checkpoint)),
+        RequestState::Waiting if no_wait => report(State::Waiting, None),
+        RequestState::Begun { .. } | RequestState::Waiting => Ok(None),
+        RequestState::Dropped { checkpoint } => {
+            let message = format!("checkpoint {checkpoint} was dropped");
+            let remedy = "the event `checkpoint_failed` of the job's event log has the reason; correct it, and repeat";
+            Err(Failure::new(exit::DAMAGED_DATA, message).remedy(remedy))
+        }
+        RequestState::Refused { reason } => {
+            let message = "checkpoints of this job cannot be requested".to_owned();
+            Err(Failure::new(exit::UNAVAILABLE, message).because(reason.clone()))
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Waiting,
+    Begun,
+    Complete,
+}
+
+struct CheckpointReport {
+    state: State,
+    checkpoint: Option<CheckpointId>,
+}
+
+impl Report for CheckpointReport {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        match (self.state, self.checkpoint) {
+            (State::Complete, Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is complete"),
+            (State::Begun, Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is being written"),
+            _ => writeln!(to, "a checkpoint is requested"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let state = match self.state {
+            State::Waiting => "waiting",
+            State::Begun => "begun",
+            State::Complete => "complete",
+        };
+        document(json!({"state": state, "checkpoint": self.checkpoint}))
+    }
+}

@@ -1,0 +1,155 @@
+//! `holdfast checkpoint`: checkpoints that a user requests, in jobs of every source.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::command::{end, start as start_command};
+use crate::job::Job;
+use crate::jubatus::Servers;
+use crate::world::{Ran, Running, World};
+
+/// `holdfast checkpoint` for the job in `job.yaml`.
+fn request(world: &World, options: &[&str], code: u8) -> Ran {
+    let mut command = world.holdfast(["checkpoint"]);
+    command.args(options).arg(world.path("job.yaml"));
+    world.run(command).with_code(code)
+}
+
+/// Each request makes one more checkpoint of a job that makes none by itself.
+fn makes_each_checkpoint_that_is_requested(world: &World, running: &mut Running<'_>) {
+    running.sees_event("restarted");
+    let first = request(world, &["--json"], 0).json();
+    assert_eq!((&first["state"], &first["checkpoint"]), (&json!("complete"), &json!(1)), "{first}");
+    request(world, &[], 0).prints(&["checkpoint 2 is complete"]);
+    let complete: Vec<_> = world.all("checkpoint_complete").iter().map(|event| event["checkpoint"].clone()).collect();
+    assert_eq!(complete, [json!(1), json!(2)]);
+}
+
+#[test]
+fn a_program_without_calls_is_saved_on_request() {
+    let world = World::new();
+    let save = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
+    let mut running = start_command(&world, save, "command: {save: [SAVE], every: 10h, timeout: 30s}", "");
+    makes_each_checkpoint_that_is_requested(&world, &mut running);
+    let asked = request(&world, &["--json", "--no-wait"], 0).json();
+    assert!(asked["state"] == "waiting" && asked["checkpoint"].is_null(), "{asked}");
+    running.sees_checkpoint(3);
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    request(&world, &[], 69).prints(&["not running", "holdfast run"]);
+}
+
+#[test]
+fn servers_are_saved_on_request() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3).with("every: 10h");
+    let mut running = servers.start();
+    makes_each_checkpoint_that_is_requested(&world, &mut running);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+}
+
+/// The heat example, which computes until it is ended and asks in each step whether a checkpoint is due.
+fn endless_heat<'a>(world: &'a World, checkpoint: &str, heat: &str) -> Running<'a> {
+    let mut job = Job::new(world, 0).checkpoint(checkpoint).heat(heat).grace("60s");
+    job.steps = 1_000_000_000;
+    let yaml = job.yaml().replace("\"--checkpoint-every\", \"5\"", "\"--need\"");
+    let spec = world.write("job.yaml", &yaml);
+    world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]))
+}
+
+#[test]
+fn a_program_that_asks_whether_a_checkpoint_is_due_saves_one_on_request() {
+    let world = World::new();
+    let mut running = endless_heat(&world, "need: {seconds: 1000000}", "");
+    makes_each_checkpoint_that_is_requested(&world, &mut running);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+}
+
+#[test]
+fn a_snapshot_of_variables_on_request_is_protected_against_lost_nodes() {
+    let world = World::new();
+    let never = "source: variables\n  variables: {snapshots: {local: 0s, partner: 0s, parity: 0s, prefix: 0s}}";
+    let mut running = endless_heat(&world, never, "--variables");
+    makes_each_checkpoint_that_is_requested(&world, &mut running);
+    assert!(world.all("checkpoint_complete").iter().all(|event| event["scheme"] == "XOR"));
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+}
+
+#[test]
+fn a_dropped_checkpoint_ends_the_wait_with_an_error() {
+    let world = World::new();
+    let keys = "command: {save: [SAVE], every: 10h, timeout: 30s}";
+    let mut running = start_command(&world, "echo no disk >&2; exit 3", keys, "");
+    running.sees_event("restarted");
+    request(&world, &[], 65).prints(&["checkpoint 1 was dropped", "checkpoint_failed"]);
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    // No checkpoint was kept.
+    running.ends_with(65);
+}
+
+#[test]
+fn a_request_outlives_a_relaunch() {
+    let world = World::new();
+    // The first save hangs until its program has been killed.
+    let save = "cd \"$1\"; if [ ! -e relaunched ]; then : > saving; exec sleep 1000; fi; \
+                echo 1 > \"$HOLDFAST_CHECKPOINT_DIR/state\"";
+    let mut running = start_command(&world, save, "command: {save: [SAVE], every: 10h, timeout: 1h}", "");
+    running.sees_event("restarted");
+    let waiting = world.start({
+        let mut command = world.holdfast(["checkpoint", "--json"]);
+        command.arg(world.path("job.yaml"));
+        command
+    });
+    world.wait("the save command", || world.path("saving").exists().then_some(()));
+    fs::write(world.path("relaunched"), "").unwrap();
+    assert!(world.kill(|line| line.contains("holdfast rank")) > 0);
+    let answer = waiting.ends_with(0).json();
+    assert_eq!(answer["state"], "complete", "{answer}");
+    assert_eq!(world.all("restarted").len(), 2);
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+}
+
+#[test]
+fn a_job_whose_programs_decide_refuses_the_request_and_says_so() {
+    for (source, reason) in [
+        ("  source: none\n", "source: none}`: there are no checkpoints"),
+        ("  source: command\n  watch: {files: [never]}\n", "its programs decide when they write their files"),
+    ] {
+        let world = World::new();
+        let spec = format!(
+            "job: plain\nprefix: {:?}\nallocation: {{manager: local, nodes: 1}}\n\
+             run: {{command: [sleep, '1000']}}\ncheckpoint:\n{source}halt: {{grace: 0s}}\n",
+            world.prefix()
+        );
+        let spec = world.write("job.yaml", &spec);
+        let running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+        world.wait("the program", || {
+            world.processes().iter().any(|(_, line)| line.contains("sleep 1000")).then_some(())
+        });
+        let refused = request(&world, &["--json"], 69);
+        let error = &refused.json()["error"];
+        assert!(error["causes"].to_string().contains(reason), "{error}");
+        running.signal(Signal::TERM);
+        running.ends_with(75);
+    }
+}
+
+#[test]
+fn a_program_that_does_not_ask_lets_the_timeout_pass() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(1);
+    let mut running = job.start();
+    running.sees_checkpoint(1);
+    request(&world, &["--timeout", "300ms"], 69).prints(&["not complete yet", "it stays requested"]);
+    job.go_on();
+    running.ends_with(0);
+}
