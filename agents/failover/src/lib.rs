@@ -4,6 +4,7 @@
 //! * [`PairMachine`]: the life of a pair's copies on one node;
 //! * [`BeatWatch`]: which copies have missed their heartbeats;
 //! * [`JobQueue`]: which non-critical jobs are suspended;
+//! * [`lease`]: which of two nodes may have its copy awake;
 //! * [`BackOff`]: when a process that failed is started again.
 //!
 //! Two rules come before all others. Two copies of a pair are never awake: a copy is woken only when the other one has
@@ -14,6 +15,7 @@
 mod back_off;
 mod beats;
 mod jobs;
+pub mod lease;
 mod machine;
 
 pub use back_off::BackOff;

@@ -49,7 +49,7 @@ pub use ids::{CheckpointId, Generation, NodeName, Rank};
 pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
 pub use level::Level;
 pub use output_path::{OutputPath, OutputPathError};
-pub use pair::{Grant, LeaseStatus, PairConfig, PairStatus, Revocation, Side, Term};
+pub use pair::{Grant, LeaseStatus, MirroredCheckpoint, PairConfig, PairStatus, Revocation, Side, Term};
 pub use placement::{Placement, RunNode};
 pub use policy::{
     CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, SnapshotIntervals, VariablesLayout,

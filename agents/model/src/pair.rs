@@ -182,6 +182,15 @@ pub struct Term {
     pub number: u64,
 }
 
+/// A checkpoint that one node has from another. Those of a later term come later, whatever their sequence numbers:
+/// after a partition, the copy of the earlier term may have made checkpoints that nobody goes on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MirroredCheckpoint {
+    /// The term of the node that sent it.
+    pub term: Term,
+    pub sequence: u64,
+}
+
 /// The permission to have a copy awake, for pairs whose copies are on two nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
@@ -190,8 +199,8 @@ pub struct Grant {
     /// By the clock of the agent to which it is sent.
     #[serde(with = "micros")]
     pub until: Duration,
-    /// The copy is woken when this node has the checkpoint with this sequence number, or a second later without it.
-    pub after: Option<u64>,
+    /// The copy is woken when this node has this checkpoint, or a second later without it.
+    pub after: Option<MirroredCheckpoint>,
     /// Why the copy of the other node is no longer awake.
     pub cause: Option<FailureCause>,
 }

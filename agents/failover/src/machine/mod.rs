@@ -12,7 +12,8 @@ mod turn;
 use std::time::Duration;
 
 use holdfast_model::pair::{
-    CopyState, FailureCause, Grant, LeaseStatus, PairChange, PairCommand, PairConfig, PairStatus, Side, Term,
+    CopyState, FailureCause, Grant, LeaseStatus, MirroredCheckpoint, PairChange, PairCommand, PairConfig, PairStatus,
+    Side, Term,
 };
 use holdfast_model::rank_end::RankEnd;
 use serde::{Deserialize, Serialize};
@@ -87,9 +88,7 @@ pub enum Event {
     /// From the orchestrator: the copy of this node is to be ended, and the lease given back.
     Revoke(Term),
     /// The newest checkpoint of the other node that is here.
-    Mirrored {
-        sequence: u64,
-    },
+    Mirrored(MirroredCheckpoint),
     /// The pair finished on the other node.
     PeerFinished,
     /// The job ends: all copies are ended.
@@ -189,7 +188,7 @@ pub struct PairMachine {
     released: Term,
     released_cause: Option<FailureCause>,
     /// The newest checkpoint of the other node that is here.
-    mirrored: u64,
+    mirrored: MirroredCheckpoint,
     jobs_suspended: bool,
     fail_overs: u64,
     fail_backs: u64,
@@ -232,7 +231,7 @@ impl PairMachine {
             lease: None,
             released: Term::default(),
             released_cause: None,
-            mirrored: 0,
+            mirrored: MirroredCheckpoint::default(),
             jobs_suspended: false,
             fail_overs: 0,
             fail_backs: 0,
@@ -374,7 +373,7 @@ impl PairMachine {
             }
             Event::Lease(grant) => self.granted(now, grant, out),
             Event::Revoke(term) => self.revoked(now, term, out),
-            Event::Mirrored { sequence } => self.mirrored = self.mirrored.max(sequence),
+            Event::Mirrored(checkpoint) => self.mirrored = self.mirrored.max(checkpoint),
             Event::PeerFinished => {
                 if self.sides != LocalSides::Both && self.course == Course::Runs {
                     self.course = Course::Finished;

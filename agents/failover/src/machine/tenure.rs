@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_model::pair::{FailureCause, Grant, PairChange, Side, Term};
+use holdfast_model::pair::{FailureCause, Grant, MirroredCheckpoint, PairChange, Side, Term};
 
 use super::copy::{Copy, Next, Phase};
 use super::{Action, LocalSides, Loss, Output, PairMachine};
@@ -16,7 +16,7 @@ pub(super) struct Tenure {
     pub(super) term: Term,
     pub(super) until: Duration,
     pub(super) since: Duration,
-    pub(super) after: Option<u64>,
+    pub(super) after: Option<MirroredCheckpoint>,
     /// Why the other node's copy is no longer awake; `None`: there was none.
     pub(super) cause: Option<FailureCause>,
 }
@@ -39,7 +39,7 @@ impl PairMachine {
 
     /// Until when the copy waits for the last checkpoint of the other node.
     fn mirror_wait(&self, lease: &Tenure) -> Option<Duration> {
-        lease.after.filter(|sequence| *sequence > self.mirrored).map(|_| lease.since + MIRROR_WAIT)
+        lease.after.filter(|checkpoint| *checkpoint > self.mirrored).map(|_| lease.since + MIRROR_WAIT)
     }
 
     pub(super) fn lease_deadline(&self) -> Option<Duration> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::pair::{
-    CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, JobStatus, LeaseStatus, PairChange,
-    PairCommand, PairConfig, PairEvent, PairStatus, RestartBackOff, Revocation, Side, Term,
+    CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, JobStatus, LeaseStatus, MirroredCheckpoint,
+    PairChange, PairCommand, PairConfig, PairEvent, PairStatus, RestartBackOff, Revocation, Side, Term,
 };
 use holdfast_model::{
     CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
@@ -578,7 +578,13 @@ pub fn pairs_sync() -> PairsSync {
     PairsSync {
         epoch: 2,
         instance: 5,
-        leases: vec![Grant { pair: 1, term, until: Duration::from_secs(9), after: Some(7), cause }],
+        leases: vec![Grant {
+            pair: 1,
+            term,
+            until: Duration::from_secs(9),
+            after: Some(MirroredCheckpoint { term, sequence: 7 }),
+            cause,
+        }],
         revoke: vec![Revocation { pair: 3, term }],
         finished: vec![4],
         peers: vec![PeerOfPair { pair: 1, address: SocketAddr::from(([127, 0, 0, 1], 7)) }],

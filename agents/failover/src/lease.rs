@@ -1,0 +1,360 @@
+//! Leases of pairs whose copies are on two nodes, as the orchestrator grants them.
+//!
+//! A lease says until when a node may have its copy awake, by the clock of the node's agent: the clock value that the
+//! orchestrator has received last, plus the time of a lease. The node's permission therefore ends before that time has
+//! passed for the orchestrator, however long messages were under way. The other node gets the next term when this one
+//! has said that its term is over, or when the time has passed with a margin for clocks of different speed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use holdfast_model::pair::{
+    CopyState, FailureCause, Grant, LeaseStatus, MirroredCheckpoint, PairCommand, PairStatus, Revocation, Side, Term,
+};
+
+use crate::CommandRefused;
+
+/// What goes to a node with its next synchronisation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// The agent to whose clock the times belong; 0: it is not known, and there are no grants.
+    pub instance: u64,
+    pub grants: Vec<Grant>,
+    pub revoked: Vec<Revocation>,
+    pub finished: Vec<u32>,
+}
+
+/// A pair whose copies are on two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitPair {
+    /// The node of the main and that of the replica.
+    pub nodes: [u32; 2],
+    /// How long the main may take to register at the start of the job, while the replica waits.
+    pub start_within: Duration,
+}
+
+/// The last answer of a node's agent.
+#[derive(Clone, Copy, Debug)]
+struct NodeView {
+    instance: u64,
+    clock: Duration,
+    received: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Holder {
+    side: Side,
+    term: Term,
+    /// By the orchestrator's clock; later than the end by the node's clock.
+    expires: Duration,
+    revoked: bool,
+    after: Option<MirroredCheckpoint>,
+    cause: Option<FailureCause>,
+}
+
+#[derive(Clone, Debug)]
+struct CopyView {
+    state: CopyState,
+    failures: u32,
+    lease: LeaseStatus,
+    checkpoint: u64,
+}
+
+/// The side that was awake last, and what is known of its end.
+#[derive(Clone, Debug)]
+struct Predecessor {
+    side: Side,
+    cause: FailureCause,
+    checkpoint: Option<MirroredCheckpoint>,
+}
+
+#[derive(Clone, Debug)]
+struct Pair {
+    split: SplitPair,
+    views: [Option<CopyView>; 2],
+    holder: Option<Holder>,
+    predecessor: Option<Predecessor>,
+    preferred: Side,
+    finished: bool,
+}
+
+impl Pair {
+    fn node(&self, side: Side) -> u32 {
+        self.split.nodes[side.index()]
+    }
+
+    fn state(&self, side: Side) -> Option<CopyState> {
+        self.views[side.index()].as_ref().map(|view| view.state)
+    }
+}
+
+/// Grants the leases of a job's pairs. The epoch must be higher than that of every earlier orchestrator of the job, and
+/// on disk before the first message.
+#[derive(Clone, Debug)]
+pub struct Granter {
+    epoch: u64,
+    ttl: Duration,
+    began: Duration,
+    number: u64,
+    pairs: BTreeMap<u32, Pair>,
+    nodes: BTreeMap<u32, NodeView>,
+    /// Nodes with orders that they have not been sent.
+    urgent: BTreeSet<u32>,
+}
+
+impl Granter {
+    pub fn new(epoch: u64, ttl: Duration, now: Duration, pairs: impl IntoIterator<Item = (u32, SplitPair)>) -> Granter {
+        let pair = |split| Pair {
+            split,
+            views: [None, None],
+            holder: None,
+            predecessor: None,
+            preferred: Side::Main,
+            finished: false,
+        };
+        Granter {
+            epoch,
+            ttl,
+            began: now,
+            number: 0,
+            pairs: pairs.into_iter().map(|(index, split)| (index, pair(split))).collect(),
+            nodes: BTreeMap::new(),
+            urgent: BTreeSet::new(),
+        }
+    }
+
+    /// The longest time between two synchronisations with a node.
+    pub fn renewal(&self) -> Duration {
+        self.ttl / 4
+    }
+
+    /// An agent answered. Answers that are older than one already received are ignored.
+    pub fn answered(&mut self, now: Duration, node: u32, instance: u64, clock: Duration, pairs: &[PairStatus]) {
+        if self.nodes.get(&node).is_some_and(|view| view.instance == instance && clock < view.clock) {
+            return;
+        }
+        self.nodes.insert(node, NodeView { instance, clock, received: now });
+        for status in pairs {
+            let Some(pair) = self.pairs.get_mut(&status.pair) else { continue };
+            let side = Side::BOTH.into_iter().find(|side| pair.node(*side) == node);
+            let Some((side, copy)) = side.and_then(|side| Some((side, status.copy(side)?))) else { continue };
+            let lease = status.lease.clone().unwrap_or_default();
+            if let (None, Some(term)) = (&pair.holder, lease.held) {
+                // Granted by an earlier orchestrator, before this one began.
+                let expires = now + self.ttl;
+                let holder = Holder { side, term, expires, revoked: false, after: None, cause: None };
+                pair.holder = Some(holder);
+            }
+            if copy.state == CopyState::Finished && !pair.finished {
+                pair.finished = true;
+                self.urgent.extend(pair.split.nodes);
+            }
+            let view = CopyView { state: copy.state, failures: copy.failures, lease, checkpoint: status.checkpoint };
+            pair.views[side.index()] = Some(view);
+        }
+        self.tick(now);
+    }
+
+    /// Decides again. Due at [`Granter::next_deadline`].
+    pub fn tick(&mut self, now: Duration) {
+        let indices: Vec<u32> = self.pairs.keys().copied().collect();
+        for index in indices {
+            self.decide(now, index);
+        }
+    }
+
+    /// The nodes to which something new is to be sent at once.
+    pub fn urgent(&self) -> impl Iterator<Item = u32> + '_ {
+        self.urgent.iter().copied()
+    }
+
+    /// What goes to the node now. It counts as sent.
+    pub fn orders(&mut self, now: Duration, node: u32) -> Orders {
+        self.tick(now);
+        self.urgent.remove(&node);
+        let view = self.nodes.get(&node).copied();
+        let mut orders = Orders { instance: view.map_or(0, |view| view.instance), ..Orders::default() };
+        for (index, pair) in &mut self.pairs {
+            if !pair.split.nodes.contains(&node) {
+                continue;
+            }
+            if pair.finished {
+                orders.finished.push(*index);
+            }
+            let Some(holder) = pair.holder.as_mut().filter(|holder| pair.split.nodes[holder.side.index()] == node)
+            else {
+                continue;
+            };
+            if holder.revoked || pair.finished {
+                orders.revoked.push(Revocation { pair: *index, term: holder.term });
+            } else if let Some(view) = view {
+                holder.expires = holder.expires.max(view.received + self.ttl);
+                orders.grants.push(Grant {
+                    pair: *index,
+                    term: holder.term,
+                    until: view.clock + self.ttl,
+                    after: holder.after,
+                    cause: holder.cause.clone(),
+                });
+            }
+        }
+        orders
+    }
+
+    /// When [`Granter::tick`] is due.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let margin = self.margin();
+        let of = |pair: &Pair| match &pair.holder {
+            _ if pair.finished => None,
+            Some(holder) => Some(holder.expires + margin),
+            None => [self.began + self.ttl + margin, self.began + pair.split.start_within].into_iter().min(),
+        };
+        self.pairs.values().filter_map(of).min()
+    }
+
+    /// Whether a user's request can be obeyed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, pair: u32, command: PairCommand) -> Result<(), CommandRefused> {
+        let Some(pair) = self.pairs.get(&pair) else { return Ok(()) };
+        if pair.finished {
+            return Err(CommandRefused::Finished);
+        }
+        let state = |side| pair.state(side).unwrap_or_default();
+        match command {
+            PairCommand::FailOver => match state(Side::Replica) {
+                CopyState::Asleep | CopyState::Awake => Ok(()),
+                state => Err(CommandRefused::ReplicaNotAsleep(state)),
+            },
+            PairCommand::FailBack if state(Side::Main) == CopyState::GivenUp => Err(CommandRefused::MainGivenUp),
+            PairCommand::FailBack | PairCommand::Restart(_) => Ok(()),
+        }
+    }
+
+    /// A user's request. Restarts go to the copy's node.
+    pub fn command(&mut self, now: Duration, pair: u32, command: PairCommand) {
+        if let Some(pair) = self.pairs.get_mut(&pair) {
+            match command {
+                PairCommand::FailOver => pair.preferred = Side::Replica,
+                PairCommand::FailBack => pair.preferred = Side::Main,
+                PairCommand::Restart(_) => {}
+            }
+        }
+        self.tick(now);
+    }
+
+    /// True if `preferred` is the replica, after [`PairCommand::FailOver`]; for the orchestrator's journal.
+    pub fn replica_preferred(&self, pair: u32) -> bool {
+        self.pairs.get(&pair).is_some_and(|pair| pair.preferred == Side::Replica)
+    }
+
+    fn margin(&self) -> Duration {
+        self.ttl / 10
+    }
+
+    fn answers(&self, now: Duration, node: u32) -> bool {
+        self.nodes.get(&node).is_some_and(|view| now.saturating_sub(view.received) < self.ttl)
+    }
+
+    fn decide(&mut self, now: Duration, index: u32) {
+        let margin = self.margin();
+        let Some(pair) = self.pairs.get_mut(&index) else { return };
+        pair.end_term(now, margin);
+        if pair.finished {
+            return;
+        }
+        let Some(pair) = self.pairs.get(&index) else { return };
+        let asleep = |side| pair.state(side) == Some(CopyState::Asleep) && self.answers(now, pair.node(side));
+        match &pair.holder {
+            Some(holder) => {
+                if holder.side != pair.preferred && asleep(pair.preferred) && !holder.revoked {
+                    self.revoke(index);
+                }
+            }
+            None => {
+                let order = [pair.preferred, pair.preferred.other()];
+                let side = order.into_iter().find(|side| asleep(*side));
+                if let Some(side) = side
+                    && self.is_free(now, pair)
+                    && (side == pair.preferred || !self.is_patient(now, pair))
+                {
+                    self.grant(now, index, side);
+                }
+            }
+        }
+    }
+
+    /// Nothing that an earlier orchestrator granted is valid: both agents know this orchestrator and hold nothing, or
+    /// the time is over.
+    fn is_free(&self, now: Duration, pair: &Pair) -> bool {
+        let silent = |view: &Option<CopyView>| view.as_ref().is_some_and(|view| view.lease.held.is_none());
+        pair.predecessor.is_some() || pair.views.iter().all(silent) || now >= self.began + self.ttl + self.margin()
+    }
+
+    /// The preferred copy, which is about to register for the first time, is waited for.
+    fn is_patient(&self, now: Duration, pair: &Pair) -> bool {
+        if pair.predecessor.is_some() || now >= self.began + pair.split.start_within {
+            return false;
+        }
+        match &pair.views[pair.preferred.index()] {
+            None => now < self.began + self.ttl + self.margin(),
+            Some(view) => {
+                let begins = matches!(view.state, CopyState::Absent | CopyState::Starting) && view.failures == 0;
+                begins && self.answers(now, pair.node(pair.preferred))
+            }
+        }
+    }
+
+    fn revoke(&mut self, index: u32) {
+        let Some(pair) = self.pairs.get_mut(&index) else { return };
+        if let Some(holder) = &mut pair.holder {
+            holder.revoked = true;
+            self.urgent.insert(pair.split.nodes[holder.side.index()]);
+        }
+    }
+
+    fn grant(&mut self, now: Duration, index: u32, side: Side) {
+        let Some(pair) = self.pairs.get_mut(&index) else { return };
+        self.number += 1;
+        let before = pair.predecessor.as_ref().filter(|before| before.side != side);
+        pair.holder = Some(Holder {
+            side,
+            term: Term { epoch: self.epoch, number: self.number },
+            expires: now + self.ttl,
+            revoked: false,
+            after: before.and_then(|before| before.checkpoint),
+            cause: before.map(|before| before.cause.clone()),
+        });
+        let node = pair.node(side);
+        self.urgent.insert(node);
+    }
+}
+
+impl Pair {
+    /// The term is over if its node says so, or by time.
+    fn end_term(&mut self, now: Duration, margin: Duration) {
+        let Some(holder) = &self.holder else { return };
+        let side = holder.side;
+        let view = self.views[side.index()].as_ref();
+        let released = view.filter(|view| view.lease.released >= holder.term && view.lease.held.is_none());
+        let (cause, checkpoint) = match released {
+            Some(view) => {
+                let cause = view.lease.cause.clone().unwrap_or(FailureCause::Lease);
+                let cause = match cause {
+                    FailureCause::Lease if self.preferred != side => FailureCause::Command,
+                    cause => cause,
+                };
+                (cause, Some(MirroredCheckpoint { term: holder.term, sequence: view.checkpoint }))
+            }
+            None if now >= holder.expires + margin => (FailureCause::NodeLost, None),
+            None => return,
+        };
+        // A replica that was preferred by request and failed: the main is as good again.
+        if side == Side::Replica && !holder.revoked {
+            self.preferred = Side::Main;
+        }
+        self.predecessor = Some(Predecessor { side, cause, checkpoint });
+        self.holder = None;
+    }
+}
