@@ -46,6 +46,8 @@ pub(crate) struct Control {
     unused: AtomicU32,
     /// The incarnation that was started last; 0: none.
     pub expected: AtomicU64,
+    /// The end of the lease, nanoseconds of `CLOCK_BOOTTIME`; 0: the pair needs none.
+    pub held_until: AtomicU64,
 }
 
 /// Written by the copy.

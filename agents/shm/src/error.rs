@@ -53,6 +53,9 @@ pub enum ShmError {
     /// The copy was not woken.
     #[error("the {0} has not been woken: only the copy that is awake stores checkpoints")]
     NotAwake(Side),
+    /// The lease of the pair has run out.
+    #[error("the lease of the {0} has run out: the other copy may be awake on another node")]
+    LeaseExpired(Side),
     /// A mirrored checkpoint arrived while a copy of this node is awake.
     #[error("the {0} of this node is awake: a checkpoint of another node is refused")]
     AwakeHere(Side),

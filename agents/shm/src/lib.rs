@@ -25,14 +25,16 @@
 //! | offset | content |
 //! |---|---|
 //! | 0, 128 | heartbeats of main and replica, 8 bytes each, each in a cache line of its own |
-//! | 256, 384 | control of main and replica, written by the agent: the control word, and at + 8 the expected incarnation |
-//! | 512, 640 | slot of main and replica, written by the copy: state, process id, start time, check sum, time of waking |
+//! | 256, 384 | control of main and replica, written by the agent: the control word; + 8: incarnation; + 16: lease |
+//! | 512, 640 | slot of main and replica, written by the copy: state, pid, start time, check sum, time of waking |
 //! | 768 | the sequence number of the newest checkpoint |
 //! | 1024 | heads of the ring's entries, 64 bytes each: sequence, length, tag, check sums, origin |
 //! | 65536 | the entries' bytes, each a multiple of 64 |
 //!
 //! * A heartbeat counts in its lower 40 bits; the upper 24 are the incarnation's lowest bits.
 //! * A control word has 4 bytes and is a futex word: incarnation × 4, plus 0 to wait, 1 to be awake, 2 to stop.
+//! * A lease is the time at which a copy that is awake must have ended, in nanoseconds of `CLOCK_BOOTTIME`; 0: none.
+//!   The copy's heartbeat kills it then: its agent may be dead, and the other copy be awake on another node.
 //! * A state is incarnation × 256, plus 1 asleep, 2 awake, 3 finished.
 //!
 //! # What protects it

@@ -117,6 +117,7 @@ impl Registry {
         expected[at].store(incarnation, Ordering::Relaxed);
         words.slots[at].0.clear();
         words.beats[at].0.store(beat(incarnation, 0), Ordering::Relaxed);
+        words.controls[at].0.held_until.store(0, Ordering::Release);
         words.controls[at].0.expected.store(incarnation, Ordering::Release);
         self.request(pair, side, incarnation, Request::Wait);
     }
@@ -140,6 +141,21 @@ impl Registry {
             // Cannot fail: the address is valid.
             let _ = futex::wake(&control.0.word, futex::Flags::empty(), u32::MAX >> 1);
         }
+    }
+
+    /// The copy of this side, once awake, may run until this time, nanoseconds of `CLOCK_BOOTTIME`; then its heartbeat
+    /// kills its process group, also when no agent is left to do so. `None`: for ever. [`Self::expect`] sets it to
+    /// that.
+    pub fn hold_until(&self, pair: u32, side: Side, until: Option<u64>) {
+        if let Some(control) = self.area(pair).and_then(|area| area.words().controls.get(side.index())) {
+            control.0.held_until.store(until.map_or(0, |until| until.max(1)), Ordering::Release);
+        }
+    }
+
+    /// What [`Self::hold_until`] has set.
+    pub fn held_until(&self, pair: u32, side: Side) -> Option<u64> {
+        let control = self.area(pair).and_then(|area| area.words().controls.get(side.index()));
+        control.map(|control| control.0.held_until.load(Ordering::Acquire)).filter(|until| *until != 0)
     }
 
     /// Counts the registrations of all pairs.
@@ -187,6 +203,15 @@ impl Registry {
             return Err(ShmError::AwakeHere(side));
         }
         area.store_mirrored(pair, sequence, tag, bytes)
+    }
+
+    /// Drops all checkpoints of the pair, of which no copy of this node may be awake.
+    ///
+    /// # Errors
+    /// There is no such pair.
+    pub fn forget_checkpoints(&self, pair: u32) -> Result<(), ShmError> {
+        self.some_area(pair)?.forget();
+        Ok(())
     }
 
     /// Changes with each new checkpoint of the pair. One load.

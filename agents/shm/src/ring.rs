@@ -154,6 +154,14 @@ impl Area<'_> {
         Ok(None)
     }
 
+    /// Drops all checkpoints.
+    pub fn forget(&self) {
+        for head in &self.words().heads {
+            head.sequence.store(0, Ordering::Release);
+        }
+        self.words().newest.0.store(0, Ordering::Release);
+    }
+
     /// Stores a checkpoint of another node, whose numbers hold: newer ones in the ring are those of a copy that lost
     /// its turn before they had been mirrored, and are dropped.
     ///

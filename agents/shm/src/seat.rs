@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_model::pair::Side;
 use parking_lot::Mutex;
+use rustix::process::Signal;
 use rustix::thread::futex::{self, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -134,9 +135,7 @@ impl Seat {
 
     fn begin(&self, area: Area<'_>) {
         let slot = &area.words().slots[self.side.index()].0;
-        let now = clock_gettime(ClockId::Monotonic);
-        let nanoseconds = now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000) + now.tv_nsec.unsigned_abs();
-        slot.awoken_at.store(nanoseconds, Ordering::Relaxed);
+        slot.awoken_at.store(nanoseconds(ClockId::Monotonic), Ordering::Relaxed);
         self.beat();
         slot.set_state(self.incarnation, SlotState::Awake);
     }
@@ -145,8 +144,28 @@ impl Seat {
         rustix::fs::fstat(&self.file).is_ok_and(|found| found.st_nlink == 0)
     }
 
-    /// A heartbeat. To be called by one thread.
+    /// Whether this copy runs under a lease, which [`Self::beat`] or [`Self::obey_lease`] must look at.
+    pub fn has_lease(&self) -> bool {
+        self.area().is_ok_and(|area| held_until(area, self.side) != 0)
+    }
+
+    /// Kills this process group if the lease has run out: from then on, the other copy may be awake on another node.
+    pub fn obey_lease(&self) {
+        if self.lease_expired() {
+            // The agent has given the copy a process group of its own.
+            let _ = rustix::process::kill_current_process_group(Signal::KILL);
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+        }
+    }
+
+    fn lease_expired(&self) -> bool {
+        let until = self.area().map_or(0, |area| held_until(area, self.side));
+        until != 0 && nanoseconds(ClockId::Boottime) >= until
+    }
+
+    /// A heartbeat. To be called by one thread. Kills this process group if its lease has run out.
     pub fn beat(&self) {
+        self.obey_lease();
         let count = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
         if let Ok(area) = self.area() {
             area.words().beats[self.side.index()].0.store(beat(self.incarnation, count), Ordering::Relaxed);
@@ -191,6 +210,9 @@ impl Seat {
         if self.request()? == Request::Wait || self.beats.load(Ordering::Relaxed) == 0 {
             return Err(ShmError::NotAwake(side));
         }
+        if self.lease_expired() {
+            return Err(ShmError::LeaseExpired(side));
+        }
         let sequence = match *next {
             Some(next) => next,
             None => area.newest().map_or(0, |newest| newest.sequence).saturating_add(1),
@@ -208,4 +230,13 @@ impl Seat {
     pub fn newest_checkpoint(&self, into: &mut Vec<u8>) -> Result<Option<Checkpoint>, ShmError> {
         self.area()?.load(into)
     }
+}
+
+fn held_until(area: Area<'_>, side: Side) -> u64 {
+    area.words().controls[side.index()].0.held_until.load(Ordering::Acquire)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000) + now.tv_nsec.unsigned_abs()
 }

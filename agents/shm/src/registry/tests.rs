@@ -330,3 +330,31 @@ fn a_copy_that_sleeps_uses_no_processor_time() {
     world.registry.wake(0, Side::Replica, 1);
     assert_eq!(copy.join().unwrap(), Woken::Awake);
 }
+
+#[test]
+fn a_lease_that_has_run_out_refuses_checkpoints() {
+    let world = World::new(&[100]);
+    let seat = world.awake(0, Side::Main, 1);
+    assert!(!seat.has_lease());
+    world.registry.hold_until(0, Side::Main, Some(u64::MAX));
+    assert!(seat.has_lease());
+    seat.obey_lease();
+    seat.update_checkpoint(0, b"in time").unwrap();
+    world.registry.hold_until(0, Side::Main, Some(0));
+    assert!(matches!(seat.update_checkpoint(0, b"late"), Err(ShmError::LeaseExpired(Side::Main))));
+    assert_eq!(Registry::open(&world.path()).unwrap().held_until(0, Side::Main), Some(1));
+    world.registry.expect(0, Side::Main, 2);
+    assert_eq!(world.registry.held_until(0, Side::Main), None);
+}
+
+#[test]
+fn checkpoints_that_are_forgotten_are_not_read() {
+    let world = World::new(&[100, 100]);
+    for pair in [0, 1] {
+        world.awake(pair, Side::Main, 1).update_checkpoint(0, b"x").unwrap();
+    }
+    world.registry.forget_checkpoints(0).unwrap();
+    assert_eq!((world.newest(0), world.registry.checkpoint_counter(0)), (None, 0));
+    assert!(world.newest(1).is_some());
+    assert!(world.registry.forget_checkpoints(2).is_err());
+}

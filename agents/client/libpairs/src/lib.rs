@@ -1,0 +1,10 @@
+//! `libholdfast_pairs`: the calls of [`holdfast_pairs_client`] for C by `include/holdfast_pairs.h`, and for Python by
+//! `holdfast.pairs`.
+//!
+//! * [`c`]: the functions of the header;
+//! * [`session`]: their behaviour.
+
+#![warn(missing_docs)]
+
+pub mod c;
+pub mod session;

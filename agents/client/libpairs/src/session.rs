@@ -1,0 +1,211 @@
+//! The copy that this process is, and the checks of what the program says about itself.
+
+use std::ffi::c_int;
+
+use holdfast_boundary::ArgumentError;
+use holdfast_pairs_client::{PairCopy, PairsError, Place, Side, Woken};
+
+/// The state of the library.
+#[derive(Debug, Default)]
+pub struct Session {
+    copy: Option<PairCopy>,
+    awake: bool,
+}
+
+/// A call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The client's reason.
+    #[error(transparent)]
+    Pairs(#[from] PairsError),
+    /// An argument has no meaning.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    /// The program has not called `ft_init_wait`.
+    #[error("call ft_init_wait first")]
+    NotStarted,
+    /// It has called it twice.
+    #[error("this process has its turn already: ft_init_wait is called once")]
+    Twice,
+    /// The program was started for another side than it says.
+    #[error(
+        "the program says that it is the {said}, and was started as the {side}: the command of the {side} in the spec \
+         must name it"
+    )]
+    WrongSide {
+        /// The side in the program's arguments.
+        said: Side,
+        /// The side of the agent.
+        side: Side,
+    },
+    /// A name of neither side.
+    #[error("the job's name is {0:?}: it must begin with `main` or `replica`, or be NULL")]
+    UnknownSide(String),
+    /// The program was started for another pair than it says.
+    #[error("the program says that it is of pair {said}, and was started for pair {pair}: correct its command")]
+    WrongPair {
+        /// The number in the program's arguments.
+        said: c_int,
+        /// The number of the agent.
+        pair: u32,
+    },
+    /// The program gave the id of another process.
+    #[error("the process id {said} is not that of this process, {own}: pass getpid(), or 0")]
+    WrongProcess {
+        /// The id in the program's arguments.
+        said: u32,
+        /// The id of this process.
+        own: u32,
+    },
+    /// The newest checkpoint is not a number.
+    #[error("the newest checkpoint has {0} bytes, and was not stored by update_checkpoint: use holdfast_pairs_newest")]
+    NotANumber(usize),
+    /// The program's memory is smaller than the newest checkpoint.
+    #[error("the newest checkpoint has {stored} bytes, and the memory for it {given}: see holdfast_pairs_newest_size")]
+    ShortMemory {
+        /// The size of the checkpoint.
+        stored: usize,
+        /// The size of the memory.
+        given: usize,
+    },
+    /// The tag does not fit into the program's variable.
+    #[error("the newest checkpoint has the tag {0}, which is no layer: use holdfast_pairs_newest")]
+    NotALayer(i64),
+}
+
+/// The result of a call.
+pub type SessionResult<T> = Result<T, SessionError>;
+
+/// The newest checkpoint.
+#[derive(Debug)]
+pub struct Newest {
+    /// Its number.
+    pub sequence: u64,
+    /// What the program stored with it.
+    pub tag: i64,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// What a program says about itself in the functions of the Fault-tolerant Scheme.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// Its process id; 0: not said.
+    pub pid: u32,
+    /// Its side and maybe more; `None`: not said.
+    pub name: Option<String>,
+    /// The number of its pair; `None`: not said.
+    pub index: Option<c_int>,
+}
+
+impl Session {
+    /// The state before the first call.
+    pub const fn new() -> Self {
+        Session { copy: None, awake: false }
+    }
+
+    fn copy(&self) -> SessionResult<&PairCopy> {
+        self.copy.as_ref().filter(|_| self.awake).ok_or(SessionError::NotStarted)
+    }
+
+    /// Registers this process and sleeps until it is its turn. False: it must end.
+    pub fn begin(&mut self, said: &Said) -> SessionResult<bool> {
+        let place = Place::from_environment()?;
+        check_process(said.pid)?;
+        if let Some(name) = &said.name {
+            let side = side_of(name)?;
+            if side != place.side {
+                return Err(SessionError::WrongSide { said: side, side: place.side });
+            }
+        }
+        if let Some(index) = said.index {
+            check_index(index, place.pair)?;
+        }
+        if self.copy.is_some() {
+            return Err(SessionError::Twice);
+        }
+        let mut copy = PairCopy::register(place)?;
+        let woken = copy.wait()?;
+        if woken == Woken::Awake {
+            self.copy = Some(copy);
+            self.awake = true;
+        }
+        Ok(self.awake)
+    }
+
+    /// Starts the thread of the heartbeat.
+    pub fn start_heartbeat(&mut self, index: Option<c_int>) -> SessionResult<()> {
+        let copy = self.copy.as_mut().ok_or(SessionError::NotStarted)?;
+        if let Some(index) = index {
+            check_index(index, copy.pair())?;
+        }
+        Ok(copy.start_heartbeat()?)
+    }
+
+    /// One heartbeat of the program's own.
+    pub fn beat(&self, index: c_int) -> SessionResult<()> {
+        let copy = self.copy()?;
+        check_index(index, copy.pair())?;
+        copy.beat();
+        Ok(())
+    }
+
+    /// There is work.
+    pub fn job_begin(&self, pid: u32) -> SessionResult<()> {
+        check_process(pid)?;
+        self.copy()?.job_begin();
+        Ok(())
+    }
+
+    /// The work is done.
+    pub fn job_end(&self, pid: u32) -> SessionResult<()> {
+        check_process(pid)?;
+        self.copy()?.job_end();
+        Ok(())
+    }
+
+    /// Stores a checkpoint.
+    pub fn update(&self, tag: i64, bytes: &[u8]) -> SessionResult<u64> {
+        Ok(self.copy()?.update_checkpoint(tag, bytes)?)
+    }
+
+    /// The newest checkpoint that is intact.
+    pub fn newest(&self) -> SessionResult<Option<Newest>> {
+        let newest = self.copy()?.newest_checkpoint()?;
+        Ok(newest.map(|(found, bytes)| Newest { sequence: found.sequence, tag: found.tag, bytes }))
+    }
+
+    /// The newest checkpoint as a number and a layer.
+    pub fn newest_number(&self) -> SessionResult<Option<(i64, c_int)>> {
+        let Some(newest) = self.newest()? else { return Ok(None) };
+        let number: Result<[u8; 8], _> = newest.bytes.as_slice().try_into();
+        let number = i64::from_ne_bytes(number.map_err(|_| SessionError::NotANumber(newest.bytes.len()))?);
+        let layer = c_int::try_from(newest.tag).map_err(|_| SessionError::NotALayer(newest.tag))?;
+        Ok(Some((number, layer)))
+    }
+
+    /// Whether this copy must end.
+    pub fn stop_requested(&self) -> SessionResult<bool> {
+        Ok(self.copy()?.stop_requested())
+    }
+}
+
+impl holdfast_boundary::Session for Session {
+    fn rank(&self) -> Option<u32> {
+        None
+    }
+}
+
+fn side_of(name: &str) -> SessionResult<Side> {
+    let side = Side::BOTH.into_iter().find(|side| name.starts_with(&side.to_string()));
+    side.ok_or_else(|| SessionError::UnknownSide(name.to_owned()))
+}
+
+fn check_index(said: c_int, pair: u32) -> SessionResult<()> {
+    if u32::try_from(said) == Ok(pair) { Ok(()) } else { Err(SessionError::WrongPair { said, pair }) }
+}
+
+fn check_process(said: u32) -> SessionResult<()> {
+    let own = std::process::id();
+    if said == 0 || said == own { Ok(()) } else { Err(SessionError::WrongProcess { said, own }) }
+}

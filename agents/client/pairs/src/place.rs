@@ -1,0 +1,132 @@
+//! Which copy this process is: told by the agent in the environment.
+//!
+//! | variable | content |
+//! |---|---|
+//! | `HOLDFAST_PAIRS` | the path of the registry |
+//! | `HOLDFAST_PAIR_INDEX` | the number of the pair |
+//! | `HOLDFAST_PAIR_SIDE` | `main` or `replica` |
+//! | `HOLDFAST_PAIR_INCARNATION` | counts the starts of this side |
+//! | `HOLDFAST_PAIR_PERIOD_US` | microseconds between heartbeats; 1000 without it |
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use holdfast_shm::Side;
+
+use crate::error::PairsError;
+
+const REGISTRY: &str = "HOLDFAST_PAIRS";
+const INDEX: &str = "HOLDFAST_PAIR_INDEX";
+const SIDE: &str = "HOLDFAST_PAIR_SIDE";
+const INCARNATION: &str = "HOLDFAST_PAIR_INCARNATION";
+const PERIOD: &str = "HOLDFAST_PAIR_PERIOD_US";
+
+/// As the Fault-tolerant Scheme for Multiple Jobs has it.
+const USUAL_PERIOD: Duration = Duration::from_millis(1);
+/// Shorter periods would use a processor alone, and longer ones be no heartbeat.
+const PERIODS_US: std::ops::RangeInclusive<u64> = 50..=60_000_000;
+
+/// Which copy this process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The path of the registry.
+    pub registry: PathBuf,
+    /// The number of the pair.
+    pub pair: u32,
+    /// The side of this copy.
+    pub side: Side,
+    /// Counts the starts of this side.
+    pub incarnation: u64,
+    /// The time between two heartbeats.
+    pub period: Duration,
+}
+
+impl Place {
+    /// The place that the agent gave to this process.
+    ///
+    /// # Errors
+    /// The process was not started by an agent, or a variable has no meaning.
+    pub fn from_environment() -> Result<Place, PairsError> {
+        Place::from_variables(env::var_os)
+    }
+
+    fn from_variables(variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Place, PairsError> {
+        let some = |name| variable(name).ok_or(PairsError::NotStartedByAgent(name));
+        let registry = PathBuf::from(some(REGISTRY)?);
+        if !registry.is_absolute() {
+            return Err(useless(REGISTRY, &registry.into_os_string(), "an absolute path is expected"));
+        }
+        let side = some(SIDE)?;
+        let side = match side.to_str() {
+            Some("main") => Side::Main,
+            Some("replica") => Side::Replica,
+            _ => return Err(useless(SIDE, &side, "`main` or `replica` is expected")),
+        };
+        let period = match variable(PERIOD) {
+            None => USUAL_PERIOD,
+            Some(given) => {
+                let microseconds = number(PERIOD, &given)?;
+                if !PERIODS_US.contains(&microseconds) {
+                    let (least, most) = (PERIODS_US.start(), PERIODS_US.end());
+                    return Err(useless(PERIOD, &given, &format!("{least} to {most} are expected")));
+                }
+                Duration::from_micros(microseconds)
+            }
+        };
+        let pair = number(INDEX, &some(INDEX)?)?;
+        let incarnation = number(INCARNATION, &some(INCARNATION)?)?;
+        Ok(Place { registry, pair, side, incarnation, period })
+    }
+}
+
+fn number<T: FromStr>(variable: &'static str, value: &OsString) -> Result<T, PairsError> {
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| useless(variable, value, "a number is expected"))
+}
+
+fn useless(variable: &'static str, value: &OsString, reason: &str) -> PairsError {
+    PairsError::Environment { variable, value: value.display().to_string(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(changed: &str, value: Option<&str>) -> Result<Place, String> {
+        let variables =
+            [(REGISTRY, "/dev/shm/r"), (INDEX, "7"), (SIDE, "replica"), (INCARNATION, "3"), (PERIOD, "2500")];
+        let read = Place::from_variables(|name| {
+            if name == changed {
+                return value.map(OsString::from);
+            }
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+        });
+        read.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_place_is_read_from_the_environment() {
+        let place_read = place("", None).unwrap();
+        let period = Duration::from_micros(2500);
+        let registry = PathBuf::from("/dev/shm/r");
+        assert_eq!(place_read, Place { registry, pair: 7, side: Side::Replica, incarnation: 3, period });
+        assert_eq!(place(PERIOD, None).unwrap().period, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn missing_and_senseless_variables_are_named() {
+        for name in [REGISTRY, INDEX, SIDE, INCARNATION] {
+            let error = place(name, None).unwrap_err();
+            assert!(error.starts_with(&format!("{name} is not set")), "{error}");
+        }
+        for (name, value) in
+            [(REGISTRY, "r"), (INDEX, "-1"), (SIDE, "Main"), (INCARNATION, ""), (PERIOD, "1"), (PERIOD, "1ms")]
+        {
+            let error = place(name, Some(value)).unwrap_err();
+            assert!(error.starts_with(&format!("{name}={value} cannot be used")), "{error}");
+        }
+    }
+}
