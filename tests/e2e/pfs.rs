@@ -22,6 +22,14 @@ pub fn current(prefix: &Path) -> Option<PathBuf> {
     Some(prefix.checkpoint_path(&prefix.current().unwrap()?))
 }
 
+/// The directory of a checkpoint in the index.
+pub fn directory_of(prefix: &Path, id: u64) -> Option<PathBuf> {
+    let prefix = Prefix::open(prefix).unwrap();
+    let entries = index::read(&prefix).unwrap()?.entries();
+    let entry = entries.into_iter().find(|entry| entry.id.0 == id)?;
+    Some(prefix.checkpoint_path(&entry.directory))
+}
+
 /// The id of the checkpoint of `scr.current`.
 pub fn current_id(prefix: &Path) -> Option<u64> {
     let prefix = Prefix::open(prefix).unwrap();

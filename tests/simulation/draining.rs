@@ -215,7 +215,7 @@ impl World {
                 Answer::DirectoryOpened { directory, resumed, container: None }
             }
             // No container is configured.
-            DrainAction::CommitContainer { .. } => Answer::ContainerCommitted,
+            DrainAction::CommitContainer { .. } | DrainAction::Repack { .. } => Answer::ContainerCommitted,
             DrainAction::Copy { checkpoint, directory, order, .. } => {
                 match self.drain_copies(at?, checkpoint, &directory, &order)? {
                     Ok(reply) => Answer::Copied(reply),

@@ -203,7 +203,7 @@ impl World {
                 WorkOutput::Directory(known.unwrap_or_else(|| prefix.make_directory(checkpoint)))
             }
             // No container is configured.
-            LeaderWork::CreateContainer { .. } => WorkOutput::Container(None),
+            LeaderWork::CreateContainer { .. } => WorkOutput::Container(Err("no container is configured".to_owned())),
             LeaderWork::CommitContainer { .. } => WorkOutput::Done,
             LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
                 prefix.enter_index(checkpoint, &directory, &dataset);

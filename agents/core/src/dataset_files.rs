@@ -49,6 +49,11 @@ pub trait DatasetFiles: Debug + Send + Sync {
     /// When it cannot be opened, or is not a regular file.
     fn open(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>>;
 
+    /// True if the file of this name is read from a container. Reads nothing.
+    fn is_packed(&self, _name: &str) -> bool {
+        false
+    }
+
     /// Containers, and parts of containers, in which files of the dataset are lost: what is wrong with each.
     fn damaged_containers(&self) -> Vec<(String, String)> {
         Vec::new()

@@ -257,9 +257,11 @@ impl Pending {
     /// # Errors
     /// When it cannot be renamed; the old file is then untouched.
     pub fn commit_as(self, durability: Durability) -> Result<(), DurableError> {
+        kill_point::reach();
         regular_file::check_replaceable(&self.path)?;
         fs::rename(&self.temporary.0, &self.path).map_err(failed("replace", &self.path))?;
         self.temporary.keep();
+        kill_point::reach();
         settle_directory(durability, parent(&self.path)?)
     }
 }
@@ -355,6 +357,7 @@ pub fn remove_unsynced(path: &Path) -> Result<bool, DurableError> {
 
 fn remove_as(durability: Durability, path: &Path) -> Result<bool, DurableError> {
     let directory = parent(path)?;
+    kill_point::reach();
     match fs::remove_file(path) {
         Ok(()) => {
             settle_directory(durability, directory)?;

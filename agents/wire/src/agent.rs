@@ -291,6 +291,13 @@ pub enum AgentEvent {
         directory: String,
         millis: u64,
     },
+    /// Leader: a flush has no container, because it cannot be created: the files are plain files.
+    PlainFilesKept {
+        checkpoint: CheckpointId,
+        /// The directory's name below the prefix.
+        directory: String,
+        reason: String,
+    },
     /// Leader: a flush failed; the checkpoint is still in cache.
     FlushFailed { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Leader: a halt condition holds; the ranks were requested to stop.

@@ -66,6 +66,16 @@ pub enum DrainAction {
         directory: DirectoryName,
         packed: BTreeMap<Rank, PackedRank>,
     },
+    /// Move plain files of ranks, with their meta files and file maps, into another container. Ends as
+    /// [`Answer::ContainerCommitted`](super::Answer::ContainerCommitted); if it fails, they stay plain files.
+    Repack {
+        request: RequestId,
+        /// The directory's name below the prefix.
+        directory: DirectoryName,
+        container: Box<ContainerRequest>,
+        /// The files of each rank, without meta files and file maps.
+        files: BTreeMap<Rank, Vec<String>>,
+    },
     /// Read what is in the directory. Ends as [`Answer::Scanned`](super::Answer::Scanned); if it fails, so does the
     /// drain.
     Scan {
@@ -123,6 +133,7 @@ impl DrainAction {
             | DrainAction::OpenDirectory { request, .. }
             | DrainAction::Copy { request, .. }
             | DrainAction::CommitContainer { request, .. }
+            | DrainAction::Repack { request, .. }
             | DrainAction::Scan { request, .. }
             | DrainAction::Verify { request, .. }
             | DrainAction::Rebuild { request, .. }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use holdfast_core::prefix::inspect::{Completeness, Inspection, SetRebuild};
 use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_model::Rank;
+use holdfast_formats::sion::dataset::stream_bytes;
+use holdfast_model::{ContainerRequest, Rank};
 
 use super::RequestFailure;
 use super::agenda::DrainTarget;
@@ -28,21 +29,27 @@ pub(super) struct Dataset {
     pub(super) copied: Copied,
     /// Rebuilt files could not be written.
     pub(super) unwritable_rebuilds: bool,
+    /// Plain files were moved into a container, or cannot be.
+    pub(super) repacked: bool,
 }
 
 impl Dataset {
     pub(super) fn new(target: DrainTarget, destination: Arc<Destination>, copied: Copied) -> Self {
-        Dataset { target, destination, copied, unwritable_rebuilds: false }
+        Dataset { target, destination, copied, unwritable_rebuilds: false, repacked: false }
     }
 }
 
 /// Files that failed their checksum, by rank and name.
 pub(super) type Failures = BTreeMap<(Rank, String), (VerifyUnit, FileDamage)>;
 
-/// The files to verify, in requests: all but those of ranks that were just `copied` with checksums.
-pub(super) fn batches(scan: &Scan, copied: Option<&Copied>) -> Vec<Arc<[VerifyUnit]>> {
+/// The files to verify, in requests: all but those of ranks that were just `copied` with checksums. With a container, a
+/// plain file was not copied now: an earlier drain left it.
+pub(super) fn batches(scan: &Scan, copied: Option<&Copied>, container: bool) -> Vec<Arc<[VerifyUnit]>> {
+    let is_copied = |unit: &VerifyUnit, copied: &Copied| {
+        copied.ranks.contains_key(&unit.rank) && (!container || scan.files.is_packed(&unit.name))
+    };
     let mut units = scan.verify_units();
-    units.retain(|unit| copied.is_none_or(|copied| !copied.ranks.contains_key(&unit.rank)));
+    units.retain(|unit| copied.is_none_or(|copied| !is_copied(unit, copied)));
     // The largest first, so that the last request is not the longest.
     units.sort_by_key(|unit| Reverse(unit.size));
     let count = units.len().div_ceil(FILES_A_REQUEST);
@@ -58,6 +65,31 @@ pub(super) fn apply(scan: &mut Scan, failures: &Failures, rebuilt: &BTreeSet<Ran
     for (unit, damage) in failures.values().filter(|(unit, _)| !rebuilt.contains(&unit.rank)) {
         scan.apply_failure(unit, damage.clone());
     }
+}
+
+/// The plain files of each rank that has some.
+pub(super) fn plain_files(scan: &Scan) -> BTreeMap<Rank, Vec<String>> {
+    let mut plain: BTreeMap<Rank, Vec<String>> = BTreeMap::new();
+    for (rank, known) in &scan.ranks {
+        let names = known.present.iter().filter(|(_, file)| file.output_path.is_none()).map(|(name, _)| name);
+        let names: Vec<String> = names.filter(|name| !scan.files.is_packed(name)).cloned().collect();
+        if !names.is_empty() {
+            plain.insert(*rank, names);
+        }
+    }
+    plain
+}
+
+/// A container for these files, in at most so many physical files.
+pub(super) fn container_for(scan: &Scan, plain: &BTreeMap<Rank, Vec<String>>, files: u32) -> Option<ContainerRequest> {
+    let bytes = |rank: &Rank, names: &[String]| {
+        let present = &scan.ranks.get(rank)?.present;
+        Some(stream_bytes(names.iter().filter_map(|name| Some(present.get(name)?.size))))
+    };
+    let streams: BTreeMap<Rank, u64> =
+        plain.iter().filter_map(|(rank, names)| Some((*rank, bytes(rank, names)?))).collect();
+    let files = files.min(u32::try_from(plain.len()).unwrap_or(u32::MAX));
+    Some(ContainerRequest { ranks: scan.identity?.ranks, streams, files })
 }
 
 /// The rebuilds of a dataset's redundancy sets with their results, by position.
@@ -102,7 +134,8 @@ pub(super) struct Published {
 impl Published {
     /// The report. `all_answered`: every node reported what it holds.
     pub(super) fn report(&self, all_answered: bool) -> DrainReport {
-        let Dataset { target: DrainTarget { candidate, .. }, destination, copied, unwritable_rebuilds } = &self.dataset;
+        let Dataset { target: DrainTarget { candidate, .. }, destination, copied, unwritable_rebuilds, .. } =
+            &self.dataset;
         let checkpoint = candidate.checkpoint;
         let result = if self.complete {
             DrainResult::Complete { checkpoint }

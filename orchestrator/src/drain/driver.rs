@@ -223,17 +223,26 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
             let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref(), container.as_deref());
             let OpenedDirectory { directory, resumed, container } = blocking(open).await?;
-            let places = container.as_ref().map(|container| Arc::new(container.places()));
             let mut under_way = containers.lock();
             // One dataset is drained at a time: the container of another one was not completed.
             under_way.clear();
-            under_way.extend(container.map(|container| (directory.clone(), container)));
-            Ok(Answer::DirectoryOpened { directory, resumed, container: places })
+            let container = container.map(|created| {
+                let created = created?;
+                let places = Arc::new(created.places());
+                under_way.insert(directory.clone(), created);
+                Ok(places)
+            });
+            Ok(Answer::DirectoryOpened { directory, resumed, container })
         }
         DrainAction::CommitContainer { directory, packed, .. } => {
             let container = containers.lock().remove(&directory);
             let container = container.ok_or("the container is not under way")?;
             blocking(move || container.commit(&packed).map_err(PrefixStepError::from)).await?;
+            Ok(Answer::ContainerCommitted)
+        }
+        DrainAction::Repack { directory, container, files, .. } => {
+            let path = prefix.join(directory.as_str());
+            blocking(move || prefix_steps::repack(&path, &container, &files)).await?;
             Ok(Answer::ContainerCommitted)
         }
         DrainAction::Copy { agent, checkpoint, directory, container, order, .. } => {

@@ -4,6 +4,7 @@ use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::PrefixError;
 use holdfast_core::redundancy::RedundancyError;
 use holdfast_formats::sion::SionError;
+use holdfast_formats::sion::dataset::RepackError;
 use holdfast_model::CheckpointId;
 
 use crate::events::DrainResult;
@@ -78,13 +79,16 @@ pub enum PrefixStepError {
     /// The container of the dataset.
     #[error(transparent)]
     Container(#[from] SionError),
+    /// Plain files that are moved into a container.
+    #[error(transparent)]
+    Repack(#[from] RepackError),
 }
 
 impl From<PrefixStepError> for RequestFailure {
     fn from(error: PrefixStepError) -> RequestFailure {
         let unwritable = match &error {
             PrefixStepError::Prefix(error) => error.prevents_writing(),
-            PrefixStepError::Owned(_) | PrefixStepError::Container(_) => true,
+            PrefixStepError::Owned(_) | PrefixStepError::Container(_) | PrefixStepError::Repack(_) => true,
             PrefixStepError::Redundancy(error) => error.prevents_writing(),
         };
         RequestFailure { reason: error.to_string(), unwritable }

@@ -44,8 +44,8 @@ pub enum Answer {
         directory: DirectoryName,
         /// It was left by an earlier drain of the same dataset.
         resumed: bool,
-        /// The container that was created.
-        container: Option<Arc<ContainerPlaces>>,
+        /// The container that was requested, or why it cannot be created.
+        container: Option<Result<Arc<ContainerPlaces>, String>>,
     },
     /// The container is complete.
     ContainerCommitted,

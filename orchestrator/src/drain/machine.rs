@@ -46,7 +46,9 @@ enum Phase {
     Verifying(Dataset, Box<Scan>, Failures),
     /// Waits for the rebuilds of lost members.
     Rebuilding(Dataset, Failures, Rebuilds),
-    /// Waits for the content of the directory after the rebuilds.
+    /// Waits for the container that plain files are moved into.
+    Repacking(Dataset, Failures, BTreeSet<Rank>, Vec<String>),
+    /// Waits for the content of the directory after the rebuilds, or after files were moved.
     Rescanning(Dataset, Failures, BTreeSet<Rank>, Vec<String>),
     /// Waits for summary, index and link.
     Publishing(Published),
@@ -66,7 +68,8 @@ enum Phase {
 ///             all answered  ▼                                                                        │
 ///  TakingInventory ────▶ Opening ──▶ Copying ──▶ Scanning ──▶ Verifying ──▶ Rebuilding ──▶ Rescanning │
 ///                           2 rounds, then Committing             │ nothing to rebuild           │    │
-///                                                                └───▶ Publishing ◀─────────────┘    │
+///                                                                 │   [Repacking ──▶ Rescanning] │    │
+///                                                                 └───▶ Publishing ◀─────────────┘    │
 ///       Finished ◀── Abandoning ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
 /// ```
 #[derive(Clone, Debug)]
@@ -284,6 +287,7 @@ impl DrainMachine {
                 self.opened(directory, resumed, container);
             }
             (RequestPurpose::Prefix(PrefixStep::CommitContainer), Answer::ContainerCommitted) => self.committed(),
+            (RequestPurpose::Prefix(PrefixStep::Repack), Answer::ContainerCommitted) => self.repacked(None),
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
             (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published { refused }) => self.published(refused),
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
@@ -305,6 +309,7 @@ impl DrainMachine {
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
                 self.rebuild_ended(number, set, Err(failure));
             }
+            RequestPurpose::Prefix(PrefixStep::Repack) => self.repacked(Some(failure.reason)),
             // The dataset is drained. The next drain tries again, and `holdfast index prune` removes them.
             RequestPurpose::Prefix(PrefixStep::AbandonFlushes) => {}
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | RequestPurpose::Prefix(_) => {
@@ -376,7 +381,11 @@ impl DrainMachine {
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
             Phase::Abandoning(report) => self.finish(DrainEnd::Drained(*report)),
             // These phases end with the answer to their only request.
-            phase @ (Phase::Opening(_) | Phase::Committing(_) | Phase::Scanning(_) | Phase::Rescanning(..)) => {
+            phase @ (Phase::Opening(_)
+            | Phase::Committing(_)
+            | Phase::Scanning(_)
+            | Phase::Repacking(..)
+            | Phase::Rescanning(..)) => {
                 self.phase = phase;
                 return false;
             }

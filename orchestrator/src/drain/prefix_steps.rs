@@ -14,8 +14,8 @@ use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
 use holdfast_core::temporary;
-use holdfast_formats::sion::dataset::DatasetCreation;
-use holdfast_model::{CheckpointId, ContainerRequest};
+use holdfast_formats::sion::dataset::{self, DatasetCreation};
+use holdfast_model::{CheckpointId, ContainerRequest, Rank};
 
 use super::action::Findings;
 use super::error::PrefixStepError;
@@ -26,8 +26,9 @@ pub(super) struct OpenedDirectory {
     pub(super) directory: DirectoryName,
     /// It existed.
     pub(super) resumed: bool,
-    /// A container that cannot be created must not prevent the drain: the files are then copied as they are.
-    pub(super) container: Option<DatasetCreation>,
+    /// The container that was requested. One that cannot be created must not prevent the drain: the files are then
+    /// copied as they are.
+    pub(super) container: Option<Result<DatasetCreation, String>>,
 }
 
 /// Finds or creates the directory of a dataset, and records that it is being written.
@@ -51,11 +52,20 @@ pub(super) fn open(
     };
     resume::begin(&prefix, job_id, checkpoint, &directory)?;
     let path = prefix.checkpoint_path(&directory);
-    let container = container.and_then(|ContainerRequest { ranks, streams, files }| {
-        let created = DatasetCreation::new(&path, *ranks, streams, *files);
-        created.inspect_err(|error| tracing::warn!(%error, "no_container_files_are_copied_as_they_are")).ok()
+    let container = container.map(|ContainerRequest { ranks, streams, files }| {
+        DatasetCreation::new(&path, *ranks, streams, *files).map_err(|error| error.to_string())
     });
     Ok(OpenedDirectory { directory, resumed, container })
+}
+
+/// Moves plain files into another container.
+pub(super) fn repack(
+    directory: &Path,
+    request: &ContainerRequest,
+    of_rank: &BTreeMap<Rank, Vec<String>>,
+) -> Result<(), PrefixStepError> {
+    let files = open_files(directory)?;
+    Ok(dataset::repack(&*files, request, of_rank)?)
 }
 
 /// Removes the directories of flushes that did not end, if the job has a complete dataset. Returns their names.

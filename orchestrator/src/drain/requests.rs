@@ -102,6 +102,7 @@ impl FileTask {
 pub(super) enum PrefixStep {
     OpenDirectory,
     CommitContainer,
+    Repack,
     Scan,
     Publish,
     CloseDirectory,

@@ -148,6 +148,9 @@ impl LogEvent {
             LogEvent::Flushed { checkpoint, directory, millis, .. } => {
                 format!("checkpoint {checkpoint} flushed to {directory} in {millis} ms")
             }
+            LogEvent::PlainFilesKept { checkpoint, directory, reason, .. } => {
+                format!("warning: files of checkpoint {checkpoint} in {directory} are not in a container: {reason}")
+            }
             LogEvent::FlushFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} was not flushed: {reason}")
             }

@@ -389,6 +389,18 @@ vocabulary! {
         /// How long it took, milliseconds.
         millis: u64,
     },
+    /// Files that were to be in a container are plain files: it cannot be created or written.
+    PlainFilesKept {
+        /// The node of the leader; absent if the orchestrator drains.
+        #[serde(default)]
+        node: Option<NodeName>,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix.
+        directory: String,
+        /// Why.
+        reason: String,
+    },
     /// A flush failed; the checkpoint is still in cache.
     FlushFailed {
         /// The node of the leader.
@@ -743,6 +755,9 @@ impl LogEvent {
             }
             AgentEvent::Flushed { generation, checkpoint, directory, millis } => {
                 LogEvent::Flushed { node, generation, checkpoint, directory, millis }
+            }
+            AgentEvent::PlainFilesKept { checkpoint, directory, reason } => {
+                LogEvent::PlainFilesKept { node: Some(node), checkpoint, directory, reason }
             }
             AgentEvent::FlushFailed { generation, checkpoint, reason } => {
                 LogEvent::FlushFailed { node, generation, checkpoint, reason }

@@ -1,9 +1,9 @@
 //! Checks everything that the format allows to check.
 //!
 //! Containers have no checksums: changed data is not detected (`docs/formats.md`, SION 8), except in the files of a
-//! dataset, whose meta files are in the container, too. What is checked: that all numbers are consistent, that all files
-//! of a set are present and belong to it, and that key-value records fill their streams. Reading all data also finds
-//! unreadable storage.
+//! dataset, whose meta files are in the container, too. What is checked: that all numbers are consistent, that all
+//! files of a set are present and belong to it, and that key-value records fill their streams. Reading all data also
+//! finds unreadable storage.
 
 use std::path::Path;
 

@@ -384,6 +384,7 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::CheckpointComplete { generation, checkpoint, scheme: Scheme::new("XOR"), bytes: 9, millis: 8 },
         AgentEvent::CheckpointFailed { generation, checkpoint, reason: "no space".to_owned() },
         AgentEvent::Flushed { generation, checkpoint, directory: "scr.3".to_owned(), millis: 8 },
+        AgentEvent::PlainFilesKept { checkpoint, directory: "scr.3".to_owned(), reason: "no space".to_owned() },
         AgentEvent::FlushFailed { generation, checkpoint, reason: "no space".to_owned() },
         AgentEvent::Halting { generation, reason: "halted".to_owned() },
         AgentEvent::Finalized { generation },

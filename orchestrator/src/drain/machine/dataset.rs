@@ -52,7 +52,12 @@ impl DrainMachine {
         }
     }
 
-    pub(super) fn opened(&mut self, directory: DirectoryName, resumed: bool, places: Option<Arc<ContainerPlaces>>) {
+    pub(super) fn opened(
+        &mut self,
+        directory: DirectoryName,
+        resumed: bool,
+        container: Option<Result<Arc<ContainerPlaces>, String>>,
+    ) {
         let target = match mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Opening(target) => target,
             other => {
@@ -62,6 +67,15 @@ impl DrainMachine {
         };
         let checkpoint = target.candidate.checkpoint;
         self.emit([LogEvent::DrainStarted { checkpoint, directory: directory.to_string(), resumed }]);
+        let places = match container {
+            Some(Ok(places)) => Some(places),
+            Some(Err(reason)) => {
+                let directory = directory.to_string();
+                self.emit([LogEvent::PlainFilesKept { node: None, checkpoint, directory, reason }]);
+                None
+            }
+            None => None,
+        };
         let container = target.candidate.packing.clone().zip(places);
         let container = container.map(|(packing, places)| PlannedContainer { packing, places });
         let destination = Arc::new(Destination { checkpoint, directory, container });
@@ -99,7 +113,8 @@ impl DrainMachine {
     pub(super) fn scanned(&mut self, mut scan: Box<Scan>) {
         match mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Scanning(dataset) => {
-                let batches = completion::batches(&scan, self.config.crc.then_some(&dataset.copied));
+                let is_packed = dataset.destination.container.is_some();
+                let batches = completion::batches(&scan, self.config.crc.then_some(&dataset.copied), is_packed);
                 let task = |files| file_task(FileTask::Verify(files), &dataset.destination);
                 self.requests.add(batches.into_iter().map(task));
                 self.phase = Phase::Verifying(dataset, scan, Failures::new());
@@ -107,7 +122,7 @@ impl DrainMachine {
             Phase::Rescanning(dataset, failures, rebuilt, reasons) => {
                 completion::apply(&mut scan, &failures, &rebuilt);
                 let inspection = inspect(&scan);
-                self.publish(dataset, *scan, inspection, rebuilt, reasons);
+                self.settle(dataset, failures, *scan, inspection, rebuilt, reasons);
             }
             other => self.phase = other,
         }
@@ -122,7 +137,7 @@ impl DrainMachine {
         let events = damaged.map(|file| LogEvent::DamagedInPrefix { checkpoint, file: file.to_string() });
         self.emit(events);
         if inspection.rebuildable.is_empty() {
-            return self.publish(dataset, scan, inspection, BTreeSet::new(), Vec::new());
+            return self.settle(dataset, failures, scan, inspection, BTreeSet::new(), Vec::new());
         }
         let sets = inspection.rebuildable.into_iter().enumerate();
         let task = |(number, set)| file_task(FileTask::Rebuild(number, set), &dataset.destination);
@@ -135,9 +150,50 @@ impl DrainMachine {
         let (ranks, reasons) = completion::outcome(rebuilds);
         let checkpoint = dataset.destination.checkpoint;
         self.emit(ranks.iter().map(|rank| LogEvent::RebuiltInPrefix { checkpoint, rank: *rank }));
+        self.rescan(dataset, failures, ranks.into_iter().collect(), reasons);
+    }
+
+    fn rescan(&mut self, dataset: Dataset, failures: Failures, rebuilt: BTreeSet<Rank>, reasons: Vec<String>) {
         let directory = dataset.destination.directory.clone();
-        self.phase = Phase::Rescanning(dataset, failures, ranks.into_iter().collect(), reasons);
+        self.phase = Phase::Rescanning(dataset, failures, rebuilt, reasons);
         self.start_here(PrefixStep::Scan, |request| DrainAction::Scan { request, directory });
+    }
+
+    /// Nothing is left to rebuild: publishes the dataset. If its files are in a container, the plain ones, those that
+    /// were rebuilt and those of an earlier drain, are first moved into another.
+    fn settle(
+        &mut self,
+        dataset: Dataset,
+        failures: Failures,
+        scan: Scan,
+        inspection: Inspection,
+        rebuilt: BTreeSet<Rank>,
+        reasons: Vec<String>,
+    ) {
+        let is_packed = dataset.destination.container.is_some() && !dataset.repacked;
+        let policy = self.config.container.filter(|_| is_packed && inspection.completeness == Completeness::Complete);
+        let files = policy.map(|_| completion::plain_files(&scan)).unwrap_or_default();
+        let container = policy.and_then(|policy| completion::container_for(&scan, &files, policy.files));
+        let Some(container) = container.filter(|_| !files.is_empty()).map(Box::new) else {
+            return self.publish(dataset, scan, inspection, rebuilt, reasons);
+        };
+        let directory = dataset.destination.directory.clone();
+        self.phase = Phase::Repacking(dataset, failures, rebuilt, reasons);
+        self.start_here(PrefixStep::Repack, |request| DrainAction::Repack { request, directory, container, files });
+    }
+
+    /// Plain files were moved into a container, or stay plain for a reason.
+    pub(super) fn repacked(&mut self, failure: Option<String>) {
+        match mem::replace(&mut self.phase, Phase::Finished) {
+            Phase::Repacking(dataset, failures, rebuilt, reasons) => {
+                let Destination { checkpoint, directory, .. } = &*dataset.destination;
+                let (checkpoint, directory) = (*checkpoint, directory.to_string());
+                let kept = |reason| LogEvent::PlainFilesKept { node: None, checkpoint, directory, reason };
+                self.emit(failure.map(kept));
+                self.rescan(Dataset { repacked: true, ..dataset }, failures, rebuilt, reasons);
+            }
+            other => self.phase = other,
+        }
     }
 
     fn publish(

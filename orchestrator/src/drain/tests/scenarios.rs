@@ -485,15 +485,65 @@ fn files_are_packed_and_the_container_is_completed_before_the_scan() {
     assert_eq!(world.report().result, complete(1));
 }
 
+/// The ranks whose files are in a container of dataset 1.
+fn packed(world: &World) -> Vec<u32> {
+    world.prefix[&CheckpointId(1)].packed.iter().map(|rank| rank.0).collect()
+}
+
+fn repack(action: &DrainAction) -> bool {
+    matches!(action, DrainAction::Repack { .. })
+}
+
 #[test]
-fn a_lost_member_is_rebuilt_beside_the_container() {
+fn the_files_of_a_lost_member_are_rebuilt_and_moved_into_a_container() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(packing);
     world.run(copy_of(2));
     world.bring_down(2);
     world.release();
     assert_eq!(world.report().result, complete(1));
-    assert_eq!(world.report().rebuilt, [Rank(2)]);
+    assert_eq!((world.report().rebuilt.as_slice(), packed(&world)), ([Rank(2)].as_slice(), vec![0, 1, 2, 3]));
+    assert_eq!(world.log.iter().filter(|action| repack(action)).count(), 1);
+}
+
+#[test]
+fn rebuilt_files_that_cannot_be_moved_stay_plain_and_the_dataset_is_complete() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(packing);
+    world.without(&[2]);
+    world.configure(packing);
+    world.run(repack);
+    world.fail(repack);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(packed(&world), [0, 1, 3]);
+    assert!(world.events().contains(&"plain files 1".to_owned()), "{:?}", world.events());
+    assert_eq!(world.log.iter().filter(|action| repack(action)).count(), 1);
+}
+
+#[test]
+fn plain_files_that_an_earlier_drain_left_are_verified_and_moved() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(packing);
+    world.resumable.insert(CheckpointId(1));
+    // Of rank 0 and 1; that of rank 1 was damaged since.
+    let left = Directory { files: [(Rank(0), true), (Rank(1), false)].into(), ..Directory::default() };
+    world.prefix.insert(CheckpointId(1), left);
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!((world.report().rebuilt.as_slice(), packed(&world)), ([Rank(1)].as_slice(), vec![0, 1, 2, 3]));
+}
+
+#[test]
+fn without_a_container_the_files_are_plain_and_the_log_says_so() {
+    let mut world = World::new(4, XOR, &[1]);
+    world.configure(packing);
+    world.no_container = true;
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(1));
+    assert_eq!(packed(&world), [0; 0]);
+    assert_eq!(world.events()[..2], ["started 1", "plain files 1"]);
+    let is_container = |action: &&DrainAction| matches!(action, DrainAction::CommitContainer { .. });
+    assert!(!world.log.iter().any(|action| is_container(&action) || repack(action)));
 }
 
 #[test]

@@ -4,13 +4,14 @@
 //! every step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::control::meta::FileKind;
-use holdfast_core::dataset_files::PlainFiles;
+use holdfast_core::dataset_files::{DatasetFiles, FoundFile, ListedFile, StoredFile};
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::Completeness;
 use holdfast_core::prefix::scan::{
@@ -19,7 +20,7 @@ use holdfast_core::prefix::scan::{
 use holdfast_core::redundancy::files::SetId;
 use holdfast_model::{
     CheckpointId, ContainerPlaces, ContainerRequest, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations,
-    NodeName, PackedRank, Rank, RankDescriptor, RankPlace, Scheme,
+    NodeName, OutputPath, PackedRank, Rank, RankDescriptor, RankPlace, Scheme,
 };
 use holdfast_wire::agent::CopyReply;
 
@@ -58,8 +59,36 @@ pub(super) struct Cached {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) files: BTreeMap<Rank, bool>,
+    /// Ranks whose files are in a container.
+    pub(super) packed: BTreeSet<Rank>,
     /// Whether it was indexed as complete.
     pub(super) indexed: Option<bool>,
+}
+
+/// Names of files, of which those of some ranks are in a container.
+#[derive(Debug)]
+struct PackedNames(BTreeSet<String>);
+
+impl DatasetFiles for PackedNames {
+    fn directory(&self) -> &Path {
+        Path::new("/pfs/directory")
+    }
+
+    fn list(&self) -> io::Result<Vec<ListedFile>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn examine(&self, _: &str, _: Option<&OutputPath>) -> io::Result<FoundFile> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn open(&self, _: &str, _: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn is_packed(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
 }
 
 /// Whether a request is to be left open.
@@ -77,6 +106,8 @@ pub(super) struct World {
     pub(super) unfinished_flushes: BTreeSet<CheckpointId>,
     /// Outputs whose paths belong to other datasets.
     pub(super) refused: BTreeSet<CheckpointId>,
+    /// Containers cannot be created.
+    pub(super) no_container: bool,
     /// Nodes that were not requested to end the run: their flushes write to the prefix directory.
     running: BTreeSet<NodeName>,
     /// Ranks whose files arrive damaged in the prefix directory.
@@ -111,6 +142,7 @@ impl World {
             resumable: BTreeSet::new(),
             unfinished_flushes: BTreeSet::new(),
             refused: BTreeSet::new(),
+            no_container: false,
             running: (0..nodes).map(name).collect(),
             corrupted: BTreeSet::new(),
             up,
@@ -323,15 +355,19 @@ impl World {
                     let ranks = request.streams.keys().map(|rank| (*rank, place)).collect();
                     Arc::new(ContainerPlaces { files: vec!["container".to_owned()], ranks })
                 };
-                let container = container.as_deref().map(places);
+                let refused = self.no_container.then(|| "no space".to_owned());
+                let container = container.as_deref().map(|request| refused.map_or_else(|| Ok(places(request)), Err));
                 Answer::DirectoryOpened { directory, resumed: self.resumable.contains(checkpoint), container }
             }
             DrainAction::Copy { checkpoint, order, container, .. } => {
+                let left = self.prefix[checkpoint].files.clone();
                 let mut reply = self.copy(*checkpoint, order.node.as_str(), order);
                 for (rank, place) in container.iter().flat_map(|places| &places.ranks) {
                     if reply.copied.contains_key(rank) {
                         // It counts when the container is complete.
-                        let intact = self.prefix.get_mut(checkpoint).unwrap().files.remove(rank).unwrap();
+                        let files = &mut self.prefix.get_mut(checkpoint).unwrap().files;
+                        let intact = files.remove(rank).unwrap();
+                        files.extend(left.get(rank).map(|left| (*rank, *left)));
                         let place = (*rank, place.first_chunk);
                         let (writer, _) = self.packing.entry(place).or_insert((order.node.clone(), intact));
                         assert_eq!(*writer, order.node, "two nodes write the files of rank {rank} to one place");
@@ -344,8 +380,19 @@ impl World {
             DrainAction::CommitContainer { packed, .. } => {
                 let directory = self.prefix.get_mut(&self.current.unwrap()).unwrap();
                 for (rank, PackedRank { first_chunk, .. }) in packed {
-                    directory.files.entry(*rank).or_insert(self.packing[&(*rank, *first_chunk)].1);
+                    // A plain file replaces a packed one.
+                    if !directory.files.contains_key(rank) || directory.packed.contains(rank) {
+                        directory.files.insert(*rank, self.packing[&(*rank, *first_chunk)].1);
+                        directory.packed.insert(*rank);
+                    }
                 }
+                Answer::ContainerCommitted
+            }
+            DrainAction::Repack { container, files, .. } => {
+                let directory = self.prefix.get_mut(&self.current.unwrap()).unwrap();
+                assert!(files.keys().all(|rank| directory.files[rank] && !directory.packed.contains(rank)));
+                assert!(files.keys().eq(container.streams.keys()));
+                directory.packed.extend(files.keys());
                 Answer::ContainerCommitted
             }
             DrainAction::Scan { .. } => Answer::Scanned(Box::new(self.scan())),
@@ -358,6 +405,7 @@ impl World {
             DrainAction::Rebuild { checkpoint, set, .. } => {
                 let directory = self.prefix.get_mut(checkpoint).unwrap();
                 directory.files.extend(set.ranks.iter().map(|rank| (*rank, true)));
+                directory.packed.retain(|rank| !set.ranks.contains(rank));
                 Answer::Rebuilt
             }
             DrainAction::Publish { findings, .. } => {
@@ -472,7 +520,7 @@ impl World {
         };
         let identity = (!ranks.is_empty()).then_some(CheckpointIdentity { id, ranks: self.nodes });
         let sets = if self.scheme == XOR && !ranks.is_empty() { vec![set] } else { Vec::new() };
-        let files = PlainFiles::of(Path::new(&format!("/pfs/directory.{id}")));
+        let files = Arc::new(PackedNames(self.prefix[&id].packed.iter().map(|rank| file(*rank)).collect()));
         Scan { files, identity, ranks, sets, damaged: Vec::new() }
     }
 }
@@ -508,6 +556,7 @@ fn text(event: &LogEvent) -> String {
         LogEvent::DamagedInPrefix { file, .. } => format!("damaged {}", file.split(':').next().unwrap()),
         LogEvent::RebuiltInPrefix { rank, .. } => format!("rebuilt {rank}"),
         LogEvent::Indexed { checkpoint, complete, .. } => format!("indexed {checkpoint} {complete}"),
+        LogEvent::PlainFilesKept { checkpoint, .. } => format!("plain files {checkpoint}"),
         LogEvent::FlushAbandoned { directory } => format!("abandoned {directory}"),
         LogEvent::InventoryFault { node, .. } => format!("inventory fault {node}"),
         other => panic!("{other:?} is no event of a drain"),

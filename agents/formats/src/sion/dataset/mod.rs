@@ -9,12 +9,13 @@
 //! * [`plan_dataset`]: the places of the ranks' streams, from the sizes of their files;
 //! * [`DatasetCreation`], [`RankWriter`]: writing, by several processes;
 //! * [`open`]: the files of a directory, packed or plain, for the rest of Holdfast;
+//! * [`repack`]: plain files that are in the directory, moved into a container;
 //! * [`unpack`]: all files of a container as plain files;
 //! * [`verify_files`]: the files of a container, against the checksums in their meta files.
 //!
-//! A directory can have several containers, and plain files beside them: those of members that were rebuilt, or of
-//! a copy that was repeated. A plain file replaces a packed one of the same name, and a container with a higher number
-//! replaces the files of one with a lower number.
+//! A directory can have several containers, and plain files beside them: those of members that were rebuilt, until a
+//! drain moves them into a further container, or of a copy that was repeated. A plain file replaces a packed one of the
+//! same name, and a container with a higher number replaces the files of one with a lower number.
 
 mod contents;
 mod create;
@@ -22,9 +23,12 @@ mod names;
 mod packed_files;
 mod plan;
 mod rank_writer;
+mod repack;
 mod unpack;
 mod verify;
 
+#[cfg(test)]
+mod crash_tests;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +36,7 @@ pub use create::DatasetCreation;
 pub use packed_files::open;
 pub use plan::{DatasetPlan, plan_dataset, stream_bytes};
 pub use rank_writer::{PlacedFiles, RankWriter};
+pub use repack::{RepackError, repack};
 pub use unpack::{is_dataset, unpack};
 pub(super) use verify::verify_files;
 

@@ -306,6 +306,10 @@ impl DatasetFiles for PackedFiles {
         }
     }
 
+    fn is_packed(&self, name: &str) -> bool {
+        self.packed(name).is_some()
+    }
+
     fn damaged_containers(&self) -> Vec<(String, String)> {
         let parts = self.containers.iter().flat_map(|container| container.damaged_parts());
         let parts = parts.map(|DamagedPart { name, problem, .. }| (name, problem));

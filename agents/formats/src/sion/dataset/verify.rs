@@ -30,8 +30,8 @@ pub(in super::super) fn verify_files(
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
     let number = path.file_name().and_then(|name| name.to_str()).and_then(parse);
-    if number.is_some_and(|(_, part)| part > 0) {
-        return of_further_file(path, check);
+    if let Some((number, 1..)) = number {
+        return of_further_file(path, number, check);
     }
     let container = match OpenContainer::open(path) {
         Ok(container) => Arc::new(container),
@@ -46,7 +46,7 @@ pub(in super::super) fn verify_files(
     for DamagedPart { name, ranks, .. } in container.damaged_parts() {
         check.damage(Damage::new("set", name, format!("the files of {} are lost with it", ranks_text(&ranks))));
     }
-    let directory = path.parent().unwrap_or(Path::new(""));
+    let directory = directory_of(path);
     let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(directory, Arc::clone(&container)));
     // Only the container is listed, and it is open.
     let Ok(mut scan) = scan_files(files, workers::default_threads()) else { return Ok(()) };
@@ -74,13 +74,26 @@ pub(in super::super) fn verify_files(
 }
 
 /// A further file of a set is verified with the first one.
-fn of_further_file(path: &Path, check: &mut FileCheck) -> Result<(), SionError> {
+fn of_further_file(path: &Path, number: u32, check: &mut FileCheck) -> Result<(), SionError> {
     let first = path.with_extension("");
-    if first.symlink_metadata().is_err() {
-        let what = format!("the files in it cannot be found: the first file of its set, {}, is missing", place(&first));
-        check.damage(Damage::new("set", place(path), what));
+    if first.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let directory = directory_of(path);
+    let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
+    let later = containers(listing.names()).range(number.saturating_add(1)..).any(|(_, parts)| parts.contains_key(&0));
+    let what = format!("the first file of its set, {}, is missing", place(&first));
+    if later {
+        let what = format!("{what}; it is left of a container that a later one replaces, and can be removed");
+        check.note(Damage::new("set", place(path), what));
+    } else {
+        check.damage(Damage::new("set", place(path), format!("the files in it cannot be found: {what}")));
     }
     Ok(())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 struct VerifiedContents {
@@ -107,7 +120,7 @@ fn verify_contents(scan: &mut Scan, progress: Progress<'_>) -> Result<VerifiedCo
 /// The files of which the directory has a plain file or one in a later container: that one is read.
 fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, SionError> {
     let Some(number) = number else { return Ok(HashSet::new()) };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = directory_of(path);
     let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
     let mut replaced: HashSet<String> = listing.names().map(str::to_owned).collect();
     for (_, parts) in containers(listing.names()).range(number.saturating_add(1)..) {

@@ -48,8 +48,8 @@ pub enum WorkOutput {
     /// Where a dataset is; nowhere, if it is unknown.
     Locations(Locations),
     Directory(DirectoryName),
-    /// Where to write. `None` if no container can be created: the files are then copied as they are.
-    Container(Option<ContainerPlaces>),
+    /// Where to write, or why no container can be created: the files are then copied as they are.
+    Container(Result<ContainerPlaces, String>),
     /// Whether the index lists the directory as usable.
     Usable(bool),
     /// The record of a dataset; `None` is a plain checkpoint.

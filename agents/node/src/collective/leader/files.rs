@@ -71,7 +71,7 @@ pub(super) async fn create_container(
     cx: &Context,
     directory: &DirectoryName,
     request: ContainerRequest,
-) -> Result<Option<ContainerPlaces>, CallError> {
+) -> Result<Result<ContainerPlaces, String>, CallError> {
     let directory = directory.clone();
     expect!(cx.work(LeaderWork::CreateContainer { directory, request }).await?, Container)
 }

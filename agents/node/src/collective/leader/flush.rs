@@ -237,7 +237,14 @@ async fn container(
         }
     }
     let request = ContainerRequest { ranks: cx.layout().ranks(), streams, files: policy.files };
-    files::create_container(cx, directory, request).await
+    match files::create_container(cx, directory, request).await? {
+        Ok(places) => Ok(Some(places)),
+        Err(reason) => {
+            let directory = directory.to_string();
+            cx.emit(AgentEvent::PlainFilesKept { checkpoint, directory, reason });
+            Ok(None)
+        }
+    }
 }
 
 async fn copy_files(

@@ -6,6 +6,7 @@ use std::io;
 use chrono::{Local, NaiveDateTime, Utc};
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::{DirectoryName, Prefix, dataset, delete, fetch, index, summary, unfinished};
+use holdfast_core::temporary;
 use holdfast_formats::sion::dataset::DatasetCreation;
 use holdfast_model::{ContainerRequest, HaltChange, HaltState};
 use holdfast_wire::run::RunPlan;
@@ -63,18 +64,18 @@ pub(super) fn perform(
         LeaderWork::CreateContainer { directory, request } => {
             let ContainerRequest { ranks, streams, files } = request;
             let path = prefix()?.checkpoint_path(&directory);
-            // An attempt that failed: its files are removed.
+            // An attempt that failed: its files are removed, also those of a leader that was killed.
             containers.lock().remove(&directory);
+            if let Err(error) = temporary::remove_abandoned(&path) {
+                tracing::warn!(%error, "temporary_files_not_removed");
+            }
             match DatasetCreation::new(&path, ranks, &streams, files) {
                 Ok(created) => {
                     let places = created.places();
                     containers.lock().insert(directory, created);
-                    WorkOutput::Container(Some(places))
+                    WorkOutput::Container(Ok(places))
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "no_container_files_are_copied_as_they_are");
-                    WorkOutput::Container(None)
-                }
+                Err(error) => WorkOutput::Container(Err(error.to_string())),
             }
         }
         LeaderWork::CommitContainer { directory, packed } => {

@@ -62,7 +62,9 @@ impl SimulatedPrefix {
                 return Ok(WorkOutput::Directory(directory));
             }
             // No container is configured.
-            LeaderWork::CreateContainer { .. } => return Ok(WorkOutput::Container(None)),
+            LeaderWork::CreateContainer { .. } => {
+                return Ok(WorkOutput::Container(Err("no container is configured".to_owned())));
+            }
             LeaderWork::CommitContainer { .. } => {}
             LeaderWork::EnterIndex { directory, dataset, .. } => {
                 let mut known = entry(directories, &directory)?;

@@ -1,0 +1,128 @@
+//! Moves plain files of a dataset into a container: those of members that were rebuilt.
+//!
+//! They are removed when they are in a complete container. A kill in between leaves both, with equal content.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+use holdfast_core::control::ControlError;
+use holdfast_core::control::content::{ContentMismatch, FileContent, RecordedContent};
+use holdfast_core::control::meta::EXTENSION;
+use holdfast_core::dataset_files::{self, DatasetFiles, FoundFile, StoredFile};
+use holdfast_core::durable::{self, DurableError};
+use holdfast_core::prefix::rank_filemap::RankFilemap;
+use holdfast_core::workers;
+use holdfast_model::{ContainerRequest, PackedRank, Rank};
+
+use super::super::SionError;
+use super::create::DatasetCreation;
+use super::rank_writer::{PlacedFiles, RankWriter};
+use crate::input::PIECE_BYTES;
+
+/// Why files were not moved into a container. They stay plain files.
+#[derive(Debug, thiserror::Error)]
+pub enum RepackError {
+    /// The container cannot be created or written.
+    #[error(transparent)]
+    Container(#[from] SionError),
+    /// A meta file cannot be used.
+    #[error(transparent)]
+    Meta(#[from] ControlError),
+    /// A plain file cannot be removed.
+    #[error(transparent)]
+    Remove(#[from] DurableError),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// A file is not what its meta file records.
+    #[error("{} {mismatch}", path.display())]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// The difference.
+        mismatch: ContentMismatch,
+    },
+    /// The request lacks a rank.
+    #[error("the container has no room for rank {0}")]
+    NoPlace(Rank),
+}
+
+/// Copies the files of these ranks, their meta files and file maps into another container, compares them with their
+/// meta files meanwhile, and removes the plain files.
+///
+/// # Errors
+/// When a file is damaged or cannot be read, or the container cannot be written: nothing was removed then. When a plain
+/// file cannot be removed: it can be used as before.
+pub fn repack(
+    files: &dyn DatasetFiles,
+    request: &ContainerRequest,
+    of_rank: &BTreeMap<Rank, Vec<String>>,
+) -> Result<(), RepackError> {
+    let directory = files.directory();
+    let ContainerRequest { ranks, streams, files: parts } = request;
+    let creation = DatasetCreation::new(directory, *ranks, streams, *parts)?;
+    let places = creation.places();
+    let placed = PlacedFiles::open(directory, &places)?;
+    let listed: Vec<(&Rank, &Vec<String>)> = of_rank.iter().collect();
+    let packed = workers::map(&listed, workers::default_threads(), 1, |(rank, names)| {
+        let place = places.ranks.get(rank).and_then(|place| placed.writer(*place));
+        let mut writer = place.ok_or(RepackError::NoPlace(**rank))?;
+        for name in *names {
+            add(files, &mut writer, name)?;
+        }
+        let filemap = RankFilemap::path_in(Path::new(""), **rank).display().to_string();
+        if matches!(files.examine(&filemap, None), Ok(FoundFile::Regular(_))) {
+            copy(files, &mut writer, &filemap)?;
+        }
+        Ok((**rank, writer.end()))
+    });
+    let packed = packed.into_iter().collect::<Result<BTreeMap<Rank, PackedRank>, RepackError>>()?;
+    placed.synchronise()?;
+    creation.commit(&packed)?;
+    // Backwards: each file after its meta file and the file map, so that a repetition after a kill finds what is left.
+    let written = packed.values().flat_map(|rank| rank.files.iter().rev());
+    for file in written.filter(|file| !files.is_packed(&file.name)) {
+        durable::remove(&directory.join(&file.name))?;
+    }
+    Ok(())
+}
+
+/// Adds a file and its meta file.
+fn add(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Result<(), RepackError> {
+    let meta = dataset_files::read_meta(files, name)?;
+    let content = copy(files, writer, name)?;
+    let mismatch = |mismatch| RepackError::Mismatch { path: files.directory().join(name), mismatch };
+    RecordedContent::from(&meta).check(content).map_err(mismatch)?;
+    copy(files, writer, &format!("{name}{EXTENSION}")).map(drop)
+}
+
+fn copy(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Result<FileContent, RepackError> {
+    let unreadable = |source| RepackError::Read { path: files.directory().join(name), source };
+    let stored = files.open(name, None).map_err(unreadable)?;
+    let length = usize::try_from(stored.length()).unwrap_or(PIECE_BYTES);
+    let mut piece = vec![0; length.clamp(1, PIECE_BYTES)];
+    let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
+    let stored: &dyn StoredFile = &*stored;
+    let mut reader = stored.reader();
+    let mut content = writer.content();
+    loop {
+        let read = match reader.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(unreadable(error)),
+        };
+        let now = piece.get(..read).unwrap_or_default();
+        hasher.update(now);
+        content.write_all(now).map_err(SionError::io("write", writer.path()))?;
+        bytes = bytes.saturating_add(read as u64);
+    }
+    writer.finish(name, bytes)?;
+    Ok(FileContent { bytes, crc: hasher.finalize() })
+}
