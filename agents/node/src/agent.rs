@@ -11,6 +11,7 @@ use crate::contact::Contact;
 use crate::events::{EventLog, ProgressBoard};
 use crate::halt::HaltKeeper;
 use crate::health::HealthMonitor;
+use crate::pairs::Pairs;
 use crate::paths::Paths;
 use crate::prefix::JobPrefixes;
 use crate::ranks::Ranks;
@@ -35,6 +36,7 @@ pub struct Agent {
     pub ranks: Arc<Ranks>,
     pub watchdog: Arc<Watchdog>,
     pub streams: Streams,
+    pub pairs: Arc<Pairs>,
     /// Unauthenticated connections since the start.
     pub unauthenticated: AtomicU64,
     /// Set once, when the agent is to end.

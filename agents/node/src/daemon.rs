@@ -1,7 +1,7 @@
 //! From the line on standard input to the end of the process.
 //!
 //! The agent ends on request of the orchestrator, on SIGTERM, or when it has received no request for a long time and no
-//! rank is on the node. Killed at any instant, it leaves a control directory with which its successor continues.
+//! rank and no pair is on the node. Killed at any instant, it leaves a control directory with which its successor continues.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, BufRead, Write};
@@ -146,6 +146,7 @@ async fn serve(start: AgentStart, mut ready: impl Write) -> Result<(), DaemonErr
     let listener = server::listen(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let adopted = collective::adopt(&collectives).await;
+    agent.pairs.adopt(&agent);
     let mut server = tokio::spawn(server::serve(collectives.clone(), listener));
     let mut socket = tokio::spawn(rank_socket::serve(collectives.clone()));
     announce(&agent, &mut ready, address, adopted)?;
@@ -221,6 +222,7 @@ fn set_up_with(start: AgentStart, paths: Paths, bases: Vec<String>) -> Result<Ag
         ranks: Arc::new(Ranks::new(&start)),
         watchdog: Arc::default(),
         streams: Streams::new(start.clone()),
+        pairs: Arc::default(),
         unauthenticated: std::sync::atomic::AtomicU64::new(0),
         stop: watch::Sender::new(None),
         prefixes: JobPrefixes::new(start.prefixes.clone()),
@@ -301,7 +303,8 @@ async fn abandoned(agent: &Arc<Agent>) {
         // To find ranks, all of /proc is read: last, and seldom.
         let needed = {
             let agent = agent.clone();
-            let busy = move || agent.ranks.others_alive() || !agent.progress.snapshot().is_empty();
+            let busy =
+                move || agent.pairs.are_needed() || agent.ranks.others_alive() || !agent.progress.snapshot().is_empty();
             tokio::task::spawn_blocking(busy).await.unwrap_or(true)
         };
         if !needed {
@@ -326,6 +329,7 @@ async fn end(
     let _ = std::fs::remove_file(agent.paths.socket());
     if let Some(request) = request {
         agent.ranks.kill_now(Generation(u64::MAX));
+        agent.pairs.end_with_agent(agent).await;
         if request.remove {
             let plan = collectives.plan();
             let planned = plan.iter().flat_map(|plan| plan.settings.caches.iter().map(|cache| cache.base.clone()));

@@ -32,6 +32,7 @@
 //! | [`run`] | the run in force |
 //! | [`collective`] | calls of all ranks gathered at the leader, carried out by orders to every agent |
 //! | [`orders`] | the steps that a leader can order: seal, encode, transfer, rebuild, fetch, flush |
+//! | [`pairs`] | main and replica: processes, heartbeats, fail-over; non-critical jobs |
 //! | [`stream`] | connections to peers: links and bulk streams |
 //! | [`watchdog`] | how long ranks have been inactive, and their stacks |
 //! | [`events`] | events and progress reported to the orchestrator |
@@ -59,6 +60,7 @@ pub mod library;
 mod log;
 pub mod memory;
 pub mod orders;
+pub mod pairs;
 pub mod paths;
 pub mod prefix;
 pub mod rank_socket;

@@ -51,6 +51,12 @@ impl JobPrefixes {
         self.0.iter().any(|known| known == prefix)
     }
 
+    /// True if a directory is below the prefix directory of a step, or in Holdfast's own directory there.
+    pub(crate) fn is_above(&self, directory: &Path) -> bool {
+        let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+        directory.components().all(plain) && self.0.iter().any(|prefix| directory.starts_with(prefix))
+    }
+
     /// The prefix directory that a directory is below, and the rest of its path; nothing in Holdfast's own directory.
     pub(crate) fn split<'a>(&'a self, directory: &'a Path) -> Option<(&'a Path, &'a Path)> {
         let below = self.0.iter().filter_map(|prefix| Some((prefix.as_path(), directory.strip_prefix(prefix).ok()?)));

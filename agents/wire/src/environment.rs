@@ -26,6 +26,8 @@ pub const PAIR_INDEX: &str = "HOLDFAST_PAIR_INDEX";
 pub const PAIR_SIDE: &str = "HOLDFAST_PAIR_SIDE";
 /// Of a copy of a pair: counts the starts of its side.
 pub const PAIR_INCARNATION: &str = "HOLDFAST_PAIR_INCARNATION";
+/// Of a copy of a pair: the time between two heartbeats, microseconds.
+pub const PAIR_PERIOD: &str = "HOLDFAST_PAIR_PERIOD_US";
 /// Of a copy of a pair: the registry of the node in shared memory.
 pub const PAIRS: &str = "HOLDFAST_PAIRS";
 

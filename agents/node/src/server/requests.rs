@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use holdfast_model::pair::PairStatus;
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
     CHECKPOINT, COPY, CheckpointReply, CheckpointRequest, CopyReply, CopyRequest, END_RUN, Empty, EndRunRequest,
@@ -18,6 +19,7 @@ use holdfast_wire::agent::{
     RebuildRequest, RunAccepted, STACK, STOP, StackReply, StackRequest, StopRequest, TERMINATE, TerminateRequest,
     VERIFY, VerifyReply, VerifyRequest, largest_request,
 };
+use holdfast_wire::pairs::{self, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use holdfast_wire::plan::RunRequest;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
@@ -30,6 +32,7 @@ use crate::halt::{HaltError, Moment};
 use crate::health::{AgentStatus, Published};
 use crate::inventory;
 use crate::library::watch;
+use crate::pairs::PairsError;
 use crate::prefix;
 use crate::ranks;
 use crate::store::StoreError;
@@ -61,6 +64,10 @@ pub(super) fn router(collectives: Arc<Collectives>) -> Router {
         .route(VERIFY, post(verify))
         .route(FLUSHED, post(flushed))
         .route(STOP, post(stop))
+        .route(pairs::PLAN, post(plan_pairs))
+        .route(pairs::SYNC, post(sync_pairs))
+        .route(pairs::COMMAND, post(command_pair))
+        .route(pairs::STOP, post(stop_pairs))
         .fallback(unknown)
         .method_not_allowed_fallback(method)
         .with_state(collectives)
@@ -141,6 +148,24 @@ impl From<RunError> for Rejection {
             }
             RunError::Crashed(_) => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Internal),
             RunError::Record { .. } | RunError::Store(_) | RunError::Claim(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
+            }
+        };
+        Rejection::new(status, kind, error.to_string())
+    }
+}
+
+impl From<PairsError> for Rejection {
+    fn from(error: PairsError) -> Self {
+        let (status, kind) = match error {
+            PairsError::Superseded(..) => (StatusCode::CONFLICT, FailureKind::Superseded),
+            PairsError::OtherPlan | PairsError::NoPlan | PairsError::Command(_) => {
+                (StatusCode::CONFLICT, FailureKind::InvalidRequest)
+            }
+            PairsError::Plan(_) | PairsError::Cpu { .. } | PairsError::Output(_) => {
+                (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest)
+            }
+            PairsError::Claim(_) | PairsError::Registry(_) | PairsError::Io { .. } => {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
             }
         };
@@ -382,5 +407,39 @@ async fn flushed(State(collectives): State<Arc<Collectives>>, Message(note): Mes
 async fn stop(State(collectives): State<Arc<Collectives>>, Message(request): Message<StopRequest>) -> Answer<Empty> {
     let agent = collectives.agent.clone();
     agent.stop.send_replace(Some(request));
+    Ok(Json(Empty {}))
+}
+
+async fn plan_pairs(
+    State(collectives): State<Arc<Collectives>>,
+    Message(plan): Message<PairsPlan>,
+) -> Answer<PairsAccepted> {
+    let agent = collectives.agent.clone();
+    Ok(Json(blocking(move || agent.pairs.begin(&agent, plan)).await??))
+}
+
+async fn sync_pairs(
+    State(collectives): State<Arc<Collectives>>,
+    Message(sync): Message<PairsSync>,
+) -> Answer<PairsReport> {
+    let agent = &collectives.agent;
+    let mut stop = agent.stop.subscribe();
+    tokio::select! {
+        report = agent.pairs.sync(sync, LONGEST_POLL) => Ok(Json(report?)),
+        // An agent that ends answers at once.
+        _ = stop.wait_for(Option::is_some) => Err(PairsError::NoPlan.into()),
+    }
+}
+
+async fn command_pair(
+    State(collectives): State<Arc<Collectives>>,
+    Message(request): Message<CommandRequest>,
+) -> Answer<PairStatus> {
+    Ok(Json(collectives.agent.pairs.command(request).await?))
+}
+
+async fn stop_pairs(State(collectives): State<Arc<Collectives>>, Message(stop): Message<PairsStop>) -> Answer<Empty> {
+    let agent = &collectives.agent;
+    agent.pairs.stop(agent, stop.epoch).await?;
     Ok(Json(Empty {}))
 }

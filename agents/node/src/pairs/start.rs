@@ -1,0 +1,145 @@
+//! The thread that does for the watcher what may block: saves the state, starts processes, reports events.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use holdfast_model::Side;
+use holdfast_model::pair::PairEvent;
+use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::environment;
+use rustix::fs::OFlags;
+
+use super::process::{CopyProcess, ProcessId, start_failure};
+use super::requests::{Request, Requests};
+use super::state::{self, State};
+use crate::events::EventLog;
+
+/// Whose process is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// By the position of the pair in the plan.
+    Copy { at: usize, side: Side, incarnation: u64 },
+    /// By the position in the plan.
+    Job { at: usize },
+}
+
+/// A process to start.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub whose: Whose,
+    pub command: Vec<String>,
+    /// In addition to the variables of all.
+    pub environment: Vec<(&'static str, String)>,
+    /// The name of its output file.
+    pub output: String,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Saved before what follows is started.
+    Save(Box<State>),
+    Start(Start),
+    Report(PairEvent),
+}
+
+/// Where and how processes are started.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    /// The directory of registry and state.
+    pub pairs: PathBuf,
+    /// The working directory.
+    pub directory: PathBuf,
+    pub output: PathBuf,
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Starts the thread; it ends when the sender is dropped.
+pub(super) fn spawn(
+    surroundings: Surroundings,
+    requests: Requests,
+    events: Arc<EventLog>,
+) -> io::Result<(Sender<Work>, JoinHandle<()>)> {
+    let (sender, work) = channel();
+    let thread = std::thread::Builder::new()
+        .name("pairs-start".to_owned())
+        .spawn(move || run(&surroundings, &work, &requests, &events))?;
+    Ok((sender, thread))
+}
+
+fn run(surroundings: &Surroundings, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
+    while let Ok(first) = work.recv() {
+        // Only the newest state counts, and it is on disk before what it lists is started.
+        let (mut newest, mut starts, mut reports) = (None, Vec::new(), Vec::new());
+        for each in std::iter::once(first).chain(work.try_iter()) {
+            match each {
+                Work::Save(state) => newest = Some(state),
+                Work::Start(start) => starts.push(start),
+                Work::Report(event) => reports.push(event),
+            }
+        }
+        if let Some(state) = newest
+            && let Err(error) = state::write(&surroundings.pairs, &state)
+        {
+            // The registry has what an agent that follows needs most.
+            tracing::error!(directory = %surroundings.pairs.display(), %error, "pairs_state_not_written");
+        }
+        reports.into_iter().for_each(|event| events.add(AgentEvent::Pair(event)));
+        for start in starts {
+            let whose = start.whose;
+            let program = start.command.first().cloned().unwrap_or_default();
+            let process = started(surroundings, start).map_err(|error| start_failure(&program, &error));
+            requests.send(Request::Started { whose, process });
+        }
+    }
+}
+
+fn started(surroundings: &Surroundings, start: Start) -> io::Result<CopyProcess> {
+    let Start { command, environment, output, .. } = start;
+    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let output = open_output(&surroundings.output.join(output))?;
+    let child = Command::new(program_path(&surroundings.directory, program))
+        .args(arguments)
+        // Generations of ranks are not theirs.
+        .env_remove(environment::GENERATION)
+        .envs(&surroundings.environment)
+        .envs(environment)
+        .current_dir(&surroundings.directory)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .process_group(0)
+        .spawn()?;
+    // It is our child, and nobody has waited for it: the number is its own.
+    let id = ProcessId::of(child.id());
+    id.and_then(CopyProcess::open).ok_or_else(|| io::Error::other("the process cannot be observed"))
+}
+
+/// A relative path is relative to the working directory of the process; a name alone is looked for in `PATH`.
+fn program_path(directory: &Path, program: &str) -> PathBuf {
+    match program.contains('/') {
+        true => directory.join(program),
+        false => Path::new(OsStr::new(program)).to_owned(),
+    }
+}
+
+/// Opens an output file for appending; follows no link, and waits for no pipe.
+fn open_output(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened =
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(format!("{} is not a regular file", path.display()))),
+    }
+}

@@ -1,0 +1,76 @@
+//! What must survive the agent's process: the plan, how far each pair is, and which processes run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast_failover::{BackOff, HeldLease, Snapshot};
+use holdfast_model::pair::Term;
+use holdfast_wire::pairs::PairsPlan;
+use serde::{Deserialize, Serialize};
+
+use super::PairsError;
+use super::process::ProcessId;
+use crate::state_file;
+
+/// The state file's name.
+const STATE: &str = "state";
+
+/// The state of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PairState {
+    pub snapshot: Snapshot,
+    /// The processes of main and replica, with their incarnations.
+    pub processes: [Option<(u64, ProcessId)>; 2],
+    /// The lease that is held, and its end in the clock of pairs.
+    pub lease: Option<(Term, Duration)>,
+}
+
+impl PairState {
+    pub fn held_lease(&self) -> Option<HeldLease> {
+        self.lease.map(|(term, until)| HeldLease { term, until })
+    }
+}
+
+/// The state of a non-critical job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct JobState {
+    pub process: Option<ProcessId>,
+    pub back_off: BackOff,
+    pub finished: bool,
+    pub given_up: bool,
+}
+
+/// The content of the state file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    /// Process ids, start times and leases are of this boot.
+    pub boot: String,
+    pub plan: PairsPlan,
+    /// By the pair's number.
+    pub pairs: BTreeMap<u32, PairState>,
+    /// By name.
+    pub jobs: BTreeMap<String, JobState>,
+}
+
+/// The state of an earlier agent. What is of another boot is left out; a damaged file counts as absent.
+pub(super) fn read(directory: &Path, boot: &str) -> Option<State> {
+    let mut state = state_file::read::<State>(&directory.join(STATE))?;
+    state.plan.check().inspect_err(|error| tracing::warn!(%error, "pairs_state_damaged")).ok()?;
+    if state.boot != boot {
+        for pair in state.pairs.values_mut() {
+            pair.processes = [None, None];
+            pair.lease = None;
+        }
+        state.jobs.values_mut().for_each(|job| job.process = None);
+    }
+    Some(state)
+}
+
+pub(super) fn remove(directory: &Path) -> Result<(), PairsError> {
+    super::remove(&directory.join(STATE))
+}
+
+pub(super) fn write(directory: &Path, state: &State) -> std::io::Result<()> {
+    state_file::write(&directory.join(STATE), state)
+}

@@ -1,0 +1,677 @@
+//! The thread that watches all pairs of the node: their processes by pidfds, their heartbeats by a timer. It performs
+//! what the pairs' machines decide, and does nothing that may block.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, SystemTime};
+
+use holdfast_failover::{Action, BeatWatch, Event, Found, LocalSides, PairMachine, Watched};
+use holdfast_model::Side;
+use holdfast_model::pair::{CopyState, PairChange, PairEvent, PairStatus, Term};
+use holdfast_shm::{Registry, SlotState};
+use holdfast_wire::environment;
+use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, SidesOnNode};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::process::Signal;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use tokio::sync::oneshot;
+
+use super::board::Board;
+use super::clock;
+use super::jobs::{Effects, Jobs};
+use super::process::CopyProcess;
+use super::requests::{CommandFault, Inbox, Request};
+use super::start::{Start, Whose, Work};
+use super::state::{PairState, State};
+
+/// Events that are taken at a time.
+const EVENTS: usize = 256;
+/// How often registrations are looked for while a copy is awaited, if the heartbeats are slower.
+const REGISTRATION: Duration = Duration::from_millis(5);
+/// How often the numbers of heartbeats and checkpoints are published.
+const PUBLISH: Duration = Duration::from_millis(200);
+/// For so long, a copy is excused that would beat if it had a processor.
+const EXCUSED: Duration = Duration::from_secs(1);
+/// The thread of a program that beats.
+const BEAT_THREAD: &str = "holdfast-beat";
+
+/// The data of epoll events: the position of a pair and its side, or one of these.
+const TIMER: u64 = u64::MAX;
+const REQUESTS: u64 = u64::MAX - 1;
+const JOB: u64 = 1 << 32;
+
+fn key(at: usize, side: Side) -> u64 {
+    (at as u64) << 1 | side.index() as u64
+}
+
+/// The place of a copy's process.
+#[derive(Debug, Default)]
+struct Place {
+    incarnation: u64,
+    process: Option<CopyProcess>,
+    /// It is being started.
+    starting: bool,
+    registered: bool,
+    /// Sent as soon as it is started.
+    signal: Option<Signal>,
+    /// When it was woken.
+    woken: Option<Duration>,
+    /// Since when its missed heartbeats are excused.
+    excused: Option<(u64, Duration)>,
+}
+
+/// A pair on this node.
+#[derive(Debug)]
+struct Pair {
+    index: u32,
+    plan: PairOnNode,
+    machine: PairMachine,
+    places: [Place; 2],
+    lease: Option<(Term, Duration)>,
+    deadline: Option<Duration>,
+}
+
+/// All pairs and jobs of the node.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    plan: PairsPlan,
+    boot: String,
+    registry: Arc<Registry>,
+    pairs: Vec<Pair>,
+    /// Positions by number.
+    positions: BTreeMap<u32, usize>,
+    jobs: Jobs,
+    watch: BeatWatch,
+    period: Duration,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// The timer's period, while it runs.
+    timed: Option<Duration>,
+    inbox: Inbox,
+    work: Sender<Work>,
+    board: Arc<Board>,
+    registrations: u32,
+    published: Duration,
+    /// Something changed that is to be saved and published.
+    changed: bool,
+    starts: Vec<Start>,
+    reports: Vec<PairEvent>,
+    stopping: Vec<oneshot::Sender<()>>,
+}
+
+fn local(sides: SidesOnNode) -> LocalSides {
+    sides.only().map_or(LocalSides::Both, LocalSides::Only)
+}
+
+/// What an earlier agent has left of a copy.
+fn found(
+    registry: &Registry,
+    index: u32,
+    side: Side,
+    kept: Option<&PairState>,
+) -> (Option<Found>, Option<CopyProcess>) {
+    let slot = registry.copy(index, side);
+    let saved = kept.and_then(|kept| kept.processes[side.index()]).filter(|(of, _)| *of == slot.incarnation);
+    let registered =
+        (slot.pid != 0).then_some(super::process::ProcessId { pid: slot.pid, start_time: slot.start_time });
+    // The process that was started; what registered may be a child of it.
+    let process = saved.map(|(_, id)| id).or(registered).and_then(CopyProcess::open);
+    if slot.incarnation == 0 {
+        return (None, None);
+    }
+    let snapshot = kept.and_then(|kept| match side {
+        Side::Main => kept.snapshot.main,
+        Side::Replica => kept.snapshot.replica,
+    });
+    let ending = snapshot.is_some_and(|kept| kept.incarnation == slot.incarnation && kept.state == CopyState::Ending);
+    let state = match slot.state {
+        _ if ending => CopyState::Ending,
+        SlotState::Awake | SlotState::Finished => CopyState::Awake,
+        SlotState::Asleep => CopyState::Asleep,
+        SlotState::Empty | SlotState::Starting | SlotState::Damaged => CopyState::Starting,
+    };
+    let finished = slot.state == SlotState::Finished;
+    let pid = process.as_ref().map(|process| process.id.pid);
+    (Some(Found { side, incarnation: slot.incarnation, pid, state, finished }), process)
+}
+
+impl Watcher {
+    /// Starts all pairs and jobs of a plan; those that an earlier agent has left go on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(
+        plan: PairsPlan,
+        kept: Option<State>,
+        registry: Arc<Registry>,
+        inbox: Inbox,
+        work: Sender<Work>,
+        board: Arc<Board>,
+    ) -> std::io::Result<(Watcher, Vec<AdoptedCopy>)> {
+        let now = clock::now();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        epoll::add(&epoll, inbox.readable(), EventData::new_u64(REQUESTS), EventFlags::IN)?;
+        let period = plan.pairs.iter().map(|pair| pair.config.period).min().unwrap_or(PUBLISH);
+        let job = |name: &str| kept.as_ref().and_then(|kept| kept.jobs.get(name)).cloned().unwrap_or_default();
+        let (jobs, running_jobs, effects) = Jobs::new(&plan.jobs, job, now);
+        let mut watcher = Watcher {
+            boot: clock::boot(),
+            pairs: Vec::with_capacity(plan.pairs.len()),
+            positions: plan.pairs.iter().zip(0..).map(|(pair, at)| (pair.index, at)).collect(),
+            jobs,
+            watch: BeatWatch::new(period),
+            period,
+            epoll,
+            timer,
+            timed: None,
+            inbox,
+            work,
+            board,
+            registrations: registry.registrations().wrapping_sub(1),
+            registry,
+            published: now,
+            changed: true,
+            starts: Vec::new(),
+            reports: Vec::new(),
+            stopping: Vec::new(),
+            plan,
+        };
+        let mut adopted = Vec::new();
+        let mut first = Vec::new();
+        for (at, pair) in watcher.plan.pairs.clone().into_iter().enumerate() {
+            let state = kept.as_ref().and_then(|kept| kept.pairs.get(&pair.index));
+            let sides = local(pair.sides);
+            let (mut places, mut all_found) = ([Place::default(), Place::default()], Vec::new());
+            for side in Side::BOTH.into_iter().filter(|side| sides.contains(*side)) {
+                let (found, process) = found(&watcher.registry, pair.index, side, state);
+                if let Some(process) = &process {
+                    adopted.push(AdoptedCopy { pair: pair.index, side, pid: process.id.pid });
+                }
+                let place = &mut places[side.index()];
+                place.incarnation = found.map_or(0, |found| found.incarnation);
+                place.process = process;
+                place.registered = found.is_some_and(|found| found.state != CopyState::Starting);
+                all_found.extend(found);
+            }
+            let lease = state.and_then(PairState::held_lease);
+            let (machine, actions) = match (state, all_found.is_empty()) {
+                (None, true) => PairMachine::new(&pair.config, sides, now),
+                _ => {
+                    let snapshot = state.map(|state| state.snapshot.clone()).unwrap_or_default();
+                    PairMachine::restore(&pair.config, sides, &snapshot, &all_found, lease, now)
+                }
+            };
+            let lease = state.and_then(|state| state.lease);
+            watcher.pairs.push(Pair { index: pair.index, plan: pair, machine, places, lease, deadline: None });
+            first.push((at, actions));
+        }
+        for at in 0..watcher.pairs.len() {
+            Side::BOTH.into_iter().for_each(|side| watcher.follow(at, side));
+        }
+        running_jobs.into_iter().for_each(|at| watcher.follow_job(at));
+        watcher.take_effects(effects);
+        for (at, actions) in first {
+            watcher.perform(at, now, actions);
+        }
+        watcher.settle(now);
+        Ok((watcher, adopted))
+    }
+
+    /// Runs until everything was ended on request, or the agent ends.
+    pub fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            self.set_timer();
+            let now = clock::now();
+            let timeout =
+                self.deadline().map(|at| at.saturating_sub(now)).and_then(|left| Timespec::try_from(left).ok());
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "pairs_not_watched");
+                    return;
+                }
+            }
+            let now = clock::now();
+            let mut timer = false;
+            for event in &events {
+                match event.data.u64() {
+                    TIMER => timer = true,
+                    REQUESTS => {}
+                    ended => self.ended(now, ended),
+                }
+            }
+            if timer {
+                let mut expirations = [0; 8];
+                let _ = rustix::io::read(&self.timer, &mut expirations);
+            }
+            self.beats(now);
+            self.registrations(now);
+            self.take_requests(now);
+            self.tick(now);
+            self.settle(now);
+            if self.is_done() {
+                self.stopping.drain(..).for_each(|reply| {
+                    let _ = reply.send(());
+                });
+                return;
+            }
+        }
+    }
+
+    /// A process has ended.
+    fn ended(&mut self, now: Duration, data: u64) {
+        if data & JOB != 0 {
+            let effects = self.jobs.exited((data & !JOB) as usize, now);
+            self.take_effects(effects);
+            return;
+        }
+        let (at, side) = ((data >> 1) as usize, Side::BOTH[(data & 1) as usize]);
+        let Some(pair) = self.pairs.get_mut(at) else { return };
+        let place = &mut pair.places[side.index()];
+        let Some(process) = place.process.take() else { return };
+        let incarnation = place.incarnation;
+        let end = process.reap();
+        let slot = self.registry.copy(pair.index, side);
+        let finished = slot.incarnation == incarnation && slot.state == SlotState::Finished;
+        // What is called without a process has no effect: the descriptor leaves the set when it is closed.
+        drop(process);
+        self.feed(at, now, Event::Exited { side, incarnation, end, finished });
+    }
+
+    fn beats(&mut self, now: Duration) {
+        let registry = &self.registry;
+        let missed = self.watch.observe(now, |pair, side| registry.beats(pair, side));
+        for missed in missed {
+            let (Some(at), side) = (self.positions.get(&missed.pair).copied(), missed.side) else { continue };
+            let slot = self.registry.copy(missed.pair, side);
+            let incarnation = missed.incarnation;
+            if slot.incarnation == incarnation && slot.state == SlotState::Finished {
+                self.feed(at, now, Event::Finishing { side, incarnation });
+            } else if self.is_excused(at, side, now, slot.state) {
+                self.watch.excuse(missed.pair, side);
+            } else {
+                self.feed(at, now, Event::BeatsMissed { side, incarnation, misses: missed.misses });
+            }
+        }
+    }
+
+    /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run, or it
+    /// was just woken and has not come that far. For a limited time: otherwise it would never be replaced.
+    fn is_excused(&mut self, at: usize, side: Side, now: Duration, state: SlotState) -> bool {
+        let Some(pair) = self.pairs.get_mut(at) else { return false };
+        let place = &mut pair.places[side.index()];
+        let Some(process) = &place.process else { return false };
+        let (beats, _) = self.watch.counts(pair.index, side);
+        let since = match place.excused {
+            Some((of, since)) if of == beats => since,
+            _ => now,
+        };
+        place.excused = Some((beats, since));
+        if now.saturating_sub(since) >= EXCUSED {
+            return false;
+        }
+        let threads = process.threads();
+        let stopped = |state: u8| matches!(state, b'T' | b't' | b'Z' | b'X');
+        if threads.iter().all(|(_, state)| stopped(*state)) {
+            return false;
+        }
+        let noticed = state == SlotState::Awake;
+        match threads.iter().find(|(name, _)| name == BEAT_THREAD) {
+            Some((_, state)) => *state == b'R' || !noticed,
+            // It has no such thread yet, or beats by itself.
+            None => place.woken.is_some_and(|woken| now.saturating_sub(woken) < EXCUSED),
+        }
+    }
+
+    /// Copies that wait for their turn now.
+    fn registrations(&mut self, now: Duration) {
+        let count = self.registry.registrations();
+        if count == self.registrations {
+            return;
+        }
+        self.registrations = count;
+        for at in 0..self.pairs.len() {
+            for side in Side::BOTH {
+                let pair = &self.pairs[at];
+                let slot = self.registry.copy(pair.index, side);
+                let place = &pair.places[side.index()];
+                let current = slot.incarnation == place.incarnation && !place.registered;
+                if current && slot.incarnation != 0 && slot.state == SlotState::Asleep {
+                    self.pairs[at].places[side.index()].registered = true;
+                    self.feed(at, now, Event::Registered { side, incarnation: slot.incarnation });
+                }
+            }
+        }
+    }
+
+    fn take_requests(&mut self, now: Duration) {
+        self.inbox.clear();
+        while let Some(request) = self.inbox.next() {
+            match request {
+                Request::Started { whose: Whose::Copy { at, side, incarnation }, process } => {
+                    self.started(at, side, incarnation, now, process);
+                }
+                Request::Started { whose: Whose::Job { at }, process } => {
+                    let effects = self.jobs.started(at, process, now);
+                    self.follow_job(at);
+                    self.take_effects(effects);
+                }
+                Request::Plan(plan) => {
+                    for (pair, planned) in self.pairs.iter_mut().zip(&plan.pairs) {
+                        pair.plan.peer = planned.peer;
+                    }
+                    self.plan = plan;
+                    self.changed = true;
+                }
+                Request::Leases { leases, revoke, finished } => {
+                    let finished = finished.into_iter().map(|pair| (pair, Event::PeerFinished));
+                    let revoked = revoke.into_iter().map(|revoked| (revoked.pair, Event::Revoke(revoked.term)));
+                    let grants = leases.into_iter().map(|grant| (grant.pair, Event::Lease(grant)));
+                    for (pair, event) in revoked.chain(finished).chain(grants) {
+                        if let Some(at) = self.positions.get(&pair) {
+                            self.feed(*at, now, event);
+                        }
+                    }
+                }
+                Request::Command { pair, command, reply } => {
+                    let _ = reply.send(self.command(pair, command, now));
+                }
+                Request::Stop { reply } => {
+                    self.stopping.push(reply);
+                    for at in 0..self.pairs.len() {
+                        self.feed(at, now, Event::End);
+                    }
+                    let graces = self.plan.pairs.iter().map(|pair| pair.config.stop_grace);
+                    self.jobs.end(now, graces.max().unwrap_or(Duration::from_secs(1)));
+                    self.changed = true;
+                }
+            }
+        }
+    }
+
+    fn started(
+        &mut self,
+        at: usize,
+        side: Side,
+        incarnation: u64,
+        now: Duration,
+        process: Result<CopyProcess, String>,
+    ) {
+        let Some(pair) = self.pairs.get_mut(at) else { return };
+        let place = &mut pair.places[side.index()];
+        place.starting = false;
+        match process {
+            Ok(process) => {
+                let pid = process.id.pid;
+                if let Some(signal) = place.signal.take() {
+                    process.signal(signal);
+                }
+                place.process = Some(process);
+                self.follow(at, side);
+                self.feed(at, now, Event::Started { side, incarnation, pid });
+            }
+            Err(reason) => {
+                self.feed(at, now, Event::StartFailed { side, incarnation, reason });
+            }
+        }
+    }
+
+    fn command(
+        &mut self,
+        pair: u32,
+        command: holdfast_model::pair::PairCommand,
+        now: Duration,
+    ) -> Result<PairStatus, CommandFault> {
+        let at = *self.positions.get(&pair).ok_or(CommandFault::NoSuchPair(pair))?;
+        let status = self.status(at).ok_or(CommandFault::NoSuchPair(pair))?;
+        self.pairs.get(at).ok_or(CommandFault::NoSuchPair(pair))?.machine.check(command)?;
+        self.feed(at, now, Event::Command(command));
+        Ok(status)
+    }
+
+    /// What time alone decides.
+    fn tick(&mut self, now: Duration) {
+        for at in 0..self.pairs.len() {
+            if self.pairs[at].deadline.is_some_and(|deadline| deadline <= now) {
+                self.feed(at, now, Event::Tick);
+            }
+        }
+        if self.jobs.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let effects = self.jobs.tick(now);
+            self.take_effects(effects);
+        }
+    }
+
+    fn feed(&mut self, at: usize, now: Duration, event: Event) {
+        let Some(pair) = self.pairs.get_mut(at) else { return };
+        let actions = pair.machine.on(now, event);
+        pair.deadline = pair.machine.next_deadline();
+        self.changed = true;
+        self.perform(at, now, actions);
+    }
+
+    fn perform(&mut self, at: usize, now: Duration, actions: Vec<Action>) {
+        for action in actions {
+            self.perform_one(at, now, action);
+        }
+        if let Some(pair) = self.pairs.get_mut(at) {
+            pair.deadline = pair.machine.next_deadline();
+        }
+    }
+
+    fn perform_one(&mut self, at: usize, now: Duration, action: Action) {
+        let Some(pair) = self.pairs.get_mut(at) else { return };
+        let (index, config) = (pair.index, &pair.plan.config);
+        match action {
+            Action::Start { side, incarnation } => {
+                self.registry.expect(index, side, incarnation);
+                pair.places[side.index()] = Place { incarnation, starting: true, ..Place::default() };
+                let command = match side {
+                    Side::Main => config.main.clone(),
+                    Side::Replica => config.replica.clone(),
+                };
+                let environment = vec![
+                    (environment::PAIR, config.name.clone()),
+                    (environment::PAIR_INDEX, index.to_string()),
+                    (environment::PAIR_SIDE, side.to_string()),
+                    (environment::PAIR_INCARNATION, incarnation.to_string()),
+                    (environment::PAIRS, self.board.registry.display().to_string()),
+                    (environment::PAIR_PERIOD, config.period.as_micros().to_string()),
+                ];
+                let output = format!("{}.{side}.log", config.name);
+                let whose = Whose::Copy { at, side, incarnation };
+                self.starts.push(Start { whose, command, environment, output });
+            }
+            Action::Wake { side, incarnation } => {
+                self.registry.wake(index, side, incarnation);
+                pair.places[side.index()].woken = Some(now);
+            }
+            Action::Stop { side, incarnation } => {
+                self.registry.request_stop(index, side, incarnation);
+                signal(&mut pair.places[side.index()], incarnation, Signal::TERM);
+            }
+            Action::Kill { side, incarnation } => {
+                signal(&mut pair.places[side.index()], incarnation, Signal::KILL);
+            }
+            Action::Watch { side, incarnation } => {
+                let watched = Watched { incarnation, period: config.period, misses: config.misses };
+                self.watch.watch(index, side, watched, self.registry.beats(index, side));
+            }
+            Action::Unwatch { side, .. } => self.watch.unwatch(index, side),
+            Action::SuspendJobs => {
+                let suspends = config.suspends.clone();
+                let name = config.name.clone();
+                let effects = self.jobs.suspend(index, suspends.as_deref(), |_| name.clone());
+                self.take_effects(effects);
+            }
+            Action::ResumeJobs => {
+                let names: BTreeMap<u32, String> =
+                    self.pairs.iter().map(|pair| (pair.index, pair.plan.config.name.clone())).collect();
+                let effects = self.jobs.resume(index, |pair| names.get(&pair).cloned().unwrap_or_default());
+                self.take_effects(effects);
+            }
+            Action::FlushMirror => {}
+            Action::HoldUntil { until, .. } => {
+                let term = pair.machine.status(index).lease.and_then(|lease| lease.held);
+                pair.lease = term.zip(until);
+            }
+            Action::Report(change) => {
+                let change = self.completed(at, now, change);
+                if let Some(pair) = self.pairs.get(at) {
+                    self.reports.push(event(pair.plan.config.name.clone(), change));
+                }
+            }
+        }
+    }
+
+    /// A report with what only the watcher knows.
+    fn completed(&self, at: usize, now: Duration, mut change: PairChange) -> PairChange {
+        let Some(pair) = self.pairs.get(at) else { return change };
+        let since = || u64::try_from(clock::now().saturating_sub(now).as_micros()).unwrap_or(u64::MAX);
+        match &mut change {
+            PairChange::Awake { checkpoint, .. } => *checkpoint = self.checkpoint(pair.index),
+            PairChange::FailOver { checkpoint, micros, .. } | PairChange::FailBack { checkpoint, micros } => {
+                *checkpoint = self.checkpoint(pair.index);
+                *micros = micros.saturating_add(since());
+            }
+            _ => {}
+        }
+        change
+    }
+
+    fn checkpoint(&self, index: u32) -> u64 {
+        self.registry.newest(index).map_or(0, |newest| newest.sequence)
+    }
+
+    fn take_effects(&mut self, effects: Effects) {
+        self.changed = true;
+        self.reports.extend(effects.reports.into_iter().map(|(name, change)| event(name, change)));
+        for at in effects.start {
+            let Some(config) = self.jobs.config(at) else { continue };
+            let output = format!("{}.log", config.name);
+            let (command, environment) = (config.command.clone(), Vec::new());
+            self.starts.push(Start { whose: Whose::Job { at }, command, environment, output });
+        }
+    }
+
+    /// Watches for the end of a process.
+    fn follow(&self, at: usize, side: Side) {
+        if let Some(process) = self.pairs.get(at).and_then(|pair| pair.places[side.index()].process.as_ref()) {
+            self.add(process, key(at, side));
+        }
+    }
+
+    fn follow_job(&self, at: usize) {
+        if let Some(process) = self.jobs.process(at) {
+            self.add(process, JOB | at as u64);
+        }
+    }
+
+    fn add(&self, process: &CopyProcess, data: u64) {
+        if let Err(error) = epoll::add(&self.epoll, process.ended(), EventData::new_u64(data), EventFlags::IN) {
+            tracing::error!(pid = process.id.pid, %error, "process_not_watched");
+        }
+    }
+
+    /// Saves and publishes what has changed, then has processes started.
+    fn settle(&mut self, now: Duration) {
+        let due = now.saturating_sub(self.published) >= PUBLISH;
+        if self.changed || due {
+            let pairs = (0..self.pairs.len()).filter_map(|at| self.status(at)).collect();
+            self.board.publish(pairs, self.jobs.statuses(), self.changed);
+            self.published = now;
+        }
+        if self.changed {
+            let _ = self.work.send(Work::Save(Box::new(self.state())));
+        }
+        self.changed = false;
+        for start in self.starts.drain(..) {
+            let _ = self.work.send(Work::Start(start));
+        }
+        for event in self.reports.drain(..) {
+            let _ = self.work.send(Work::Report(event));
+        }
+    }
+
+    fn state(&self) -> State {
+        let process = |place: &Place| Some((place.incarnation, place.process.as_ref()?.id));
+        let pair = |pair: &Pair| {
+            let processes = [process(&pair.places[0]), process(&pair.places[1])];
+            (pair.index, PairState { snapshot: pair.machine.snapshot(), processes, lease: pair.lease })
+        };
+        State {
+            boot: self.boot.clone(),
+            plan: self.plan.clone(),
+            pairs: self.pairs.iter().map(pair).collect(),
+            jobs: self.jobs.states().collect(),
+        }
+    }
+
+    fn status(&self, at: usize) -> Option<PairStatus> {
+        let pair = self.pairs.get(at)?;
+        let mut status = pair.machine.status(pair.index);
+        status.checkpoint = self.checkpoint(pair.index);
+        for (side, copy) in [(Side::Main, &mut status.main), (Side::Replica, &mut status.replica)] {
+            if let Some(copy) = copy {
+                (copy.beats, copy.missed) = self.watch.counts(pair.index, side);
+            }
+        }
+        Some(status)
+    }
+
+    /// The timer runs while there are heartbeats to read, or a copy is to register.
+    fn set_timer(&mut self) {
+        let awaited = |place: &Place| !place.registered && (place.starting || place.process.is_some());
+        let starting = || self.pairs.iter().any(|pair| pair.places.iter().any(awaited));
+        let wanted = match self.watch.is_empty() {
+            false => Some(self.period.min(if starting() { REGISTRATION } else { self.period })),
+            true => starting().then_some(REGISTRATION),
+        };
+        if wanted == self.timed {
+            return;
+        }
+        let interval = wanted.unwrap_or_default();
+        let interval = rustix::time::Timespec::try_from(interval).unwrap_or_default();
+        let spec = Itimerspec { it_interval: interval, it_value: interval };
+        match timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
+            Ok(_) => self.timed = wanted,
+            Err(error) => tracing::error!(%error, "pairs_timer_not_set"),
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        let pairs = self.pairs.iter().filter_map(|pair| pair.deadline);
+        pairs.chain(self.jobs.next_deadline()).chain([self.published + PUBLISH]).min()
+    }
+
+    /// All were ended on request, and are gone.
+    fn is_done(&self) -> bool {
+        let gone = |pair: &Pair| {
+            pair.machine.is_gone() && pair.places.iter().all(|place| place.process.is_none() && !place.starting)
+        };
+        !self.stopping.is_empty() && self.jobs.are_gone() && self.pairs.iter().all(gone)
+    }
+}
+
+fn event(name: String, change: PairChange) -> PairEvent {
+    PairEvent { name, at: SystemTime::now().into(), change }
+}
+
+/// Signals a copy's process group, now or as soon as it is started.
+fn signal(place: &mut Place, incarnation: u64, signal: Signal) {
+    if place.incarnation != incarnation {
+        return;
+    }
+    match &place.process {
+        Some(process) => process.signal(signal),
+        None if place.starting => place.signal = Some(signal),
+        None => {}
+    }
+}
