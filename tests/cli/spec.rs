@@ -373,6 +373,18 @@ fn rejects_contradicting_numbers() {
             "health: {hang_after: 1h, busy_hang_after: 1min}",
             "health.busy_hang_after: `busy_hang_after` needs a `hang_after` that is not longer",
         ),
+        (
+            "health: {hang_after: 10min}\ncheckpoint: {source: jubatus, jubatus: {type: stat}}",
+            "health.hang_after: `checkpoint.jubatus.every` (10min) is not shorter than `hang_after` (10min)",
+        ),
+        (
+            "health: {hang_after: 1min}\ncheckpoint: {source: jubatus, jubatus: {type: stat, every: 1s}}",
+            "health.hang_after: `checkpoint.jubatus.start_timeout` (1min) is not shorter than `hang_after` (1min)",
+        ),
+        (
+            "health: {hang_after: 1min, busy_hang_after: 5min}\ncheckpoint: {source: command, command: {save: [a]}}",
+            "health.busy_hang_after: `checkpoint.command.every` (10min) is not shorter than `busy_hang_after` (5min)",
+        ),
         ("health: {command: []}", "health.command: the command is empty"),
         ("checkpoint: {cache: [{keep: 0}]}", "checkpoint.cache[0].keep: expected a whole number from 1 to 1000"),
         ("checkpoint: {copy_threads: 0}", "checkpoint.copy_threads: expected a whole number from 1 to 64"),

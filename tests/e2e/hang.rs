@@ -96,3 +96,46 @@ fn detects_hang_of_program_without_api_calls() {
     assert_eq!(world.all("generation_launched").len(), 2);
     world.assert_nothing_is_left();
 }
+
+/// A job of a rank process whose program repeats `body` until the file `ends` exists, and is never saved by itself.
+fn silent_program(world: &World, body: &str) -> std::path::PathBuf {
+    let (home, prefix) = (world.path(""), world.prefix());
+    let script = world
+        .write("program", &format!("cd {}; until [ -e ends.$HOLDFAST_GENERATION ]; do {body}; done\n", home.display()));
+    let spec = format!(
+        "job: silent\nprefix: {prefix:?}\nallocation: {{manager: local, nodes: 1}}\n\
+         run: {{command: [sh, {script:?}]}}\nhealth: {{{WATCHED}}}\n\
+         checkpoint: {{source: command, command: {{save: [sh, -c, 'echo > $HOLDFAST_CHECKPOINT_DIR/state'], \
+         every: 10h}}}}\n"
+    );
+    world.write("silent.yaml", &spec)
+}
+
+#[test]
+fn a_program_without_calls_that_computes_between_two_checkpoints_does_not_hang() {
+    let world = World::new();
+    let spec = silent_program(&world, ":");
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let launched = running.sees_event("generation_launched");
+    let launched = chrono::DateTime::parse_from_rfc3339(launched["time"].as_str().unwrap()).unwrap();
+    // Three times the limit, by the clock of the log.
+    world.wait("three times the limit", || {
+        assert!(running.is_running());
+        (chrono::Utc::now() - launched.to_utc() > chrono::TimeDelta::seconds(6)).then_some(())
+    });
+    world.write("ends.1", "");
+    running.ends_with(0);
+    assert_eq!((world.all("hang_suspected").len(), world.all("generation_launched").len()), (0, 1));
+}
+
+#[test]
+fn a_program_without_calls_that_does_nothing_hangs() {
+    let world = World::new();
+    let spec = silent_program(&world, "sleep 1000");
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    let hang = running.sees_event("hang");
+    assert_eq!(hang["ranks"], serde_json::json!([0]));
+    world.write("ends.2", "");
+    running.ends_with(0);
+    assert_eq!(world.all("generation_launched").len(), 2);
+}

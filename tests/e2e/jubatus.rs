@@ -310,6 +310,20 @@ fn a_server_of_others_at_the_address_is_not_touched() {
 }
 
 #[test]
+fn servers_without_clients_that_are_saved_do_not_hang() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3).with("every: 1s, timeout: 5s, start_timeout: 5s");
+    let yaml = servers.yaml().replace("down_after: 10s", "down_after: 10s, hang_after: 6s");
+    let spec = world.write("job.yaml", &yaml);
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    // Each begins a second after the end of the one before: more than twice the limit.
+    running.sees_checkpoint(13);
+    assert_eq!((world.all("hang_suspected").len(), world.all("generation_launched").len()), (0, 1));
+    servers.halt();
+    running.ends_with(75);
+}
+
+#[test]
 fn the_job_of_the_documentation_runs() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/jubatus.md")).unwrap();
     let spec = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();

@@ -1,6 +1,7 @@
 //! Checks across sections.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
@@ -122,6 +123,7 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
             jubatus::check(step, &path, reader);
         }
         check_patterns(step, &path, reader);
+        check_silence(spec, step, &path, reader);
         check_control(spec, at, reader);
     }
 }
@@ -152,6 +154,39 @@ fn check_saving(step: &Step, path: &str, reader: &Reader) {
     if step.checkpoint.resume.as_ref().is_some_and(is_empty) {
         let help = "write the program and its arguments, or leave `resume` out";
         reader.mistake(&format!("{path}checkpoint.resume"), "the command is empty", help);
+    }
+}
+
+/// Programs that do not use the API are silent between two checkpoints, which must not count as a hang. Servers are also
+/// idle while they have no clients, and ranks while they wait for a server.
+fn check_silence(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
+    let Checkpoint { source, command, watch, jubatus, .. } = &step.checkpoint;
+    let (limit, after, silences) = match source {
+        CheckpointSource::Jubatus => {
+            let timeouts = [("timeout", jubatus.timeout), ("start_timeout", jubatus.start_timeout)];
+            let silences = [("every", jubatus.every)].into_iter().chain(timeouts);
+            (
+                "hang_after",
+                spec.health.hang_after,
+                silences.map(|(key, time)| (format!("jubatus.{key}"), time)).collect(),
+            )
+        }
+        CheckpointSource::Command if watch.files.is_none() => {
+            ("busy_hang_after", spec.health.busy_hang_after, vec![("command.every".to_owned(), command.every)])
+        }
+        _ => return,
+    };
+    let silences: Vec<(String, Duration)> = silences;
+    let Some(after) = after else { return };
+    let Some((key, silence)) = silences.into_iter().max_by_key(|(_, time)| *time) else { return };
+    if after <= silence {
+        let (after, silence) = (quantity::format_duration(after), quantity::format_duration(silence));
+        let message = format!(
+            "`{path}checkpoint.{key}` ({silence}) is not shorter than `{limit}` ({after}): the time between two \
+             checkpoints would count as a hang"
+        );
+        let help = format!("make `{limit}` longer, or `{key}` shorter");
+        reader.mistake(&format!("health.{limit}"), message, help);
     }
 }
 
