@@ -114,6 +114,26 @@ fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
 }
 
 #[test]
+fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
+    let world = World::new();
+    let job = job(&world).heat("--level 1,2").top("keep_cache: none").holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    job.command(&["halt", "set", "--now"], 0);
+    running.ends_with(75);
+    job.go_on();
+    let mut inspect = world.holdfast(["inspect"]);
+    inspect.arg(world.prefix().join("scr.current/dataset.holdfast"));
+    world.run(inspect).with_code(0).prints(&["LEVEL"]);
+    job.run(0);
+    let last = restarted(&world);
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    let output = job.output_of_rank_0();
+    assert!(output.contains("restarted from checkpoint 4 of level 2 at step 20"), "{output}");
+    job.assert_result();
+}
+
+#[test]
 fn snapshots_follow_the_intervals_of_the_levels() {
     let world = World::new();
     let snapshots = "variables: {snapshots: {local: 0s, partner: 20ms, parity: 0s, prefix: 0s}}";

@@ -455,7 +455,14 @@ impl std::fmt::Debug for Client {
 }
 
 fn fresh() -> Restart {
-    Restart { checkpoint: None, source: RestartSource::Fresh, directory: None, files: Vec::new(), halt: None }
+    Restart {
+        checkpoint: None,
+        source: RestartSource::Fresh,
+        directory: None,
+        files: Vec::new(),
+        level: None,
+        halt: None,
+    }
 }
 
 fn unexpected(call: &Call, answer: &Reply) -> ClientError {

@@ -279,6 +279,8 @@ pub struct Restart {
     pub directory: Option<PathBuf>,
     /// This rank's files, base names in the order in which it once routed them.
     pub files: Vec<String>,
+    /// The level of a checkpoint of variables.
+    pub level: Option<Level>,
     /// Set if a halt condition already holds: the application should stop.
     pub halt: Option<String>,
 }

@@ -133,9 +133,9 @@ impl Simulation<'_> {
                 for skipped in outcome.skipped {
                     self.print(format_args!("checkpoint {skipped} cannot be used"));
                 }
-                if let Some(checkpoint) = outcome.checkpoint {
+                if let (Some(checkpoint), Some(level)) = (outcome.checkpoint, outcome.level) {
                     let step = slab.step();
-                    self.print(format_args!("restarted from checkpoint {checkpoint} at step {step}"));
+                    self.print(format_args!("restarted from checkpoint {checkpoint} of level {level} at step {step}"));
                     return Ok(());
                 }
             }

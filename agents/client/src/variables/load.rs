@@ -7,7 +7,7 @@ use holdfast_formats::fti_ff::checkpoint::Checkpoint;
 use holdfast_formats::fti_ff::differential::Image;
 use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::verify;
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, Level, Rank};
 
 use super::types::VariableId;
 use super::{Variables, VariablesError};
@@ -20,6 +20,8 @@ pub struct RecoverOutcome {
     pub checkpoint: Option<CheckpointId>,
     /// The program's own id of this checkpoint.
     pub id: Option<u32>,
+    /// The level at which it was taken.
+    pub level: Option<Level>,
     /// Checkpoints that were newer, and not intact on all ranks.
     pub skipped: Vec<CheckpointId>,
     /// Protected variables of this rank that the checkpoint does not contain. They are unchanged.
@@ -61,8 +63,9 @@ impl Variables {
                     return Err(VariablesError::NothingToRecover);
                 }
                 let (absent, unclaimed) = (Vec::new(), Vec::new());
-                return Ok(RecoverOutcome { checkpoint: None, id: None, skipped, absent, unclaimed });
+                return Ok(RecoverOutcome { checkpoint: None, id: None, level: None, skipped, absent, unclaimed });
             };
+            let level = self.client.restart().level;
             let file = self.restart_file();
             let intact = file.as_ref().filter(|(path, _)| is_intact(path)).cloned();
             self.agree_on_sizes(checkpoint, intact.as_ref().map(|(path, _)| path.as_path()))?;
@@ -70,7 +73,7 @@ impl Variables {
             if self.client.complete_restart(intact.is_some())?.accepted()
                 && let Some((path, id)) = intact
             {
-                return self.load(checkpoint, &path, id, skipped);
+                return self.load((checkpoint, level), &path, id, skipped);
             }
             skipped.push(checkpoint);
         }
@@ -114,7 +117,7 @@ impl Variables {
 
     fn load(
         &mut self,
-        checkpoint: CheckpointId,
+        (checkpoint, level): (CheckpointId, Option<Level>),
         path: &Path,
         id: u32,
         skipped: Vec<CheckpointId>,
@@ -153,7 +156,7 @@ impl Variables {
         }
         self.files.add(path, image);
         self.last = id;
-        Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), skipped, absent, unclaimed })
+        Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), level, skipped, absent, unclaimed })
     }
 }
 

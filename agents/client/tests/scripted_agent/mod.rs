@@ -172,6 +172,7 @@ pub fn fresh() -> Reply {
         source: RestartSource::Fresh,
         directory: None,
         files: Vec::new(),
+        level: None,
         halt: None,
     })
 }
@@ -182,6 +183,7 @@ pub fn loaded(checkpoint: u64) -> Reply {
         source: RestartSource::Rebuilt,
         directory: Some(PathBuf::from("/c")),
         files: vec!["r1.ckpt".to_owned()],
+        level: None,
         halt: None,
     })
 }

@@ -1,5 +1,5 @@
 //! What an application declared about a dataset when it began to write it: its name, its purpose, where its files are
-//! (`SCR_Start_output` of SCR 3).
+//! (`SCR_Start_output` of SCR 3), and the level of a checkpoint of variables.
 //!
 //! The directory of a dataset below the prefix carries its name, as far as that can be the name of a directory
 //! ([`Prefix::create_dataset_directory`]). The name as given is recorded in the directory, in the hash file
@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use holdfast_model::dataset::{check_name, default_name};
-use holdfast_model::{CheckpointId, Dataset};
+use holdfast_model::{CheckpointId, Dataset, Level};
 
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
@@ -31,6 +31,9 @@ pub fn to_tree(dataset: &Dataset, job: &str) -> Tree {
     tree.put("CKPT", flag(dataset.checkpoint));
     tree.put("OUTPUT", flag(dataset.output));
     tree.put("BYPASS", flag(dataset.direct.is_some()));
+    if let Some(level) = dataset.level {
+        tree.put("LEVEL", level.to_string());
+    }
     tree.put("JOB", job);
     tree.put("VERSION", VERSION);
     tree
@@ -67,23 +70,27 @@ pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset
     if let Some(problem) = name.as_deref().and_then(|name| check_name(name).err()) {
         return Err(content("NAME", problem.to_string()));
     }
+    let level = tree.value("LEVEL").map(|text| text.parse().ok().and_then(Level::from_number));
+    let level = match level {
+        Some(None) => return Err(content("LEVEL", "it is no level from 1 to 4".to_owned())),
+        known => known.flatten(),
+    };
     let flag = |key: &str| tree.value(key) == Some("1");
     Ok(Some(Dataset {
         name,
         checkpoint: flag("CKPT"),
         output: flag("OUTPUT"),
         direct: flag("BYPASS").then(|| directory.to_string()),
-        level: None,
+        level,
     }))
 }
 
-/// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write. The level of a
-/// checkpoint of variables is not recorded: it is how the caches protect it.
+/// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write(dataset: &Dataset, job: &str, directory: &Path) -> Result<(), PrefixError> {
-    if (Dataset { level: None, ..dataset.clone() }).is_plain() {
+    if dataset.is_plain() {
         return Ok(());
     }
     Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset, job))?)
@@ -143,6 +150,9 @@ mod tests {
         let direct = Dataset { direct: Some("eight".to_owned()), ..named("shared") };
         let directory = add(&prefix, 8, "eight", &direct);
         assert_eq!(read(&prefix, &directory).unwrap(), Some(direct));
+        let of_variables = Dataset { level: Some(Level::Prefix), ..Dataset::default() };
+        let directory = add(&prefix, 9, "nine", &of_variables);
+        assert_eq!(read(&prefix, &directory).unwrap(), Some(of_variables));
     }
 
     #[test]
@@ -170,7 +180,7 @@ mod tests {
         let (_held, prefix) = prefix();
         let directory = add(&prefix, 1, "one", &named("x"));
         let path = prefix.checkpoint_path(&directory).join(DATASET_FILE);
-        for (key, value) in [("VERSION", "2"), ("NAME", "a\nb")] {
+        for (key, value) in [("VERSION", "2"), ("NAME", "a\nb"), ("LEVEL", "5")] {
             let mut tree = to_tree(&named("x"), "17");
             tree.unset(key);
             tree.put(key, value);

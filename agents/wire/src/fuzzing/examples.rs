@@ -99,6 +99,7 @@ fn replies() -> Vec<Reply> {
         source: RestartSource::Cache,
         directory: Some("/tmp/u/scr.17/index.0/checkpoint.3".into()),
         files: vec!["a".to_owned(), "b".to_owned()],
+        level: None,
         halt: Some("The job was halted.".to_owned()),
     };
     vec![

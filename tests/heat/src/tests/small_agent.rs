@@ -304,6 +304,7 @@ impl Shared {
                     source: checkpoint.map_or(RestartSource::Fresh, |_| RestartSource::Cache),
                     directory: checkpoint.map(|id| self.checkpoint_directory(id)),
                     files: files.unwrap_or_default(),
+                    level: None,
                     halt: state.halt(),
                 };
                 (rank, Reply::Restart(restart))

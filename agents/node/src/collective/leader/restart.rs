@@ -48,6 +48,7 @@ pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
             source: RestartSource::Fresh,
             directory: None,
             files: Vec::new(),
+            level: None,
             halt: Some(reason),
         }));
     }
@@ -124,7 +125,8 @@ pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begu
     {
         flush::if_needed(cx, checkpoint).await;
     }
-    Reply::Restart(Restart { checkpoint, source, directory: None, files: Vec::new(), halt: None })
+    let level = checkpoint.and_then(|checkpoint| cx.dataset(checkpoint).level);
+    Reply::Restart(Restart { checkpoint, source, directory: None, files: Vec::new(), level, halt: None })
 }
 
 pub(super) fn attempt_failed(cx: &Context, checkpoint: CheckpointId, from: Location, reason: String) {
