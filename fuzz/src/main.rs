@@ -25,6 +25,7 @@ fn targets() -> impl Iterator<Item = &'static FuzzTarget> {
         holdfast_core::fuzzing::TARGETS,
         holdfast_formats::fuzzing::TARGETS,
         holdfast_jubatus::fuzzing::TARGETS,
+        holdfast_shm::fuzzing::TARGETS,
         holdfast_wire::fuzzing::TARGETS,
         holdfast::fuzzing::TARGETS,
     ];

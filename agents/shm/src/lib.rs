@@ -57,6 +57,8 @@
 pub mod checksum;
 pub mod control;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod layout;
 pub mod mapping;
 pub mod process;
