@@ -127,6 +127,14 @@ impl Registry {
         self.request(pair, side, incarnation, Request::Awake);
     }
 
+    /// Whether the expected copy was woken, whether or not it has noticed that.
+    pub fn is_woken(&self, pair: u32, side: Side) -> bool {
+        let expected = self.expected(pair, side);
+        let control = self.area(pair).and_then(|area| area.words().controls.get(side.index()));
+        expected != 0
+            && control.is_some_and(|control| control.0.word.load(Ordering::Acquire) == word(expected, Request::Awake))
+    }
+
     /// Tells a copy to stop. Has no effect on other incarnations than the expected one.
     pub fn request_stop(&self, pair: u32, side: Side, incarnation: u64) {
         self.request(pair, side, incarnation, Request::Stop);
@@ -194,11 +202,7 @@ impl Registry {
     /// It is too large, or a copy of this node is awake: what arrives then is too late.
     pub fn put_mirrored(&self, pair: u32, sequence: u64, tag: i64, bytes: &[u8]) -> Result<(), ShmError> {
         let area = self.some_area(pair)?;
-        let awake = Side::BOTH.into_iter().find(|side| {
-            let control = &area.words().controls[side.index()].0;
-            let expected = self.expected(pair, *side);
-            expected != 0 && control.word.load(Ordering::Acquire) == word(expected, Request::Awake)
-        });
+        let awake = Side::BOTH.into_iter().find(|side| self.is_woken(pair, *side));
         if let Some(side) = awake {
             return Err(ShmError::AwakeHere(side));
         }

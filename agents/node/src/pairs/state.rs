@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_failover::{BackOff, HeldLease, Snapshot};
+use holdfast_failover::{BackOff, Snapshot};
 use holdfast_model::pair::Term;
 use holdfast_wire::pairs::PairsPlan;
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,6 @@ pub(super) struct PairState {
     pub processes: [Option<(u64, ProcessId)>; 2],
     /// The lease that is held, and its end in the clock of pairs.
     pub lease: Option<(Term, Duration)>,
-}
-
-impl PairState {
-    pub fn held_lease(&self) -> Option<HeldLease> {
-        self.lease.map(|(term, until)| HeldLease { term, until })
-    }
 }
 
 /// The state of a non-critical job.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_model::pair::{
-    CopyState, CopyStatus, FailureCause, JobConfig, PairChange, PairCommand, PairConfig, RestartBackOff,
+    CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, PairChange, PairCommand, PairConfig,
+    RestartBackOff, Revocation, Term,
 };
 use holdfast_model::{RankEnd, Side};
 use holdfast_shm::process::start_time;
@@ -154,6 +155,34 @@ impl World {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (agent, address) = start_agent(&root, &trust, abandon_after);
         World { root, trust, runtime, abandon_after, agent, address, plan }
+    }
+
+    /// The same, where this copy of all pairs is on the node; the other one is on a node that is not there.
+    fn split(side: SidesOnNode, jobs: Vec<JobConfig>) -> World {
+        let mut world = World::idle(vec![config("count")], jobs, LIMIT);
+        world.plan.pairs.iter_mut().for_each(|pair| pair.sides = side);
+        world.post::<PairsAccepted>(PLAN, &world.plan);
+        world
+    }
+
+    /// Grants, or renews, the lease of pair 0, as an orchestrator does: when a copy waits for it.
+    #[track_caller]
+    fn grant(&self, number: u64, valid: Duration) {
+        self.wait_for("a copy that can be awake", |report| {
+            let copies = [report.pairs[0].main, report.pairs[0].replica];
+            let ready = |copy: &CopyStatus| matches!(copy.state, CopyState::Asleep | CopyState::Awake);
+            copies.iter().flatten().any(ready).then_some(())
+        });
+        let PairsReport { instance, clock, .. } = self.report();
+        let until = Duration::from_millis(clock) + valid;
+        let grant = Grant { pair: 0, term: Term { epoch: 1, number }, until, after: None, cause: None };
+        let sync = PairsSync { epoch: 1, instance, leases: vec![grant], ..PairsSync::default() };
+        self.post::<PairsReport>(SYNC, &sync);
+    }
+
+    #[track_caller]
+    fn wait_replica(&self, what: &str, is: impl Fn(&CopyStatus) -> bool) -> CopyStatus {
+        self.wait_for(what, |report| report.pairs[0].replica.filter(&is))
     }
 
     /// Kills the agent.
@@ -681,4 +710,104 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
         assert!(begun.elapsed() < LIMIT, "the agent does not end");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn a_copy_of_a_split_pair_is_awake_only_under_a_lease_and_killed_at_its_end() {
+    let world = World::split(SidesOnNode::Replica, Vec::new());
+    let asleep = world.wait_replica("a replica asleep", |replica| replica.state == CopyState::Asleep);
+    // Grants to another agent have no effect.
+    let grant = Grant { pair: 0, term: Term { epoch: 1, number: 1 }, until: LIMIT * 1000, after: None, cause: None };
+    let sync = PairsSync { epoch: 1, instance: 7, leases: vec![grant], ..PairsSync::default() };
+    let report: PairsReport = world.post(SYNC, &sync);
+    assert_eq!(report.pairs[0].lease.as_ref().unwrap().held, None);
+    world.grant(1, LIMIT);
+    let awake =
+        world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake && replica.beats > 3);
+    assert_eq!(awake.pid, asleep.pid);
+    let revoke = vec![Revocation { pair: 0, term: Term { epoch: 1, number: 1 } }];
+    world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, revoke, ..PairsSync::default() });
+    world.wait_for("the release", |report| {
+        let lease = report.pairs[0].lease.clone().unwrap();
+        (lease.held.is_none() && lease.released == Term { epoch: 1, number: 1 }).then_some(())
+    });
+    world
+        .wait_replica("a new replica asleep", |replica| replica.incarnation == 2 && replica.state == CopyState::Asleep);
+    // Renewed, it goes on; not renewed, it is killed.
+    world.grant(2, Duration::from_millis(600));
+    world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake);
+    world.grant(2, Duration::from_millis(1500));
+    let expired =
+        |change: &PairChange| matches!(change, PairChange::LeaseExpired { side: Side::Replica }).then_some(());
+    world.wait_change("the end of the lease", expired);
+    world
+        .wait_replica("a new replica asleep", |replica| replica.incarnation == 3 && replica.state == CopyState::Asleep);
+    assert!(!world.processes().contains(&awake.pid.unwrap()));
+    world.stop();
+}
+
+#[test]
+fn a_copy_whose_agent_died_is_gone_when_its_lease_ends() {
+    let mut world = World::split(SidesOnNode::Replica, Vec::new());
+    world.grant(1, Duration::from_secs(3));
+    let awake =
+        world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake && replica.beats > 3);
+    world.kill_agent();
+    let begun = Instant::now();
+    while !world.processes().is_empty() {
+        assert!(begun.elapsed() < LIMIT, "the copy goes on without a lease");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    world.start_agent();
+    let replica = world.wait_replica("a replica asleep", |replica| replica.state == CopyState::Asleep);
+    assert!(replica.incarnation > awake.incarnation);
+    assert!(world.report().pairs[0].lease.clone().unwrap().released >= Term { epoch: 1, number: 1 });
+    world.stop();
+}
+
+#[test]
+fn a_new_agent_goes_on_with_the_lease_of_the_one_before() {
+    let mut world = World::split(SidesOnNode::Main, Vec::new());
+    world.grant(1, LIMIT);
+    let is_awake = |report: &PairsReport| report.pairs[0].main.filter(|main| main.state == CopyState::Awake);
+    let before = world.wait_for("the main awake", is_awake);
+    world.kill_agent();
+    world.start_agent();
+    let after = world.wait_for("the main awake", is_awake);
+    assert_eq!(after.pid, before.pid);
+    assert_eq!(world.report().pairs[0].lease.clone().unwrap().held, Some(Term { epoch: 1, number: 1 }));
+    world.stop();
+}
+
+#[test]
+fn jobs_are_suspended_while_a_replica_of_another_node_works() {
+    let counting = "while :; do echo x; sleep 0.01; done";
+    let world = World::split(SidesOnNode::Replica, vec![job("app1", counting), job("app2", counting)]);
+    let states = |report: &PairsReport, state| report.jobs.iter().all(|job| job.state == state).then_some(());
+    world.wait_for("jobs run", |report| states(report, JobRunState::Running));
+    world.grant(1, LIMIT);
+    world.wait_for("jobs are suspended", |report| states(report, JobRunState::Suspended));
+    let lines = || [world.output("app1.log"), world.output("app2.log")].map(|text| text.len());
+    let begun = Instant::now();
+    // What was written before is in the files after a moment.
+    loop {
+        let before = lines();
+        std::thread::sleep(Duration::from_millis(300));
+        if before == lines() {
+            break;
+        }
+        assert!(begun.elapsed() < LIMIT, "a suspended job goes on");
+    }
+    let before = lines();
+    let revoke = vec![Revocation { pair: 0, term: Term { epoch: 1, number: 1 } }];
+    world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, revoke, ..PairsSync::default() });
+    world.wait_for("jobs run again", |report| states(report, JobRunState::Running));
+    while lines().iter().zip(before).any(|(now, before)| *now == before) {
+        assert!(begun.elapsed() < LIMIT, "a resumed job does not go on");
+    }
+    world.wait_change("the suspension", |change| match change {
+        PairChange::JobSuspended { pair, .. } => (pair == "count").then_some(()),
+        _ => None,
+    });
+    world.stop();
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
-use holdfast_failover::{Action, BeatWatch, Event, Found, LocalSides, PairMachine, Watched};
+use holdfast_failover::{Action, BeatWatch, Event, Found, HeldLease, LocalSides, PairMachine, Watched};
 use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, PairChange, PairEvent, PairStatus, Term};
 use holdfast_shm::{Registry, SlotState};
@@ -130,6 +130,7 @@ fn found(
     let state = match slot.state {
         _ if ending => CopyState::Ending,
         SlotState::Awake | SlotState::Finished => CopyState::Awake,
+        SlotState::Asleep if registry.is_woken(index, side) => CopyState::Awake,
         SlotState::Asleep => CopyState::Asleep,
         SlotState::Empty | SlotState::Starting | SlotState::Damaged => CopyState::Starting,
     };
@@ -198,15 +199,18 @@ impl Watcher {
                 place.registered = found.is_some_and(|found| found.state != CopyState::Starting);
                 all_found.extend(found);
             }
-            let lease = state.and_then(PairState::held_lease);
+            let held = pair.sides.only().and_then(|side| watcher.registry.held_until(pair.index, side));
+            // The registry is newer than the state; without a lease in it, none is held.
+            let lease = state.and_then(|state| state.lease).zip(held);
+            let lease = lease.map(|((term, _), until)| (term, Duration::from_nanos(until)));
             let (machine, actions) = match (state, all_found.is_empty()) {
                 (None, true) => PairMachine::new(&pair.config, sides, now),
                 _ => {
                     let snapshot = state.map(|state| state.snapshot.clone()).unwrap_or_default();
-                    PairMachine::restore(&pair.config, sides, &snapshot, &all_found, lease, now)
+                    let held = lease.map(|(term, until)| HeldLease { term, until });
+                    PairMachine::restore(&pair.config, sides, &snapshot, &all_found, held, now)
                 }
             };
-            let lease = state.and_then(|state| state.lease);
             watcher.pairs.push(Pair { index: pair.index, plan: pair, machine, places, lease, deadline: None });
             first.push((at, actions));
         }
@@ -472,6 +476,8 @@ impl Watcher {
         match action {
             Action::Start { side, incarnation } => {
                 self.registry.expect(index, side, incarnation);
+                // Which forgets the lease of the copy before.
+                hold(&self.registry, pair, side);
                 pair.places[side.index()] = Place { incarnation, starting: true, ..Place::default() };
                 let command = match side {
                     Side::Main => config.main.clone(),
@@ -518,9 +524,10 @@ impl Watcher {
                 self.take_effects(effects);
             }
             Action::FlushMirror => {}
-            Action::HoldUntil { until, .. } => {
+            Action::HoldUntil { side, until } => {
                 let term = pair.machine.status(index).lease.and_then(|lease| lease.held);
                 pair.lease = term.zip(until);
+                hold(&self.registry, pair, side);
             }
             Action::Report(change) => {
                 let change = self.completed(at, now, change);
@@ -657,6 +664,15 @@ impl Watcher {
             pair.machine.is_gone() && pair.places.iter().all(|place| place.process.is_none() && !place.starting)
         };
         !self.stopping.is_empty() && self.jobs.are_gone() && self.pairs.iter().all(gone)
+    }
+}
+
+/// Enters in the registry until when a copy may be awake, for the case that no agent is left to end it. A copy of a
+/// split pair without a lease must not be awake at all.
+fn hold(registry: &Registry, pair: &Pair, side: Side) {
+    if pair.machine.sides() != LocalSides::Both {
+        let until = pair.lease.map_or(Duration::from_nanos(1), |(_, until)| until);
+        registry.hold_until(pair.index, side, Some(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)));
     }
 }
 

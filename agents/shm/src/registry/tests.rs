@@ -73,7 +73,9 @@ fn a_copy_registers_sleeps_and_is_woken() {
     registry.wake(1, Side::Replica, 6);
     registry.wake(0, Side::Replica, 7);
     assert_eq!(registry.copy(1, Side::Replica).state, SlotState::Asleep);
+    assert!(!registry.is_woken(1, Side::Replica));
     registry.wake(1, Side::Replica, 7);
+    assert!(registry.is_woken(1, Side::Replica) && !registry.is_woken(1, Side::Main));
     let (seat, woken) = copy.join().unwrap();
     assert_eq!(woken, Woken::Awake);
     let slot = registry.copy(1, Side::Replica);
