@@ -25,6 +25,7 @@ mod nodes;
 mod preflight;
 mod scr_commands;
 mod services;
+mod sources;
 
 use std::process::ExitCode;
 

@@ -21,7 +21,11 @@ fn library() -> PathBuf {
 fn compile(world: &World, compiler: &str, source: &str) -> PathBuf {
     let program = world.path().join(source.replace('.', "_"));
     let mut command = Command::new(compiler);
-    command.arg("-Wall").arg(in_repository("tests/libscr/programs").join(source)).arg("-o").arg(&program);
+    command
+        .args(["-Wall", "-pthread"])
+        .arg(in_repository("tests/libscr/programs").join(source))
+        .arg("-o")
+        .arg(&program);
     let compiled = command.output().unwrap();
     assert!(compiled.status.success() && compiled.stderr.is_empty(), "{source}:\n{}", output(&compiled));
     program
@@ -121,6 +125,24 @@ fn a_checkpoint_needs_a_file_for_each_expression_of_the_rank() {
         assert_eq!(world.result(rank), format!("{} 8", sum(rank, 10)));
     }
     assert_eq!(own_files(&world), [""; 0]);
+}
+
+#[test]
+fn threads_write_a_checkpoint_together_while_children_write_files_of_the_same_names() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged_threads.c");
+    let files = "'^part_[0-9]+_0$,^part_[0-9]+_1$,^part_[0-9]+_2$,^part_[0-9]+_3$'";
+    let command = [program.to_str().unwrap(), "8", &world.results()];
+    // Files that the children of the first generation have left do not exist for a program that restarts.
+    Job { files, faults: LOSSES, ..Job::default() }.finishes(&world, &command);
+    for rank in 0..6 {
+        // The sum of 1 to 8 for each thread, times its number.
+        assert_eq!(world.result(rank), format!("{} 4", 36 * (1 + 2 + 3 + 4)));
+        for part in 0..4 {
+            let own = fs::read_to_string(world.path().join(format!("part_{rank}_{part}")));
+            assert_eq!(own.ok().as_deref(), (part < 2).then_some("child"), "rank {rank}, part {part}");
+        }
+    }
 }
 
 #[test]

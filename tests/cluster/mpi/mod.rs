@@ -24,7 +24,7 @@ pub struct Mpi {
     launcher: &'static str,
 }
 
-const OPEN_MPI: Mpi = Mpi { name: "openmpi", plugin: "pmix", launcher: "launcher_options: [--mpi=pmix]" };
+pub const OPEN_MPI: Mpi = Mpi { name: "openmpi", plugin: "pmix", launcher: "launcher_options: [--mpi=pmix]" };
 /// Debian's has no PMIx.
 const MPICH: Mpi = Mpi { name: "mpich", plugin: "pmi2", launcher: "launcher_options: [--mpi=pmi2]" };
 pub const BY_MPIRUN: Mpi = Mpi { launcher: "launcher: mpirun\n  launcher_program: mpirun.openmpi", ..OPEN_MPI };

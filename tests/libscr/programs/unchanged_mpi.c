@@ -1,10 +1,13 @@
 /* An MPI program that calls no function of SCR, and in which rank 0 decides for all whether there is a state to continue
  * from: the others wait for its message.
  *
- *     unchanged_mpi RESULTS */
+ *     unchanged_mpi RESULTS [MILLISECONDS]
+ *
+ * It waits for so many milliseconds in each step. */
 
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
@@ -31,6 +34,9 @@ int main(int argc, char **argv)
     }
     restarted = numbers[0];
     while (numbers[0] < 10) {
+        if (argc > 2) {
+            usleep((useconds_t)atoi(argv[2]) * 1000);
+        }
         numbers[0]++;
         numbers[1] += numbers[0] * (rank + 1);
         if (numbers[0] % 2 == 0) {
