@@ -104,7 +104,8 @@ fn tests_named_in_security_page_exist() {
 
 #[test]
 fn lines_fit_the_width() {
-    let sources = repository().into_iter().filter(|path| path.ends_with(".rs"));
+    let endings = [".rs", ".c", ".h", ".f90", ".py"];
+    let sources = repository().into_iter().filter(|path| endings.iter().any(|ending| path.ends_with(ending)));
     let sources = sources.map(|path| (path.clone(), fs::read_to_string(root().join(&path)).unwrap()));
     for (file, text) in pages().into_iter().map(|(page, text)| (page.to_string(), text)).chain(sources) {
         for (number, line) in (1..).zip(text.lines()) {

@@ -1,4 +1,5 @@
-//! Checkpoints of variables that are interrupted at every operation on files: the newest complete one is recovered.
+//! Checkpoints of variables that are interrupted at every operation on files: the newest complete one is recovered. And
+//! variables that change their sizes: the content is compared after each recovery, not only its hashes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,34 @@ fn kill_at_any_operation_of_a_write_to_a_clone_leaves_the_newest_checkpoint() {
     let undisturbed = interrupted_at_every_operation(&world, "chunked");
     assert_eq!(undisturbed.renames, 0, "no file is written over");
     assert!(undisturbed.written * 3 < VARIABLES_BYTES * 2, "{} bytes", undisturbed.written);
+}
+
+/// Runs the job, whose program compares the content after each recovery.
+fn has_its_content_after_each_launch(world: &World, layout: &str) {
+    let program = world.compile_for(VARIABLES, &["cc"], &[&program_source("changing.c")], Link::Shared);
+    let source =
+        format!("source: variables, variables: {{layout: {layout}}}, redundancy: [{{scheme: xor, set_size: 3}}]");
+    let command = [program.to_str().unwrap(), "7", &world.results()];
+    let ran = world.run_on(3, "", &command, &source, "", "relaunch: {attempts: 10}");
+    assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), "28 6");
+    }
+}
+
+#[test]
+fn variables_that_grow_shrink_appear_and_disappear_have_their_content_when_written_in_place() {
+    for layout in ["document", "chunked"] {
+        has_its_content_after_each_launch(&World::new(), layout);
+    }
+}
+
+#[test]
+fn variables_that_grow_shrink_appear_and_disappear_have_their_content_when_cloned() {
+    let mounted = CloningFileSystem::mount();
+    for layout in ["document", "chunked"] {
+        has_its_content_after_each_launch(&World::with_nodes_in(&mounted.directory()), layout);
+    }
 }
 
 /// A file system in a file that can clone files.

@@ -4,8 +4,8 @@
  *     fti STEPS RESULTS CONFIGURATION s    FTI_Snapshot in every step
  *     fti 0 RESULTS CONFIGURATION          passes a communicator of one rank
  *
- * RESULTS/result.<rank>: the sum, the step that it restarted from, and the number of checkpoints of this launch. Ends with 1
- * where a condition does not hold. */
+ * RESULTS/result.<rank>: the sum, the step that it restarted from, and the number of checkpoints of this launch. Ends
+ * with 1 where a condition does not hold. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,13 +3,13 @@
  *     interrupted RESULTS
  *
  * Every launch takes two checkpoints, so that the third one can be written over an older file. Rank 3 is killed in the
- * third one: in the first launch at the first operation of the library on files, in the second launch at the second one,
- * and so on. In the middle of a write, half of the bytes are written. After each launch, the content of the variables is
- * compared with the content at the newest checkpoint that was complete.
+ * third one: in the first launch at the first operation of the library on files, in the second launch at the second
+ * one, and so on. In the middle of a write, half of the bytes are written. After each launch, the content of the
+ * variables is compared with the content at the newest checkpoint that was complete.
  *
  * RESULTS/kill: the number of launches that were interrupted. RESULTS/result.3, when a checkpoint had fewer operations
- * than that: the step, the number of operations, of renamed files, and the bytes that were written. Ends with the number
- * of the line whose condition does not hold. */
+ * than that: the step, the number of operations, of renamed files, and the bytes that were written. Ends with the
+ * number of the line whose condition does not hold. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>

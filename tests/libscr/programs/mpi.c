@@ -1,5 +1,5 @@
-/* A heat equation on a ring, in MPI, written for SCR 3.1: nothing in it knows of Holdfast, but for the lines that compare
- * the ranks of libscr with those of MPI.
+/* A heat equation on a ring, in MPI, written for SCR 3.1: nothing in it knows of Holdfast, but for the lines that
+ * compare the ranks of libscr with those of MPI.
  *
  *     mpi plain|own|shared STEPS RESULT [OPTION VALUE]...
  *
@@ -13,8 +13,8 @@
  *     --hang-at STEP     rank 1 goes no further, unless the file of --hang-once is there, which it makes
  *     --hang-once FILE
  *
- * RESULT, written by rank 0: a hash of all bits of the field, the number of ranks, the step that it restarted from and the
- * name of that checkpoint. Ends with the number of the line whose condition does not hold. */
+ * RESULT, written by rank 0: a hash of all bits of the field, the number of ranks, the step that it restarted from and
+ * the name of that checkpoint. Ends with the number of the line whose condition does not hold. */
 
 #include <mpi.h>
 #include <stdint.h>
@@ -70,7 +70,8 @@ static void compute(void)
     }
     MPI_Allreduce(&most, &most_of_all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     for (i = 1; i <= CELLS; i++) {
-        next[i] = cells[i] + 0.2 * (cells[i - 1] - 2.0 * cells[i] + cells[i + 1]) + 1e-4 * cells[i] * (most_of_all - cells[i]);
+        next[i] = cells[i] + 0.2 * (cells[i - 1] - 2.0 * cells[i] + cells[i + 1]) +
+                  1e-4 * cells[i] * (most_of_all - cells[i]);
     }
     memcpy(&cells[1], &next[1], CELLS * sizeof(double));
     step++;

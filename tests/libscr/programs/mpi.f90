@@ -2,8 +2,8 @@
 !
 !     mpi_fortran STEPS RESULT
 !
-! RESULT, written by rank 0: the bits of the sum over all ranks, the number of ranks, the step that it restarted from, and
-! the name of that checkpoint.
+! RESULT, written by rank 0: the bits of the sum over all ranks, the number of ranks, the step that it restarted from,
+! and the name of that checkpoint.
 program mpi_fortran
   use, intrinsic :: iso_fortran_env, only: int64, real64
   implicit none

@@ -1,5 +1,5 @@
-/* Written for SCR 3.1: named checkpoints, read back by the restart functions; with `shared` all ranks write one file, with
- * `careless` they do without reporting it, with `even` every second one does.
+/* Written for SCR 3.1: named checkpoints, read back by the restart functions; with `shared` all ranks write one file,
+ * with `careless` they do without reporting it, with `even` every second one does.
  *
  *     named (own|shared|careless|even) STEPS RESULTS
  *
@@ -22,7 +22,8 @@ static int number(const char *variable)
 
 int main(int argc, char **argv)
 {
-    char name[SCR_MAX_FILENAME], file_name[SCR_MAX_FILENAME + 32], path[SCR_MAX_FILENAME], loaded[SCR_MAX_FILENAME] = "-";
+    char name[SCR_MAX_FILENAME], file_name[SCR_MAX_FILENAME + 32], path[SCR_MAX_FILENAME];
+    char loaded[SCR_MAX_FILENAME] = "-";
     char part[PART];
     long step = 0, sum = 0, restarted = 0, steps;
     int rank = number("HOLDFAST_RANK"), shared, bypass, have = 0, leave = 0;

@@ -5,9 +5,9 @@
  *     names cache same RESULTS
  *
  * `names`: in a checkpoint for each NAME, rank 1 routes it, which must fail. With `bypass` it then routes another name,
- * and the checkpoint completes; otherwise it gives up its files. `objects`: in a checkpoint for each KIND, rank 1 puts an
- * object that is no regular file at a routed path, and the checkpoint must fail on all ranks. Each such checkpoint is
- * followed by one that must complete. `same`: two files with the same base name.
+ * and the checkpoint completes; otherwise it gives up its files. `objects`: in a checkpoint for each KIND, rank 1 puts
+ * an object that is no regular file at a routed path, and the checkpoint must fail on all ranks. Each such checkpoint
+ * is followed by one that must complete. `same`: two files with the same base name.
  *
  * RESULTS/result.<rank>: the number of checkpoints that completed. */
 

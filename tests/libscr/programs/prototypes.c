@@ -1,5 +1,5 @@
-/* Every function of SCR 3.1, for C with the type that programs call it by, and by its name for Fortran compilers: without
- * one of them the program does not compile or link. Prints how many there are. */
+/* Every function of SCR 3.1, for C with the type that programs call it by, and by its name for Fortran compilers:
+ * without one of them the program does not compile or link. Prints how many there are. */
 
 #include <stdio.h>
 

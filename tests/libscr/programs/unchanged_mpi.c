@@ -1,5 +1,5 @@
-/* An MPI program that calls no function of SCR, and in which rank 0 decides for all whether there is a state to continue
- * from: the others wait for its message.
+/* An MPI program that calls no function of SCR, and in which rank 0 decides for all whether there is a state to
+ * continue from: the others wait for its message.
  *
  *     unchanged_mpi RESULTS [MILLISECONDS]
  *

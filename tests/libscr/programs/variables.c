@@ -2,8 +2,8 @@
  *
  *     variables STEPS RESULTS LEVEL
  *
- * RESULTS/result.<rank>: the sum, and the id of the checkpoint that was recovered. Ends with the number of the line whose
- * condition does not hold. */
+ * RESULTS/result.<rank>: the sum, and the id of the checkpoint that was recovered. Ends with the number of the line
+ * whose condition does not hold. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  *     mpicc program.c -lfti
  *     holdfast run job.yaml                      (with `checkpoint: {source: variables}`)
  *
- * The library contains no MPI: what has an MPI_Comm is defined here, and compiled by the MPI of the program. Functions that
- * fail print on standard error what failed and what to do. docs/libfti.md describes the differences from FTI.
+ * The library contains no MPI: what has an MPI_Comm is defined here, and compiled by the MPI of the program. Functions
+ * that fail print on standard error what failed and what to do. docs/libfti.md describes the differences from FTI.
  *
  * Not here, and refused by the compiler or the linker: FTI_InitComplexType, FTI_AddSimpleField, FTI_AddComplexField,
  * FTI_InitGroup, FTI_RenameGroup, FTI_DefineDataset (HDF5), FTI_BitFlip, FTI_RecoverVar, and the internal types.
@@ -70,22 +70,23 @@ int FTI_Status(void);
 /* Initialises a type by the bytes of an element. */
 int FTI_InitType(FTIT_type *type, int size);
 
-/* Protects `count` elements at `address` as variable `id`. Call it again when the variable has moved or changed its size. */
+/* Protects `count` elements at `address` as variable `id`. Call it again when the variable has moved or changed its
+ * size. */
 int FTI_Protect(int id, void *address, long count, FTIT_type type);
 
 /* The bytes of the variable in the newest checkpoint; 0 if it is not there. */
 long FTI_GetStoredSize(int id);
 
-/* In a restart: gives the memory of a protected variable, which is from malloc, its size in the checkpoint, and protects it
- * again. Returns its address; NULL after an error, when the memory is unchanged. */
+/* In a restart: gives the memory of a protected variable, which is from malloc, its size in the checkpoint, and
+ * protects it again. Returns its address; NULL after an error, when the memory is unchanged. */
 void *FTI_Realloc(int id, void *address);
 
 /* Saves all variables as checkpoint `id` of level 1 (node), 2 (partner), 3 (parity) or 4 (prefix directory). Returns
  * FTI_DONE. If a halt condition holds, the program ends here with exit code 0. Collective. */
 int FTI_Checkpoint(int id, int level);
 
-/* Loads the newest checkpoint that is intact on all ranks. Returns FTI_NREC if there is none, or if its variables or their
- * sizes are not those that are protected. Collective. */
+/* Loads the newest checkpoint that is intact on all ranks. Returns FTI_NREC if there is none, or if its variables or
+ * their sizes are not those that are protected. Collective. */
 int FTI_Recover(void);
 
 /* In a restart, the first call is FTI_Recover. Any other takes a checkpoint if one is due by the intervals, and then

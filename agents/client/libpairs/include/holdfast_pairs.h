@@ -13,8 +13,8 @@
  * here. The library is not linked together with that of CARSS, which has functions of the same names.
  *
  * Functions return HOLDFAST_PAIRS_SUCCESS, or another value of those below. After an error, holdfast_pairs_error
- * returns its text, which is also printed on standard error. Several threads may call the library; calls are serialised. A
- * process that was created by fork() is not a copy, and must not call it.
+ * returns its text, which is also printed on standard error. Several threads may call the library; calls are
+ * serialised. A process that was created by fork() is not a copy, and must not call it.
  */
 
 #ifndef HOLDFAST_PAIRS_H

@@ -93,8 +93,8 @@ int SCR_Complete_checkpoint(int valid);
 
 /* ---- output: any dataset, with a name ---- */
 
-/* Begins a dataset. `name` may be NULL. `flags`: SCR_FLAG_… The files of an output lie below the prefix directory at the
- * paths that SCR_Route_file is given. */
+/* Begins a dataset. `name` may be NULL. `flags`: SCR_FLAG_… The files of an output lie below the prefix directory at
+ * the paths that SCR_Route_file is given. */
 int SCR_Start_output(const char *name, int flags);
 
 /* Ends the dataset, as SCR_Complete_checkpoint does, but ends the program only if SCR_HALT_EXIT=1 is set. */

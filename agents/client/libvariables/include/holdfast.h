@@ -4,9 +4,10 @@
  *     cc program.c -lholdfast_variables
  *     holdfast run job.yaml                      (with `checkpoint: {source: variables}`)
  *
- * The program protects its variables once; a checkpoint saves their current content, and after a failure holdfast_recover
- * loads it. Rank and number of ranks come from the launcher's environment: no MPI is needed. Collective functions are
- * marked; all ranks call them in the same order. Several threads may call the library; calls are serialised.
+ * The program protects its variables once; a checkpoint saves their current content, and after a failure
+ * holdfast_recover loads it. Rank and number of ranks come from the launcher's environment: no MPI is needed.
+ * Collective functions are marked; all ranks call them in the same order. Several threads may call the library; calls
+ * are serialised.
  *
  * Functions that return an int return HOLDFAST_SUCCESS, or another value of those below. After an error, holdfast_error
  * returns its text, which is also printed on standard error.
@@ -64,8 +65,8 @@ int holdfast_rank(int *rank, int *ranks);
 int holdfast_define_type(size_t bytes, int *type);
 
 /* Protects `count` elements at `address` as variable `id`, any number that is unique in the process. `name` is for
- * messages; it may be NULL. Call it again whenever the variable has moved, grown or shrunk. The memory must be valid until
- * the variable is unprotected or protected again, or the library is finalized. */
+ * messages; it may be NULL. Call it again whenever the variable has moved, grown or shrunk. The memory must be valid
+ * until the variable is unprotected or protected again, or the library is finalized. */
 int holdfast_protect(int id, const char *name, void *address, size_t count, int type);
 
 /* Ends the protection: later checkpoints do not contain the variable. */
@@ -80,9 +81,9 @@ int holdfast_have_checkpoint(int *flag);
  * process has taken. 0 if it is not there. */
 int holdfast_stored_size(int id, size_t *bytes);
 
-/* For a protected variable whose memory is from malloc: gives it the size that it has in the checkpoint to recover from,
- * and protects it again. Returns its new address, or `address` if there is nothing to change. NULL after an error: the
- * memory is then unchanged. */
+/* For a protected variable whose memory is from malloc: gives it the size that it has in the checkpoint to recover
+ * from, and protects it again. Returns its new address, or `address` if there is nothing to change. NULL after an
+ * error: the memory is then unchanged. */
 void *holdfast_realloc(int id, void *address);
 
 /* Loads the newest checkpoint whose files are intact on all ranks. Every protected variable must have its size in the
@@ -96,8 +97,8 @@ int holdfast_recover(int *id);
  * holdfast_should_exit. Collective. */
 int holdfast_checkpoint(int id, int level);
 
-/* Saves all variables if a checkpoint is due by the intervals of the job; sets *taken to 1 if so, otherwise to 0, unless
- * it is NULL. As holdfast_checkpoint otherwise. Collective. */
+/* Saves all variables if a checkpoint is due by the intervals of the job; sets *taken to 1 if so, otherwise to 0,
+ * unless it is NULL. As holdfast_checkpoint otherwise. Collective. */
 int holdfast_snapshot(int *taken);
 
 /* Sets *flag to 1 if the program must end: a halt condition was set, or the allocation ends. Collective. */

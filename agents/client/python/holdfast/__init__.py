@@ -138,9 +138,7 @@ def size():
 
 
 def _place():
-    own, all_ranks = ctypes.c_int(), ctypes.c_int()
-    _check(_scr().HOLDFAST_Rank(ctypes.byref(own), ctypes.byref(all_ranks)), "HOLDFAST_Rank")
-    return own.value, all_ranks.value
+    return _library.place(_scr().HOLDFAST_Rank, lambda code: _check(code, "HOLDFAST_Rank"))
 
 
 def should_exit():

@@ -5,7 +5,8 @@ import os
 
 
 def load(name, variable):
-    """The library of this file name: from the path in the environment variable, beside the package, or by the loader."""
+    """The library of this file name: from the path in the environment variable, beside the package, or by the loader.
+    """
     named = os.environ.get(variable)
     here = os.path.dirname(os.path.abspath(__file__))
     beside = [os.path.join(here, name), os.path.join(os.path.dirname(here), name)]
@@ -18,3 +19,10 @@ def load(name, variable):
             f"{name} cannot be loaded ({error}); "
             f"set {variable} to its path, or LD_LIBRARY_PATH to its directory"
         ) from error
+
+
+def place(function, check):
+    """Rank and number of ranks, which this function of a library sets; `check` raises for its return value."""
+    rank, ranks = ctypes.c_int(), ctypes.c_int()
+    check(function(ctypes.byref(rank), ctypes.byref(ranks)))
+    return rank.value, ranks.value

@@ -29,7 +29,7 @@ import ctypes
 import re
 import sys
 
-from ._library import load
+from ._library import load, place
 
 __all__ = [
     "LOCAL", "PARTNER", "PARITY", "PREFIX", "VariablesError",
@@ -116,9 +116,7 @@ def size():
 
 
 def _place():
-    own, all_ranks = ctypes.c_int(), ctypes.c_int()
-    _check(_lib.holdfast_rank(ctypes.byref(own), ctypes.byref(all_ranks)))
-    return own.value, all_ranks.value
+    return place(_lib.holdfast_rank, _check)
 
 
 def protect(id, variable, name=None):
