@@ -1,7 +1,7 @@
 //! Copying and checking in one pass: a program waits while its checkpoint is stored.
 //!
-//! Where the processor has carry-less multiplication of 512 bits, each piece is loaded once, stored, and folded into the
-//! CRC while it is in registers. Otherwise pieces are copied, and checked while they are in the first cache.
+//! Where the processor has carry-less multiplication of 512 bits, each piece is loaded once, stored, and folded into
+//! the CRC while it is in registers. Otherwise pieces are copied, and checked while they are in the first cache.
 
 /// So much is copied and then checked.
 const PIECE: usize = 16 << 10;

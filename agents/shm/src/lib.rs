@@ -6,8 +6,9 @@
 //! * [`layout`]: the layout of the file, and the checks of its header;
 //! * [`control`]: the words of a pair, and which incarnation may use them;
 //! * [`ring`]: checkpoints: writing, and reading without seeing a torn one;
-//! * [`mapping`]: the mapped memory; [`checksum`]: copying and checking in one pass. All `unsafe` code is in these two;
-//! * [`process`]: the start time of a process.
+//! * [`mapping`]: the mapped memory; [`checksum`]: copying and checking in one pass. Nearly all `unsafe`
+//!   code is in these two;
+//! * [`process`]: the start time of a process, and the signals of threads.
 //!
 //! # Layout, version 1
 //!

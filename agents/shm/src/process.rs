@@ -1,6 +1,8 @@
-//! Which process is meant by a process id.
+//! Which process is meant by a process id, and threads of a program's own process.
 
 use std::fs;
+use std::mem::MaybeUninit;
+use std::ptr;
 
 /// The time at which the process was started, in clock ticks since the machine was booted (field 22 of
 /// `/proc/<pid>/stat`). Together with the process id it names one process, also after the id is used again. `None`:
@@ -12,6 +14,22 @@ pub fn start_time(pid: u32) -> Option<u64> {
     let fields = std::str::from_utf8(stat.get(behind_name..)?).ok()?;
     // The first field behind the name is field 3.
     fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// Runs `start` with all signals blocked in this thread. A thread that it starts never runs the program's handlers,
+/// which may need a larger stack, or be written for another thread.
+pub fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: `sigfillset` initialises its set, and `pthread_sigmask` reads it and writes the other one. It changes the
+    // mask of this thread only, and cannot fail with these arguments.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = start();
+    // SAFETY: the set that the call above has written.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    result
 }
 
 #[cfg(test)]

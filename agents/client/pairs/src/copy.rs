@@ -159,6 +159,24 @@ mod tests {
         registry.beats(0, side) > count
     }
 
+    /// Handlers of the program's signals run in threads of the program.
+    fn assert_heartbeat_runs_no_handlers() {
+        let mut found = 0;
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            // Other tests' threads may end meanwhile.
+            let Ok(status) = std::fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+            if status.starts_with("Name:\tholdfast-beat\n") {
+                let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+                // All that can be blocked; bits 8 and 18 are SIGKILL and SIGSTOP, and the C library keeps two for
+                // itself.
+                let usual = u64::from_str_radix(mask, 16).unwrap() & 0x7fff_ffff;
+                assert_eq!(usual, 0x7fff_ffff & !(1 << 8) & !(1 << 18), "{mask}");
+                found += 1;
+            }
+        }
+        assert!(found > 0);
+    }
+
     #[test]
     fn a_copy_beats_from_its_turn_until_it_is_dropped() {
         let directory = TempDir::new().unwrap();
@@ -167,6 +185,7 @@ mod tests {
         registry.wake(0, Side::Main, 1);
         let copy = init_wait(place(directory.path(), Side::Main, 1)).unwrap().unwrap();
         assert!(beats_beyond(&registry, Side::Main, 20));
+        assert_heartbeat_runs_no_handlers();
         copy.job_end();
         assert_eq!(registry.copy(0, Side::Main).state, SlotState::Finished);
         copy.job_begin();

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use holdfast_shm::Seat;
+use holdfast_shm::process::with_signals_blocked;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -42,10 +43,12 @@ impl Heartbeat {
     /// The system permits no further thread.
     pub fn start(seat: Arc<Seat>, period: Duration, beats: bool) -> io::Result<Self> {
         let orders = Arc::new(Orders { ends: AtomicBool::new(false), beats: AtomicBool::new(beats) });
-        let thread = thread::Builder::new().name("holdfast-beat".to_owned()).stack_size(STACK_BYTES).spawn({
+        let builder = thread::Builder::new().name("holdfast-beat".to_owned()).stack_size(STACK_BYTES);
+        let run = {
             let orders = Arc::clone(&orders);
             move || run(&seat, period, &orders)
-        })?;
+        };
+        let thread = with_signals_blocked(|| builder.spawn(run))?;
         Ok(Heartbeat { orders, thread: Some(thread) })
     }
 

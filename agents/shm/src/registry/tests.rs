@@ -1,5 +1,6 @@
 use std::fs::{OpenOptions, Permissions, set_permissions};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -290,6 +291,9 @@ fn files_that_are_not_a_registry_of_this_user_are_refused() {
     }
     set_permissions(world.path(), Permissions::from_mode(0o600)).unwrap();
     if rustix::process::geteuid().is_root() {
+        set_permissions(world.directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let read = std::process::Command::new("cat").arg(world.path()).uid(65534).output().unwrap();
+        assert!(!read.status.success() && read.stdout.is_empty(), "another user can read the registry");
         std::os::unix::fs::chown(world.path(), Some(65534), None).unwrap();
         assert!(refused(&world.path()).contains("it belongs to user 65534"));
         std::os::unix::fs::chown(world.path(), Some(0), None).unwrap();
