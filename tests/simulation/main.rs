@@ -18,6 +18,7 @@ mod names;
 mod oracle;
 mod orchestrator;
 mod orders;
+mod pairs;
 mod prefix;
 mod protection;
 mod queue;

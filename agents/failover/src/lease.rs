@@ -155,6 +155,14 @@ impl Granter {
         self.tick(now);
     }
 
+    /// The pair finished before this orchestrator began, as its journal says.
+    pub fn finished(&mut self, pair: u32) {
+        if let Some(pair) = self.pairs.get_mut(&pair) {
+            pair.finished = true;
+            self.urgent.extend(pair.split.nodes);
+        }
+    }
+
     /// Decides again. Due at [`Granter::next_deadline`].
     pub fn tick(&mut self, now: Duration) {
         let indices: Vec<u32> = self.pairs.keys().copied().collect();

@@ -1,5 +1,8 @@
 //! Pairs on one node, by scenario.
 
+mod adoption;
+mod arbitrary;
+mod leases;
 mod scenarios;
 
 use std::time::Duration;

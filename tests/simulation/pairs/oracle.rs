@@ -1,0 +1,93 @@
+//! What must hold at any time.
+
+use std::collections::BTreeMap;
+
+use holdfast_model::pair::{CopyState, Side};
+
+use super::world::{Link, World};
+use crate::queue::{MS, Time};
+
+/// Lease, margin, waiting for a mirrored checkpoint, a renewal, a start that never ends, and the time of a fail-over.
+const LONGEST_WITHOUT: Time = 7_000 * MS;
+
+#[derive(Default)]
+pub struct Oracle {
+    /// Since when no copy of the pair works, and since when one could, by node.
+    none: BTreeMap<u32, Time>,
+    ready: BTreeMap<(u32, usize), Time>,
+}
+
+impl World {
+    /// The processes of a pair that may change the world outside.
+    pub fn working(&self, pair: u32) -> Vec<(usize, Side, u64)> {
+        let mut working = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            for side in Side::BOTH {
+                if let Some(process) = node.processes.get(&(pair, side)).filter(|process| process.works()) {
+                    working.push((number, side, process.incarnation));
+                }
+            }
+        }
+        working
+    }
+
+    pub fn check(&mut self) {
+        let now = self.now;
+        for pair in 0..self.pairs.len() as u32 {
+            let working = self.working(pair);
+            assert!(working.len() <= 1, "two copies of pair {pair} are awake: {working:?}");
+            if self.pairs[pair as usize].finished {
+                continue;
+            }
+            let healthy =
+                working.iter().any(|(node, side, _)| self.nodes[*node].processes[&(pair, *side)].is_healthy());
+            if healthy {
+                self.oracle.none.remove(&pair);
+            } else {
+                self.oracle.none.entry(pair).or_insert(now);
+            }
+            for number in 0..2 {
+                let key = (pair, number);
+                if !self.could_work(pair, number) {
+                    self.oracle.ready.remove(&key);
+                    continue;
+                }
+                let ready = *self.oracle.ready.entry(key).or_insert(now);
+                let none = self.oracle.none.get(&pair).copied();
+                let without = none.map_or(0, |none| now - none.max(ready));
+                assert!(without <= LONGEST_WITHOUT, "pair {pair} has no awake copy, node {number} could have one");
+            }
+        }
+    }
+
+    /// A healthy copy sleeps on the node, and nothing is in the way of waking it.
+    fn could_work(&self, pair: u32, number: usize) -> bool {
+        let node = &self.nodes[number];
+        let local = self.pairs[pair as usize].is_local();
+        let granted = local || self.orchestrator.is_some() && self.links[number] == Link::Good;
+        let asleep = node.processes.iter().any(|((of, _), process)| {
+            *of == pair && process.alive && process.state == CopyState::Asleep && !process.stopped
+        });
+        node.up && node.agent.is_some() && granted && asleep
+    }
+
+    /// After a time without faults.
+    pub fn check_end(&mut self) {
+        for pair in 0..self.pairs.len() as u32 {
+            let working = self.working(pair);
+            let spec = &self.pairs[pair as usize];
+            if spec.finished {
+                assert!(working.is_empty(), "pair {pair} has finished, but {working:?} works");
+                let left = self.nodes.iter().flat_map(|node| &node.processes).filter(|((of, _), _)| *of == pair);
+                let left: Vec<_> = left.filter(|(_, process)| process.alive).collect();
+                assert!(left.is_empty(), "pair {pair} has finished, but {left:?} exist");
+                continue;
+            }
+            let sides: Vec<Side> = working.iter().map(|(_, side, _)| *side).collect();
+            assert_eq!(sides, [Side::Main], "pair {pair}: the main does not work again");
+            let replica = self.nodes[spec.nodes[1]].processes.get(&(pair, Side::Replica));
+            let asleep = replica.is_some_and(|process| process.alive && process.state == CopyState::Asleep);
+            assert!(asleep, "pair {pair}: the replica does not sleep: {replica:?}");
+        }
+    }
+}
