@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use holdfast::drain::{
     AgentAt, Answer, DrainAction, DrainConfig, DrainEnd, DrainEvent, DrainMachine, Findings, LOST_AGENT_WAIT,
@@ -12,14 +13,19 @@ use holdfast::relaunch::Event;
 use holdfast::relaunch::explain::NodeCondition;
 use holdfast_core::prefix::inspect::summary_of;
 use holdfast_core::prefix::{DirectoryName, Summary};
-use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, NodeName, PackedRank, Rank, RankPlace};
 use holdfast_wire::agent::CopyReply;
 
+use crate::content::FileName;
 use crate::names::{NodeIndex, position, start_of};
 use crate::prefix::PrefixFile;
 use crate::queue::{MS, Time};
 use crate::store::File;
 use crate::world::{Defect, Life, PrefixState, SimulatedEvent, World, trace};
+
+/// What is written to the places of a container: by rank and first chunk, the files and the file map. It is lost with
+/// the orchestrator that created the container.
+type Container = BTreeMap<(Rank, u64), (BTreeMap<FileName, PrefixFile>, (Vec<FileName>, u32))>;
 
 /// A drain under way.
 pub struct Draining {
@@ -27,6 +33,8 @@ pub struct Draining {
     machine: DrainMachine,
     timer: Option<Time>,
     cancelled: BTreeSet<RequestId>,
+    /// What the agents have written to the container that is not complete.
+    container: Option<Container>,
     /// The number of faults when the drain began, and the checkpoint that was protected then.
     injected_faults: u32,
     protected: Option<CheckpointId>,
@@ -54,7 +62,7 @@ impl World {
             lost,
             requested: None,
             crc: true,
-            container: None,
+            container: self.scenario.container,
             requests_at_once: 64,
             lost_agent_wait: LOST_AGENT_WAIT,
             survey_only: false,
@@ -67,7 +75,7 @@ impl World {
         let cancelled = BTreeSet::new();
         let protected = self.oracle.protected.as_ref().map(|known| known.checkpoint);
         self.orchestrator.draining =
-            Some(Draining { number, machine, timer: None, cancelled, injected_faults, protected });
+            Some(Draining { number, machine, timer: None, cancelled, container: None, injected_faults, protected });
         self.drain_acts(number, actions);
     }
 
@@ -153,7 +161,7 @@ impl World {
             return self.queue.enter(until, SimulatedEvent::Drain(number, Box::new(action)));
         }
         let Some(action) = self.wait_for_thaw(number, action) else { return };
-        let result = self.carry_out_request(action);
+        let result = self.carry_out_request(number, action);
         let known = self.orchestrator.draining.as_ref().filter(|draining| draining.number == number);
         if known.is_none_or(|draining| draining.cancelled.contains(&request)) {
             return;
@@ -188,7 +196,7 @@ impl World {
         }
     }
 
-    fn carry_out_request(&mut self, action: DrainAction) -> Option<Result<Answer, String>> {
+    fn carry_out_request(&mut self, number: u32, action: DrainAction) -> Option<Result<Answer, String>> {
         let world = self.scenario.world();
         let needs_prefix = !matches!(action, DrainAction::TakeInventory { .. } | DrainAction::NoteFlushed { .. });
         if needs_prefix && self.prefix_state == PrefixState::Fails {
@@ -207,17 +215,44 @@ impl World {
                 let inventory = self.nodes[at? as usize].disk.inventory(at?, world);
                 Answer::Inventory(Box::new(inventory))
             }
-            DrainAction::OpenDirectory { checkpoint, .. } => {
+            DrainAction::OpenDirectory { checkpoint, container, .. } => {
                 let known = self.prefix.interrupted(checkpoint);
                 let resumed = known.is_some();
                 let directory = known.unwrap_or_else(|| self.prefix.make_directory(checkpoint));
                 self.prefix.drain = Some((checkpoint, directory.clone()));
-                Answer::DirectoryOpened { directory, resumed, container: None }
+                if let Some(staged) = self.staged(number) {
+                    *staged = container.as_ref().map(|_| Container::new());
+                }
+                let places = |request: &ContainerRequest| {
+                    let place = RankPlace { file: 0, offset: 0, chunk_bytes: 1, stride: 1, first_chunk: 0 };
+                    let ranks = request.streams.keys().map(|rank| (*rank, place)).collect();
+                    Arc::new(ContainerPlaces { files: vec!["container".to_owned()], ranks })
+                };
+                let container = container.as_deref().map(|request| Ok(places(request)));
+                Answer::DirectoryOpened { directory, resumed, container }
             }
-            // No container is configured.
-            DrainAction::CommitContainer { .. } | DrainAction::Repack { .. } => Answer::ContainerCommitted,
-            DrainAction::Copy { checkpoint, directory, order, .. } => {
-                match self.drain_copies(at?, checkpoint, &directory, &order)? {
+            DrainAction::CommitContainer { directory, packed, .. } => {
+                let Some(staged) = self.staged(number).and_then(Option::take) else {
+                    return Some(Err("the container is not under way".to_owned()));
+                };
+                let Some(target) = self.prefix.directories.get_mut(&directory) else {
+                    return Some(Err("no such directory".to_owned()));
+                };
+                for (place, (files, filemap)) in staged {
+                    if packed.get(&place.0).is_some_and(|packed| packed.first_chunk == place.1) {
+                        // A plain file of an earlier drain replaces a packed one.
+                        for (name, file) in files {
+                            target.files.entry(name).or_insert(file);
+                        }
+                        target.filemaps.entry(place.0).or_insert(filemap);
+                    }
+                }
+                Answer::ContainerCommitted
+            }
+            // Packed and plain files are not distinguished.
+            DrainAction::Repack { .. } => Answer::ContainerCommitted,
+            DrainAction::Copy { checkpoint, directory, order, container, .. } => {
+                match self.drain_copies(number, at?, checkpoint, &directory, &order, container.as_deref())? {
                     Ok(reply) => Answer::Copied(reply),
                     Err(reason) => return Some(Err(reason)),
                 }
@@ -265,13 +300,21 @@ impl World {
         Some(Ok(answer))
     }
 
+    /// The container of a drain; `None` if its orchestrator is dead, so that what is written is lost.
+    fn staged(&mut self, number: u32) -> Option<&mut Option<Container>> {
+        let draining = self.orchestrator.draining.as_mut().filter(|draining| draining.number == number);
+        draining.map(|draining| &mut draining.container)
+    }
+
     /// An agent copies what it holds: its own ranks' files, and copies on behalf of others.
     fn drain_copies(
         &mut self,
+        number: u32,
         at: NodeIndex,
         checkpoint: CheckpointId,
         directory: &DirectoryName,
         order: &rounds::CopyOrder,
+        container: Option<&ContainerPlaces>,
     ) -> Option<Result<CopyReply, String>> {
         let midway = self.dies_midway(at);
         let broken = self.disk_fails(at, false);
@@ -280,6 +323,7 @@ impl World {
         let Some(target) = self.prefix.directories.get_mut(directory) else {
             return Some(Err("no such directory".to_owned()));
         };
+        let mut staged = Container::new();
         let mut reply = CopyReply::default();
         let range = (checkpoint, Rank(0))..=(checkpoint, Rank(u32::MAX));
         let mut left = if midway { disk.held.range(range.clone()).count() / 2 } else { usize::MAX };
@@ -303,20 +347,35 @@ impl World {
             }
             left -= 1;
             let readable = |file: &&File| file.can_be_read(verified) && !broken;
-            let copied = held.files.iter().filter(readable);
-            let mut names = Vec::new();
-            for file in copied {
-                target.files.insert(file.name, PrefixFile { rank: *rank, content: file.content.clone() });
-                names.push(file.name);
-            }
+            let copied: BTreeMap<FileName, PrefixFile> = held
+                .files
+                .iter()
+                .filter(readable)
+                .map(|file| (file.name, PrefixFile { rank: *rank, content: file.content.clone() }))
+                .collect();
+            let names: Vec<FileName> = held.files.iter().filter(readable).map(|file| file.name).collect();
             let bytes = names.iter().map(|name| name.size()).sum();
             let listed = held.files.len() as u32;
-            target.filemaps.insert(*rank, (names, held.expected.unwrap_or(listed + 1)));
+            let filemap = (names, held.expected.unwrap_or(listed + 1));
+            match container.and_then(|places| places.ranks.get(rank)) {
+                Some(RankPlace { first_chunk, .. }) => {
+                    staged.insert((*rank, *first_chunk), (copied, filemap));
+                    let packed = PackedRank { first_chunk: *first_chunk, files: Vec::new() };
+                    reply.packed.insert(*rank, packed);
+                }
+                None => {
+                    target.files.extend(copied);
+                    target.filemaps.insert(*rank, filemap);
+                }
+            }
             if held.is_complete() && held.files.iter().all(|file| readable(&file)) {
                 reply.copied.insert(*rank, bytes);
             } else {
                 reply.failed.insert(*rank, "not complete".to_owned());
             }
+        }
+        if let Some(Some(container)) = self.staged(number) {
+            container.append(&mut staged);
         }
         if midway { None } else { Some(Ok(reply)) }
     }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
 use holdfast_core::redundancy::{local, partner, xor};
-use holdfast_model::{CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, RestartPolicy};
+use holdfast_model::{
+    ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, RestartPolicy,
+};
 use holdfast_testkit::Dice;
 use holdfast_wire::fixtures;
 use holdfast_wire::run::Settings;
@@ -51,6 +53,8 @@ pub struct Scenario {
     pub program: u64,
     pub poll_every: Time,
     pub faults: FaultRates,
+    /// Drains pack the files into containers.
+    pub container: Option<ContainerPolicy>,
     /// Further runs in the same allocation, if the job is not finished.
     pub runs: u32,
 }
@@ -108,8 +112,10 @@ impl Scenario {
             lost_polls: dice.below(4),
             interference: !large,
         };
+        let container = ContainerPolicy { kind: ContainerKind::Sion, files: 2 };
         Scenario {
             nodes,
+            container: Dice(seed ^ 0x5107).percent(40).then_some(container),
             settings: settings(&mut dice, large),
             iterations: if large { 5 } else { 2 + dice.below(10_u32) },
             parts: 1 + dice.below(2_u8),

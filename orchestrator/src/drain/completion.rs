@@ -20,6 +20,8 @@ use crate::events::DrainResult;
 
 /// Files in a request to verify: few enough to distribute them evenly.
 const FILES_A_REQUEST: usize = 16;
+/// Requests to verify files of a container: each reads the table of contents, which is as long as there are files.
+const REQUESTS_OF_CONTAINER: usize = 256;
 
 /// A dataset that is being drained.
 #[derive(Clone, Debug)]
@@ -52,7 +54,8 @@ pub(super) fn batches(scan: &Scan, copied: Option<&Copied>, container: bool) -> 
     units.retain(|unit| copied.is_none_or(|copied| !is_copied(unit, copied)));
     // The largest first, so that the last request is not the longest.
     units.sort_by_key(|unit| Reverse(unit.size));
-    let count = units.len().div_ceil(FILES_A_REQUEST);
+    let most = if container { REQUESTS_OF_CONTAINER } else { usize::MAX };
+    let count = units.len().div_ceil(FILES_A_REQUEST).min(most);
     let mut batches: Vec<Vec<VerifyUnit>> = vec![Vec::new(); count];
     for (at, unit) in units.into_iter().enumerate() {
         batches[at % count].push(unit);

@@ -1,7 +1,7 @@
 //! From cache to the prefix directory, while the job runs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_formats::sion::dataset::PlacedFiles;
@@ -11,7 +11,8 @@ use holdfast_wire::peer::{CopyLimits, DatasetFile, OrderResult};
 use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::CopyFault;
 use crate::copy::cached::CachedFile;
-use crate::events::total_bytes;
+use crate::copy::pipeline::Pipeline;
+use crate::events::{ProgressGuard, total_bytes};
 
 impl OrderContext<'_> {
     /// Copies the application's files of the local ranks, of which all must be listed: as plain files, or into a
@@ -44,30 +45,7 @@ impl OrderContext<'_> {
         // The limits are those of the node: its files share them, and no coordination between nodes is needed.
         let pipeline = self.pipeline().limited(limits);
         if let Some(places) = container {
-            let placed = PlacedFiles::open(directory, places).map_err(CopyFault::from)?;
-            let ranks: Vec<Rank> = self.local().to_vec();
-            let packed = pipeline.each(&ranks, |lane, rank| -> Result<_> {
-                let of_rank = files.iter().filter(|(owner, _, _)| owner == rank);
-                let place = places.ranks.get(rank).copied();
-                let Some(mut stream) = place.and_then(|place| placed.writer(place)) else {
-                    let listed = of_rank.clone().next().is_none();
-                    return if listed { Ok((Vec::new(), None)) } else { Err(OrderError::NoPlace(*rank)) };
-                };
-                let mut listed = Vec::new();
-                for (_, path, meta) in of_rank {
-                    let crc = CachedFile { path, meta }.pack_into(&mut stream, crc, lane, &working)?;
-                    listed.push(dataset_file(meta, crc));
-                }
-                Ok((listed, Some(stream.end())))
-            });
-            placed.synchronise().map_err(CopyFault::from)?;
-            let (mut listed, mut written) = (BTreeMap::new(), BTreeMap::new());
-            for (rank, result) in ranks.into_iter().zip(packed) {
-                let (files, packed) = result?;
-                listed.insert(rank, files);
-                written.extend(packed.map(|packed| (rank, packed)));
-            }
-            return Ok(OrderResult::Packed { files: listed, packed: written });
+            return self.pack(&pipeline, &files, directory, places, crc, &working);
         }
         let copied = pipeline
             .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
@@ -76,6 +54,42 @@ impl OrderContext<'_> {
             flushed.entry(rank).or_default().push(dataset_file(&meta, crc?));
         }
         Ok(OrderResult::Flushed(flushed))
+    }
+
+    /// Writes the files of each rank to its place in a container.
+    fn pack(
+        &self,
+        pipeline: &Pipeline,
+        files: &[(Rank, PathBuf, Meta)],
+        directory: &Path,
+        places: &ContainerPlaces,
+        crc: bool,
+        working: &ProgressGuard,
+    ) -> Result<OrderResult> {
+        let placed = PlacedFiles::open(directory, places).map_err(CopyFault::from)?;
+        let ranks: Vec<Rank> = self.local().to_vec();
+        let results = pipeline.each(&ranks, |lane, rank| -> Result<_> {
+            let mut of_rank = files.iter().filter(|(owner, _, _)| owner == rank).peekable();
+            let place = places.ranks.get(rank).copied();
+            let Some(mut stream) = place.and_then(|place| placed.writer(place)) else {
+                // A rank without files needs no place.
+                return if of_rank.peek().is_none() { Ok((Vec::new(), None)) } else { Err(OrderError::NoPlace(*rank)) };
+            };
+            let mut listed = Vec::new();
+            for (_, path, meta) in of_rank {
+                let crc = CachedFile { path, meta }.pack_into(&mut stream, crc, lane, working)?;
+                listed.push(dataset_file(meta, crc));
+            }
+            Ok((listed, Some(stream.end())))
+        });
+        placed.synchronise().map_err(CopyFault::from)?;
+        let (mut listed, mut packed) = (BTreeMap::new(), BTreeMap::new());
+        for (rank, result) in ranks.into_iter().zip(results) {
+            let (files, written) = result?;
+            listed.insert(rank, files);
+            packed.extend(written.map(|written| (rank, written)));
+        }
+        Ok(OrderResult::Packed { files: listed, packed })
     }
 }
 

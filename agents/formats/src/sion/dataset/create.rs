@@ -95,11 +95,15 @@ impl DatasetCreation {
 /// Removes the containers of which every file is also in the container at `newest`.
 fn remove_superseded(directory: &Path, newest: &Path) -> Result<(), SionError> {
     let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
+    let sets = containers(listing.names());
+    let first_of = |parts: &BTreeMap<u32, &str>| parts.get(&0).map(|name| directory.join(name));
+    // Most directories have no other one, and tables of contents are long.
+    if !sets.values().filter_map(first_of).any(|first| first != newest) {
+        return Ok(());
+    }
     let Some(all) = listing.contents_of(newest) else { return Ok(()) };
-    for parts in containers(listing.names()).into_values() {
-        let Some(first) = parts.get(&0).map(|name| directory.join(name)).filter(|path| path != newest) else {
-            continue;
-        };
+    for parts in sets.into_values() {
+        let Some(first) = first_of(&parts).filter(|first| first != newest) else { continue };
         // One that cannot be read is kept: its files may be recovered by hand.
         let Some(old) = listing.contents_of(&first) else { continue };
         if old.keys().all(|name| all.contains_key(name)) {
