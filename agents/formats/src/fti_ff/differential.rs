@@ -20,11 +20,15 @@ use super::blocks::{Block, ContainerEntry, MAX_CONTAINERS};
 use super::containers::{self, ContainerError};
 use super::hashing::{self, HashRequest};
 use super::layout::{FileMeta, Layout, checksum_field};
+use super::md5_lanes;
 use super::writer::Stamp;
 use crate::{FormatsError, Input};
 
 /// Bytes that are compared, and written if they differ.
 pub const UNIT: usize = 64 << 10;
+
+/// Containers that are hashed together: few enough that they are still in the processor's cache.
+const HASHED_TOGETHER: usize = 8;
 
 /// The variables of a process.
 pub trait VariableSource {
@@ -203,21 +207,31 @@ impl Update<'_> {
     fn variable(&mut self, id: i32, bytes: &[u8]) -> io::Result<()> {
         let Update { file, held, previous, image, written } = self;
         let Image { blocks, fingerprints: found, .. } = image;
+        // Containers whose hash is not known, and their content.
+        let (mut unknown, mut contents): (Vec<&mut ContainerEntry>, Vec<&[u8]>) = (Vec::new(), Vec::new());
         for entry in blocks.iter_mut().flat_map(|block| &mut block.entries).filter(|entry| entry.id == id) {
             let Some(chunk) = chunk(entry, bytes) else {
                 return Err(io::Error::other(format!("variable {id} changed its size while it was saved")));
             };
             let prints = fingerprints(chunk);
             write_changed(file, held, entry, chunk, &prints, written)?;
-            entry.hash = match previous.entries.get(&place(entry)) {
-                Some((before, same)) if before.chunksize == entry.chunksize && **same == prints[..] => before.hash,
+            let place = place(entry);
+            match previous.entries.get(&place) {
+                Some((before, same)) if before.chunksize == entry.chunksize && **same == prints[..] => {
+                    entry.hash = before.hash;
+                }
                 _ => {
                     written.hashed += chunk.len() as u64;
-                    Md5::digest(chunk).into()
+                    unknown.push(entry);
+                    contents.push(chunk);
                 }
-            };
-            found.insert(place(entry), prints);
+            }
+            found.insert(place, prints);
+            if unknown.len() == HASHED_TOGETHER {
+                hash_all(&mut unknown, &mut contents);
+            }
         }
+        hash_all(&mut unknown, &mut contents);
         Ok(())
     }
 
@@ -277,6 +291,13 @@ impl Update<'_> {
     fn metadata(&self, layout: Layout) -> Vec<(Vec<u8>, u64)> {
         self.image.blocks.iter().map(|block| (block.metadata_bytes(layout), block.offset)).collect()
     }
+}
+
+fn hash_all(entries: &mut Vec<&mut ContainerEntry>, contents: &mut Vec<&[u8]>) {
+    for (entry, hash) in entries.drain(..).zip(md5_lanes::of_each(contents)) {
+        entry.hash = hash;
+    }
+    contents.clear();
 }
 
 /// Writes the units of a container that the file does not hold, and zeros after its data if the file held more.

@@ -32,6 +32,7 @@ pub mod group_check;
 pub mod hashing;
 mod identity;
 pub mod layout;
+mod md5_lanes;
 pub mod name;
 pub mod parity;
 mod refusal;
