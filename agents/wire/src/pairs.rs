@@ -35,6 +35,8 @@ pub const STOP: &str = "/v1/pairs/stop";
 pub const MOST_JOBS: usize = 1024;
 /// The largest checkpoint of a pair, bytes.
 pub const LARGEST_CHECKPOINT: u64 = 1 << 30;
+/// The largest checkpoint of a pair whose copies are on two nodes, bytes.
+pub const LARGEST_MIRRORED: u64 = 256 << 20;
 /// The shortest period of heartbeats.
 pub const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
 /// The longest period of heartbeats.
@@ -139,6 +141,8 @@ pub enum PlanFault {
     Misses { name: String },
     #[error("{name}: checkpoints of {bytes} bytes; at most {LARGEST_CHECKPOINT} are possible")]
     Checkpoint { name: String, bytes: u64 },
+    #[error("{name}: checkpoints of {bytes} bytes; with copies on two nodes, at most {LARGEST_MIRRORED} are possible")]
+    Mirrored { name: String, bytes: u64 },
     #[error("the directory {} is not absolute", .0.display())]
     Directory(PathBuf),
 }
@@ -180,6 +184,12 @@ impl PairsPlan {
             }
             if config.checkpoint_bytes > LARGEST_CHECKPOINT {
                 return Err(PlanFault::Checkpoint { name: name(), bytes: config.checkpoint_bytes });
+            }
+        }
+        for pair in self.pairs.iter().filter(|pair| pair.sides.only().is_some()) {
+            let PairConfig { name, checkpoint_bytes: bytes, .. } = &pair.config;
+            if *bytes > LARGEST_MIRRORED {
+                return Err(PlanFault::Mirrored { name: name.clone(), bytes: *bytes });
             }
         }
         for job in &self.jobs {
@@ -327,6 +337,8 @@ mod tests {
         assert!(matches!(config(|config| config.period = Duration::ZERO), Some(PlanFault::Period { .. })));
         assert!(matches!(config(|config| config.misses = 0), Some(PlanFault::Misses { .. })));
         assert!(matches!(config(|config| config.checkpoint_bytes = u64::MAX), Some(PlanFault::Checkpoint { .. })));
+        let mirrored = fault(|plan| plan.pairs[1].config.checkpoint_bytes = LARGEST_MIRRORED + 1);
+        assert!(matches!(mirrored, Some(PlanFault::Mirrored { .. })));
     }
 
     #[test]

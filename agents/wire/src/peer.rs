@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use holdfast_model::pair::MirroredCheckpoint;
 use holdfast_model::{
     CheckpointId, ContainerPlaces, Dataset, Failure, Generation, HaltState, Inventory, Locations, NodeName, OutputPath,
     PackedRank, Rank, RankDescriptor, Scheme,
@@ -17,11 +18,15 @@ use holdfast_model::{
 
 use crate::bytes::Base64;
 use crate::frame::Limit;
+use crate::payload::Payload;
 use crate::rank::{Call, LARGEST_GATHERED, Reply};
 
 /// What travels on a link, each way: a gathered result, or the inventory, the files or the orders of one node.
 pub const LINK: Limit =
     Limit { what: "a message between a member and its leader", bytes: LARGEST_GATHERED + (64 << 20) };
+/// A checkpoint of a pair.
+pub const MIRROR: Limit =
+    Limit { what: "a checkpoint of a pair", bytes: (crate::pairs::LARGEST_MIRRORED as usize) + (64 << 10) };
 /// The names and meta data of one rank's files, before the files themselves.
 pub const FILES: Limit = Limit { what: "the list of a rank's files", bytes: 64 << 20 };
 /// The payloads of the calls that a member sends in one message: those of more ranks are sent in several.
@@ -49,6 +54,8 @@ pub enum Purpose {
     /// Messages of one member of a group to another.
     Group(GroupKey),
     Files(FilesKey),
+    /// Checkpoints of pairs of main and replica, from the node of the copy that is awake: [`ToMirror`].
+    Mirror,
 }
 
 /// Which group and members a stream belongs to.
@@ -70,6 +77,31 @@ pub struct FilesKey {
     pub order: u64,
     /// The rank whose files these are.
     pub rank: Rank,
+}
+
+/// To the agent of a pair's other copy. Each is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToMirror {
+    Checkpoint {
+        pair: u32,
+        checkpoint: MirroredCheckpoint,
+        /// What the program gave with it.
+        tag: i64,
+        bytes: Payload,
+    },
+    /// There was nothing to send for a while.
+    Idle,
+}
+
+/// The answer to [`ToMirror`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorAnswer {
+    /// The checkpoint is in the registry of the node.
+    Done,
+    /// It is not used, and not to be sent again.
+    Refused { reason: String },
 }
 
 /// The answer to [`PeerHello`].

@@ -17,7 +17,7 @@ use holdfast_model::Generation;
 use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
 use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 use holdfast_wire::frame::{self, HELLO, Limit};
-use holdfast_wire::peer::{LINK, PeerWelcome};
+use holdfast_wire::peer::{LINK, MIRROR, PeerWelcome};
 use holdfast_wire::rank::{TO_AGENT, TO_RANK};
 use holdfast_wire::{agent, payload, run};
 use peak_alloc::PeakAlloc;
@@ -155,6 +155,8 @@ fn messages() -> Vec<Message> {
         framed("ToRank", TO_RANK, examples::to_rank()),
         framed("PeerHello", HELLO, hellos()),
         framed("PeerWelcome", HELLO, [PeerWelcome::Welcome, PeerWelcome::Refused(examples::failure())]),
+        framed("ToMirror", MIRROR, examples::to_mirror()),
+        framed("MirrorAnswer", MIRROR, examples::mirror_answers()),
         framed("ToLeader", LINK, examples::to_leader()),
         framed("Delivery", LINK, examples::deliveries(directory)),
         json("PollRequest", examples::poll()),

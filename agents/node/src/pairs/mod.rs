@@ -7,6 +7,7 @@
 mod board;
 mod clock;
 mod jobs;
+mod mirror;
 mod process;
 mod requests;
 mod start;
@@ -26,6 +27,7 @@ use holdfast_model::Side;
 use holdfast_model::pair::{CHECKPOINT_RING, CopyState, JobRunState, PairStatus};
 use holdfast_shm::{Layout, Registry, ShmError};
 use holdfast_wire::pairs::{AdoptedCopy, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsSync, PlanFault};
+use holdfast_wire::peer::{MirrorAnswer, ToMirror};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -33,13 +35,16 @@ use tokio::sync::oneshot;
 
 use crate::agent::Agent;
 use crate::claim::{self, ClaimError};
+use crate::stream::StreamError;
 use board::Board;
+use mirror::Mirror;
 use process::{CopyProcess, ProcessId};
 use requests::{Request, Requests};
 use start::Surroundings;
 use state::State;
 use watcher::Watcher;
 
+pub(crate) use mirror::QUIET;
 pub use requests::CommandFault;
 
 /// The directory of pairs below the control directory.
@@ -73,6 +78,8 @@ pub enum PairsError {
     #[error(transparent)]
     Registry(#[from] ShmError),
     #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(transparent)]
     Command(#[from] CommandFault),
     #[error("cannot {action}: {source}")]
     Io { action: String, source: io::Error },
@@ -84,6 +91,7 @@ struct Running {
     plan: PairsPlan,
     requests: Requests,
     board: Arc<Board>,
+    mirror: Arc<Mirror>,
     adopted: Vec<AdoptedCopy>,
     thread: Option<JoinHandle<()>>,
 }
@@ -159,7 +167,10 @@ impl Pairs {
     pub async fn sync(&self, sync: PairsSync, longest: Duration) -> Result<PairsReport, PairsError> {
         self.check_epoch(sync.epoch)?;
         let (requests, board) = self.current()?;
-        let PairsSync { instance, mut leases, revoke, finished, seen, wait_ms, .. } = sync;
+        let PairsSync { instance, mut leases, revoke, finished, peers, seen, wait_ms, .. } = sync;
+        if !peers.is_empty() {
+            requests.send(Request::Peers(peers));
+        }
         if instance != board.instance {
             leases.clear();
         }
@@ -206,6 +217,7 @@ impl Pairs {
     fn complete_end(&self, directory: &Path) -> Result<(), PairsError> {
         let _changing = self.changing.lock();
         let Some(mut running) = self.running.lock().take() else { return Ok(()) };
+        running.mirror.end();
         if let Some(thread) = running.thread.take() {
             let _ = thread.join();
         }
@@ -219,6 +231,15 @@ impl Pairs {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "pairs_not_removed"),
             Err(_) => tracing::error!("pairs_not_ended"),
+        }
+    }
+
+    /// Enters a checkpoint that the agent of another node has sent.
+    pub(crate) fn mirrored(&self, message: ToMirror) -> MirrorAnswer {
+        let mirror = self.running.lock().as_ref().map(|running| running.mirror.clone());
+        match mirror {
+            Some(mirror) => mirror.receive(message),
+            None => MirrorAnswer::Refused { reason: PairsError::NoPlan.to_string() },
         }
     }
 
@@ -285,7 +306,10 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
         environment: plan.settings.environment.clone(),
     };
     let (work, worker) = start::spawn(surroundings, requests.clone(), agent.events.clone()).map_err(failed)?;
-    let made = Watcher::new(plan.clone(), kept, Arc::new(registry), inbox, work, board.clone());
+    let registry = Arc::new(registry);
+    let connector = agent.streams.peer_connector()?;
+    let mirror = Arc::new(Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease));
+    let made = Watcher::new(plan.clone(), kept, registry, inbox, work, (board.clone(), mirror.clone()));
     let (watcher, adopted) = made.map_err(failed)?;
     let run = move || {
         if let Some(cpu) = cpu
@@ -297,7 +321,7 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
         let _ = worker.join();
     };
     let thread = std::thread::Builder::new().name("pairs".to_owned()).spawn(run).map_err(failed)?;
-    Ok(Running { plan, requests, board, adopted, thread: Some(thread) })
+    Ok(Running { plan, requests, board, mirror, adopted, thread: Some(thread) })
 }
 
 /// The set of one CPU, if this process may use it.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use holdfast_failover::CommandRefused;
-use holdfast_model::pair::{Grant, PairCommand, PairStatus, Revocation};
-use holdfast_wire::pairs::PairsPlan;
+use holdfast_model::pair::{Grant, MirroredCheckpoint, PairCommand, PairStatus, Revocation};
+use holdfast_wire::pairs::{PairsPlan, PeerOfPair};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::oneshot;
 
@@ -32,6 +32,13 @@ pub(super) enum Request {
         pair: u32,
         command: PairCommand,
         reply: oneshot::Sender<Result<PairStatus, CommandFault>>,
+    },
+    /// Changed addresses.
+    Peers(Vec<PeerOfPair>),
+    /// The newest checkpoint of the other node is in the registry.
+    Mirrored {
+        pair: u32,
+        checkpoint: MirroredCheckpoint,
     },
     /// Ends all copies and jobs; answered when they are gone.
     Stop {

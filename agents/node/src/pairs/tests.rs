@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_model::pair::{
-    CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, PairChange, PairCommand, PairConfig,
-    RestartBackOff, Revocation, Term,
+    CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, MirroredCheckpoint, PairChange, PairCommand,
+    PairConfig, RestartBackOff, Revocation, Term,
 };
 use holdfast_model::{RankEnd, Side};
 use holdfast_shm::process::start_time;
@@ -21,7 +21,7 @@ use holdfast_shm::{Registry, Seat, ShmError, Woken};
 use holdfast_wire::agent::{AgentEvent, Empty, POLL, PollReply, PollRequest};
 use holdfast_wire::pairs::{
     COMMAND, CommandRequest, PLAN, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop,
-    PairsSync, STOP, SYNC, SidesOnNode,
+    PairsSync, PeerOfPair, STOP, SYNC, SidesOnNode,
 };
 use holdfast_wire::run::{AgentReady, TrustMaterial};
 use holdfast_wire::{environment, trust};
@@ -141,6 +141,31 @@ impl World {
     }
 
     fn idle(configs: Vec<PairConfig>, jobs: Vec<JobConfig>, abandon_after: Duration) -> World {
+        World::trusting(trust::generate().unwrap(), configs, jobs, abandon_after)
+    }
+
+    /// Two nodes, one for each copy of a pair. Without `connected`, they do not know each other's addresses.
+    fn two_nodes(connected: bool) -> [World; 2] {
+        let trust = trust::generate().unwrap();
+        let mut worlds = [SidesOnNode::Main, SidesOnNode::Replica].map(|sides| {
+            let mut world = World::trusting(trust.clone(), vec![config("count")], Vec::new(), LIMIT);
+            world.plan.pairs[0].sides = sides;
+            world
+        });
+        let addresses = [worlds[1].address, worlds[0].address];
+        for (world, peer) in worlds.iter_mut().zip(addresses) {
+            world.plan.pairs[0].peer = connected.then_some(peer);
+            world.post::<PairsAccepted>(PLAN, &world.plan);
+        }
+        worlds
+    }
+
+    fn trusting(
+        trust: TrustMaterial,
+        configs: Vec<PairConfig>,
+        jobs: Vec<JobConfig>,
+        abandon_after: Duration,
+    ) -> World {
         let root = holdfast_testkit::fast_directory();
         let on_node = |(index, config)| PairOnNode { index, config, sides: SidesOnNode::Both, peer: None };
         let settings = PairsSettings {
@@ -151,7 +176,6 @@ impl World {
             environment: BTreeMap::new(),
         };
         let plan = PairsPlan { epoch: 1, pairs: (0..).zip(configs).map(on_node).collect(), jobs, settings };
-        let trust = trust::generate().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (agent, address) = start_agent(&root, &trust, abandon_after);
         World { root, trust, runtime, abandon_after, agent, address, plan }
@@ -168,6 +192,11 @@ impl World {
     /// Grants, or renews, the lease of pair 0, as an orchestrator does: when a copy waits for it.
     #[track_caller]
     fn grant(&self, number: u64, valid: Duration) {
+        self.grant_after(number, valid, None);
+    }
+
+    #[track_caller]
+    fn grant_after(&self, number: u64, valid: Duration, after: Option<MirroredCheckpoint>) {
         self.wait_for("a copy that can be awake", |report| {
             let copies = [report.pairs[0].main, report.pairs[0].replica];
             let ready = |copy: &CopyStatus| matches!(copy.state, CopyState::Asleep | CopyState::Awake);
@@ -175,9 +204,36 @@ impl World {
         });
         let PairsReport { instance, clock, .. } = self.report();
         let until = Duration::from_millis(clock) + valid;
-        let grant = Grant { pair: 0, term: Term { epoch: 1, number }, until, after: None, cause: None };
+        let grant = Grant { pair: 0, term: Term { epoch: 1, number }, until, after, cause: None };
         let sync = PairsSync { epoch: 1, instance, leases: vec![grant], ..PairsSync::default() };
         self.post::<PairsReport>(SYNC, &sync);
+    }
+
+    /// Revokes the lease of pair 0, and waits until it is released; returns the newest checkpoint then.
+    #[track_caller]
+    fn revoke(&self, number: u64) -> u64 {
+        let term = Term { epoch: 1, number };
+        let revoke = vec![Revocation { pair: 0, term }];
+        self.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, revoke, ..PairsSync::default() });
+        self.wait_for("the release", |report| {
+            let lease = report.pairs[0].lease.clone().unwrap();
+            (lease.held.is_none() && lease.released == term).then_some(report.pairs[0].checkpoint)
+        })
+    }
+
+    /// Waits for a checkpoint with such a number.
+    #[track_caller]
+    fn wait_checkpoint(&self, what: &str, is: impl Fn(u64) -> bool) -> u64 {
+        self.wait_for(what, |report| Some(report.pairs[0].checkpoint).filter(|checkpoint| is(*checkpoint)))
+    }
+
+    #[track_caller]
+    fn wait_output(&self, name: &str, text: &str) {
+        let begun = Instant::now();
+        while !self.output(name).contains(text) {
+            assert!(begun.elapsed() < LIMIT, "no {text:?} in {:?}", self.output(name));
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[track_caller]
@@ -725,12 +781,7 @@ fn a_copy_of_a_split_pair_is_awake_only_under_a_lease_and_killed_at_its_end() {
     let awake =
         world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake && replica.beats > 3);
     assert_eq!(awake.pid, asleep.pid);
-    let revoke = vec![Revocation { pair: 0, term: Term { epoch: 1, number: 1 } }];
-    world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, revoke, ..PairsSync::default() });
-    world.wait_for("the release", |report| {
-        let lease = report.pairs[0].lease.clone().unwrap();
-        (lease.held.is_none() && lease.released == Term { epoch: 1, number: 1 }).then_some(())
-    });
+    world.revoke(1);
     world
         .wait_replica("a new replica asleep", |replica| replica.incarnation == 2 && replica.state == CopyState::Asleep);
     // Renewed, it goes on; not renewed, it is killed.
@@ -810,4 +861,54 @@ fn jobs_are_suspended_while_a_replica_of_another_node_works() {
         _ => None,
     });
     world.stop();
+}
+
+#[test]
+fn a_replica_goes_on_from_the_mirrored_checkpoint_of_a_lost_node_and_hands_over_when_it_is_back() {
+    let [mut main, replica] = World::two_nodes(true);
+    main.grant(1, LIMIT);
+    let written = main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 10);
+    replica.wait_checkpoint("mirrored checkpoints", |checkpoint| checkpoint >= written);
+    // The node of the main is lost.
+    main.kill_agent();
+    main.processes().into_iter().for_each(|pid| signal(pid, Signal::KILL));
+    let last = replica.report().pairs[0].checkpoint;
+    replica.grant_after(2, LIMIT, Some(MirroredCheckpoint { term: Term { epoch: 1, number: 1 }, sequence: last }));
+    replica.wait_output("count.replica.log", &format!("replica begins after {last}\n"));
+    replica.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > last + 10);
+    // It is back, at another address.
+    main.start_agent();
+    let peers = vec![PeerOfPair { pair: 0, address: main.address }];
+    replica.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
+    main.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > last + 10);
+    let last = replica.revoke(2);
+    main.grant_after(3, LIMIT, Some(MirroredCheckpoint { term: Term { epoch: 1, number: 2 }, sequence: last }));
+    main.wait_output("count.main.log", &format!("main begins after {last}\n"));
+    main.stop();
+    replica.stop();
+}
+
+#[test]
+fn checkpoints_of_an_earlier_lease_do_not_replace_those_of_a_later_one() {
+    let [main, replica] = World::two_nodes(false);
+    main.grant(1, LIMIT);
+    main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 100);
+    main.revoke(1);
+    // A partition: the replica has none of them.
+    replica.grant(2, LIMIT);
+    replica.wait_output("count.replica.log", "replica begins after 0\n");
+    replica.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > 5);
+    let last = replica.revoke(2);
+    assert!(last < 100);
+    // It ends: the main's node has more checkpoints, and older ones.
+    for (world, other) in [(&main, &replica), (&replica, &main)] {
+        let peers = vec![PeerOfPair { pair: 0, address: other.address }];
+        world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
+    }
+    main.wait_checkpoint("the replica's checkpoints", |checkpoint| checkpoint == last);
+    assert_eq!(replica.report().pairs[0].checkpoint, last);
+    main.grant(3, LIMIT);
+    main.wait_output("count.main.log", &format!("main begins after {last}\n"));
+    main.stop();
+    replica.stop();
 }

@@ -12,7 +12,7 @@ use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, PairChange, PairEvent, PairStatus, Term};
 use holdfast_shm::{Registry, SlotState};
 use holdfast_wire::environment;
-use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, SidesOnNode};
+use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, SidesOnNode};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::process::Signal;
@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use super::board::Board;
 use super::clock;
 use super::jobs::{Effects, Jobs};
+use super::mirror::{Mirror, Task};
 use super::process::CopyProcess;
 use super::requests::{CommandFault, Inbox, Request};
 use super::start::{Start, Whose, Work};
@@ -71,6 +72,8 @@ struct Pair {
     machine: PairMachine,
     places: [Place; 2],
     lease: Option<(Term, Duration)>,
+    /// The term that is held, or was held last.
+    term: Option<Term>,
     deadline: Option<Duration>,
 }
 
@@ -93,6 +96,7 @@ pub(super) struct Watcher {
     inbox: Inbox,
     work: Sender<Work>,
     board: Arc<Board>,
+    mirror: Arc<Mirror>,
     registrations: u32,
     published: Duration,
     /// Something changed that is to be saved and published.
@@ -150,7 +154,7 @@ impl Watcher {
         registry: Arc<Registry>,
         inbox: Inbox,
         work: Sender<Work>,
-        board: Arc<Board>,
+        (board, mirror): (Arc<Board>, Arc<Mirror>),
     ) -> std::io::Result<(Watcher, Vec<AdoptedCopy>)> {
         let now = clock::now();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -173,6 +177,7 @@ impl Watcher {
             inbox,
             work,
             board,
+            mirror,
             registrations: registry.registrations().wrapping_sub(1),
             registry,
             published: now,
@@ -211,7 +216,12 @@ impl Watcher {
                     PairMachine::restore(&pair.config, sides, &snapshot, &all_found, held, now)
                 }
             };
-            watcher.pairs.push(Pair { index: pair.index, plan: pair, machine, places, lease, deadline: None });
+            let term = lease.map(|(term, _)| term);
+            let released = machine.status(pair.index).lease.map(|lease| lease.released);
+            if let Some(term) = term.max(released) {
+                watcher.mirror.worked(pair.index, term);
+            }
+            watcher.pairs.push(Pair { index: pair.index, plan: pair, machine, places, lease, term, deadline: None });
             first.push((at, actions));
         }
         for at in 0..watcher.pairs.len() {
@@ -384,6 +394,20 @@ impl Watcher {
                         }
                     }
                 }
+                Request::Peers(peers) => {
+                    for PeerOfPair { pair, address } in peers {
+                        let pair = self.positions.get(&pair).and_then(|at| self.pairs.get_mut(*at));
+                        if let Some(pair) = pair {
+                            pair.plan.peer = Some(address);
+                        }
+                    }
+                    self.changed = true;
+                }
+                Request::Mirrored { pair, checkpoint } => {
+                    if let Some(at) = self.positions.get(&pair) {
+                        self.feed(*at, now, Event::Mirrored(checkpoint));
+                    }
+                }
                 Request::Command { pair, command, reply } => {
                     let _ = reply.send(self.command(pair, command, now));
                 }
@@ -496,6 +520,9 @@ impl Watcher {
                 self.starts.push(Start { whose, command, environment, output });
             }
             Action::Wake { side, incarnation } => {
+                if let Some((term, _)) = pair.lease {
+                    self.mirror.worked(index, term);
+                }
                 self.registry.wake(index, side, incarnation);
                 pair.places[side.index()].woken = Some(now);
             }
@@ -523,10 +550,11 @@ impl Watcher {
                 let effects = self.jobs.resume(index, |pair| names.get(&pair).cloned().unwrap_or_default());
                 self.take_effects(effects);
             }
-            Action::FlushMirror => {}
+            Action::FlushMirror => self.mirror.flush(),
             Action::HoldUntil { side, until } => {
                 let term = pair.machine.status(index).lease.and_then(|lease| lease.held);
                 pair.lease = term.zip(until);
+                pair.term = term.or(pair.term);
                 hold(&self.registry, pair, side);
             }
             Action::Report(change) => {
@@ -596,6 +624,7 @@ impl Watcher {
             self.published = now;
         }
         if self.changed {
+            self.mirror.send(self.pairs.iter().filter_map(mirrored).collect());
             let _ = self.work.send(Work::Save(Box::new(self.state())));
         }
         self.changed = false;
@@ -674,6 +703,12 @@ fn hold(registry: &Registry, pair: &Pair, side: Side) {
         let until = pair.lease.map_or(Duration::from_nanos(1), |(_, until)| until);
         registry.hold_until(pair.index, side, Some(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)));
     }
+}
+
+/// What of a pair is sent to its other node.
+fn mirrored(pair: &Pair) -> Option<Task> {
+    let period = pair.plan.config.checkpoint_period;
+    Some(Task { pair: pair.index, term: pair.term?, peer: pair.plan.peer?, period })
 }
 
 fn event(name: String, change: PairChange) -> PairEvent {

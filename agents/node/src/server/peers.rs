@@ -1,11 +1,12 @@
 //! Connections of peers: the hello is checked, then the connection goes to the collectives or waits as a stream.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::Generation;
 use holdfast_wire::frame::{self, FrameError, HELLO, receive_async, send_async};
-use holdfast_wire::peer::{PeerHello, PeerWelcome, Purpose};
+use holdfast_wire::peer::{MIRROR, PeerHello, PeerWelcome, Purpose};
 use holdfast_wire::{VERSION, trust};
 use tokio_rustls::server::TlsStream;
 
@@ -13,6 +14,7 @@ use super::guarded::GuardedStream;
 use crate::admission::Refusal;
 use crate::agent::Agent;
 use crate::collective::{self, Collectives};
+use crate::pairs::QUIET;
 use crate::stream::IncomingStream;
 
 /// The time for the run plan that a peer may already have and this agent not yet.
@@ -62,6 +64,13 @@ pub(super) async fn serve(
     }
     match hello.purpose {
         Purpose::Link => collective::serve_link(collectives, hello.node, hello.generation, stream).await,
+        Purpose::Mirror => {
+            let (stream, connection) = stream.into_inner();
+            match IncomingStream::from_async(stream.into_inner(), connection, hello.node) {
+                Ok(incoming) => serve_mirror(&collectives.agent, incoming).await,
+                Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
+            }
+        }
         purpose => {
             let (stream, connection) = stream.into_inner();
             match IncomingStream::from_async(stream.into_inner(), connection, hello.node) {
@@ -69,6 +78,23 @@ pub(super) async fn serve(
                 Err(error) => tracing::warn!(%peer, %error, "stream_not_handed_over"),
             }
         }
+    }
+}
+
+/// Enters the checkpoints that arrive in the registry of the pairs, until the peer closes the connection.
+async fn serve_mirror(agent: &Arc<Agent>, mut incoming: IncomingStream) {
+    let mut stop = agent.stop.subscribe();
+    let pairs = agent.pairs.clone();
+    let serving = tokio::task::spawn_blocking(move || -> Result<(), FrameError> {
+        incoming.set_timeout(QUIET)?;
+        loop {
+            let answer = pairs.mirrored(frame::receive(&mut incoming, MIRROR)?);
+            frame::send(&mut incoming, &answer, MIRROR)?;
+        }
+    });
+    tokio::select! {
+        _ = serving => {}
+        _ = stop.wait_for(Option::is_some) => {}
     }
 }
 
@@ -108,7 +134,7 @@ async fn next_step(
     }
     let refusal = match (admit(collectives, &hello).await, hello.purpose) {
         (Err(refusal), _) => refusal,
-        (Ok(()), Purpose::Link) => return Ok(None),
+        (Ok(()), Purpose::Link | Purpose::Mirror) => return Ok(None),
         (Ok(()), purpose) => {
             let welcome = move || frame::send(&mut incoming, &PeerWelcome::Welcome, HELLO).map(|()| incoming);
             let incoming = tokio::task::spawn_blocking(welcome).await.map_err(blocking)??;
@@ -126,6 +152,10 @@ async fn admit(collectives: &Collectives, hello: &PeerHello) -> Result<(), Refus
     }
     if hello.job != collectives.agent.start.job_id {
         return Err(Refusal::Job { ours: collectives.agent.start.job_id.clone(), theirs: hello.job.clone() });
+    }
+    // Pairs have no generations.
+    if hello.purpose == Purpose::Mirror {
+        return Ok(());
     }
     // A peer may receive its plan before this agent does.
     let asked = hello.generation;

@@ -165,7 +165,7 @@ impl From<PairsError> for Rejection {
             PairsError::Plan(_) | PairsError::Cpu { .. } | PairsError::Output(_) => {
                 (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest)
             }
-            PairsError::Claim(_) | PairsError::Registry(_) | PairsError::Io { .. } => {
+            PairsError::Claim(_) | PairsError::Registry(_) | PairsError::Stream(_) | PairsError::Io { .. } => {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
             }
         };

@@ -68,7 +68,7 @@ impl IncomingStream {
     }
 
     /// Limits how long it may carry no data.
-    pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+    pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         set_timeout(&self.stream.sock, timeout)
     }
 

@@ -1,6 +1,6 @@
 //! Connecting to the agents of other nodes.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,42 @@ use super::inbox::Streams;
 
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// Connects to agents by their addresses, to mirror checkpoints of pairs: no run is needed for that.
+#[derive(Debug)]
+pub(crate) struct PeerConnector {
+    config: Arc<ClientConfig>,
+    hello: PeerHello,
+}
+
+impl PeerConnector {
+    /// Opens a stream that may carry no data for `timeout`. Blocks.
+    ///
+    /// # Errors
+    /// When the agent cannot be reached, or refuses.
+    pub fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<OutgoingStream, StreamError> {
+        let node = NodeName::new(address.to_string());
+        let broken = |source| StreamError::Connection { node: node.clone(), source };
+        let protocol = |source| StreamError::Protocol { node: node.clone(), source };
+        let socket = TcpStream::connect_timeout(&address, timeout).map_err(broken)?;
+        socket.set_nodelay(true).and_then(|()| set_timeout(&socket, timeout)).map_err(broken)?;
+        let connection = ClientConnection::new(self.config.clone(), trust::server_name())
+            .map_err(|error| StreamError::Trust(error.into()))?;
+        let mut stream = OutgoingStream::new(connection, socket, node.clone());
+        frame::send(&mut stream, &self.hello, HELLO).map_err(protocol)?;
+        welcomed(&node, frame::receive(&mut stream, HELLO).map_err(protocol)?)?;
+        Ok(stream)
+    }
+}
+
 impl Streams {
+    /// Connects to agents of pairs.
+    ///
+    /// # Errors
+    /// When the job's certificate cannot be used.
+    pub(crate) fn peer_connector(&self) -> Result<PeerConnector, StreamError> {
+        Ok(PeerConnector { config: self.client_config()?, hello: self.hello(Generation::NONE, Purpose::Mirror) })
+    }
+
     /// Opens a stream to the agent of `node`, which may carry no data for `timeout`: the same for all streams of a
     /// generation. Blocks.
     ///

@@ -226,7 +226,7 @@ fn close(open: &mut Vec<OpenConnection>, over: impl Fn(&OpenConnection) -> bool)
 
 fn order_of(purpose: &Purpose) -> Option<u64> {
     match purpose {
-        Purpose::Link => None,
+        Purpose::Link | Purpose::Mirror => None,
         Purpose::Group(group) => Some(group.order),
         Purpose::Files(files) => Some(files.order),
     }

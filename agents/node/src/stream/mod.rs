@@ -15,6 +15,7 @@ mod idle;
 mod inbox;
 
 pub use bulk::{IncomingStream, OutgoingStream};
+pub(crate) use connect::PeerConnector;
 pub use error::StreamError;
 pub use inbox::Streams;
 

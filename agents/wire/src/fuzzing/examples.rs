@@ -31,8 +31,9 @@ use holdfast_wire::pairs::{
 };
 use holdfast_wire::payload::Payload;
 use holdfast_wire::peer::{
-    CopyLimits, DatasetFile, Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member, Order,
-    OrderResult, PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
+    CopyLimits, DatasetFile, Delivery, Endpoint, FetchRank, FilesKey, GroupKey, GroupRebuild, GroupWork, Member,
+    MirrorAnswer, Order, OrderResult, PeerHello, Purpose, RankTransfer, SealCrc, SealedFiles, ToLeader, ToMember,
+    ToMirror,
 };
 use holdfast_wire::plan::{PlanParts, RunRequest};
 use holdfast_wire::rank::{Awaited, Call, Hello, Interface, ProgramState, Reply, Restart, ToAgent, ToRank};
@@ -136,7 +137,17 @@ pub fn purposes() -> Vec<Purpose> {
         Purpose::Link,
         Purpose::Group(GroupKey { order: 5, group_id: 1, from_member: 0, to_member: 1 }),
         Purpose::Files(FilesKey { order: 5, rank: Rank(1) }),
+        Purpose::Mirror,
     ]
+}
+
+pub fn to_mirror() -> Vec<ToMirror> {
+    let checkpoint = MirroredCheckpoint { term: Term { epoch: 2, number: 5 }, sequence: 7 };
+    vec![ToMirror::Checkpoint { pair: 1, checkpoint, tag: -3, bytes: vec![1; 50].into() }, ToMirror::Idle]
+}
+
+pub fn mirror_answers() -> Vec<MirrorAnswer> {
+    vec![MirrorAnswer::Done, MirrorAnswer::Refused { reason: "the replica is awake".to_owned() }]
 }
 
 pub fn peer_hello(token: &[u8], generation: Generation, purpose: Purpose) -> PeerHello {

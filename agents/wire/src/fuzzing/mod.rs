@@ -23,7 +23,7 @@ use crate::bytes::Base64;
 use crate::frame::{self, HELLO, Limit};
 use crate::pairs::{CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync};
 use crate::payload;
-use crate::peer::{Delivery, LINK, PeerHello, PeerWelcome, ToLeader};
+use crate::peer::{Delivery, LINK, MIRROR, MirrorAnswer, PeerHello, PeerWelcome, ToLeader, ToMirror};
 use crate::plan::RunRequest;
 use crate::rank::{TO_AGENT, TO_RANK, ToAgent, ToRank};
 use crate::run::{AgentReady, AgentStart, RunPlan, TrustMaterial};
@@ -82,6 +82,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     frames!("to_rank", ToRank, TO_RANK, examples::to_rank()),
     frames!("peer_hello", PeerHello, HELLO, hellos()),
     frames!("peer_welcome", PeerWelcome, HELLO, [PeerWelcome::Welcome, PeerWelcome::Refused(examples::failure())]),
+    frames!("to_mirror", ToMirror, MIRROR, examples::to_mirror()),
+    frames!("mirror_answer", MirrorAnswer, MIRROR, examples::mirror_answers()),
     frames!("to_leader", ToLeader, LINK, examples::to_leader()),
     frames!("delivery", Delivery, LINK, examples::deliveries(directory())),
     json!("poll_request", PollRequest, examples::poll()),
