@@ -9,6 +9,7 @@
 //! * [`relaunch`]: the relaunch loop, a pure state machine;
 //! * [`job`]: the driver of a job: feeds the machine, performs its actions;
 //! * [`drain`]: two rounds, then index;
+//! * [`pairs`]: main and replica: the decisions between nodes;
 //! * [`events`]: event log, live view, report;
 //! * [`exit`]: the exit codes that batch scripts may rely on.
 
@@ -25,5 +26,6 @@ pub mod fuzzing;
 pub mod host;
 pub mod job;
 pub mod launch;
+pub mod pairs;
 pub mod relaunch;
 pub mod spec;

@@ -24,7 +24,8 @@ Examples:
   holdfast check --resolved job.yaml        print the spec with all defaults filled in
   holdfast check --reference                print every key with its default and meaning
 
-JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only.
+JSON: {version, file, job, steps: [name…], settings: [{key, value, origin}…]}; settings with --explain only; \
+with `kind: replicated` also pairs and jobs: [name…].
 On errors: {version, error: {message, mistakes: [{file, line, column, key, message, help}…], exit_code, …}}")]
 pub struct CheckArgs {
     /// The job spec
@@ -80,6 +81,10 @@ impl Report for Checked {
                 let name = if steps.len() > 1 { format!("\n  {}: ", step.name) } else { ": ".to_owned() };
                 write!(to, "{name}{ranks} on {nodes}, {spares}")?;
             }
+            if let Some(replicated) = &self.spec.replicated {
+                let (pairs, jobs) = (number(replicated.pairs.len()), number(replicated.jobs.len()));
+                write!(to, ": {}, {}", count(pairs, "pair"), count(jobs, "job"))?;
+            }
             return writeln!(to);
         }
         let settings = &self.spec.settings;
@@ -95,6 +100,10 @@ impl Report for Checked {
     fn json(&self) -> Value {
         let steps: Vec<&str> = self.spec.steps.iter().map(|step| step.name.as_str()).collect();
         let mut fields = json!({"file": self.file, "job": self.spec.job, "steps": steps});
+        if let Some(replicated) = &self.spec.replicated {
+            fields["pairs"] = replicated.pairs.iter().map(|pair| json!(pair.config.name)).collect();
+            fields["jobs"] = replicated.jobs.iter().map(|job| json!(job.config.name)).collect();
+        }
         if self.explain {
             let setting = |setting: &crate::spec::Setting| {
                 let origin = match &setting.origin {
@@ -129,6 +138,10 @@ impl Report for Resolved {
     fn json(&self) -> Value {
         document(json!({"resolved": self.text}))
     }
+}
+
+fn number(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 fn count(number: u32, what: &str) -> String {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod compat;
 mod drain;
 mod example;
+mod example_pair;
 mod extract;
 mod failure;
 mod findings;
@@ -23,6 +24,7 @@ mod job;
 mod node;
 mod nodes;
 mod output;
+mod pairs;
 mod progress;
 mod rank;
 mod reach;
@@ -89,7 +91,7 @@ Exit codes:
   73  a drain could not write to the prefix directory: correct the cause, then run `holdfast drain`
   75  not finished: another allocation can continue
   78  error in the job spec or in a parameter
-  90  the application failed and is not relaunched again
+  90  the application failed and is not relaunched again; or both copies of a pair failed too often
   91  no progress: several generations in a row ended without a newer checkpoint";
 
 /// Options of every command.
@@ -126,6 +128,7 @@ enum Command {
     Halt(HaltArgs),
     Checkpoint(checkpoint::CheckpointArgs),
     Nodes(nodes::NodesArgs),
+    Pairs(pairs::PairsArgs),
     Status(StatusArgs),
     Inspect(inspect::InspectArgs),
     Verify(verify::VerifyArgs),
@@ -194,6 +197,7 @@ fn dispatch(command: Command, style: Style) -> Result<u8, Failure> {
         Command::Halt(args) => halt::run(args, style),
         Command::Checkpoint(args) => checkpoint::run(args, style),
         Command::Nodes(args) => nodes::run(args, style),
+        Command::Pairs(args) => pairs::run(args, style),
         Command::Status(args) => status::run(args, style),
         Command::Inspect(args) => inspect::run(args, &style),
         Command::Verify(args) => verify::run(args, &style),

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_core::owned::OwnedDirectory;
+use holdfast_model::pair::{PairCommand, Side};
 use holdfast_model::{CheckpointId, HaltChange, HaltState, NodeName};
 use holdfast_wire::agent::{CheckpointRequest, Health, PollRequest, RequestedCheckpoint};
+use holdfast_wire::pairs::{CommandRequest, PairsSync};
 
 use super::failure::Failure;
 use super::job::{self, JobSelection};
@@ -16,6 +18,7 @@ use super::output::Output;
 use crate::exit;
 use crate::fleet::{AgentClient, RequestError};
 use crate::job::state::{JobLock, JobState, Stage, StateError};
+use crate::pairs::Overview;
 use crate::spec::Environment;
 
 /// Time limit for the answer of an agent; agents that do not answer are left out.
@@ -153,5 +156,42 @@ impl RunningJob {
             }
         });
         answers.await.into_iter().flatten().collect()
+    }
+
+    /// The state of all pairs, from the agents that answer.
+    pub(super) async fn pairs(&self) -> Overview {
+        let Some(pairs) = &self.state.pairs else { return Overview::default() };
+        let Some(client) = self.client.clone() else { return Overview::new(&pairs.places, &BTreeMap::new()) };
+        let (requests, epoch) = (client.clone(), pairs.epoch);
+        let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
+        let answers = requests.each(agents, move |(node, address)| {
+            let client = client.clone();
+            async move {
+                let request = PairsSync { epoch, ..PairsSync::default() };
+                let report = client.pairs_sync(address, &request, WITHIN).await.ok()?;
+                Some((node, (report.pairs, report.jobs)))
+            }
+        });
+        Overview::new(&pairs.places, &answers.await.into_iter().flatten().collect())
+    }
+
+    /// Sends a request for each of these pairs to the agents of their nodes.
+    pub(super) async fn command_pairs(&self, chosen: &[u32], command: PairCommand) -> Result<(), Failure> {
+        let (Some(pairs), Some(client)) = (&self.state.pairs, &self.client) else { return Err(self.not_running()) };
+        let side = match command {
+            PairCommand::FailOver | PairCommand::FailBack => Side::Main,
+            PairCommand::Restart(side) => side,
+        };
+        for pair in chosen {
+            let place = pairs.places.get(*pair as usize).ok_or_else(|| self.not_running())?;
+            let record = self.state.running.get(place.node(side)).ok_or_else(|| self.not_running())?;
+            let request = CommandRequest { epoch: pairs.epoch, pair: *pair, command };
+            client.pair_command(record.address, &request).await.map_err(|error| {
+                Failure::of(exit::UNAVAILABLE, &error)
+                    .at(&place.name)
+                    .remedy("`holdfast pairs list` shows the states of its copies")
+            })?;
+        }
+        Ok(())
     }
 }

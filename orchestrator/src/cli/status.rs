@@ -15,6 +15,7 @@ use super::running_job::{RunningJob, StepStatus};
 use crate::events::{DownReason, GenerationProgress, History, TimedReason, reader::Reader};
 use crate::exit;
 use crate::job::state::Stage;
+use crate::pairs::Overview;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
 
@@ -27,9 +28,9 @@ Examples:
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
 reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, \
-outcome}…]}; stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
+outcome}…], pairs, jobs}; stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
-event generation_ended
+event generation_ended; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
@@ -55,7 +56,11 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
         None
     });
     let explanation = job.state.explain();
-    style.result(&Status { job, steps, explanation, health, halt, history: history.unwrap_or_default() })?;
+    let pairs = match job.state.pairs {
+        Some(_) => Some(super::runtime::block_on(job.pairs())?),
+        None => None,
+    };
+    style.result(&Status { job, steps, explanation, health, halt, pairs, history: history.unwrap_or_default() })?;
     Ok(exit::FINISHED)
 }
 
@@ -66,6 +71,8 @@ pub(super) struct Status {
     explanation: Option<Explanation>,
     health: BTreeMap<NodeName, Health>,
     halt: Option<HaltState>,
+    /// `None` in a job of another kind.
+    pairs: Option<Overview>,
     history: History,
 }
 
@@ -104,7 +111,7 @@ impl Status {
         explanation: Option<Explanation>,
         health: BTreeMap<NodeName, Health>,
     ) -> Self {
-        Status { job, steps: Vec::new(), explanation, health, halt: None, history: History::default() }
+        Status { job, steps: Vec::new(), explanation, health, halt: None, pairs: None, history: History::default() }
     }
 
     /// The decisions of the orchestrator with the current answers of the agents.
@@ -212,9 +219,14 @@ impl Report for Status {
             Stage::Finished { .. } | Stage::Kept { .. } | Stage::Undrained { .. } if self.has_ended() => {
                 stage_text(Some(&state.stage))
             }
+            _ if self.pairs.is_some() => "running".to_owned(),
             _ => self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string()),
         };
-        writeln!(to, "job {} ({}): {phase}, generation {}", state.job, state.agents.job_id, state.generation())?;
+        let generation = match &self.pairs {
+            Some(_) => String::new(),
+            None => format!(", generation {}", state.generation()),
+        };
+        writeln!(to, "job {} ({}): {phase}{generation}", state.job, state.agents.job_id)?;
         for step in &self.steps {
             writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref()))?;
         }
@@ -236,12 +248,20 @@ impl Report for Status {
             )?;
         }
         match self.checkpoint() {
+            _ if self.pairs.is_some() => {}
             Some(id) if self.protected() => writeln!(to, "newest checkpoint {id}, protected")?,
             Some(id) => writeln!(to, "newest checkpoint {id}, not protected")?,
             None => writeln!(to, "no checkpoint yet")?,
         }
         for node in self.nodes() {
             node.write(to, "  ")?;
+        }
+        if let Some(pairs) = self.pairs.as_ref().filter(|_| !self.has_ended()) {
+            for (node, record) in &state.running {
+                let answer = if self.health.contains_key(node) { "answers" } else { "silent" };
+                writeln!(to, "  {:12} {answer}, agent {}", printable(node.as_str()), record.pid)?;
+            }
+            super::pairs::write_pairs(pairs, to, "  ")?;
         }
         for past in &self.history.generations {
             let from = match past.from {
@@ -291,6 +311,8 @@ impl Report for Status {
             "exit_code": exit_code(Some(&state.stage)),
             "outcome": outcome(Some(&state.stage)),
             "steps": self.steps.iter().map(step).collect::<Vec<_>>(),
+            "pairs": self.pairs.as_ref().map(|overview| &overview.pairs),
+            "jobs": self.pairs.as_ref().map(|overview| &overview.jobs),
         }))
     }
 }

@@ -24,5 +24,5 @@ pub use reason::{
     DownReason, DrainResult, EndCause, GenerationProgress, StopReason, TimedReason, nodes_text, ranks_text,
 };
 pub use report::{RunReport, StepReport, StepResult};
-pub use screen::{OutputNotShown, OutputTurn, Screen, ScreenStyle, View};
+pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
 pub use vocabulary::{CommandKey, LogEvent};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Generation, NodeName};
+use holdfast_model::{CheckpointId, Generation, NodeName, Timestamp};
 use serde::Serialize;
 
 use super::GenerationProgress;
@@ -57,6 +57,44 @@ pub struct StepReport {
     pub events: PathBuf,
 }
 
+/// A change of the copy of a pair that is awake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PairSwitch {
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
+    /// The copy that was woken.
+    pub to: &'static str,
+    /// Why the main failed; absent in a fail-back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// From the detection to the moment at which the copy was woken, microseconds.
+    pub micros: u64,
+}
+
+/// The summary of a pair of main and replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PairReport {
+    pub name: String,
+    /// The copy that was awake at the end.
+    pub awake: Option<String>,
+    pub finished: bool,
+    /// Both copies failed too often.
+    pub given_up: bool,
+    /// The sequence number of its newest checkpoint; 0: none.
+    pub checkpoint: u64,
+    pub fail_overs: u64,
+    pub fail_backs: u64,
+    /// Periods without a heartbeat.
+    pub missed: u64,
+    /// The first fail-overs and fail-backs of this run.
+    pub switches: Vec<PairSwitch>,
+}
+
+/// Pairs whose switches the text lists.
+const MOST_PAIRS_LISTED: usize = 16;
+/// Switches of a pair that the text lists.
+const MOST_SWITCHES_LISTED: usize = 8;
+
 /// The summary of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunReport {
@@ -71,6 +109,9 @@ pub struct RunReport {
     /// are those of the last step that ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepReport>,
+    /// Its pairs; absent in a job of another kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<Vec<PairReport>>,
     /// Down nodes, each with its reason.
     pub nodes_down: Vec<(NodeName, String)>,
     /// Nodes that the user excluded, each with its reason.
@@ -108,6 +149,7 @@ impl RunReport {
                 let _ = writeln!(text, "    output in {}", output.display());
             }
         }
+        write_pairs(&mut text, self.pairs.as_deref().unwrap_or_default());
         for (node, reason) in &self.nodes_down {
             let _ = writeln!(text, "  {node} down: {reason}");
         }
@@ -115,7 +157,7 @@ impl RunReport {
             let _ = writeln!(text, "  {node} excluded: {reason}");
         }
         match (&self.checkpoint, &self.checkpoint_directory) {
-            _ if !self.steps.is_empty() => {}
+            _ if !self.steps.is_empty() || self.pairs.is_some() => {}
             (Some(id), Some(directory)) => {
                 let _ = writeln!(text, "  checkpoint    {id}, in {}", directory.display());
             }
@@ -130,6 +172,32 @@ impl RunReport {
         }
         let _ = writeln!(text, "  took          {:.1} s, exit code {}", self.took.as_secs_f64(), self.exit_code);
         text
+    }
+}
+
+fn write_pairs(text: &mut String, pairs: &[PairReport]) {
+    let is_shown = |pair: &&PairReport| pair.fail_overs + pair.fail_backs > 0 || !pair.finished;
+    let shown: Vec<&PairReport> = pairs.iter().filter(is_shown).take(MOST_PAIRS_LISTED).collect();
+    for pair in &shown {
+        let state = match (pair.finished, pair.given_up, &pair.awake) {
+            (true, ..) => "finished".to_owned(),
+            (_, true, _) => "given up".to_owned(),
+            (_, _, Some(side)) => format!("its {side} was awake"),
+            (_, _, None) => "not finished".to_owned(),
+        };
+        let PairReport { name, fail_overs, fail_backs, .. } = pair;
+        let _ = writeln!(text, "  pair {name}: {state}; fail-overs {fail_overs}, fail-backs {fail_backs}");
+        for switch in pair.switches.iter().take(MOST_SWITCHES_LISTED) {
+            let cause = switch.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+            let _ = writeln!(text, "    {} woken in {} µs{cause}", switch.to, switch.micros);
+        }
+        if pair.switches.len() > MOST_SWITCHES_LISTED {
+            let _ = writeln!(text, "    and {} more", pair.switches.len() - MOST_SWITCHES_LISTED);
+        }
+    }
+    if shown.len() < pairs.len() {
+        let finished = pairs.iter().filter(|pair| pair.finished).count();
+        let _ = writeln!(text, "  pairs         {} in all, {finished} finished", pairs.len());
     }
 }
 
@@ -177,6 +245,7 @@ mod tests {
             exit_code: 0,
             generations: vec![generation, refused],
             steps: Vec::new(),
+            pairs: None,
             nodes_down: vec![("node1".into(), "lost".to_owned())],
             nodes_excluded: vec![("node2".into(), "noisy".to_owned())],
             checkpoint: Some(CheckpointId(9)),

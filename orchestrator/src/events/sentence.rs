@@ -101,6 +101,8 @@ impl LogEvent {
             }
             LogEvent::Signal { name, at_once: true, .. } => format!("{name} again: ending at once, without a drain"),
             LogEvent::TookOver { generation } => format!("took over the running job at generation {generation}"),
+            LogEvent::PairsTakenOver { epoch } => format!("took over the running pairs (orchestrator number {epoch})"),
+            LogEvent::PairsEnding { reason } => format!("ending all copies and jobs: {reason}"),
             LogEvent::Stopping { reason } => format!("stopping: {reason}"),
             LogEvent::Drained { .. } => return None,
             LogEvent::ScriptEvent { kind, note, .. } => match note {

@@ -101,6 +101,16 @@ vocabulary! {
         /// The generation at the time.
         generation: Generation,
     },
+    /// As `took_over`, of a job with pairs of main and replica, whose copies went on meanwhile.
+    PairsTakenOver {
+        /// Counts the orchestrators of the job.
+        epoch: u64,
+    },
+    /// All copies and non-critical jobs of a job with pairs are being ended.
+    PairsEnding {
+        /// Why.
+        reason: String,
+    },
     /// A command of `before:` or `after:` is started.
     SiteCommandStarted {
         /// `before` or `after`.

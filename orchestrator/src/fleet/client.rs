@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{Failure, HaltChange, HaltState, Inventory};
-use holdfast_wire::agent;
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
+use holdfast_wire::{agent, pairs};
 use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
@@ -319,6 +319,57 @@ impl AgentClient {
     /// [`RequestError`].
     pub async fn stop(&self, address: SocketAddr, request: &agent::StopRequest) -> Result<agent::Empty, RequestError> {
         self.post(address, agent::STOP, request, SHORT).await
+    }
+
+    /// Announces the pairs and jobs of a node.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn pairs_plan(
+        &self,
+        address: SocketAddr,
+        plan: &pairs::PairsPlan,
+    ) -> Result<pairs::PairsAccepted, RequestError> {
+        self.post(address, pairs::PLAN, plan, MEDIUM).await
+    }
+
+    /// The state of the pairs and jobs of a node; leases. The agent delays the answer by at most the request's
+    /// `wait_ms`.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn pairs_sync(
+        &self,
+        address: SocketAddr,
+        request: &pairs::PairsSync,
+        patience: Duration,
+    ) -> Result<pairs::PairsReport, RequestError> {
+        let within = Duration::from_millis(request.wait_ms) + patience;
+        self.post(address, pairs::SYNC, request, within).await
+    }
+
+    /// What a user requests for a pair.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn pair_command(
+        &self,
+        address: SocketAddr,
+        request: &pairs::CommandRequest,
+    ) -> Result<holdfast_model::pair::PairStatus, RequestError> {
+        self.post(address, pairs::COMMAND, request, SHORT).await
+    }
+
+    /// Ends all copies and jobs of a node.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn pairs_stop(
+        &self,
+        address: SocketAddr,
+        request: &pairs::PairsStop,
+    ) -> Result<agent::Empty, RequestError> {
+        self.post(address, pairs::STOP, request, MEDIUM).await
     }
 
     async fn post<R: DeserializeOwned>(

@@ -22,6 +22,7 @@ use super::preflight::{Prepared, preflight};
 use super::progress::ProgressSources;
 use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
+use super::replicated;
 use super::report;
 use super::reporter::Reporter;
 use super::requeue::EndedRun;
@@ -47,6 +48,9 @@ use crate::spec::{CheckpointSource, JobSpec, Step};
 /// Why the job could not begin. Later failures are in the report.
 pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let spec = &options.spec;
+    if let Some(pairs) = &spec.replicated {
+        return replicated::run(options, pairs).await;
+    }
     // All steps are checked before the first begins.
     let prepared = spec.steps.iter().map(|step| preflight(spec, step)).collect::<Result<Vec<_>, _>>()?;
     run_on(options, prepared).await
@@ -295,6 +299,9 @@ impl Opening<'_> {
         let previous = JobState::read(prefix)?;
         let earlier = previous.as_ref().map(|state| (state.agents.job_id.clone(), state.generation()));
         let mut previous = previous.filter(JobState::has_nodes);
+        if previous.as_ref().is_some_and(JobState::has_pairs) {
+            return Err(RunError::OtherKind { prefix: prefix.to_owned(), running: "replicated" });
+        }
         let manager = prepared.manager.facts.name;
         let job_prefix = start::make_prefix(&spec.prefix)?;
         let faults = spec.allocation.faults.clone();

@@ -15,6 +15,7 @@ use crate::host::external_command::ExternalCommandError;
 use crate::host::own_files;
 use crate::host::program::ProgramError;
 use crate::launch::LaunchError;
+use crate::pairs::PlacementError;
 use crate::relaunch::snapshot::RestoreError;
 
 /// Why a job could not be begun.
@@ -49,6 +50,21 @@ pub enum RunError {
         if *excluded > 0 { format!(" that are not excluded ({excluded} are)") } else { String::new() }
     )]
     TooFewNodes { have: usize, excluded: usize, needed: u32 },
+    /// A node of a pair or job.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    #[error(
+        "a job of `kind: {running}` was begun in the prefix directory {}, and its orchestrator ended: run it with its \
+         own spec, which takes it over, and end it (`holdfast halt set --immediate`), or give another `prefix`",
+        prefix.display()
+    )]
+    OtherKind { prefix: PathBuf, running: &'static str },
+    #[error(
+        "the job of the prefix directory {} was begun with other pairs or on other nodes: run it with its own spec, \
+         which takes it over, and end it (`holdfast halt set --immediate`)",
+        prefix.display()
+    )]
+    OtherPairs { prefix: PathBuf },
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),
@@ -80,6 +96,9 @@ impl RunError {
                 | LaunchError::NotPlain,
             )
             | RunError::TooFewNodes { .. }
+            | RunError::Placement(_)
+            | RunError::OtherKind { .. }
+            | RunError::OtherPairs { .. }
             | RunError::Preflight(PreflightError::Command { .. })
             | RunError::Allocation(
                 AllocationError::UnknownManager { .. }

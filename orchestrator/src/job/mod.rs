@@ -31,6 +31,7 @@
 //! | [`settings`] | the settings of the loop and of the agents, from the spec |
 //! | [`site`], `command_record` | commands of the user and the site; those that succeeded in this allocation |
 //! | `signals` | the signals that end a job |
+//! | `replicated` | a job with pairs of main and replica: its nodes, its loop, its end |
 //! | [`standalone`], `drain_agents` | `holdfast drain`, and the agents that it starts |
 //!
 //! Nothing here blocks the loop: requests are tasks with time limits whose results come back through a channel, and
@@ -59,6 +60,7 @@ mod preflight;
 mod progress;
 mod ranks;
 mod record;
+pub mod replicated;
 mod report;
 mod reporter;
 mod requeue;

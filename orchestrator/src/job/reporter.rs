@@ -46,6 +46,7 @@ impl Reporter {
             spare,
             excluded,
             down,
+            pairs: None,
         });
     }
 }

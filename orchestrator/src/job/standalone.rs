@@ -61,6 +61,11 @@ pub enum StandaloneError {
     NoJob { prefix: PathBuf },
     #[error("the nodes of job {job_id} do not exist any more ({place}): nothing is left to drain")]
     NoNodes { job_id: String, place: String },
+    #[error(
+        "job {job_id} has pairs of main and replica, whose checkpoints are in shared memory: nothing can be drained; \
+         `holdfast run` takes the job over, `holdfast halt set --immediate` ends it"
+    )]
+    Pairs { job_id: String },
     #[error(transparent)]
     Allocation(#[from] AllocationError),
     #[error(transparent)]
@@ -117,6 +122,9 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
     let state = JobState::read(prefix)?.ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
     if matches!(state.stage, Stage::Finished { .. }) {
         return Ok(None);
+    }
+    if state.has_pairs() {
+        return Err(StandaloneError::Pairs { job_id: state.agents.job_id });
     }
     if !state.has_nodes() {
         let place = state.allocation.place();

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::error::RunError;
 use super::preflight::{Prepared, preflight};
+use super::replicated;
 use super::reporter::Reporter;
 use super::standalone;
 use super::state::{JobLock, JobState, Stage, StateError};
@@ -57,6 +58,11 @@ pub fn plan(spec: &JobSpec, again: bool) -> Result<Plan, RunError> {
     let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
     let job_prefix = canonical(&here.join(&spec.prefix));
     plan.refuse(check_prefix(&job_prefix));
+    if let Some(pairs) = &spec.replicated {
+        let of_pairs = replicated::plan(spec, pairs, &job_prefix)?;
+        plan.text.push_str(&of_pairs.text);
+        plan.refuse(of_pairs.refusal.map_or(Ok(()), Err));
+    }
     for step in &spec.steps {
         let prepared = preflight(spec, step)?;
         let Prepared { program, working_directory, .. } = &prepared;

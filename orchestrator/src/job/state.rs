@@ -13,7 +13,7 @@
 //! [`GroupAccess::Status`], and if the umask permits it, the group may read what `holdfast status` shows, and never
 //! `job.secret`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,7 @@ use crate::drain::CopySettings;
 use crate::exit;
 use crate::fleet::AgentRecord;
 use crate::host::own_files::{self, OWN};
+use crate::pairs::placement::PairPlace;
 use crate::relaunch::changes::Unfit;
 use crate::relaunch::{Changes, Explanation, Snapshot};
 use crate::spec::{GroupAccess, JobSpec, Step};
@@ -98,6 +99,23 @@ pub struct JobState {
     /// The number of the last journal entry that is in the state.
     #[serde(default)]
     pub entries: u64,
+    /// Of a job with pairs of main and replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairsState>,
+}
+
+/// The part of the state of a job with pairs of main and replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairsState {
+    /// Counts the orchestrators of the job: agents refuse requests of an earlier one.
+    pub epoch: u64,
+    /// The pairs, by their numbers.
+    pub places: Vec<PairPlace>,
+    /// The numbers of those that are finished.
+    pub finished: BTreeSet<u32>,
+    /// The number of the last request of a user that was taken up.
+    #[serde(default)]
+    pub requests_done: u64,
 }
 
 /// The part of the state that changes while the job runs, without agents and the machine's state.
@@ -276,6 +294,7 @@ impl JobState {
             first_launch_ms: None,
             finished: Generation::NONE,
             entries: 0,
+            pairs: None,
         }
     }
 
@@ -467,6 +486,11 @@ impl JobState {
     pub fn finished_steps(&self) -> Option<Generation> {
         let finished = self.snapshot.as_ref()?.finished_steps();
         (finished > Generation::NONE).then_some(finished)
+    }
+
+    /// True if the job runs pairs of main and replica, and has not ended.
+    pub fn has_pairs(&self) -> bool {
+        self.pairs.is_some() && !matches!(self.stage, Stage::Finished { .. })
     }
 
     /// True if the nodes of this job still exist, so that another orchestrator can take over.

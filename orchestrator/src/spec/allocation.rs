@@ -204,7 +204,13 @@ impl WrittenAllocation {
 
     /// With the number of nodes as written, or as the runs need.
     pub(super) fn with_nodes(self, needed: u32) -> Allocation {
-        let nodes = self.nodes.unwrap_or_else(|| self.enough(needed));
+        let nodes = self.enough(needed);
+        self.with_exactly(nodes)
+    }
+
+    /// With the number of nodes as written, or this one.
+    pub(super) fn with_exactly(self, nodes: u32) -> Allocation {
+        let nodes = self.nodes.unwrap_or(nodes);
         let usable = self.usable_of(nodes);
         let WrittenAllocation { manager, time_limit, faults, hosts, ssh, exclude, .. } = self;
         Allocation { manager, nodes, usable, hosts, ssh, exclude, time_limit, faults }

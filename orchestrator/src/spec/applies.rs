@@ -5,6 +5,7 @@
 use holdfast_model::FlushMode;
 
 use super::checkpoint::{Checkpoint, CheckpointSource};
+use super::keys::Keys as _;
 use super::reading::Reader;
 use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
 use super::{JobSpec, Step};
@@ -14,6 +15,7 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
     if let Some(manager) = manager {
         check_entry(manager, "allocation", reader);
     }
+    check_kind(spec, reader);
     let short_form = spec.has_short_form();
     for (at, step) in spec.steps.iter().enumerate() {
         let path = if short_form { String::new() } else { format!("steps[{at}].") };
@@ -65,6 +67,64 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
                 let help = "files are intercepted with `source: scr` only: write that source, or leave the key out";
                 refuse(reader, &format!("{path}checkpoint.interpose.{key}"), message, help.to_owned());
             }
+        }
+    }
+}
+
+/// Keys of jobs with pairs.
+const OF_REPLICATED: [&str; 3] = ["pairs", "jobs", "replication"];
+/// Keys without effect in jobs with pairs, and what to do about each.
+const NOT_OF_REPLICATED: [(&str, &str); 18] = [
+    ("run", "leave it out: each of `pairs` and `jobs` has its own command"),
+    ("steps", "leave it out, or write `kind: job`"),
+    ("before", "run the command before `holdfast run`"),
+    ("after", "run the command after `holdfast run`"),
+    ("relaunch", "write `restart` in the pairs"),
+    ("progress", "leave it out, or write `kind: job`"),
+    ("keep_cache", "leave it out: checkpoints of pairs are in shared memory"),
+    ("requeue.no_progress_limit", "leave it out: pairs report no progress"),
+    ("allocation.chaos", "leave it out: it injects faults into ranks"),
+    ("health.replace_after", "leave it out: a node that answers again is used again"),
+    ("health.min_memory", "leave it out, or write `kind: job`"),
+    ("health.hang_after", "write `heartbeat: {period: 1ms, misses: 3}` in the pairs"),
+    ("health.busy_hang_after", "write `heartbeat: {period: 1ms, misses: 3}` in the pairs"),
+    ("halt.after", "use `holdfast halt set --immediate`"),
+    ("halt.before", "use `holdfast halt set --immediate`"),
+    ("halt.checkpoints_left", "leave it out: pairs do not halt at a checkpoint"),
+    ("halt.grace", "write `replication: {stop_grace: 50ms}`"),
+    ("halt.drain_reserve", "leave it out: there is no drain"),
+];
+
+/// Refuses the keys of the other kind of job.
+fn check_kind(spec: &JobSpec, reader: &Reader) {
+    if spec.replicated.is_none() {
+        for key in OF_REPLICATED {
+            // An empty list also has no effect, and is in the reference.
+            let message = format!("`{key}` has no effect with `kind: job`");
+            refuse(reader, key, message, "write `kind: replicated`, or leave it out".to_owned());
+        }
+        return;
+    }
+    for (key, help) in NOT_OF_REPLICATED {
+        let message = format!("`{key}` has no effect with `kind: replicated`");
+        refuse(reader, key, message, help.to_owned());
+    }
+    for key in Checkpoint::declared().iter().map(|declared| declared.name).filter(|key| *key != "control") {
+        let message = format!("`checkpoint.{key}` has no effect with `kind: replicated`");
+        let help = "write `checkpoint: {size: 400KiB, period: 10ms}` in the pairs".to_owned();
+        refuse(reader, &format!("checkpoint.{key}"), message, help);
+    }
+}
+
+/// True for keys that have an effect with this kind of job.
+pub(super) fn is_in_force(spec: &JobSpec, key: &str) -> bool {
+    let is_below =
+        |section: &str| key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    match &spec.replicated {
+        None => !OF_REPLICATED.iter().any(|section| is_below(section)),
+        Some(_) => {
+            let refused = NOT_OF_REPLICATED.iter().any(|(section, _)| is_below(section));
+            !refused && (!is_below("checkpoint") || is_below("checkpoint.control"))
         }
     }
 }

@@ -22,7 +22,7 @@ use super::value_kinds::{
     save_end, signal_name, switch, whole,
 };
 
-const TEMPORARY: &str = "/tmp";
+pub(super) const TEMPORARY: &str = "/tmp";
 /// Smaller pieces cost more in system calls than the work on them.
 const SMALLEST_BUFFER: u64 = 4 << 10;
 /// Larger ones gain nothing, and each agent has several.

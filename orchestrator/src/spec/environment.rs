@@ -314,7 +314,7 @@ fn collect(keys: &[Declared], path: &str, found: &mut BTreeMap<&'static str, Par
                 let path = if *of_each { path.to_owned() } else { path.replace("[*]", "[0]") };
                 found.insert(name, (format!("{path}{}", key.name), *text));
             }
-            Shape::Section(below) => collect(below, &format!("{path}{}.", key.name), found),
+            Shape::Section { keys: below, .. } => collect(below, &format!("{path}{}.", key.name), found),
             Shape::Elements(below) => collect(below, &format!("{path}{}[*].", key.name), found),
             Shape::Value { .. } | Shape::List(_) => {}
         }

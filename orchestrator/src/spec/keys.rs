@@ -46,11 +46,12 @@ pub(super) struct Declared {
 /// The shape of a key's value.
 pub(super) enum Shape {
     /// A single value or a list of strings; no default means that it is not set.
-    Value {
-        default: Option<String>,
-        parameter: Option<Parameter>,
+    Value { default: Option<String>, parameter: Option<Parameter> },
+    Section {
+        keys: Vec<Declared>,
+        /// In an element of a list: the reference describes the keys elsewhere.
+        is_described: bool,
     },
-    Section(Vec<Declared>),
     /// A list of sections whose default is one element with defaults.
     Elements(Vec<Declared>),
     /// A list of sections whose default is empty.
@@ -336,11 +337,14 @@ impl Key for Names {
 }
 
 /// A subsection.
-pub(super) struct Below<S>(std::marker::PhantomData<S>);
+pub(super) struct Below<S> {
+    section: std::marker::PhantomData<S>,
+    is_described: bool,
+}
 
 /// A subsection; its keys have their defaults if it is not written.
 pub(super) fn section<S: Keys>() -> Below<S> {
-    Below(std::marker::PhantomData)
+    Below { section: std::marker::PhantomData, is_described: false }
 }
 
 impl<S: Keys> Key for Below<S> {
@@ -351,7 +355,7 @@ impl<S: Keys> Key for Below<S> {
     }
 
     fn shape(&self) -> Shape {
-        Shape::Section(S::declared())
+        Shape::Section { keys: S::declared(), is_described: self.is_described }
     }
 }
 
@@ -362,6 +366,11 @@ pub(super) struct Unless<S> {
 }
 
 impl<S> Below<S> {
+    /// In an element of a list: the reference describes the keys elsewhere.
+    pub(super) fn described_above(self) -> Self {
+        Below { is_described: true, ..self }
+    }
+
     /// The section is left out if the key `other` is written.
     pub(super) fn unless(self, other: &'static str) -> Unless<S> {
         Unless { other, section: self }

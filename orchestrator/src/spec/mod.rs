@@ -26,6 +26,7 @@ mod jubatus;
 mod keys;
 pub mod library_parameters;
 mod overrides;
+mod pairs;
 pub mod quantity;
 mod reading;
 pub mod reference;
@@ -49,6 +50,7 @@ pub use checkpoint::{Cache, Checkpoint, CheckpointSource, ControlDirectory, Data
 pub use diagnostics::{Diagnostic, Diagnostics, Position};
 pub use document::MAX_BYTES;
 pub use jubatus::{Jubatus, JubatusServer};
+pub use pairs::{NodeReference, PlacedJob, PlacedPair, Replicated, Replication};
 pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, Registered};
 pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};
@@ -86,8 +88,10 @@ pub struct JobSpec {
     /// Commands that run once in an allocation, after the last launch and before the drain.
     pub after: Vec<SiteCommand>,
     /// The steps, at least one, in the order in which they run: each follows all that it needs. The short form
-    /// (top-level `run:`) is one step named after the job.
+    /// (top-level `run:`) is one step named after the job. None if the job is [replicated](JobSpec::replicated).
     pub steps: Vec<Step>,
+    /// Instead of steps: pairs of main and replica.
+    pub replicated: Option<Replicated>,
     pub relaunch: Relaunch,
     pub progress: Progress,
     pub health: Health,
@@ -118,11 +122,12 @@ pub struct Step {
 enum JobKind {
     /// A job that is relaunched on healthy nodes when it loses a node.
     Job,
+    /// Pairs of main and replica.
+    Replicated,
 }
 
 impl Choice for JobKind {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("job", JobKind::Job)];
-    const LATER: &'static [&'static str] = &["replicated"];
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("job", JobKind::Job), ("replicated", JobKind::Replicated)];
 }
 
 /// What the group of the prefix directory's state may do with a job.
@@ -208,13 +213,14 @@ impl JobSpec {
         let manager = environment.manager(written.allocation.manager);
         let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
         let allocated = manager.map(|manager| environment.allocated_names(manager)).unwrap_or_default();
-        let mut spec = written.completed(allocated_nodes, allocated, &reader);
+        let mut spec = written.completed(manager, allocated_nodes, allocated, &reader);
         validation::check(&spec, manager, &reader);
         step_order::check(&spec, &reader);
         applies::check(&spec, manager, &reader);
         spec.identity = environment.identity.clone();
         let unused = reader.unused_directories();
-        let (mistakes, settings) = reader.finish();
+        let (mistakes, mut settings) = reader.finish();
+        settings.retain(|key| applies::is_in_force(&spec, key));
         spec.settings = settings;
         spec.warnings = warnings::of(root, &spec, manager, environment, &unused);
         if let Ok(order) = step_order::order(&spec.steps) {
@@ -235,6 +241,7 @@ struct WrittenJob {
     before: Vec<SiteCommand>,
     after: Vec<SiteCommand>,
     steps: Vec<WrittenStep>,
+    replicated: Option<pairs::WrittenReplicated>,
     relaunch: Relaunch,
     progress: Progress,
     health: Health,
@@ -252,7 +259,9 @@ struct WrittenStep {
 
 keys! {
     JobSpec => WrittenJob;
-    /// Kind of the spec. `job`: after a node loss the job is relaunched on healthy nodes.
+    /// Kind of the spec. `job`: after a node loss the job is relaunched on healthy nodes. `replicated`: `pairs` of main
+    /// and replica, see docs/pairs.md; of the other keys only `job`, `prefix`, `group_access`, `requeue`, `allocation`,
+    /// `checkpoint.control`, `health` and `halt.before_end` have an effect.
     kind = choice().or(JobKind::Job),
     /// The job's name; becomes part of paths.
     job = text().or("job".to_owned()).scr("SCR_JOB_NAME"),
@@ -285,6 +294,12 @@ keys! {
     /// need it are skipped and the others run; the exit code is that of the first one that failed. A step that is
     /// finished is not run again by the next `holdfast run`.
     steps = list::<Step>(),
+    /// With `kind: replicated`: the pairs of main and replica.
+    pairs = list::<pairs::Pairs>(),
+    /// With `kind: replicated`: non-critical jobs, which may be suspended while a replica is awake on their node.
+    jobs = list::<pairs::Jobs>(),
+    /// With `kind: replicated`: what all pairs have in common.
+    replication = section::<pairs::Replication>(),
     /// As `before`, but after the last launch and before the drain, and each time the job ends in an allocation. If one
     /// fails, the others are not run; the exit code of the job does not change.
     after = list::<SiteCommand>(),
@@ -299,13 +314,24 @@ keys! {
     /// changed while the job runs: `holdfast halt`.
     halt = section::<Halt>(),
     |section| {
-        let JobKind::Job = kind;
+        if kind == JobKind::Replicated && pairs.as_ref().is_none_or(Vec::is_empty) {
+            let help = "write `pairs: [{name: dnn0, main: [./dnn, main, \"0\"], replica: [./dnn, replica, \"0\"]}]`";
+            section.mistake("pairs", "`kind: replicated` needs `pairs`", help);
+        }
         if steps.as_ref().is_some_and(Vec::is_empty) {
             section.mistake("steps", "the list is empty", "list at least one step, or write `run:` instead");
         }
         let mut steps = steps.unwrap_or_default();
         steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
-        if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
+        let replicated = (kind == JobKind::Replicated).then(|| pairs::WrittenReplicated {
+            pairs: pairs.unwrap_or_default(),
+            jobs: jobs.unwrap_or_default(),
+            settings: replication,
+            control: checkpoint.as_ref().map(|checkpoint| checkpoint.control.clone()),
+        });
+        if replicated.is_some() {
+            steps.clear();
+        } else if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
             steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
         }
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -319,6 +345,7 @@ keys! {
             before,
             after,
             steps,
+            replicated,
             relaunch,
             progress,
             health,
@@ -332,9 +359,9 @@ keys! {
     /// The step's name; a single path component.
     name = text().optional(),
     /// As `run` above.
-    run = section::<RunSpec>(),
+    run = section::<RunSpec>().described_above(),
     /// As `checkpoint` above.
-    checkpoint = section::<Checkpoint>(),
+    checkpoint = section::<Checkpoint>().described_above(),
     /// Names of steps that must have finished before this one begins: `[prepare, simulate]`. Default: the step before
     /// it in the list. `[]`: none.
     needs = words(),
@@ -350,7 +377,13 @@ keys! {
 impl WrittenJob {
     /// The complete spec. `allocated_nodes` is the size of the allocation, and `allocated` its nodes, if the
     /// environment defines them.
-    fn completed(self, allocated_nodes: Option<u32>, allocated: Vec<NodeName>, reader: &Reader) -> JobSpec {
+    fn completed(
+        self,
+        manager: Option<&'static ManagerFacts>,
+        allocated_nodes: Option<u32>,
+        allocated: Vec<NodeName>,
+        reader: &Reader,
+    ) -> JobSpec {
         let WrittenJob {
             job,
             prefix,
@@ -361,6 +394,7 @@ impl WrittenJob {
             before,
             after,
             steps,
+            replicated,
             relaunch,
             progress,
             health,
@@ -381,8 +415,14 @@ impl WrittenJob {
             }
         };
         let steps: Vec<Step> = steps.into_iter().map(complete).collect();
-        let needed = steps.iter().map(|step| step.run.nodes).max().unwrap_or(1);
-        let allocation = allocation.with_nodes(needed);
+        let of_pairs = replicated.as_ref().map(pairs::WrittenReplicated::nodes_needed);
+        let needed = steps.iter().map(|step| step.run.nodes).chain(of_pairs).max().unwrap_or(1);
+        let allocation = match &replicated {
+            // Copies are placed by position: an excluded node needs no other one.
+            Some(_) => allocation.with_exactly(needed),
+            None => allocation.with_nodes(needed),
+        };
+        let replicated = replicated.map(|replicated| replicated.completed(&allocation, manager, reader));
         JobSpec {
             job,
             prefix,
@@ -393,6 +433,7 @@ impl WrittenJob {
             before,
             after,
             steps,
+            replicated,
             relaunch,
             progress,
             health,

@@ -48,7 +48,7 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
                 push_line(text, &line);
             }
         }
-        Shape::Section(keys) => {
+        Shape::Section { keys, .. } => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}{}:", key.name));
             keys.iter().for_each(|key| write_key(key, indent + 2, registered, text));
@@ -69,8 +69,8 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}# Keys of an element:"));
             keys.iter().for_each(|key| write_element_key(key, &margin, registered, text));
-            // An empty list of steps would be a mistake.
-            let value = if key.name == "steps" { "" } else { " []" };
+            // An empty list of steps or pairs would be a mistake.
+            let value = if ["steps", "pairs"].contains(&key.name) { "" } else { " []" };
             push_line(text, &format!("{margin}{}:{value}", key.name));
         }
     }
@@ -87,6 +87,22 @@ fn write_element_key(key: &Declared, margin: &str, registered: &Registered, text
     push_line(text, &format!("{line:COMMENT_COLUMN$}# {}", lines.next().unwrap_or_default()));
     let below = format!("{margin}#");
     lines.for_each(|more| push_line(text, &format!("{below:COMMENT_COLUMN$}# {more}")));
+    if let Shape::Section { keys, is_described: false } = &key.shape {
+        let margin = format!("{margin}#   ");
+        keys.iter().for_each(|key| write_subsection_key(key, &margin, registered, text));
+    }
+}
+
+/// A key of a section in an element, as a comment.
+fn write_subsection_key(key: &Declared, margin: &str, registered: &Registered, text: &mut String) {
+    let default = match &key.shape {
+        Shape::Value { default: Some(default), .. } => format!(" {default}"),
+        _ => String::new(),
+    };
+    let line = format!("{margin}  {}:{default}", key.name);
+    let mut lines = wrapped(&documentation(key, registered), WIDTH - COMMENT_COLUMN - 2).into_iter();
+    push_line(text, &format!("{line:COMMENT_COLUMN$}# {}", lines.next().unwrap_or_default()));
+    lines.for_each(|more| push_line(text, &format!("{:COMMENT_COLUMN$}# {more}", margin.trim_end())));
 }
 
 /// The doc comment as one paragraph, with the parameter that sets the key. `{managers}` and `{launchers}` are replaced

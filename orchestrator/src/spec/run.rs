@@ -97,6 +97,8 @@ keys! {
 fn check_command(section: &Section<'_>, command: Option<&[String]>) {
     let help = "write the program and its arguments: `command: [./app, --steps, \"400\"]`";
     match command {
+        // Pairs have commands of their own.
+        None if section.value_around("kind").as_deref() == Some("replicated") => {}
         None if !section.has("command") => {
             section.mistake("command", "the command is missing; it is the only key without default", help);
         }

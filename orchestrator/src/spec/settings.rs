@@ -50,6 +50,11 @@ impl Settings {
         self.list.iter().find(|setting| setting.key == key)
     }
 
+    /// Removes the settings whose keys are refused.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.list.retain(|setting| is_kept(&setting.key));
+    }
+
     /// The position of the key in the spec or, if it is not written, of the nearest enclosing section.
     pub fn place(&self, key: &str) -> Option<Position> {
         let mut key = key;

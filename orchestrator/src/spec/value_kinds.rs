@@ -260,3 +260,13 @@ fn keywords<T: Copy + 'static>(
     };
     ValueKind { expected, read: Box::new(read), show, from_scr: |text| text.to_lowercase() }
 }
+
+/// A whole number, at least 1, or `unlimited`.
+pub(super) fn whole_or_unlimited() -> ValueKind<Option<u32>> {
+    let read = |text: &str| match text {
+        "unlimited" => Some(None),
+        text => text.parse::<u32>().ok().filter(|number| *number > 0).map(Some),
+    };
+    let show = |number: &Option<u32>| number.map_or_else(|| "unlimited".to_owned(), |number| number.to_string());
+    ValueKind::new("a whole number, at least 1, or `unlimited`", read, show)
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 use holdfast_model::{NodeName, Progress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::View;
 use super::queue::Frame;
+use super::{PairsView, View};
 
 /// Interval at which a progress bar is redrawn.
 const REDRAW: Duration = Duration::from_millis(250);
@@ -95,6 +95,13 @@ fn status_text(view: &View) -> String {
         None => "no checkpoint yet".to_owned(),
     };
     let View { phase, used, spare, excluded, down, .. } = view;
+    if let Some(pairs) = &view.pairs {
+        let PairsView { mains, replicas, asleep, finished, fail_overs, missed } = pairs;
+        return format!(
+            "{phase} | agents: {used} up, {down} down | awake: {mains} mains, {replicas} replicas; none awake: {asleep}, \
+             finished: {finished} | fail-overs {fail_overs}, heartbeats missed {missed}"
+        );
+    }
     let excluded = if *excluded > 0 { format!(", {excluded} excluded") } else { String::new() };
     format!("{phase}{generation} | nodes: {used} used, {spare} spare{excluded}, {down} down | {newest}")
 }
@@ -115,10 +122,20 @@ mod tests {
             excluded: 0,
             down: 1,
             newest: Some((CheckpointId(7), true)),
+            pairs: None,
         };
         let text = status_text(&view);
         assert_eq!(text, "running, generation 2 | nodes: 4 used, 1 spare, 1 down | checkpoint 7, protected");
         let text = status_text(&View { excluded: 2, ..view });
         assert!(text.contains("nodes: 4 used, 1 spare, 2 excluded, 1 down"), "{text}");
+    }
+
+    #[test]
+    fn the_status_line_of_pairs_shows_which_copies_are_awake() {
+        let pairs = PairsView { mains: 97, replicas: 2, asleep: 1, finished: 0, fail_overs: 3, missed: 11 };
+        let view = View { phase: "running".to_owned(), used: 2, pairs: Some(pairs), ..View::default() };
+        let text = status_text(&view);
+        assert!(text.contains("97 mains, 2 replicas; none awake: 1"), "{text}");
+        assert!(text.contains("fail-overs 3, heartbeats missed 11"), "{text}");
     }
 }

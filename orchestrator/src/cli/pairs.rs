@@ -1,0 +1,294 @@
+//! `holdfast pairs`: the pairs of main and replica of a running job.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use holdfast_model::pair::{CopyState, JobRunState, PairCommand, Side};
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::job::JobSelection;
+use super::output::{Output, Report, Style, document, printable};
+use super::running_job::RunningJob;
+use crate::exit;
+use crate::job::replicated::requests::PairRequests;
+use crate::job::state::JobState;
+use crate::pairs::overview::{CopyOverview, JobOverview};
+use crate::pairs::{Overview, PairOverview};
+
+/// How long the command waits for the orchestrator to take a request up.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Instead of names: every pair.
+const ALL: &str = "all";
+
+/// List the pairs of main and replica of a running job, or change which copy is awake
+#[derive(Clone, Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct PairsArgs {
+    #[command(subcommand)]
+    command: PairsCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum PairsCommand {
+    /// Show the copies of each pair, and which of them is awake
+    #[command(after_help = "\
+Examples:
+  holdfast pairs list job.yaml
+  holdfast pairs list --json --prefix ./vision
+
+JSON: {version, pairs: [{pair, name, main, replica, checkpoint, fail_overs, fail_backs}…], jobs: [{node, name, state, \
+pid, failures}…]}; main and replica: {node, state, pid, incarnation, failures, beats, missed}, without state if the \
+node does not answer; state: absent, starting, asleep, awake, ending, finished, given_up
+
+Exit codes: 0 shown; 69 no job with pairs runs in this prefix")]
+    List(JobSelection),
+    /// End the main of a pair, and wake its replica
+    ///
+    /// The main is started again and waits. It is woken when the replica fails, or with `fail-back`.
+    #[command(after_help = "\
+Examples:
+  holdfast pairs fail-over dnn0 job.yaml
+  holdfast pairs fail-over dnn0,dnn1 --prefix ./vision
+  holdfast pairs fail-over --dry-run all job.yaml
+
+JSON: {version, command, pairs: [name…], taken_up}
+
+Exit codes: 0 requested; 64 the job has no such pair; 69 no job with pairs runs in this prefix, or a copy is not in a \
+state in which that is possible")]
+    FailOver(ChangeArgs),
+    /// End the replica of a pair, and wake its main
+    #[command(after_help = "\
+Examples:
+  holdfast pairs fail-back dnn0 job.yaml
+  holdfast pairs fail-back --dry-run all --prefix ./vision
+
+JSON and exit codes: as `holdfast pairs fail-over`")]
+    FailBack(ChangeArgs),
+    /// Start a copy again, also one that was given up; one that is awake is ended as in a failure
+    #[command(after_help = "\
+Examples:
+  holdfast pairs restart --side replica dnn0 job.yaml
+  holdfast pairs restart --side main --dry-run all --prefix ./vision
+
+JSON and exit codes: as `holdfast pairs fail-over`")]
+    Restart(RestartArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ChangeArgs {
+    /// The pairs: names with commas between them, or `all`
+    #[arg(value_name = "PAIRS")]
+    pairs: String,
+    #[command(flatten)]
+    job: JobSelection,
+    /// Show what would be requested; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct RestartArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The copy
+    #[arg(long, value_name = "SIDE")]
+    side: TypedSide,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum TypedSide {
+    Main,
+    Replica,
+}
+
+pub(super) fn run(args: PairsArgs, style: Style) -> Result<u8, Failure> {
+    match args.command {
+        PairsCommand::List(job) => {
+            let overview = super::runtime::block_on(running(&job, &style)?.pairs())?;
+            style.result(&Listed { overview })?;
+            Ok(exit::FINISHED)
+        }
+        PairsCommand::FailOver(args) => change(&args, PairCommand::FailOver, style),
+        PairsCommand::FailBack(args) => change(&args, PairCommand::FailBack, style),
+        PairsCommand::Restart(args) => {
+            let side = match args.side {
+                TypedSide::Main => Side::Main,
+                TypedSide::Replica => Side::Replica,
+            };
+            change(&args.change, PairCommand::Restart(side), style)
+        }
+    }
+}
+
+/// The job, which must run pairs.
+fn running(job: &JobSelection, style: &Style) -> Result<RunningJob, Failure> {
+    let running = RunningJob::of(job, style)?;
+    match running.state.has_pairs() {
+        true => Ok(running),
+        false if running.state.pairs.is_some() => Err(running.not_running()),
+        false => Err(Failure::new(
+            exit::UNAVAILABLE,
+            format!("job {} has no pairs of main and replica", running.state.agents.job_id),
+        )
+        .at(running.prefix.display())
+        .remedy("give the spec of a job of `kind: replicated`, or its prefix directory with `--prefix`")),
+    }
+}
+
+fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, Failure> {
+    let job = running(&args.job, &style)?;
+    let chosen = chosen(&job.state, &args.pairs)?;
+    let names = |pairs: &[u32]| {
+        let places = job.state.pairs.iter().flat_map(|state| &state.places);
+        let named = (0..).zip(places).filter(|(pair, _)| pairs.contains(pair));
+        named.map(|(_, place)| place.name.clone()).collect::<Vec<_>>()
+    };
+    let mut requested = Requested { command, pairs: names(&chosen), dry_run: args.dry_run, taken_up: None };
+    if args.dry_run {
+        // It also needs agents that answer.
+        let overview = super::runtime::block_on(job.pairs())?;
+        if overview.pairs.iter().all(|pair| pair.main.status.is_none() && pair.replica.status.is_none()) {
+            return Err(job.not_running());
+        }
+        style.result(&requested)?;
+        return Ok(exit::FINISHED);
+    }
+    let is_split = |pair: &u32| {
+        let places = job.state.pairs.as_ref().map(|state| &state.places);
+        places.and_then(|places| places.get(*pair as usize)).is_some_and(|place| place.is_split())
+    };
+    // Between nodes, the orchestrator decides.
+    let by_orchestrator = |pair: &u32| is_split(pair) && !matches!(command, PairCommand::Restart(_));
+    let (split, local): (Vec<u32>, Vec<u32>) = chosen.into_iter().partition(by_orchestrator);
+    if !split.is_empty() {
+        requested.taken_up = Some(request(&job, &split, command)?);
+    }
+    if !local.is_empty() {
+        super::runtime::block_on(job.command_pairs(&local, command))??;
+        requested.taken_up = Some(requested.taken_up.unwrap_or(true));
+    }
+    style.result(&requested)?;
+    Ok(exit::FINISHED)
+}
+
+/// The numbers of the pairs with these names.
+fn chosen(state: &JobState, names: &str) -> Result<Vec<u32>, Failure> {
+    let places = || (0..).zip(state.pairs.iter().flat_map(|pairs| &pairs.places));
+    if names == ALL {
+        return Ok(places().map(|(pair, _)| pair).collect());
+    }
+    let names: BTreeSet<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let found: Vec<(u32, &str)> =
+        places().map(|(pair, place)| (pair, place.name.as_str())).filter(|(_, name)| names.contains(name)).collect();
+    let missing = names.iter().find(|name| !found.iter().any(|(_, known)| known == *name));
+    if let Some(missing) = missing.copied().or(names.is_empty().then_some("")) {
+        let known: Vec<&str> = places().take(8).map(|(_, place)| place.name.as_str()).collect();
+        return Err(Failure::new(exit::USAGE, format!("there is no pair `{}`", printable(missing)))
+            .remedy(format!("write `{ALL}`, or names of pairs: {}", known.join(", "))));
+    }
+    Ok(found.into_iter().map(|(pair, _)| pair).collect())
+}
+
+/// Records requests, and waits until the orchestrator has taken them up.
+fn request(job: &RunningJob, pairs: &[u32], command: PairCommand) -> Result<bool, Failure> {
+    let number = PairRequests::add(&job.prefix, &job.state.agents.job_id, pairs, command)?;
+    let began = Instant::now();
+    while began.elapsed() < TAKEN_UP_WITHIN && job.has_orchestrator {
+        let state = JobState::read(&job.prefix)?;
+        if state.and_then(|state| state.pairs).is_some_and(|pairs| pairs.requests_done >= number) {
+            return Ok(true);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(false)
+}
+
+/// The pairs of `list`.
+struct Listed {
+    overview: Overview,
+}
+
+impl Report for Listed {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        write_pairs(&self.overview, to, "")
+    }
+
+    fn json(&self) -> Value {
+        document(serde_json::to_value(&self.overview).unwrap_or_default())
+    }
+}
+
+/// A line for each pair and job.
+pub(super) fn write_pairs(overview: &Overview, to: &mut dyn Write, margin: &str) -> io::Result<()> {
+    let width = |name: &str| name.chars().count();
+    let names = overview.pairs.iter().map(|pair| width(&pair.name));
+    let names = names.chain(overview.jobs.iter().map(|job| width(&job.status.name) + 4)).max().unwrap_or(0);
+    for pair in &overview.pairs {
+        let PairOverview { name, main, replica, checkpoint, fail_overs, fail_backs, .. } = pair;
+        let (main, replica, missed) = (copy_text(main), copy_text(replica), pair.missed());
+        writeln!(
+            to,
+            "{margin}{:names$}  main {main:24} replica {replica:24} checkpoint {checkpoint}, fail-overs {fail_overs}, \
+             fail-backs {fail_backs}, heartbeats missed {missed}",
+            printable(name)
+        )?;
+    }
+    for JobOverview { node, status } in &overview.jobs {
+        let name = format!("job {}", printable(&status.name));
+        let state = match status.state {
+            JobRunState::Absent => "absent",
+            JobRunState::Running => "running",
+            JobRunState::Suspended => "suspended",
+            JobRunState::Finished => "finished",
+            JobRunState::GivenUp => "given up",
+        };
+        writeln!(to, "{margin}{name:names$}  {state} on {}", printable(node.as_str()))?;
+    }
+    Ok(())
+}
+
+fn copy_text(copy: &CopyOverview) -> String {
+    let state = copy.status.map_or_else(|| "unknown".to_owned(), |status| status.state.to_string());
+    let is_up = |state| matches!(state, CopyState::Starting | CopyState::Asleep | CopyState::Awake | CopyState::Ending);
+    let pid = copy.status.filter(|status| is_up(status.state)).and_then(|status| status.pid);
+    let pid = pid.map(|pid| format!(" {pid}")).unwrap_or_default();
+    format!("{state} ({}{pid})", printable(copy.node.as_str()))
+}
+
+/// What was requested.
+struct Requested {
+    command: PairCommand,
+    pairs: Vec<String>,
+    dry_run: bool,
+    /// An agent or the orchestrator has acted on it.
+    taken_up: Option<bool>,
+}
+
+impl Report for Requested {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        let what = match self.command {
+            PairCommand::FailOver => "fail over to the replica of".to_owned(),
+            PairCommand::FailBack => "fail back to the main of".to_owned(),
+            PairCommand::Restart(side) => format!("restart the {side} of"),
+        };
+        let pairs = self.pairs.join(", ");
+        match (self.dry_run, self.taken_up) {
+            (true, _) => writeln!(to, "would {what} {pairs}"),
+            (false, Some(true)) => writeln!(to, "requested: {what} {pairs}"),
+            (false, _) => writeln!(to, "recorded, but no orchestrator has taken it up yet: {what} {pairs}"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let command = match self.command {
+            PairCommand::FailOver => "fail_over",
+            PairCommand::FailBack => "fail_back",
+            PairCommand::Restart(Side::Main) => "restart_main",
+            PairCommand::Restart(Side::Replica) => "restart_replica",
+        };
+        document(json!({"command": command, "pairs": self.pairs, "taken_up": self.taken_up}))
+    }
+}

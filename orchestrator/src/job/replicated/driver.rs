@@ -1,0 +1,529 @@
+//! The loop of a job with pairs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_failover::lease::Orders;
+use holdfast_model::NodeName;
+use holdfast_wire::agent::{HaltReport, PollReply};
+use holdfast_wire::pairs::{PairsPlan, PairsSettings, PairsStop, PairsSync, PeerOfPair};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+use super::super::error::RunError;
+use super::super::reporter::Reporter;
+use super::super::requeue::EndedRun;
+use super::super::settings;
+use super::super::signals::Signals;
+use super::super::start::{self, RunOptions};
+use super::super::state::{self, JobLock, JobState};
+use super::follow::{FollowReport, FollowedNode, Follower};
+use super::history::History;
+use super::opening::{self, Opened};
+use super::requests::{PairRequest, PairRequests};
+use super::writer::StateWriter;
+use crate::allocation::Allocation;
+use crate::events::{EventLog, LogEvent, RunReport};
+use crate::exit;
+use crate::fleet::clock::unix_now;
+use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, FleetSettings, RequestError};
+use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, Placement};
+use crate::spec::{JobSpec, Replicated};
+
+/// Interval at which the live view is refreshed and the end of the allocation is looked at.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// An agent delays the answer about its pairs by this at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// How long an answer may take beyond that delay.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs a job with pairs to its end.
+pub(in super::super) async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunReport, RunError> {
+    let (spec, began) = (&options.spec, Instant::now());
+    let prepared = opening::preflight(spec, replicated)?;
+    let prefix = start::make_prefix(&spec.prefix)?;
+    let mut signals = Signals::new().map_err(RunError::io("listen for signals"))?;
+    let _lock = JobLock::take(&prefix, spec.group_access)?;
+    if !options.again
+        && let Some(earlier) = opening::is_finished(spec, &prefix)?
+    {
+        opening::say_finished(&options.screen);
+        let outcome = "the job was finished in an earlier run; `holdfast run --again` repeats it".to_owned();
+        let job_id = earlier.agents.job_id;
+        return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
+    }
+    let event_log = EventLog::open(&state::directory(&prefix), &spec.job, spec.group_access.access())
+        .map_err(RunError::io("open the event log"))?;
+    let mut reporter = Reporter { event_log: Some(event_log), screen: options.screen.clone() };
+    let opened = opening::open(spec, replicated, &prepared, &prefix, (&mut reporter, &mut signals)).await;
+    let mut allocation_id = None;
+    let mut made_progress = false;
+    let ended = match opened {
+        Err(error) => Err(error),
+        Ok(opened) => {
+            allocation_id = Some(opened.allocation.allocation_id());
+            let job = Job { spec, replicated, prefix: &prefix, directory: prepared.working_directory, began };
+            job.run(opened, reporter, &mut signals).await.map(|(report, progress)| {
+                made_progress = progress;
+                report
+            })
+        }
+    };
+    // While the lock is held, and signals do not end the process.
+    let ended_run = EndedRun { spec, prefix, allocation: allocation_id, made_progress, screen: options.screen.clone() };
+    ended_run.requeue(ended).await
+}
+
+struct Job<'a> {
+    spec: &'a JobSpec,
+    replicated: &'a Replicated,
+    prefix: &'a Path,
+    /// The working directory of copies and jobs.
+    directory: PathBuf,
+    began: Instant,
+}
+
+impl Job<'_> {
+    async fn run(
+        self,
+        opened: Opened,
+        reporter: Reporter,
+        signals: &mut Signals,
+    ) -> Result<(RunReport, bool), RunError> {
+        let Job { spec, replicated, prefix, directory, began } = self;
+        let Opened { allocation, placement, state, took_over } = opened;
+        let clock = Clock::since(unix_now());
+        let end = allocation.end().map(settings::epoch);
+        let fleet = FleetSettings {
+            template: state.template()?,
+            poll_interval: spec.health.poll,
+            poll_patience: spec.health.down_after,
+            allocation_end: end,
+            clock,
+        };
+        let client =
+            AgentClient::new(&fleet.template.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
+        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
+        let known = opening::known_agents(&state);
+        let pairs = state.pairs.clone().unwrap_or_default();
+        let config = AgentsConfig {
+            nodes: placement.nodes(),
+            pairs: pairs.places,
+            finished: pairs.finished,
+            stop_grace: replicated.settings.stop_grace,
+            epoch: pairs.epoch,
+            lease: replicated.settings.lease,
+            start_within: replicated.settings.start_within,
+        };
+        let (machine, actions) = Machine::new(config, &known, clock.now());
+        let (sender, inbox) = mpsc::unbounded_channel();
+        let (follow_sender, followed) = mpsc::unbounded_channel();
+        let mut driver = Driver {
+            prefix: prefix.to_owned(),
+            settings: PairsSettings {
+                lease: replicated.settings.lease,
+                pin_watcher: replicated.settings.pin_watcher,
+                directory,
+                output: Some(opening::output(prefix)),
+                environment: replicated.settings.env.clone(),
+            },
+            wait: LONGEST_WAIT.min(replicated.settings.lease / 4),
+            patience: SHORTEST_PATIENCE.max(spec.health.down_after),
+            before_end: spec.halt.before_end,
+            epoch: pairs.epoch,
+            machine,
+            agents,
+            allocation,
+            placement,
+            writer: StateWriter::start(prefix.to_owned(), state.clone()),
+            state,
+            reporter,
+            clock,
+            followers: BTreeMap::new(),
+            sender,
+            follow_sender,
+            history: History::default(),
+            outcome: None,
+            signals: 0,
+            was_awake: false,
+            up_before: known,
+        };
+        if took_over {
+            driver.reporter.emit(LogEvent::PairsTakenOver { epoch: driver.epoch });
+            let running = driver.state.running.clone();
+            driver.agents.adopt(&running).await;
+        }
+        driver.perform(actions);
+        let outcome = driver.follow_job(signals, (inbox, followed)).await;
+        let overview = driver.machine.overview();
+        let report_pairs = driver.history.report(&overview);
+        let (exit_code, message) = (outcome.exit_code(), outcome.to_string());
+        driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone() });
+        let Driver { mut agents, allocation, mut state, mut reporter, writer, followers, was_awake, .. } = driver;
+        drop(followers);
+        agents.end_all(outcome.unreachable.is_empty()).await;
+        opening::close(allocation, &mut state, &mut reporter, (exit_code, message.clone())).await;
+        writer.write(&state);
+        let interrupted = async {
+            signals.next().await;
+        };
+        writer.finish(interrupted).await;
+        let ended = (state.agents.job_id.clone(), message, exit_code);
+        Ok((report(spec, prefix, ended, report_pairs, began), was_awake))
+    }
+}
+
+fn report(
+    spec: &JobSpec,
+    prefix: &Path,
+    (job_id, outcome, exit_code): (String, String, u8),
+    pairs: Vec<crate::events::report::PairReport>,
+    began: Instant,
+) -> RunReport {
+    RunReport {
+        job: spec.job.clone(),
+        job_id,
+        outcome,
+        exit_code,
+        generations: Vec::new(),
+        steps: Vec::new(),
+        pairs: Some(pairs),
+        nodes_down: Vec::new(),
+        nodes_excluded: Vec::new(),
+        checkpoint: None,
+        checkpoint_directory: None,
+        complete: None,
+        output: Some(opening::output(prefix)),
+        events: state::directory(prefix).join(crate::events::log::FILE),
+        prefix: prefix.to_owned(),
+        took: began.elapsed(),
+    }
+}
+
+/// Results of requests to agents, and of the poll of the resource manager.
+type Inbox = mpsc::UnboundedReceiver<Event>;
+type Followed = mpsc::UnboundedReceiver<FollowReport>;
+
+struct Driver {
+    prefix: PathBuf,
+    machine: Machine,
+    agents: AgentSupervisor,
+    allocation: Arc<dyn Allocation>,
+    placement: Placement,
+    settings: PairsSettings,
+    epoch: u64,
+    wait: Duration,
+    patience: Duration,
+    before_end: Duration,
+    state: JobState,
+    writer: StateWriter,
+    reporter: Reporter,
+    clock: Clock,
+    followers: BTreeMap<NodeName, Follower>,
+    sender: mpsc::UnboundedSender<Event>,
+    follow_sender: mpsc::UnboundedSender<FollowReport>,
+    history: History,
+    outcome: Option<Outcome>,
+    /// Signals received.
+    signals: u32,
+    /// A copy was awake.
+    was_awake: bool,
+    /// Nodes that had an agent before.
+    up_before: BTreeSet<NodeName>,
+}
+
+impl Driver {
+    /// The loop. It never waits for a file system.
+    async fn follow_job(&mut self, signals: &mut Signals, (mut inbox, mut followed): (Inbox, Followed)) -> Outcome {
+        let mut check = tokio::time::interval(CHECK_EVERY);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let end_watch = self.watch_end();
+        let requests_watch = self.watch_requests();
+        let outcome = loop {
+            if let Some(outcome) = self.outcome.take() {
+                break outcome;
+            }
+            let deadline = self.machine.deadline().map(|at| self.clock.until(at));
+            let event = tokio::select! {
+                biased;
+                name = signals.next() => self.signal(name),
+                Some(event) = inbox.recv() => Some(event),
+                Some(report) = followed.recv() => self.report_of(report),
+                event = self.agents.next() => self.fleet_event(event),
+                () = sleep(deadline) => None,
+                _ = check.tick() => None,
+            };
+            let now = self.clock.now();
+            let mut actions = event.map(|event| self.machine.handle(now, event)).unwrap_or_default();
+            actions.extend(self.machine.tick(now));
+            self.perform(actions);
+            self.refresh();
+        };
+        end_watch.abort();
+        requests_watch.abort();
+        outcome
+    }
+
+    /// Watches the end of the allocation. A manager that does not answer delays only this task.
+    fn watch_end(&self) -> tokio::task::JoinHandle<()> {
+        let (allocation, sender, before_end) = (Arc::clone(&self.allocation), self.sender.clone(), self.before_end);
+        tokio::spawn(async move {
+            loop {
+                let manager = Arc::clone(&allocation);
+                let Ok(end) = tokio::task::spawn_blocking(move || manager.end()).await else { return };
+                let left = end.map(|end| settings::epoch(end) - unix_now());
+                if left.is_some_and(|left| left <= i64::try_from(before_end.as_secs()).unwrap_or(i64::MAX)) {
+                    let _ = sender.send(Event::Halt { reason: "the allocation ends".to_owned() });
+                    return;
+                }
+                tokio::time::sleep(CHECK_EVERY).await;
+            }
+        })
+    }
+
+    /// Reads the requests of users for pairs on two nodes again and again.
+    fn watch_requests(&self) -> tokio::task::JoinHandle<()> {
+        let (prefix, job_id) = (self.prefix.clone(), self.state.agents.job_id.clone());
+        let mut done = self.state.pairs.as_ref().map_or(0, |pairs| pairs.requests_done);
+        let sender = self.sender.clone();
+        let has_split = self.placement.pairs().any(crate::pairs::placement::PairPlace::is_split);
+        tokio::spawn(async move {
+            while has_split {
+                let (prefix, job_id) = (prefix.clone(), job_id.clone());
+                let read = tokio::task::spawn_blocking(move || PairRequests::read(&prefix, &job_id));
+                match read.await {
+                    Ok(Ok(requests)) => {
+                        for request in requests.after(done) {
+                            done = request.number;
+                            let PairRequest { pair, command, number } = request;
+                            if sender.send(Event::Requested { pair, command, number }).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                    Ok(Err(error)) => tracing::warn!(%error, "requests for pairs cannot be read"),
+                    Err(_) => return,
+                }
+                tokio::time::sleep(CHECK_EVERY).await;
+            }
+        })
+    }
+
+    fn signal(&mut self, name: &'static str) -> Option<Event> {
+        self.signals += 1;
+        let number = self.signals;
+        // Its sentence is about ranks and the drain.
+        self.reporter.log(&LogEvent::Signal { name: name.to_owned(), number, at_once: false });
+        let again = if number > 1 { " again" } else { "" };
+        self.reporter.screen.line(&format!("{name}{again}: ending all copies and jobs"));
+        Some(Event::Signal { name })
+    }
+
+    fn report_of(&mut self, report: FollowReport) -> Option<Event> {
+        let (node, address) = match &report {
+            FollowReport::Reported { node, address, .. } | FollowReport::Lost { node, address, .. } => (node, address),
+        };
+        // A report about an agent that was replaced since.
+        if self.followers.get(node).is_none_or(|follower| follower.address != *address) {
+            return None;
+        }
+        match report {
+            FollowReport::Reported { node, report, .. } => {
+                self.was_awake |= report.pairs.iter().any(|pair| pair.awake().is_some());
+                if report.version == 0 {
+                    // An agent that was restarted meanwhile at the same address.
+                    return Some(Event::AgentLost { node, reason: "it has no plan".to_owned() });
+                }
+                Some(Event::Reported { node, report })
+            }
+            FollowReport::Lost { node, reason, .. } => {
+                self.reporter.emit(LogEvent::AgentLost { node: node.clone(), reason: reason.clone() });
+                Some(Event::AgentLost { node, reason })
+            }
+        }
+    }
+
+    fn fleet_event(&mut self, event: FleetEvent) -> Option<Event> {
+        match event {
+            FleetEvent::Up { node, address, clock_skew_ms, health, .. } => {
+                if let Some(ahead_ms) = clock_skew_ms {
+                    self.reporter.emit(LogEvent::ClockSkew { node: node.clone(), ahead_ms });
+                }
+                let faults = health.iter().flat_map(|health| &health.directories);
+                for fault in faults.filter_map(|directory| Some((&directory.path, directory.fault.as_ref()?))) {
+                    let message = format!("{}: {}", fault.0, fault.1);
+                    self.reporter.emit(LogEvent::Notice { node: node.clone(), message });
+                }
+                let again = !self.up_before.insert(node.clone());
+                self.reporter.emit(LogEvent::AgentReady { node: node.clone(), again });
+                self.agents_changed();
+                Some(Event::AgentUp { node, address })
+            }
+            FleetEvent::StartFailed { node, reason, .. } => Some(Event::AgentStartFailed { node, reason }),
+            FleetEvent::Lost { node, reason } => {
+                if !self.machine.is_ending() {
+                    self.reporter.emit(LogEvent::AgentLost { node: node.clone(), reason: reason.clone() });
+                }
+                Some(Event::AgentLost { node, reason })
+            }
+            FleetEvent::Answered { node, reply, .. } => self.answered(&node, *reply),
+            FleetEvent::Unchanged { .. } | FleetEvent::PollsRan { .. } | FleetEvent::Checked { .. } => None,
+        }
+    }
+
+    fn answered(&mut self, node: &NodeName, reply: PollReply) -> Option<Event> {
+        if !reply.events.is_empty() {
+            // An orchestrator that takes over requests events again whose numbers are not on disk.
+            self.agents_changed();
+        }
+        for event in reply.events {
+            let event = LogEvent::of_agent(node, event.event);
+            self.history.note(&event);
+            self.reporter.emit(event);
+        }
+        let HaltReport { reason, .. } = reply.health.halt?;
+        (!self.machine.is_ending()).then(|| {
+            self.reporter.emit(LogEvent::HaltSet { reason: reason.clone() });
+            Event::Halt { reason }
+        })
+    }
+
+    fn agents_changed(&mut self) {
+        self.state.running = self.agents.records();
+        self.writer.write(&self.state);
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::StartAgent { node } => self.agents.start(node),
+                Action::End { reason } => self.reporter.emit(LogEvent::PairsEnding { reason }),
+                Action::SendPlan { node } => self.send_plan(&node),
+                Action::Follow { node, orders } => self.follow(node, orders),
+                Action::Order { node, orders } => {
+                    if let Some(follower) = self.followers.get(&node) {
+                        follower.change(|request| apply(orders, request));
+                    }
+                }
+                Action::Unfollow { node } => drop(self.followers.remove(&node)),
+                Action::AnnouncePeer { node } => self.announce_peer(&node),
+                Action::ReportFailure { node, reason } => {
+                    self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
+                }
+                Action::RecordRequest { number } => {
+                    if let Some(pairs) = &mut self.state.pairs {
+                        pairs.requests_done = number;
+                    }
+                    self.writer.write(&self.state);
+                }
+                Action::RecordFinished => {
+                    if let Some(pairs) = &mut self.state.pairs {
+                        pairs.finished.clone_from(self.machine.finished());
+                    }
+                    self.writer.write(&self.state);
+                }
+                Action::Stop { node } => self.stop(node),
+                Action::Finish(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    fn plan(&self, node: &NodeName) -> PairsPlan {
+        self.placement.plan(node, self.epoch, &self.settings, &self.machine.agents())
+    }
+
+    fn send_plan(&self, node: &NodeName) {
+        let (plan, sender) = (Arc::new(self.plan(node)), self.sender.clone());
+        let request = move |client: AgentClient, _: NodeName, address| {
+            let plan = Arc::clone(&plan);
+            async move { client.pairs_plan(address, &plan).await }
+        };
+        let done = move |node, answer: Result<_, RequestError>| {
+            let event = match answer {
+                Ok(_) => Event::Planned { node },
+                Err(error) => Event::PlanRefused { node, reason: error.to_string() },
+            };
+            let _ = sender.send(event);
+        };
+        self.agents.request([node], request, done);
+    }
+
+    fn follow(&mut self, node: NodeName, orders: Orders) {
+        let Some(address) = self.machine.agents().get(&node).copied() else { return };
+        let followed = FollowedNode { node: node.clone(), address, wait: self.wait, patience: self.patience };
+        let mut request = PairsSync { epoch: self.epoch, ..PairsSync::default() };
+        apply(orders, &mut request);
+        let client = self.agents.client().clone();
+        let follower = Follower::spawn(client, followed, request, self.follow_sender.clone());
+        self.followers.insert(node, follower);
+    }
+
+    /// The agent of a node listens at another address now.
+    fn announce_peer(&mut self, node: &NodeName) {
+        let Some(address) = self.machine.agents().get(node).copied() else { return };
+        for (other, follower) in self.followers.iter().filter(|(other, _)| *other != node) {
+            let shared = (0..).zip(self.placement.pairs());
+            let shared = shared.filter(|(_, place)| {
+                let nodes = [&place.main, &place.replica];
+                place.is_split() && nodes.contains(&other) && nodes.contains(&node)
+            });
+            let peers: Vec<_> = shared.map(|(pair, _)| PeerOfPair { pair, address }).collect();
+            if !peers.is_empty() {
+                follower.change(|request| {
+                    request.peers.retain(|known| !peers.iter().any(|peer| peer.pair == known.pair));
+                    request.peers.extend(peers);
+                });
+            }
+        }
+    }
+
+    fn stop(&mut self, node: NodeName) {
+        self.followers.remove(&node);
+        let (epoch, sender) = (self.epoch, self.sender.clone());
+        let request = move |client: AgentClient, _: NodeName, address| async move {
+            client.pairs_stop(address, &PairsStop { epoch }).await
+        };
+        let done = move |node, answer: Result<_, RequestError>| {
+            let event = match answer {
+                Ok(_) => Event::Stopped { node },
+                Err(error) => Event::PlanRefused { node, reason: error.to_string() },
+            };
+            let _ = sender.send(event);
+        };
+        self.agents.request([&node], request, done);
+    }
+
+    /// Updates the live view.
+    fn refresh(&mut self) {
+        if !self.reporter.screen.is_live() {
+            return;
+        }
+        let overview = self.machine.overview();
+        let agents = self.machine.agents().len();
+        let phase = if self.machine.is_ending() { "ending" } else { "running" };
+        self.reporter.screen.show(crate::events::View {
+            phase: phase.to_owned(),
+            used: agents,
+            down: self.placement.nodes().len() - agents,
+            pairs: Some(overview.summary()),
+            ..crate::events::View::default()
+        });
+    }
+}
+
+/// Puts orders into the requests to a node.
+fn apply(orders: Orders, request: &mut PairsSync) {
+    let Orders { instance, grants, revoked, finished } = orders;
+    request.instance = instance;
+    (request.leases, request.revoke, request.finished) = (grants, revoked, finished);
+}
+
+/// Never completes without a deadline.
+async fn sleep(until: Option<Duration>) {
+    match until {
+        Some(until) => tokio::time::sleep(until).await,
+        None => std::future::pending().await,
+    }
+}

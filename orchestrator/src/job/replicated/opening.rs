@@ -1,0 +1,255 @@
+//! The nodes and the state of a job with pairs: new ones, or those of an orchestrator that died.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdfast_model::NodeName;
+use holdfast_wire::trust;
+
+use super::super::error::RunError;
+use super::super::preflight::manager;
+use super::super::reporter::Reporter;
+use super::super::signals::Signals;
+use super::super::start::{self, Plan};
+use super::super::state::{self, JobState, PairsState, Stage};
+use super::super::{requeue, site};
+use super::writer;
+use crate::allocation::{AgentTemplate, Allocation, AllocationRequest, ManagerEntry};
+use crate::events::{LogEvent, Screen};
+use crate::exit;
+use crate::host::{own_files, program};
+use crate::launch::LaunchError;
+use crate::pairs::Placement;
+use crate::spec::{JobSpec, Replicated};
+
+/// Where the output of copies and jobs is, below the directory of the job's state.
+const OUTPUT: &str = "pairs";
+
+/// What was checked before anything is started.
+pub(super) struct Prepared {
+    manager: &'static ManagerEntry,
+    /// The programs of all copies and jobs, each once.
+    programs: Vec<PathBuf>,
+    /// The working directory of copies and jobs, absolute.
+    pub(super) working_directory: PathBuf,
+}
+
+/// Checks the manager, the working directory and the programs.
+pub(super) fn preflight(spec: &JobSpec, replicated: &Replicated) -> Result<Prepared, RunError> {
+    let manager = manager(spec)?;
+    (manager.check)()?;
+    let directory = replicated.settings.directory.as_deref();
+    let working_directory = site::working_directory(directory).map_err(RunError::io("find the working directory"))?;
+    if !working_directory.is_dir() {
+        return Err(LaunchError::NoDirectory { path: working_directory }.into());
+    }
+    let path = replicated.settings.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+    let of_pairs = replicated.pairs.iter().flat_map(|pair| [&pair.config.main, &pair.config.replica]);
+    let commands = of_pairs.chain(replicated.jobs.iter().map(|job| &job.config.command));
+    let names: BTreeSet<&str> = commands.filter_map(|command| command.first()).map(String::as_str).collect();
+    let find = |name: &str| program::find(name, &working_directory, path.as_deref());
+    let programs = names.into_iter().map(find).collect::<Result<_, _>>().map_err(LaunchError::from)?;
+    if let Some(requeue) = &spec.requeue {
+        requeue::check(requeue)?;
+    }
+    Ok(Prepared { manager, programs, working_directory })
+}
+
+fn request<'a>(spec: &'a JobSpec, prepared: &'a Prepared, prefix: &'a Path) -> AllocationRequest<'a> {
+    AllocationRequest {
+        needed: spec.allocation.nodes,
+        programs: prepared.programs.iter().map(PathBuf::as_path).collect(),
+        working_directories: vec![&prepared.working_directory],
+        ..start::allocation_request(spec, &[], Vec::new(), prefix)
+    }
+}
+
+/// The plan of a dry run.
+pub(in super::super) fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &Path) -> Result<Plan, RunError> {
+    let prepared = preflight(spec, replicated)?;
+    let preview = (prepared.manager.preview)(&request(spec, &prepared, prefix))?;
+    let mut text = String::new();
+    let pairs = replicated.pairs.len();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}: {pairs} pair{}", spec.job, if pairs == 1 { "" } else { "s" });
+    let _ = writeln!(text, "  in {}, prefix {}", prepared.working_directory.display(), prefix.display());
+    for pair in &replicated.pairs {
+        let (config, main, replica) = (&pair.config, &pair.main, &pair.replica);
+        let _ = writeln!(text, "  pair {}: main on node {main}, replica on node {replica}", config.name);
+    }
+    for job in &replicated.jobs {
+        let _ = writeln!(text, "  job {} on node {}", job.config.name, job.node);
+    }
+    for line in &preview.lines {
+        let _ = writeln!(text, "  {line}");
+    }
+    let mut refusal = preview.refusal.map(RunError::from);
+    if let Some(old) = JobState::read(prefix)?.filter(|old| old.stage == Stage::Running && old.has_nodes()) {
+        match &old.pairs {
+            Some(_) => text.push_str(&format!("  would take over job {}\n", old.agents.job_id)),
+            None => refusal = refusal.or(Some(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" })),
+        }
+    }
+    Ok(Plan { text, refusal })
+}
+
+/// A job whose nodes and state exist.
+pub(super) struct Opened {
+    pub(super) allocation: Arc<dyn Allocation>,
+    pub(super) placement: Placement,
+    /// On disk, with an epoch that no earlier orchestrator had.
+    pub(super) state: JobState,
+    pub(super) took_over: bool,
+}
+
+/// Opens the nodes. The state is written before anything is granted to a node.
+pub(super) async fn open(
+    spec: &JobSpec,
+    replicated: &Replicated,
+    prepared: &Prepared,
+    prefix: &Path,
+    (reporter, signals): (&mut Reporter, &mut Signals),
+) -> Result<Opened, RunError> {
+    let previous = JobState::read(prefix)?;
+    let earlier = previous.as_ref().map(|state| state.agents.job_id.clone());
+    let previous = previous.filter(JobState::has_nodes);
+    let logs = state::directory(prefix).join("agents");
+    match previous {
+        Some(mut state) if state.stage == Stage::Running => {
+            let Some(pairs) = &mut state.pairs else {
+                return Err(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" });
+            };
+            pairs.epoch += 1;
+            let places = pairs.places.clone();
+            let allocation = signals.or(state.allocation.reopen(Vec::new(), logs)).await?;
+            let placement = Placement::new(replicated, allocation.nodes())?;
+            if !placement.pairs().eq(places.iter()) {
+                return Err(RunError::OtherPairs { prefix: prefix.to_owned() });
+            }
+            state.orchestrator = std::process::id();
+            make_output(prefix)?;
+            writer::write_now(prefix.to_owned(), state.clone()).await?;
+            Ok(Opened { allocation, placement, state, took_over: true })
+        }
+        previous => {
+            if let Some(state) = previous {
+                // A job with ranks that could not be drained.
+                signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
+            }
+            let allocation = signals.or((prepared.manager.open)(request(spec, prepared, prefix))).await?;
+            let begun = begin(spec, replicated, &*allocation, prefix);
+            let begun = begun.and_then(|begun| {
+                set_output_aside(prefix, earlier.as_deref());
+                make_output(prefix)?;
+                Ok(begun)
+            });
+            let (placement, state) = begun.inspect_err(|_| {
+                let _ = allocation.release();
+            })?;
+            let written = writer::write_now(prefix.to_owned(), state.clone()).await;
+            written.inspect_err(|_| {
+                let _ = allocation.release();
+            })?;
+            start::announce(&state, prefix, reporter);
+            Ok(Opened { allocation, placement, state, took_over: false })
+        }
+    }
+}
+
+/// The directory for the output of copies and jobs.
+pub(super) fn output(prefix: &Path) -> PathBuf {
+    state::directory(prefix).join(OUTPUT)
+}
+
+fn make_output(prefix: &Path) -> Result<(), RunError> {
+    let failed = RunError::io("make the directory for the output of copies");
+    own_files::create_directory(&output(prefix)).map_err(|error| failed(error.into()))?;
+    Ok(())
+}
+
+/// Renames the directory with the output of an earlier job by that job's id.
+fn set_output_aside(prefix: &Path, earlier: Option<&str>) {
+    if !output(prefix).is_dir() {
+        return;
+    }
+    let aside = format!("{OUTPUT}.{}", earlier.unwrap_or("earlier").replace('/', "_"));
+    let renamed = state::open_directory(prefix).map_err(|error| error.to_string()).and_then(|own| match own {
+        Some(own) => own.rename(OUTPUT, &aside).map_err(|error| error.to_string()),
+        None => Ok(()),
+    });
+    if let Err(error) = renamed {
+        tracing::warn!(%error, "the output of an earlier job cannot be renamed; that of this job is added to it");
+    }
+}
+
+fn begin(
+    spec: &JobSpec,
+    replicated: &Replicated,
+    allocation: &dyn Allocation,
+    prefix: &Path,
+) -> Result<(Placement, JobState), RunError> {
+    let placement = Placement::new(replicated, allocation.nodes())?;
+    let template = AgentTemplate::new(
+        &spec.job,
+        vec![prefix.to_owned()],
+        &replicated.control,
+        std::iter::empty(),
+        spec.health.disk_timeout,
+        allocation,
+        trust::generate()?,
+    );
+    let mut state = JobState::new(spec.job.clone(), allocation.record(), template);
+    state.group_access = spec.group_access;
+    state.requests_at_once = spec.health.requests;
+    let places = placement.pairs().cloned().collect();
+    state.pairs = Some(PairsState { epoch: 1, places, finished: BTreeSet::new(), requests_done: 0 });
+    Ok((placement, state))
+}
+
+/// The job has ended: its agents have ended, and its nodes are released, unless copies may still run on them.
+pub(super) async fn close(
+    allocation: Arc<dyn Allocation>,
+    state: &mut JobState,
+    reporter: &mut Reporter,
+    (exit_code, message): (u8, String),
+) {
+    let released = tokio::task::spawn_blocking(move || allocation.release()).await;
+    let failure = match released {
+        Ok(released) => released.err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(reason) = failure {
+        reporter.emit(LogEvent::ReleaseFailed { reason });
+    }
+    state.running.clear();
+    state.stage = Stage::Finished { exit_code, message };
+}
+
+/// True if a job with the same pairs was finished in an earlier run.
+pub(super) fn is_finished(spec: &JobSpec, prefix: &Path) -> Result<Option<JobState>, RunError> {
+    let is_same = |state: &JobState| {
+        let names = |state: &JobState| {
+            let places = state.pairs.as_ref().map(|pairs| pairs.places.iter().map(|place| place.name.clone()));
+            places.map(Iterator::collect::<BTreeSet<_>>)
+        };
+        let replicated = spec.replicated.as_ref();
+        let own = replicated.map(|replicated| replicated.pairs.iter().map(|pair| pair.config.name.clone()).collect());
+        matches!(state.stage, Stage::Finished { exit_code: exit::FINISHED, .. })
+            && state.job == spec.job
+            && names(state) == own
+    };
+    Ok(JobState::read(prefix)?.filter(is_same))
+}
+
+/// The nodes that have no agent of an earlier orchestrator.
+pub(super) fn known_agents(state: &JobState) -> BTreeSet<NodeName> {
+    state.running.keys().cloned().collect()
+}
+
+/// Shown when nothing is to be done.
+pub(super) fn say_finished(screen: &Screen) {
+    screen.line("the job was finished in an earlier run and is not run again; `--again` repeats it");
+}

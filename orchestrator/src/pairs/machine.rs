@@ -1,0 +1,570 @@
+//! The decisions of the orchestrator about a job with pairs: which agents are started again and when, which of them are
+//! sent their plans, when the job ends.
+//!
+//! An agent that is lost is always started again: its copies go on meanwhile, and its successor adopts them. A node that
+//! comes back is used again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use holdfast_failover::lease::{Granter, Orders, SplitPair};
+use holdfast_model::NodeName;
+use holdfast_model::pair::{JobStatus, PairCommand, PairStatus};
+use holdfast_wire::pairs::PairsReport;
+
+use super::overview::Overview;
+use super::placement::PairPlace;
+use crate::exit;
+
+/// Before the second attempt to start an agent; doubled with each that fails.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between attempts: the time after which a node that came back is used at the latest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The job ends if no agent has ever come up after so many attempts on each node.
+const ATTEMPTS_AT_FIRST: u32 = 5;
+/// The end waits so long for the ends of copies, beyond their grace.
+const STOPPED_WITHIN: Duration = Duration::from_secs(10);
+/// And so long after a second signal.
+const STOPPED_AT_ONCE: Duration = Duration::from_secs(1);
+
+/// What the machine needs to know of the job.
+#[derive(Clone, Debug)]
+pub struct AgentsConfig {
+    /// The nodes that have copies or jobs.
+    pub nodes: BTreeSet<NodeName>,
+    pub pairs: Vec<PairPlace>,
+    /// Pairs that an earlier orchestrator saw finished.
+    pub finished: BTreeSet<u32>,
+    /// Higher than that of every earlier orchestrator of the job, and on disk.
+    pub epoch: u64,
+    /// The time of a lease.
+    pub lease: Duration,
+    /// How long a copy may take to register.
+    pub start_within: Duration,
+    /// The longest grace of a copy.
+    pub stop_grace: Duration,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The agent is up: started, or adopted from an earlier orchestrator.
+    AgentUp {
+        node: NodeName,
+        address: SocketAddr,
+    },
+    AgentStartFailed {
+        node: NodeName,
+        reason: String,
+    },
+    /// Its connection broke, or it does not answer.
+    AgentLost {
+        node: NodeName,
+        reason: String,
+    },
+    /// The plan of the node is in force.
+    Planned {
+        node: NodeName,
+    },
+    PlanRefused {
+        node: NodeName,
+        reason: String,
+    },
+    Reported {
+        node: NodeName,
+        report: PairsReport,
+    },
+    /// All copies and jobs of the node have ended.
+    Stopped {
+        node: NodeName,
+    },
+    /// The user's request for a pair whose copies are on two nodes.
+    Requested {
+        pair: u32,
+        command: PairCommand,
+        number: u64,
+    },
+    /// The user or the end of the allocation ends the job.
+    Halt {
+        reason: String,
+    },
+    Signal {
+        name: &'static str,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    StartAgent {
+        node: NodeName,
+    },
+    /// Send the plan; ends as `Planned`, `PlanRefused` or `AgentLost`.
+    SendPlan {
+        node: NodeName,
+    },
+    /// Request reports of the node from now on; the requests carry these orders.
+    Follow {
+        node: NodeName,
+        orders: Orders,
+    },
+    /// The next request carries these orders; one that is under way is replaced.
+    Order {
+        node: NodeName,
+        orders: Orders,
+    },
+    /// No reports of the node any more.
+    Unfollow {
+        node: NodeName,
+    },
+    /// Tell the nodes with the other copies of this node's pairs where its agent listens.
+    AnnouncePeer {
+        node: NodeName,
+    },
+    /// An agent could not be started, or refused its plan.
+    ReportFailure {
+        node: NodeName,
+        reason: String,
+    },
+    /// The request with this number was taken up.
+    RecordRequest {
+        number: u64,
+    },
+    /// These pairs are finished, which a successor has to know.
+    RecordFinished,
+    /// The job is being ended.
+    End {
+        reason: String,
+    },
+    /// End all copies and jobs of the node; ends as `Stopped` or `AgentLost`.
+    Stop {
+        node: NodeName,
+    },
+    /// The job has ended.
+    Finish(Outcome),
+}
+
+/// Why the job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PairsEnd {
+    /// All pairs are finished.
+    Finished,
+    /// All other pairs are finished; both copies of these failed too often.
+    GivenUp {
+        pairs: Vec<String>,
+    },
+    Halted {
+        reason: String,
+    },
+    Signal {
+        name: &'static str,
+    },
+    /// No agent could be started.
+    NoAgents {
+        node: NodeName,
+        reason: String,
+    },
+}
+
+/// How the job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub end: PairsEnd,
+    /// Nodes on which copies may still run: their agents did not answer.
+    pub unreachable: Vec<NodeName>,
+}
+
+impl Outcome {
+    /// The exit code: see [`crate::exit`].
+    pub fn exit_code(&self) -> u8 {
+        match self.end {
+            PairsEnd::Finished => exit::FINISHED,
+            PairsEnd::GivenUp { .. } => exit::APPLICATION_ERROR,
+            PairsEnd::Halted { .. } | PairsEnd::Signal { .. } | PairsEnd::NoAgents { .. } => exit::NOT_FINISHED,
+        }
+    }
+}
+
+impl fmt::Display for PairsEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PairsEnd::Finished => f.write_str("all pairs are finished"),
+            PairsEnd::GivenUp { pairs } => {
+                let names: Vec<&str> = pairs.iter().take(8).map(String::as_str).collect();
+                let more = if pairs.len() > names.len() { ", …" } else { "" };
+                write!(f, "both copies failed too often: {}{more}", names.join(", "))
+            }
+            PairsEnd::Halted { reason } => write!(f, "halted: {reason}"),
+            PairsEnd::Signal { name } => write!(f, "ended by {name}"),
+            PairsEnd::NoAgents { node, reason } => {
+                write!(f, "no agent could be started; the last attempt, on {node}: {reason}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.end.fmt(f)?;
+        match &self.unreachable[..] {
+            [] => Ok(()),
+            nodes => {
+                let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
+                write!(f, "; copies may still run on {}, whose agents do not answer", nodes.join(", "))
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Agent {
+    /// It is being started or adopted.
+    Starting,
+    /// It is started at this time.
+    Lost {
+        start_at: Duration,
+    },
+    Up {
+        address: SocketAddr,
+        plan: Plan,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Sent,
+    InForce,
+    /// It is sent again at this time.
+    Refused {
+        again_at: Duration,
+    },
+}
+
+impl Plan {
+    fn is_due(self, now: Duration) -> bool {
+        matches!(self, Plan::Refused { again_at } if again_at <= now)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    agent: Agent,
+    /// Attempts to start the agent, or to send the plan, that failed one after the other.
+    failures: u32,
+    was_up: bool,
+    /// The agent may have copies that are not ended.
+    stopped: bool,
+    report: Option<(Vec<PairStatus>, Vec<JobStatus>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Running,
+    Ending { end: PairsEnd, until: Duration },
+    Ended,
+}
+
+/// The state of the job.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    config: AgentsConfig,
+    nodes: BTreeMap<NodeName, Node>,
+    finished: BTreeSet<u32>,
+    /// The leases of pairs whose copies are on two nodes.
+    granter: Granter,
+    /// The last time at which the leases were decided.
+    granted_at: Duration,
+    phase: Phase,
+}
+
+impl Machine {
+    /// The job, and its first actions. `adopted` are nodes whose agents may still run: each ends as `AgentUp` or
+    /// `AgentLost`.
+    pub fn new(config: AgentsConfig, adopted: &BTreeSet<NodeName>, now: Duration) -> (Self, Vec<Action>) {
+        let node = |name: &NodeName| {
+            // The copies of an earlier orchestrator may run.
+            let was_up = adopted.contains(name);
+            let node = Node { agent: Agent::Starting, failures: 0, was_up, stopped: false, report: None };
+            (name.clone(), node)
+        };
+        let nodes = config.nodes.iter().map(node).collect();
+        let starts = config.nodes.iter().filter(|name| !adopted.contains(*name));
+        let actions = starts.map(|name| Action::StartAgent { node: name.clone() }).collect();
+        let finished = config.finished.clone();
+        let number = |node: &NodeName| number_of(&config.nodes, node);
+        let split = (0..).zip(&config.pairs).filter(|(pair, place)| place.is_split() && !finished.contains(pair));
+        let split = split.filter_map(|(pair, place)| {
+            let nodes = [number(&place.main)?, number(&place.replica)?];
+            Some((pair, SplitPair { nodes, start_within: config.start_within }))
+        });
+        let granter = Granter::new(config.epoch, config.lease, now, split);
+        (Machine { nodes, finished, granter, granted_at: now, phase: Phase::Running, config }, actions)
+    }
+
+    /// Handles an event.
+    pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::AgentUp { node, address } => self.agent_up(node, address, &mut actions),
+            Event::AgentStartFailed { node, reason } => self.start_failed(now, node, reason, &mut actions),
+            Event::AgentLost { node, .. } => self.agent_lost(now, node, &mut actions),
+            Event::Planned { node } => self.planned(now, node, &mut actions),
+            Event::Requested { pair, command, number } => {
+                self.granter.command(now, pair, command);
+                actions.push(Action::RecordRequest { number });
+            }
+            Event::PlanRefused { node, reason } => self.plan_refused(now, node, reason, &mut actions),
+            Event::Reported { node, report } => self.reported(now, &node, report, &mut actions),
+            Event::Stopped { node } => {
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.stopped = true;
+                }
+            }
+            Event::Halt { reason } => self.end(now, PairsEnd::Halted { reason }, &mut actions),
+            Event::Signal { name } => match &mut self.phase {
+                Phase::Running => self.end(now, PairsEnd::Signal { name }, &mut actions),
+                Phase::Ending { until, .. } => *until = (*until).min(now + self.config.stop_grace + STOPPED_AT_ONCE),
+                Phase::Ended => {}
+            },
+        }
+        self.send_urgent(now, &mut actions);
+        self.finish(now, &mut actions);
+        actions
+    }
+
+    /// Sends new orders to the nodes that are followed.
+    fn send_urgent(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        let urgent: Vec<u32> = self.granter.urgent().collect();
+        let names: Vec<NodeName> = self.config.nodes.iter().cloned().collect();
+        for number in urgent {
+            let Some(node) = names.get(number as usize) else { continue };
+            let is_followed =
+                matches!(self.nodes.get(node), Some(Node { agent: Agent::Up { plan: Plan::InForce, .. }, .. }));
+            if is_followed {
+                let orders = self.granter.orders(now, number);
+                actions.push(Action::Order { node: node.clone(), orders });
+            }
+        }
+    }
+
+    /// Handles deadlines that have passed.
+    pub fn tick(&mut self, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if matches!(self.phase, Phase::Running) {
+            self.granter.tick(now);
+            self.granted_at = now;
+            for (name, node) in &mut self.nodes {
+                match &mut node.agent {
+                    Agent::Lost { start_at } if *start_at <= now => {
+                        node.agent = Agent::Starting;
+                        actions.push(Action::StartAgent { node: name.clone() });
+                    }
+                    Agent::Up { plan, .. } if plan.is_due(now) => {
+                        *plan = Plan::Sent;
+                        actions.push(Action::SendPlan { node: name.clone() });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.send_urgent(now, &mut actions);
+        self.finish(now, &mut actions);
+        actions
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        match &self.phase {
+            Phase::Running => self
+                .nodes
+                .values()
+                .filter_map(|node| match node.agent {
+                    Agent::Lost { start_at } => Some(start_at),
+                    Agent::Up { plan: Plan::Refused { again_at }, .. } => Some(again_at),
+                    Agent::Starting | Agent::Up { .. } => None,
+                })
+                // A time that has passed changes nothing without a report.
+                .chain(self.granter.next_deadline().filter(|at| *at > self.granted_at))
+                .min(),
+            Phase::Ending { until, .. } => Some(*until),
+            Phase::Ended => None,
+        }
+    }
+
+    fn agent_up(&mut self, name: NodeName, address: SocketAddr, actions: &mut Vec<Action>) {
+        let Some(node) = self.nodes.get_mut(&name) else { return };
+        node.was_up = true;
+        node.agent = Agent::Up { address, plan: Plan::Sent };
+        match self.phase {
+            Phase::Running => {
+                actions.push(Action::SendPlan { node: name.clone() });
+                actions.push(Action::AnnouncePeer { node: name });
+            }
+            // An agent that was being started; it adopts the copies only to end them.
+            Phase::Ending { .. } => actions.push(Action::SendPlan { node: name }),
+            Phase::Ended => {}
+        }
+    }
+
+    fn start_failed(&mut self, now: Duration, name: NodeName, reason: String, actions: &mut Vec<Action>) {
+        let Some(node) = self.nodes.get_mut(&name) else { return };
+        node.failures = node.failures.saturating_add(1);
+        node.agent = Agent::Lost { start_at: now + pause(node.failures) };
+        actions.push(Action::ReportFailure { node: name.clone(), reason: reason.clone() });
+        let is_hopeless = |node: &Node| !node.was_up && node.failures >= ATTEMPTS_AT_FIRST;
+        if self.nodes.values().all(is_hopeless) {
+            self.end(now, PairsEnd::NoAgents { node: name, reason }, actions);
+        }
+    }
+
+    fn agent_lost(&mut self, now: Duration, name: NodeName, actions: &mut Vec<Action>) {
+        let Some(node) = self.nodes.get_mut(&name) else { return };
+        if matches!(node.agent, Agent::Lost { .. }) {
+            return;
+        }
+        node.agent = Agent::Lost { start_at: now };
+        actions.push(Action::Unfollow { node: name.clone() });
+        match self.phase {
+            Phase::Running => actions.extend(self.tick(now)),
+            // Its copies go on without it.
+            Phase::Ending { .. } if !node.stopped => {
+                node.agent = Agent::Starting;
+                actions.push(Action::StartAgent { node: name });
+            }
+            Phase::Ending { .. } | Phase::Ended => {}
+        }
+    }
+
+    fn planned(&mut self, now: Duration, name: NodeName, actions: &mut Vec<Action>) {
+        let Some(node) = self.nodes.get_mut(&name) else { return };
+        let Agent::Up { plan, .. } = &mut node.agent else { return };
+        *plan = Plan::InForce;
+        node.failures = 0;
+        match self.phase {
+            Phase::Running => {
+                let orders = number_of(&self.config.nodes, &name).map(|number| self.granter.orders(now, number));
+                actions.push(Action::Follow { node: name, orders: orders.unwrap_or_default() });
+            }
+            Phase::Ending { .. } => actions.push(Action::Stop { node: name }),
+            Phase::Ended => {}
+        }
+    }
+
+    fn plan_refused(&mut self, now: Duration, name: NodeName, reason: String, actions: &mut Vec<Action>) {
+        let Some(node) = self.nodes.get_mut(&name) else { return };
+        let Agent::Up { plan, .. } = &mut node.agent else { return };
+        node.failures = node.failures.saturating_add(1);
+        *plan = Plan::Refused { again_at: now + pause(node.failures) };
+        actions.push(Action::ReportFailure { node: name, reason });
+    }
+
+    fn reported(&mut self, now: Duration, name: &NodeName, report: PairsReport, actions: &mut Vec<Action>) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        if let Some(number) = number_of(&self.config.nodes, name) {
+            let clock = Duration::from_millis(report.clock);
+            self.granter.answered(now, number, report.instance, clock, &report.pairs);
+            // The node waits for the next request with the renewed leases.
+            let orders = self.granter.orders(now, number);
+            actions.push(Action::Order { node: name.clone(), orders });
+        }
+        node.report = Some((report.pairs, report.jobs));
+        let overview = self.overview();
+        let before = self.finished.len();
+        self.finished.extend(overview.pairs.iter().filter(|pair| pair.is_finished()).map(|pair| pair.pair));
+        if self.finished.len() > before {
+            actions.push(Action::RecordFinished);
+        }
+        let others: Vec<_> = overview.pairs.iter().filter(|pair| !self.finished.contains(&pair.pair)).collect();
+        if others.is_empty() {
+            self.end(now, PairsEnd::Finished, actions);
+        } else if others.iter().all(|pair| pair.is_given_up()) {
+            let pairs = others.iter().map(|pair| pair.name.clone()).collect();
+            self.end(now, PairsEnd::GivenUp { pairs }, actions);
+        }
+    }
+
+    fn end(&mut self, now: Duration, end: PairsEnd, actions: &mut Vec<Action>) {
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        actions.push(Action::End { reason: end.to_string() });
+        self.phase = Phase::Ending { end, until: now + self.config.stop_grace + STOPPED_WITHIN };
+        for (name, node) in &mut self.nodes {
+            match node.agent {
+                Agent::Up { plan: Plan::InForce, .. } => {
+                    actions.push(Action::Unfollow { node: name.clone() });
+                    actions.push(Action::Stop { node: name.clone() });
+                }
+                // Without a plan it has started nothing; another agent of the node may have.
+                Agent::Up { plan: Plan::Refused { .. }, .. } if !node.was_up => node.stopped = true,
+                Agent::Up { plan: Plan::Refused { .. }, .. } => {
+                    node.agent = Agent::Starting;
+                    actions.push(Action::StartAgent { node: name.clone() });
+                }
+                Agent::Up { plan: Plan::Sent, .. } => {}
+                Agent::Lost { .. } if !node.was_up => node.stopped = true,
+                // Its copies go on without an agent: another one ends them.
+                Agent::Lost { .. } => {
+                    node.agent = Agent::Starting;
+                    actions.push(Action::StartAgent { node: name.clone() });
+                }
+                Agent::Starting => {}
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let Phase::Ending { end, until } = &self.phase else { return };
+        let all_stopped = self.nodes.values().all(|node| node.stopped);
+        if !all_stopped && now < *until {
+            return;
+        }
+        let left = self.nodes.iter().filter(|(_, node)| !node.stopped && node.was_up);
+        let outcome = Outcome { end: end.clone(), unreachable: left.map(|(name, _)| name.clone()).collect() };
+        self.phase = Phase::Ended;
+        actions.push(Action::Finish(outcome));
+    }
+
+    /// The state of all pairs and jobs as last reported.
+    pub fn overview(&self) -> Overview {
+        let reports = self.nodes.iter().filter_map(|(name, node)| Some((name.clone(), node.report.clone()?)));
+        Overview::new(&self.config.pairs, &reports.collect())
+    }
+
+    /// The pairs that are finished.
+    pub fn finished(&self) -> &BTreeSet<u32> {
+        &self.finished
+    }
+
+    /// The agents that are up.
+    pub fn agents(&self) -> BTreeMap<NodeName, SocketAddr> {
+        let up = |(name, node): (&NodeName, &Node)| match node.agent {
+            Agent::Up { address, .. } => Some((name.clone(), address)),
+            Agent::Starting | Agent::Lost { .. } => None,
+        };
+        self.nodes.iter().filter_map(up).collect()
+    }
+
+    /// True while the job is being ended.
+    pub fn is_ending(&self) -> bool {
+        !matches!(self.phase, Phase::Running)
+    }
+}
+
+/// The number of a node for the leases.
+fn number_of(nodes: &BTreeSet<NodeName>, node: &NodeName) -> Option<u32> {
+    nodes.iter().position(|other| other == node).and_then(|position| u32::try_from(position).ok())
+}
+
+/// The pause after so many failures.
+fn pause(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+}

@@ -1,0 +1,130 @@
+//! The state of all pairs and jobs, from the newest reports of their nodes.
+
+use std::collections::BTreeMap;
+
+use holdfast_model::NodeName;
+use holdfast_model::pair::{CopyState, CopyStatus, JobStatus, PairStatus, Side};
+use serde::Serialize;
+
+use super::placement::PairPlace;
+use crate::events::PairsView;
+
+/// A copy and its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CopyOverview {
+    pub node: NodeName,
+    /// `None` if its node has not answered.
+    #[serde(flatten)]
+    pub status: Option<CopyStatus>,
+}
+
+/// A pair as its nodes report it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PairOverview {
+    pub pair: u32,
+    pub name: String,
+    pub main: CopyOverview,
+    pub replica: CopyOverview,
+    /// The newest checkpoint; 0: none.
+    pub checkpoint: u64,
+    pub fail_overs: u64,
+    pub fail_backs: u64,
+}
+
+impl PairOverview {
+    pub fn copy(&self, side: Side) -> &CopyOverview {
+        match side {
+            Side::Main => &self.main,
+            Side::Replica => &self.replica,
+        }
+    }
+
+    fn is(&self, side: Side, state: CopyState) -> bool {
+        self.copy(side).status.is_some_and(|copy| copy.state == state)
+    }
+
+    /// The copy that is awake.
+    pub fn awake(&self) -> Option<Side> {
+        Side::BOTH.into_iter().find(|side| self.is(*side, CopyState::Awake))
+    }
+
+    /// Periods without a heartbeat, of both copies since each was woken last.
+    pub fn missed(&self) -> u64 {
+        Side::BOTH.into_iter().filter_map(|side| self.copy(side).status).map(|copy| copy.missed).sum()
+    }
+
+    /// True if a copy has ended with success.
+    pub fn is_finished(&self) -> bool {
+        Side::BOTH.into_iter().any(|side| self.is(side, CopyState::Finished))
+    }
+
+    /// True if both copies failed too often.
+    pub fn is_given_up(&self) -> bool {
+        Side::BOTH.into_iter().all(|side| self.is(side, CopyState::GivenUp))
+    }
+}
+
+/// A non-critical job and its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JobOverview {
+    pub node: NodeName,
+    #[serde(flatten)]
+    pub status: JobStatus,
+}
+
+/// All pairs and jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Overview {
+    pub pairs: Vec<PairOverview>,
+    pub jobs: Vec<JobOverview>,
+}
+
+impl Overview {
+    /// The numbers of the live view.
+    pub fn summary(&self) -> PairsView {
+        let mut view = PairsView::default();
+        for pair in &self.pairs {
+            match pair.awake() {
+                _ if pair.is_finished() => view.finished += 1,
+                Some(Side::Main) => view.mains += 1,
+                Some(Side::Replica) => view.replicas += 1,
+                None => view.asleep += 1,
+            }
+            view.fail_overs += pair.fail_overs;
+            view.missed += pair.missed();
+        }
+        view
+    }
+
+    /// The overview of pairs whose nodes reported these states.
+    pub fn new(places: &[PairPlace], reports: &BTreeMap<NodeName, (Vec<PairStatus>, Vec<JobStatus>)>) -> Self {
+        let by_number: BTreeMap<&NodeName, BTreeMap<u32, &PairStatus>> = reports
+            .iter()
+            .map(|(node, (pairs, _))| (node, pairs.iter().map(|pair| (pair.pair, pair)).collect()))
+            .collect();
+        let status = |node: &NodeName, pair: u32| by_number.get(node).and_then(|pairs| pairs.get(&pair)).copied();
+        let pairs = (0..).zip(places).map(|(pair, place)| {
+            let copy = |side: Side| {
+                let node = place.node(side).clone();
+                let status = status(&node, pair).and_then(|status| status.copy(side).copied());
+                CopyOverview { node, status }
+            };
+            let main = status(&place.main, pair);
+            let replica = status(&place.replica, pair).filter(|_| place.is_split());
+            let of_both = |number: fn(&PairStatus) -> u64| main.into_iter().chain(replica).map(number);
+            PairOverview {
+                pair,
+                name: place.name.clone(),
+                main: copy(Side::Main),
+                replica: copy(Side::Replica),
+                checkpoint: of_both(|status| status.checkpoint).max().unwrap_or(0),
+                fail_overs: of_both(|status| status.fail_overs).sum(),
+                fail_backs: of_both(|status| status.fail_backs).sum(),
+            }
+        });
+        let jobs = reports.iter().flat_map(|(node, (_, jobs))| {
+            jobs.iter().map(|job| JobOverview { node: node.clone(), status: job.clone() })
+        });
+        Overview { pairs: pairs.collect(), jobs: jobs.collect() }
+    }
+}

@@ -1,0 +1,470 @@
+//! `pairs:`, `jobs:` and `replication:`: what a job of `kind: replicated` runs instead of ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_model::NodeName;
+use holdfast_model::pair::{JobConfig, MOST_PAIRS, PairConfig, RestartBackOff, Side};
+use holdfast_wire::pairs::{LARGEST_CHECKPOINT, LONGEST_PERIOD, MOST_JOBS, SHORTEST_PERIOD, is_name};
+
+use super::allocation::{self, virtual_node};
+use super::checkpoint::{ControlDirectory, TEMPORARY};
+use super::keys::{Names, keys, section, words};
+use super::reading::{Reader, Section};
+use super::registered::ManagerFacts;
+use super::value_kinds::{bytes_within, duration, path, text, whole, whole_or_unlimited};
+
+/// Replaced by the number of a pair among those of one element of the list.
+const INDEX_PLACEHOLDER: &str = "{index}";
+/// Replaced by `main` or `replica`.
+const SIDE_PLACEHOLDER: &str = "{side}";
+/// A lease that is shorter would end between two requests.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+/// More misses than this are a typing mistake.
+const MOST_MISSES: u64 = 1_000_000;
+/// No machine has more processors.
+const MOST_PROCESSORS: u64 = 4096;
+
+/// What a job of `kind: replicated` runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replicated {
+    /// At least one; the position of a pair is its number in the job.
+    pub pairs: Vec<PlacedPair>,
+    /// The non-critical jobs.
+    pub jobs: Vec<PlacedJob>,
+    pub settings: Replication,
+    /// The control directories of the agents (`checkpoint.control`).
+    pub control: ControlDirectory,
+}
+
+/// A pair with the nodes of its copies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedPair {
+    pub config: PairConfig,
+    pub main: NodeReference,
+    pub replica: NodeReference,
+}
+
+impl PlacedPair {
+    /// The node of a copy.
+    pub fn node(&self, side: Side) -> &NodeReference {
+        match side {
+            Side::Main => &self.main,
+            Side::Replica => &self.replica,
+        }
+    }
+}
+
+/// A non-critical job with its node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedJob {
+    pub config: JobConfig,
+    pub node: NodeReference,
+}
+
+/// A node of the allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeReference {
+    /// Its position in the allocation, from 0.
+    Position(u32),
+    Name(NodeName),
+}
+
+impl NodeReference {
+    fn of(text: &str) -> Self {
+        text.parse().map_or_else(|_| NodeReference::Name(NodeName::new(text)), NodeReference::Position)
+    }
+
+    /// The node's position among those of an allocation.
+    pub fn find(&self, nodes: &[NodeName]) -> Option<usize> {
+        match self {
+            NodeReference::Position(position) => Some(*position as usize).filter(|position| *position < nodes.len()),
+            NodeReference::Name(name) => nodes.iter().position(|node| node == name),
+        }
+    }
+}
+
+impl fmt::Display for NodeReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeReference::Position(position) => position.fmt(f),
+            NodeReference::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// An element of `pairs:` as written: one pair, or several that differ by their number.
+pub(super) struct WrittenPairs {
+    path: String,
+    name: String,
+    count: u32,
+    main: Vec<String>,
+    replica: Vec<String>,
+    nodes: [NodeReference; 2],
+    heartbeat: Heartbeat,
+    checkpoint: CheckpointSize,
+    restart: RestartBackOff,
+    suspends: Option<Vec<String>>,
+}
+
+/// An element of `jobs:` as written.
+pub(super) struct WrittenBeside {
+    path: String,
+    name: String,
+    command: Vec<String>,
+    node: NodeReference,
+    order: u32,
+    restart: RestartBackOff,
+}
+
+/// The key `pairs:`.
+pub(super) struct Pairs;
+/// The key `jobs:`.
+pub(super) struct Jobs;
+
+keys! {
+    Pairs => WrittenPairs;
+    /// The name, part of the names of files; of several, with `{index}`: `"dnn{index}"`.
+    name = text().optional(),
+    /// So many pairs that differ by `{index}`, from 0, in `name`, `main` and `replica`.
+    count = whole::<u32>(1..=MOST_PAIRS.into()).or(1),
+    /// The command of the main, as a list; no shell is involved. `{side}` is replaced by `main` or `replica`:
+    /// `[./dnn, "{side}", "{index}"]`.
+    main = words(),
+    /// The command of the replica. Default: that of the main.
+    replica = words(),
+    /// The nodes of main and replica, by their numbers in the allocation, from 0, or their names. Default: `[0, 0]`.
+    nodes = words(),
+    /// When a copy that is awake counts as hung.
+    heartbeat = section::<Heartbeat>(),
+    /// The checkpoints in shared memory.
+    checkpoint = section::<CheckpointSize>(),
+    /// When a copy that failed is started again.
+    restart = section::<Restart>(),
+    /// The names of the jobs that are suspended while the replica is awake on another node than the main's. Default:
+    /// all jobs of that node. `[]`: none.
+    suspends = words(),
+    |section| {
+        let name = required_name(section, name, "dnn0");
+        let main = required_command(section, "main", main, "[./dnn, main, \"0\"]");
+        let replica = match replica {
+            Some(replica) => required_command(section, "replica", Some(replica), "[./dnn, replica, \"0\"]"),
+            None => main.clone(),
+        };
+        if count > 1 && !name.is_empty() && !name.contains(INDEX_PLACEHOLDER) {
+            let help = format!("write `name: \"{name}{INDEX_PLACEHOLDER}\"`");
+            section.mistake("name", format!("the {count} pairs would have the same name"), help);
+        }
+        let nodes = nodes_of(section, nodes);
+        WrittenPairs {
+            path: section.path(),
+            name,
+            count,
+            main,
+            replica,
+            nodes,
+            heartbeat,
+            checkpoint,
+            restart,
+            suspends,
+        }
+    }
+}
+
+keys! {
+    Jobs => WrittenBeside;
+    /// The name, part of the names of files.
+    name = text().optional(),
+    /// The program and its arguments.
+    command = words(),
+    /// The node, by its number in the allocation, from 0, or its name.
+    node = text().or("0".to_owned()),
+    /// Jobs with a smaller number are suspended first, and resumed last.
+    order = whole::<u32>(0..=u32::MAX.into()).or(1),
+    /// As `restart` of a pair.
+    restart = section::<Restart>().described_above(),
+    |section| {
+        let name = required_name(section, name, "app1");
+        let command = required_command(section, "command", command, "[./app1]");
+        WrittenBeside { path: section.path(), name, command, node: NodeReference::of(&node), order, restart }
+    }
+}
+
+keys! {
+    /// When a copy that is awake counts as hung.
+    pub struct Heartbeat {
+        /// The time between two heartbeats.
+        period: Duration = duration().or(Duration::from_millis(1)),
+        /// A copy without a heartbeat for so many periods is killed, and the other one is woken.
+        misses: u32 = whole(1..=MOST_MISSES).or(3),
+    }
+    checked by Heartbeat::check;
+}
+
+impl Heartbeat {
+    fn check(&self, section: &Section<'_>) {
+        if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&self.period) {
+            section.mistake("period", "a period is at least 1ms and at most 1h", "write `period: 1ms`, for example");
+        }
+    }
+}
+
+keys! {
+    /// The checkpoints in shared memory.
+    pub struct CheckpointSize {
+        /// The largest checkpoint; the last ten are kept.
+        size: u64 = bytes_within(1..=LARGEST_CHECKPOINT).or(400 << 10),
+        /// Within this time a new checkpoint is copied to the node of the other copy.
+        period: Duration = duration().or(Duration::from_millis(10)),
+    }
+}
+
+/// The section `restart:`.
+pub(super) struct Restart;
+
+keys! {
+    Restart => RestartBackOff;
+    /// The time before a failed copy is started again; doubled with each failure that follows.
+    first = duration().or(Duration::from_secs(1)),
+    /// The longest such time. A copy that was up for so long has no failures behind it.
+    most = duration().or(Duration::from_secs(30)),
+    /// After so many failures one after the other a copy is given up; or `unlimited`.
+    attempts = whole_or_unlimited().or(None),
+    |section| {
+        if first > most {
+            section.mistake("first", "`first` is longer than `most`", "make it shorter, or raise `most`");
+        }
+        RestartBackOff { first, most, attempts }
+    }
+}
+
+keys! {
+    /// What all copies have in common.
+    pub struct Replication {
+        /// For pairs whose copies are on two nodes: how long after its last contact with the orchestrator a node's copy
+        /// may stay awake. Nor is the other one woken before.
+        lease: Duration = duration().or(Duration::from_secs(2)),
+        /// The time from the request to end (SIGTERM, and a flag in shared memory) to SIGKILL.
+        stop_grace: Duration = duration().or(Duration::from_millis(50)),
+        /// A copy that does not call `ft_init_wait` within this time after its start has failed.
+        start_within: Duration = duration().or(Duration::from_secs(30)),
+        /// The number of the processor that watches the heartbeats. Default: any.
+        pin_watcher: Option<u32> = whole::<u32>(0..=MOST_PROCESSORS).optional(),
+        /// Variables added to the environment of every copy and job.
+        env: BTreeMap<String, String> = Names,
+        /// The working directory of copies and jobs. Default: that of `holdfast`.
+        directory: Option<PathBuf> = path().optional(),
+    }
+    checked by Replication::check;
+}
+
+impl Replication {
+    fn check(&self, section: &Section<'_>) {
+        if self.lease < SHORTEST_LEASE {
+            section.mistake("lease", "a lease is at least 100ms", "write `lease: 2s`, for example");
+        }
+        for name in self.env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            let message = format!("`{}` cannot be a variable's name", name.escape_debug());
+            section.mistake("env", message, "use letters, digits and `_`");
+        }
+    }
+}
+
+fn required_name(section: &Section<'_>, name: Option<String>, example: &str) -> String {
+    if name.is_none() && !section.has("name") {
+        section.mistake("name", "the name is missing", format!("write `name: {example}`"));
+    }
+    name.unwrap_or_default()
+}
+
+fn required_command(section: &Section<'_>, key: &str, command: Option<Vec<String>>, example: &str) -> Vec<String> {
+    let help = format!("write the program and its arguments: `{key}: {example}`");
+    match &command {
+        None if !section.has(key) => section.mistake(key, "the command is missing", help),
+        Some(words) if words.first().is_none_or(|program| program.trim().is_empty()) => {
+            section.mistake(key, "the command is empty", help);
+        }
+        _ => {}
+    }
+    command.unwrap_or_default()
+}
+
+fn nodes_of(section: &Section<'_>, nodes: Option<Vec<String>>) -> [NodeReference; 2] {
+    match nodes.as_deref() {
+        Some([main, replica]) => [NodeReference::of(main), NodeReference::of(replica)],
+        Some(others) => {
+            let message = format!("expected two nodes, found {}", others.len());
+            section.mistake("nodes", message, "write the nodes of main and replica: `nodes: [0, 1]`");
+            [NodeReference::Position(0), NodeReference::Position(0)]
+        }
+        None => [NodeReference::Position(0), NodeReference::Position(0)],
+    }
+}
+
+/// The three keys as written.
+pub(super) struct WrittenReplicated {
+    pub(super) pairs: Vec<WrittenPairs>,
+    pub(super) jobs: Vec<WrittenBeside>,
+    pub(super) settings: Replication,
+    /// `None` where the spec has `steps`, which is refused.
+    pub(super) control: Option<ControlDirectory>,
+}
+
+impl WrittenReplicated {
+    /// Nodes that the copies and jobs need, as far as they are named by their positions.
+    pub(super) fn nodes_needed(&self) -> u32 {
+        let of_pairs = self.pairs.iter().flat_map(|pairs| &pairs.nodes);
+        let nodes = of_pairs.chain(self.jobs.iter().map(|job| &job.node));
+        let position = |node: &NodeReference| match node {
+            NodeReference::Position(position) => position.saturating_add(1),
+            NodeReference::Name(_) => 1,
+        };
+        nodes.map(position).max().unwrap_or(1)
+    }
+
+    /// Every pair and job.
+    pub(super) fn completed(
+        self,
+        allocation: &allocation::Allocation,
+        manager: Option<&ManagerFacts>,
+        reader: &Reader,
+    ) -> Replicated {
+        let WrittenReplicated { pairs, jobs, settings, control } = self;
+        let nodes = KnownNodes::of(allocation, manager);
+        let mut names = BTreeMap::new();
+        let mut all = Vec::new();
+        for written in &pairs {
+            for (key, node) in [("nodes[0]", &written.nodes[0]), ("nodes[1]", &written.nodes[1])] {
+                nodes.check(node, &format!("{}.{key}", written.path), reader);
+            }
+            // Not more than a job can have, also where `count` is large in many elements.
+            for index in (0..written.count).take((MOST_PAIRS as usize + 1).saturating_sub(all.len())) {
+                let pair = written.pair(index, &settings);
+                check_name(&pair.config.name, &written.path, &mut names, reader);
+                all.push(pair);
+            }
+        }
+        if all.len() > MOST_PAIRS as usize {
+            let help = "make several jobs of them";
+            reader.mistake("pairs", format!("more than {MOST_PAIRS} pairs"), help);
+        }
+        if jobs.len() > MOST_JOBS {
+            reader.mistake("jobs", format!("more than {MOST_JOBS} jobs"), "leave some out");
+        }
+        let mut beside = Vec::new();
+        for written in jobs {
+            let WrittenBeside { path, name, command, node, order, restart } = written;
+            nodes.check(&node, &format!("{path}.node"), reader);
+            check_name(&name, &path, &mut names, reader);
+            beside.push(PlacedJob { config: JobConfig { name, command, order, restart }, node });
+        }
+        let known: BTreeSet<&str> = beside.iter().map(|job| job.config.name.as_str()).collect();
+        for written in &pairs {
+            for name in written.suspends.iter().flatten().filter(|name| !known.contains(name.as_str())) {
+                let message = format!("there is no job `{}`", name.escape_debug());
+                let help = match known.is_empty() {
+                    true => "list it under `jobs`".to_owned(),
+                    false => format!("jobs: {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+                };
+                reader.mistake(&format!("{}.suspends", written.path), message, help);
+            }
+        }
+        let control = control.unwrap_or_else(|| ControlDirectory { base: TEMPORARY.into(), bytes: None });
+        Replicated { pairs: all, jobs: beside, settings, control }
+    }
+}
+
+impl WrittenPairs {
+    fn pair(&self, index: u32, settings: &Replication) -> PlacedPair {
+        let index = index.to_string();
+        let numbered = |text: &str| text.replace(INDEX_PLACEHOLDER, &index);
+        let command = |words: &[String], side: Side| {
+            words.iter().map(|word| numbered(word).replace(SIDE_PLACEHOLDER, &side.to_string())).collect()
+        };
+        let config = PairConfig {
+            name: numbered(&self.name),
+            main: command(&self.main, Side::Main),
+            replica: command(&self.replica, Side::Replica),
+            period: self.heartbeat.period,
+            misses: self.heartbeat.misses,
+            checkpoint_bytes: self.checkpoint.size,
+            checkpoint_period: self.checkpoint.period,
+            restart: self.restart,
+            stop_grace: settings.stop_grace,
+            start_within: settings.start_within,
+            suspends: self.suspends.clone(),
+        };
+        let [main, replica] = self.nodes.clone();
+        PlacedPair { config, main, replica }
+    }
+}
+
+/// Adds a mistake if the name cannot be part of a file's name, or is that of another pair or job.
+fn check_name(name: &str, path: &str, names: &mut BTreeMap<String, String>, reader: &Reader) {
+    let key = format!("{path}.name");
+    if name.is_empty() {
+        // Reported when it was read.
+        return;
+    }
+    if !is_name(name) {
+        let message = format!("`{}` cannot be part of a file's name", name.escape_debug());
+        let help = "use letters, digits, `.`, `-` and `_`, at most 100, the first a letter or a digit";
+        // Once, also for many pairs.
+        if names.insert(format!("\0{path}"), path.to_owned()).is_none() {
+            reader.mistake(&key, message, help);
+        }
+    } else if names.insert(name.to_owned(), path.to_owned()).is_some() {
+        let help = "give each pair and each job its own name";
+        reader.mistake(&key, format!("a second pair or job named `{name}`"), help);
+    }
+}
+
+/// The nodes of the allocation, as far as they are known before it is opened.
+struct KnownNodes<'a> {
+    /// `None` where the manager names them.
+    names: Option<Vec<NodeName>>,
+    count: u32,
+    allocation: &'a allocation::Allocation,
+    manager: Option<&'a ManagerFacts>,
+}
+
+impl<'a> KnownNodes<'a> {
+    fn of(allocation: &'a allocation::Allocation, manager: Option<&'a ManagerFacts>) -> Self {
+        let names = match (manager.map(|manager| manager.name), &allocation.hosts[..]) {
+            (Some("local"), _) => Some((0..allocation.nodes).map(virtual_node).collect()),
+            (_, []) => None,
+            (_, hosts) => Some(hosts.iter().map(|host| NodeName::new(host.name.clone())).collect()),
+        };
+        KnownNodes { names, count: allocation.nodes, allocation, manager }
+    }
+
+    fn check(&self, node: &NodeReference, key: &str, reader: &Reader) {
+        let is_known = match (node, &self.names) {
+            (NodeReference::Position(position), _) => *position < self.count,
+            (NodeReference::Name(_), Some(names)) => node.find(names).is_some(),
+            (NodeReference::Name(_), None) => true,
+        };
+        if !is_known {
+            let more = match (node, self.manager) {
+                (NodeReference::Position(position), Some(manager)) => {
+                    format!("{}, or ", (manager.more_nodes)(position.saturating_add(1)))
+                }
+                _ => String::new(),
+            };
+            let help = format!("{more}write one of its {} nodes, by its number from 0 or its name", self.count);
+            reader.mistake(key, format!("the allocation has no node `{node}`"), help);
+            return;
+        }
+        let name = match (node, &self.names) {
+            (NodeReference::Name(name), _) => Some(name),
+            (_, Some(names)) => node.find(names).and_then(|at| names.get(at)),
+            (NodeReference::Position(_), None) => None,
+        };
+        if let Some(name) = name.filter(|name| self.allocation.exclude.contains(name)) {
+            let help = "choose another node, or remove it from `allocation.exclude`";
+            reader.mistake(key, format!("the node {name} is excluded"), help);
+        }
+    }
+}

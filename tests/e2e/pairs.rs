@@ -1,0 +1,298 @@
+//! Pairs of main and replica on one node (`kind: replicated`): the demonstration of the Fault-tolerant Scheme, copies
+//! that are killed and that hang, agents and orchestrators that are killed, and the commands for pairs.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{Ran, Running, World, signal};
+
+/// Copies that hang are found in a second, so that a busy machine is no failure.
+const HEARTBEAT: &str = "{period: 5ms, misses: 200}";
+
+/// A spec with this element of `pairs`, without its heartbeat, and more keys.
+fn spec(world: &World, pair: &str, more: &str) -> std::path::PathBuf {
+    let text = format!(
+        "kind: replicated\njob: vision\nprefix: {}\nallocation: {{manager: local}}\npairs:\n  - {{{pair}, \
+         heartbeat: {HEARTBEAT}, checkpoint: {{size: 4KiB}}}}\n{more}",
+        world.prefix().display()
+    );
+    world.write("job.yaml", &text)
+}
+
+/// One pair, which pauses for ever after each of the three rounds, and whose copies are started again after a second.
+fn demonstration(world: &World) -> std::path::PathBuf {
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
+    spec(world, &format!("name: dnn0, {main}, restart: {{first: 1s}}"), "")
+}
+
+fn run<'a>(world: &'a World, spec: &std::path::Path) -> Running<'a> {
+    world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]))
+}
+
+/// Waits for the event of a change of a pair.
+#[track_caller]
+fn sees(job: &mut Running<'_>, name: &str, change: &str, side: Option<&str>) -> Value {
+    job.sees(&format!("{change} of {name}"), |event| {
+        event["event"] == "pair"
+            && event["name"] == name
+            && event["change"] == change
+            && side.is_none_or(|side| event["side"] == side)
+    })
+}
+
+fn changes(world: &World, change: &str) -> Vec<Value> {
+    world.all("pair").into_iter().filter(|event| event["change"] == change).collect()
+}
+
+/// What a copy printed.
+fn printed(world: &World, copy: &str) -> String {
+    let path = world.prefix().join(".holdfast/pairs").join(format!("{copy}.log"));
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Waits until a copy has printed this last line.
+#[track_caller]
+fn waits_for_line(world: &World, copy: &str, line: &str) {
+    world.wait(&format!("{line} of {copy}"), || (printed(world, copy).lines().last() == Some(line)).then_some(()));
+}
+
+/// `holdfast pairs list --json`.
+#[track_caller]
+fn list(world: &World) -> Value {
+    let prefix = world.prefix();
+    let command = world.holdfast(["pairs", "list", "--json", "--prefix", prefix.to_str().unwrap()]);
+    world.run(command).with_code(0).json()
+}
+
+/// Waits for the state of a copy, and returns its process.
+#[track_caller]
+fn waits_for_state(world: &World, pair: usize, side: &str, state: &str) -> u32 {
+    world.wait(&format!("{side} {state}"), || {
+        let list = list(world);
+        let copy = &list["pairs"][pair][side];
+        (copy["state"] == state).then(|| u32::try_from(copy["pid"].as_u64().unwrap()).unwrap())
+    })
+}
+
+fn pairs<const N: usize>(world: &World, arguments: [&str; N]) -> Ran {
+    let prefix = world.prefix();
+    let mut command = world.holdfast(["pairs"]);
+    command.args(arguments).args(["--prefix", prefix.to_str().unwrap()]);
+    world.run(command)
+}
+
+/// The last lines of the demonstration, by a pair whose main was killed after its first round.
+fn finishes_as_the_document_says(world: &World, job: Running<'_>) {
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!(printed(world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(world, "dnn0.replica"), "7\n9\n12\n");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn main_that_is_killed_is_replaced_by_its_replica_and_takes_over_again() {
+    let world = World::new();
+    let mut job = run(&world, &demonstration(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    signal(main, Signal::KILL);
+    let fail_over = sees(&mut job, "dnn0", "fail_over", None);
+    assert_eq!((&fail_over["cause"], &fail_over["end"]["signal"]), (&"exit".into(), &9.into()), "{fail_over}");
+    assert!(fail_over["checkpoint"].as_u64() >= Some(3), "{fail_over}");
+    sees(&mut job, "dnn0", "fail_back", None);
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn main_that_is_stopped_counts_as_hung() {
+    let world = World::new();
+    let mut job = run(&world, &demonstration(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    signal(waits_for_state(&world, 0, "main", "awake"), Signal::STOP);
+    let fail_over = sees(&mut job, "dnn0", "fail_over", None);
+    assert_eq!(fail_over["cause"], "hang", "{fail_over}");
+    assert!(fail_over["misses"].as_u64() >= Some(200), "{fail_over}");
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn main_that_spins_without_heartbeats_counts_as_hung() {
+    let world = World::new();
+    let hang = world.path("hang");
+    let main = format!(
+        r#"main: [holdfast, example, pair, main, "0", "20", "100000000", --hang-while, "{}"],
+           replica: [holdfast, example, pair, replica, "0", "20", "100000000"]"#,
+        hang.display()
+    );
+    let spec = spec(&world, &format!("name: dnn0, {main}, restart: {{first: 1s}}"), "");
+    let mut job = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    fs::write(&hang, "").unwrap();
+    assert_eq!(sees(&mut job, "dnn0", "fail_over", None)["cause"], "hang");
+    fs::remove_file(&hang).unwrap();
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn replica_that_is_killed_while_asleep_is_started_again() {
+    let world = World::new();
+    let mut job = run(&world, &demonstration(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    let replica = waits_for_state(&world, 0, "replica", "asleep");
+    signal(replica, Signal::KILL);
+    let failed = sees(&mut job, "dnn0", "failed", Some("replica"));
+    assert_eq!((&failed["state"], &failed["cause"]), (&"asleep".into(), &"exit".into()), "{failed}");
+    world.wait("another replica", || (waits_for_state(&world, 0, "replica", "asleep") != replica).then_some(()));
+    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn copies_go_on_without_their_agent_and_its_successor_adopts_them() {
+    let world = World::new();
+    let mut job = run(&world, &demonstration(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    let replica = waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    signal(world.agent_pid("node0"), Signal::KILL);
+    let adopted = sees(&mut job, "dnn0", "adopted", Some("main"));
+    assert_eq!((&adopted["pid"], &adopted["state"]), (&main.into(), &"awake".into()), "{adopted}");
+    assert_eq!(waits_for_state(&world, 0, "replica", "asleep"), replica);
+    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
+    assert_eq!(changes(&world, "fail_over"), [] as [Value; 0]);
+    signal(main, Signal::KILL);
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn pairs_fail_over_without_an_orchestrator_and_the_next_one_takes_over() {
+    let world = World::new();
+    let spec = demonstration(&world);
+    let job = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    job.signal(Signal::KILL);
+    job.end();
+    signal(main, Signal::KILL);
+    waits_for_line(&world, "dnn0.replica", "12");
+    let mut second = run(&world, &spec);
+    assert_eq!(second.sees_event("pairs_taken_over")["epoch"], 2);
+    // What happened meanwhile is in the log.
+    sees(&mut second, "dnn0", "fail_over", None);
+    finishes_as_the_document_says(&world, second);
+}
+
+#[test]
+fn signal_ends_all_copies() {
+    let world = World::new();
+    let job = run(&world, &demonstration(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    job.signal(Signal::TERM);
+    job.ends_with(75).prints(&["ended by SIGTERM"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn halt_ends_all_copies() {
+    let world = World::new();
+    let spec = demonstration(&world);
+    let job = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
+    job.ends_with(75).prints(&["halted:"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn copies_that_fail_too_often_end_the_job() {
+    let world = World::new();
+    let pair = "name: dnn0, main: [sh, -c, exit 3], restart: {first: 1ms, most: 10ms, attempts: 2}";
+    let ran = run(&world, &spec(&world, pair, "")).ends_with(90);
+    ran.prints(&["both copies failed too often: dnn0"]);
+    assert_eq!(changes(&world, "given_up").len(), 2);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn user_selects_the_copy_that_is_awake() {
+    let world = World::new();
+    let spec = demonstration(&world);
+    let mut job = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    pairs(&world, ["fail-over", "--dry-run", "all"]).with_code(0).prints(&["would fail over to the replica of dnn0"]);
+    pairs(&world, ["fail-over", "dnn7"]).with_code(64).prints(&["there is no pair `dnn7`", "dnn0"]);
+    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
+    pairs(&world, ["fail-over", "dnn0"]).with_code(0);
+    assert_eq!(sees(&mut job, "dnn0", "fail_over", None)["cause"], "command");
+    waits_for_line(&world, "dnn0.replica", "12");
+    // The main waits for the request, or for a failure.
+    let second = waits_for_state(&world, 0, "main", "asleep");
+    let replica = waits_for_state(&world, 0, "replica", "awake");
+    pairs(&world, ["restart", "--side", "main", "dnn0"]).with_code(0);
+    world.wait("another main", || (waits_for_state(&world, 0, "main", "asleep") != second).then_some(()));
+    assert_eq!(waits_for_state(&world, 0, "replica", "awake"), replica);
+    let status = world.run(world.holdfast(["status", spec.to_str().unwrap()])).with_code(0);
+    status.prints(&["main asleep", "replica awake", "fail-overs 1, fail-backs 0"]);
+    pairs(&world, ["fail-back", "--json", "dnn0"]).with_code(0);
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn hundred_mains_that_are_killed_are_replaced_by_their_replicas() {
+    let world = World::new();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "1", "100000000"]"#;
+    let pair = format!(r#"name: "dnn{{index}}", count: 100, {main}, restart: {{first: 10min, most: 10min}}"#);
+    let mut job = run(&world, &spec(&world, &pair, ""));
+    let mains = world.wait("all copies", || {
+        let list = list(&world);
+        let of = |pair: &Value| {
+            let is_ready = pair["main"]["state"] == "awake" && pair["replica"]["state"] == "asleep";
+            (is_ready && pair["checkpoint"].as_u64() >= Some(3)).then(|| pair["main"]["pid"].as_u64().unwrap())
+        };
+        list["pairs"].as_array().unwrap().iter().map(of).collect::<Option<Vec<u64>>>()
+    });
+    assert_eq!(mains.len(), 100);
+    mains.iter().for_each(|main| signal(u32::try_from(*main).unwrap(), Signal::KILL));
+    job.sees("all fail-overs", |_| changes(&world, "fail_over").len() == 100);
+    for index in 0..100 {
+        waits_for_line(&world, &format!("dnn{index}.replica"), "12");
+        assert_eq!(printed(&world, &format!("dnn{index}.main")), "1\n3\n6\n");
+        assert_eq!(printed(&world, &format!("dnn{index}.replica")), "7\n9\n12\n");
+    }
+    job.signal(Signal::TERM);
+    job.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn jobs_of_another_kind_do_not_take_pairs_over() {
+    let world = World::new();
+    let spec = demonstration(&world);
+    let job = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    job.signal(Signal::KILL);
+    job.end();
+    let prefix = world.prefix();
+    let other = format!("prefix: {}\nallocation: {{manager: local}}\nrun: {{command: [true]}}\n", prefix.display());
+    let other = world.write("other.yaml", &other);
+    run(&world, &other).ends_with(78).prints(&["a job of `kind: replicated` was begun in the prefix directory"]);
+    let drain = world.holdfast(["drain", "--prefix", prefix.to_str().unwrap()]);
+    world.run(drain).with_code(69).prints(&["nothing can be drained"]);
+    let text = fs::read_to_string(&spec).unwrap().replace("name: dnn0", "name: other");
+    let renamed = world.write("renamed.yaml", &text);
+    run(&world, &renamed).ends_with(78).prints(&["was begun with other pairs"]);
+    let mut second = run(&world, &spec);
+    second.sees_event("pairs_taken_over");
+    second.signal(Signal::TERM);
+    second.ends_with(75);
+    world.assert_nothing_is_left();
+}
