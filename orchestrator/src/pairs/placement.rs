@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use holdfast_model::NodeName;
 use holdfast_model::pair::{JobConfig, PairConfig, Side};
@@ -66,11 +67,25 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places the copies and jobs of a spec on the nodes of the allocation.
+    /// Places the copies and jobs of a spec on the nodes of the allocation. `programs` are the paths of programs, by
+    /// the names in commands.
     ///
     /// # Errors
     /// A node that is not in the allocation.
-    pub fn new(replicated: &Replicated, nodes: &[NodeName]) -> Result<Self, PlacementError> {
+    pub fn new(
+        replicated: &Replicated,
+        nodes: &[NodeName],
+        programs: &BTreeMap<String, PathBuf>,
+    ) -> Result<Self, PlacementError> {
+        let found = |command: &[String]| {
+            let mut command = command.to_vec();
+            if let Some(program) = command.first_mut()
+                && let Some(path) = programs.get(program)
+            {
+                *program = path.to_string_lossy().into_owned();
+            }
+            command
+        };
         let find = |name: &str, node: &NodeReference, key| {
             node.find(nodes).and_then(|at| nodes.get(at)).cloned().ok_or_else(|| PlacementError {
                 name: name.to_owned(),
@@ -82,9 +97,17 @@ impl Placement {
         let pair = |pair: &crate::spec::PlacedPair| {
             let name = &pair.config.name;
             let (main, replica) = (find(name, &pair.main, "nodes")?, find(name, &pair.replica, "nodes")?);
-            Ok((pair.config.clone(), PairPlace { name: name.clone(), main, replica }))
+            let config = PairConfig {
+                main: found(&pair.config.main),
+                replica: found(&pair.config.replica),
+                ..pair.config.clone()
+            };
+            Ok((config, PairPlace { name: name.clone(), main, replica }))
         };
-        let job = |job: &crate::spec::PlacedJob| Ok((job.config.clone(), find(&job.config.name, &job.node, "node")?));
+        let job = |job: &crate::spec::PlacedJob| {
+            let config = JobConfig { command: found(&job.config.command), ..job.config.clone() };
+            Ok((config, find(&job.config.name, &job.node, "node")?))
+        };
         Ok(Placement {
             pairs: replicated.pairs.iter().map(pair).collect::<Result<_, _>>()?,
             jobs: replicated.jobs.iter().map(job).collect::<Result<_, _>>()?,

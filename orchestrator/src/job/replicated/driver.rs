@@ -290,7 +290,10 @@ impl Driver {
         let sender = self.sender.clone();
         let has_split = self.placement.pairs().any(crate::pairs::placement::PairPlace::is_split);
         tokio::spawn(async move {
-            while has_split {
+            if !has_split {
+                return;
+            }
+            loop {
                 let (prefix, job_id) = (prefix.clone(), job_id.clone());
                 let read = tokio::task::spawn_blocking(move || PairRequests::read(&prefix, &job_id));
                 match read.await {

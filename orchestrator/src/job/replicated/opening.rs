@@ -1,6 +1,6 @@
 //! The nodes and the state of a job with pairs: new ones, or those of an orchestrator that died.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ use super::writer;
 use crate::allocation::{AgentTemplate, Allocation, AllocationRequest, ManagerEntry};
 use crate::events::{LogEvent, Screen};
 use crate::exit;
-use crate::host::{own_files, program};
+use crate::host::own_files;
+use crate::host::program::{self, ProgramError};
 use crate::launch::LaunchError;
 use crate::pairs::Placement;
 use crate::spec::{JobSpec, Replicated};
@@ -31,8 +32,8 @@ const OUTPUT: &str = "pairs";
 /// What was checked before anything is started.
 pub(super) struct Prepared {
     manager: &'static ManagerEntry,
-    /// The programs of all copies and jobs, each once.
-    programs: Vec<PathBuf>,
+    /// The programs of all copies and jobs, by the names in their commands.
+    pub(super) programs: BTreeMap<String, PathBuf>,
     /// The working directory of copies and jobs, absolute.
     pub(super) working_directory: PathBuf,
 }
@@ -50,8 +51,8 @@ pub(super) fn preflight(spec: &JobSpec, replicated: &Replicated) -> Result<Prepa
     let of_pairs = replicated.pairs.iter().flat_map(|pair| [&pair.config.main, &pair.config.replica]);
     let commands = of_pairs.chain(replicated.jobs.iter().map(|job| &job.config.command));
     let names: BTreeSet<&str> = commands.filter_map(|command| command.first()).map(String::as_str).collect();
-    let find = |name: &str| program::find(name, &working_directory, path.as_deref());
-    let programs = names.into_iter().map(find).collect::<Result<_, _>>().map_err(LaunchError::from)?;
+    let find = |name: &str| Ok((name.to_owned(), program::find(name, &working_directory, path.as_deref())?));
+    let programs = names.into_iter().map(find).collect::<Result<_, ProgramError>>().map_err(LaunchError::from)?;
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
     }
@@ -61,7 +62,7 @@ pub(super) fn preflight(spec: &JobSpec, replicated: &Replicated) -> Result<Prepa
 fn request<'a>(spec: &'a JobSpec, prepared: &'a Prepared, prefix: &'a Path) -> AllocationRequest<'a> {
     AllocationRequest {
         needed: spec.allocation.nodes,
-        programs: prepared.programs.iter().map(PathBuf::as_path).collect(),
+        programs: prepared.programs.values().map(PathBuf::as_path).collect(),
         working_directories: vec![&prepared.working_directory],
         ..start::allocation_request(spec, &[], Vec::new(), prefix)
     }
@@ -125,7 +126,7 @@ pub(super) async fn open(
             pairs.epoch += 1;
             let places = pairs.places.clone();
             let allocation = signals.or(state.allocation.reopen(Vec::new(), logs)).await?;
-            let placement = Placement::new(replicated, allocation.nodes())?;
+            let placement = Placement::new(replicated, allocation.nodes(), &prepared.programs)?;
             if !placement.pairs().eq(places.iter()) {
                 return Err(RunError::OtherPairs { prefix: prefix.to_owned() });
             }
@@ -140,7 +141,7 @@ pub(super) async fn open(
                 signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
             }
             let allocation = signals.or((prepared.manager.open)(request(spec, prepared, prefix))).await?;
-            let begun = begin(spec, replicated, &*allocation, prefix);
+            let begun = begin(spec, replicated, &*allocation, (prefix, prepared));
             let begun = begun.and_then(|begun| {
                 set_output_aside(prefix, earlier.as_deref());
                 make_output(prefix)?;
@@ -189,9 +190,9 @@ fn begin(
     spec: &JobSpec,
     replicated: &Replicated,
     allocation: &dyn Allocation,
-    prefix: &Path,
+    (prefix, prepared): (&Path, &Prepared),
 ) -> Result<(Placement, JobState), RunError> {
-    let placement = Placement::new(replicated, allocation.nodes())?;
+    let placement = Placement::new(replicated, allocation.nodes(), &prepared.programs)?;
     let template = AgentTemplate::new(
         &spec.job,
         vec![prefix.to_owned()],
