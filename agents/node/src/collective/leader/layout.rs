@@ -88,14 +88,15 @@ impl Layout {
         self.protections.get(select(checkpoint, &self.descriptors)?.index as usize)
     }
 
-    /// The protection of a dataset: by its level if the program requested one, otherwise by its id.
+    /// The protection of a dataset: by its level if the program requested one, otherwise by its id. Also by its id if the
+    /// run has no descriptor of the level: the checkpoint is fetched, and was taken in a run with another source.
     pub(super) fn protection_of(&self, checkpoint: CheckpointId, dataset: &Dataset) -> Result<&Protection, CallError> {
         let Some(level) = dataset.level else {
             return self.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint));
         };
         let scheme = levels::scheme(level);
         let requested = self.protections.iter().find(|each| each.requested == scheme && each.descriptor.enabled);
-        requested.ok_or(CallError::NoDescriptorOfLevel { level, scheme })
+        requested.or_else(|| self.protection(checkpoint)).ok_or(CallError::NoDescriptorOfLevel { level, scheme })
     }
 
     /// A value of each rank, by the rank's node: nodes without any are left out.

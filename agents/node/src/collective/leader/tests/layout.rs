@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use holdfast_model::{CheckpointId, NodeName, Rank, Scheme};
+use holdfast_model::{CheckpointId, Dataset, Descriptor, Level, NodeName, Rank, Scheme};
 
 use super::super::layout::{Layout, LayoutError};
 use super::world::plan;
@@ -67,4 +67,21 @@ fn spares_have_no_members() {
     let members = layout.members(&layout.protection(CheckpointId(1)).unwrap().descriptors());
     let ranks: Vec<Vec<u32>> = members.values().map(|of_node| of_node.iter().map(|m| m.rank.0).collect()).collect();
     assert_eq!(ranks, [vec![0, 1], vec![2]]);
+}
+
+#[test]
+fn a_level_selects_the_descriptor_of_its_scheme_and_without_one_the_id_does() {
+    let mut plan = plan(&[&[0], &[1], &[2], &[3]]);
+    let [xor] = &plan.settings.descriptors[..] else { panic!("one descriptor") };
+    let partner = Descriptor { scheme: Scheme::new("PARTNER"), index: 1, ..xor.clone() };
+    plan.settings.descriptors.push(partner);
+    let layout = Layout::new(&plan, vec![String::new(); 2]).unwrap();
+    let scheme = |level| {
+        let dataset = Dataset { level, ..Dataset::default() };
+        layout.protection_of(CheckpointId(1), &dataset).unwrap().scheme().to_string()
+    };
+    assert_eq!(scheme(Some(Level::Partner)), "PARTNER");
+    assert_eq!(scheme(Some(Level::Parity)), "XOR");
+    assert_eq!(scheme(None), "XOR");
+    assert_eq!(scheme(Some(Level::Local)), "XOR", "of a run with `source: variables`");
 }
