@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -131,15 +131,51 @@ fn program_path(directory: &Path, program: &str) -> PathBuf {
     }
 }
 
-/// Opens an output file for appending; follows no link, and waits for no pipe.
+/// Opens an output file for appending. Only a regular file of this user: no link is followed, no pipe waited for.
 fn open_output(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened =
         OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other(format!("{} is not a regular file", path.display()))),
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other(format!("{} is not a regular file: remove it", path.display())));
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("{} belongs to user {}: remove it", path.display(), found.uid())));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn output_is_appended_only_to_a_regular_file_of_this_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for text in ["a", "b"] {
+            open_output(&path("new.log")).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(path("new.log")).unwrap(), "ab");
+        assert_eq!(fs::metadata(path("new.log")).unwrap().mode() & 0o777, 0o600);
+        symlink(path("new.log"), path("link.log")).unwrap();
+        let _listener = UnixListener::bind(path("socket.log")).unwrap();
+        for name in ["link.log", "socket.log"] {
+            let error = open_output(&path(name)).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        if rustix::process::geteuid().is_root() {
+            chown(path("new.log"), Some(12345), None).unwrap();
+            let error = open_output(&path("new.log")).unwrap_err().to_string();
+            assert!(error.contains("belongs to user 12345"), "{error}");
+        }
     }
 }

@@ -287,6 +287,10 @@ impl Watcher {
             return;
         }
         let (at, side) = ((data >> 1) as usize, Side::BOTH[(data & 1) as usize]);
+        // What time has decided comes first: a copy whose lease has run out also ends by itself.
+        if self.pairs.get(at).and_then(|pair| pair.deadline).is_some_and(|deadline| deadline <= now) {
+            self.feed(at, now, Event::Tick);
+        }
         let Some(pair) = self.pairs.get_mut(at) else { return };
         let place = &mut pair.places[side.index()];
         let Some(process) = place.process.take() else { return };
