@@ -22,9 +22,10 @@
 //! * [`routing`]: the cost of a routed file when a rank has thousands;
 //! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
 //! * [`variables`]: checkpoints of variables, full and differential, compared with files;
+//! * [`pairs`]: pairs of main and replica: fail-over, the cost of watching, checkpoints in shared memory;
 //! * [`polls`]: the cost of polling up to 10,000 agents;
-//! * `agents`, `rank`, `variables_rank`, `rank_threads`, `simulated`, `loopback`, `figures`: the agents and ranks of a
-//!   run, simulated agents, the limits, medians.
+//! * `agents`, `rank`, `variables_rank`, `rank_threads`, `pairs_copy`, `pairs_polling`, `simulated`, `loopback`,
+//!   `figures`: the agents, ranks and copies of a run, simulated agents, the limits, medians.
 
 mod agents;
 mod allgather;
@@ -40,6 +41,9 @@ mod index;
 mod leader;
 mod loopback;
 mod machine;
+mod pairs;
+mod pairs_copy;
+mod pairs_polling;
 mod polls;
 mod rank;
 mod rank_threads;
@@ -126,12 +130,15 @@ const BENCHES: &[Bench] = &[
     ("routing", routing::run),
     ("allgather", allgather::run),
     ("variables", variables::run),
+    ("pairs", pairs::run),
 ];
 
 fn main() -> ExitCode {
     let result = match std::env::var(PART).as_deref() {
         Ok("rank") => rank::play(),
         Ok("variables") => variables_rank::play(),
+        Ok("copy") => pairs_copy::play(),
+        Ok("polling pairs") => pairs_polling::play(),
         Ok("threads") => rank_threads::play(),
         Ok("loopback") => loopback::play(),
         Ok("simulated agents") => simulated_agents::play(),
