@@ -216,7 +216,7 @@ fn copies_that_fail_too_often_end_the_job() {
     let pair = "name: dnn0, main: [sh, -c, exit 3], restart: {first: 1ms, most: 10ms, attempts: 2}";
     let ran = run(&world, &spec(&world, pair, "")).ends_with(90);
     ran.prints(&["both copies failed too often: dnn0"]);
-    assert!(!changes(&world, "given_up").is_empty());
+    assert_eq!(changes(&world, "given_up").len(), 2);
     world.assert_nothing_is_left();
 }
 
@@ -295,5 +295,53 @@ fn jobs_of_another_kind_do_not_take_pairs_over() {
     second.sees_event("pairs_taken_over");
     second.signal(Signal::TERM);
     second.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn replica_on_another_node_takes_over_while_its_jobs_are_suspended() {
+    let world = World::new();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
+    // The main is not there again before its lease has ended.
+    let pair = format!("name: safe, {main}, nodes: [0, 1], restart: {{first: 4s, most: 4s}}");
+    let jobs = "jobs: [{name: audio, command: [sleep, \"3600\"], node: 1}]\nreplication: {lease: 1s}\n";
+    let spec = spec(&world, &pair, jobs);
+    let text = fs::read_to_string(&spec).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
+    fs::write(&spec, text).unwrap();
+    let mut job = run(&world, &spec);
+    waits_for_line(&world, "safe.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    sees(&mut job, "audio", "job_started", None);
+    signal(world.agent_pid("node0"), Signal::KILL);
+    signal(main, Signal::KILL);
+    sees(&mut job, "safe", "fail_over", None);
+    sees(&mut job, "audio", "job_suspended", None);
+    waits_for_state(&world, 0, "replica", "awake");
+    assert_eq!(list(&world)["jobs"][0]["state"], "suspended");
+    sees(&mut job, "safe", "fail_back", None);
+    sees(&mut job, "audio", "job_resumed", None);
+    waits_for_state(&world, 0, "main", "awake");
+    waits_for_state(&world, 0, "replica", "asleep");
+    pairs(&world, ["fail-over", "safe"]).with_code(0).prints(&["requested: fail over"]);
+    waits_for_state(&world, 0, "replica", "awake");
+    job.signal(Signal::TERM);
+    job.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn example_of_pairs_finishes() {
+    let world = World::new();
+    let text = include_str!("../../configs/pairs.yaml").replace(r#""1000""#, r#""20""#);
+    let text = text.replace("misses: 20", "misses: 1000");
+    assert!(text.contains(r#""20""#) && text.contains("misses: 1000"), "{text}");
+    let spec = world.write("pairs.yaml", &text);
+    run(&world, &spec).ends_with(0).prints(&["all pairs are finished"]);
+    let directory = world.path("pairs-run/.holdfast/pairs");
+    for name in ["dnn0", "dnn1", "dnn2", "dnn3", "safe"] {
+        let text = fs::read_to_string(directory.join(format!("{name}.main.log"))).unwrap();
+        assert_eq!(text, "1\n3\n6\n7\n9\n12\n13\n15\n18\n");
+    }
     world.assert_nothing_is_left();
 }

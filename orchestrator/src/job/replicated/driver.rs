@@ -34,6 +34,8 @@ use crate::spec::{JobSpec, Replicated};
 
 /// Interval at which the live view is refreshed and the end of the allocation is looked at.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// Agents that do not report their last events within this are not waited for.
+const LAST_EVENTS_WITHIN: Duration = Duration::from_secs(1);
 /// An agent delays the answer about its pairs by this at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How long an answer may take beyond that delay.
@@ -157,6 +159,7 @@ impl Job<'_> {
         }
         driver.perform(actions);
         let outcome = driver.follow_job(signals, (inbox, followed)).await;
+        driver.last_events().await;
         let overview = driver.machine.overview();
         let report_pairs = driver.history.report(&overview);
         let (exit_code, message) = (outcome.exit_code(), outcome.to_string());
@@ -264,6 +267,34 @@ impl Driver {
         end_watch.abort();
         requests_watch.abort();
         outcome
+    }
+
+    /// The events of the agents up to the end of their copies, which they report for the last time.
+    async fn last_events(&mut self) {
+        let mut waiting: BTreeSet<NodeName> = self.machine.agents().into_keys().collect();
+        let end = tokio::time::Instant::now() + LAST_EVENTS_WITHIN;
+        let asked = self.clock.now();
+        self.agents.poll_now(&waiting);
+        while !waiting.is_empty() {
+            let Ok(event) = tokio::time::timeout_at(end, self.agents.next()).await else { return };
+            match event {
+                FleetEvent::Answered { node, sent, reply } => {
+                    if sent >= asked {
+                        waiting.remove(&node);
+                    }
+                    self.answered(&node, *reply);
+                }
+                FleetEvent::Unchanged { answers } => {
+                    for (node, _) in answers.into_iter().filter(|(_, sent)| *sent >= asked) {
+                        waiting.remove(&node);
+                    }
+                }
+                FleetEvent::Lost { node, .. } => {
+                    waiting.remove(&node);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Watches the end of the allocation. A manager that does not answer delays only this task.
