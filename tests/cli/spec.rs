@@ -456,7 +456,6 @@ fn planned_values_are_refused_by_name() {
         ("checkpoint: {redundancy: [{scheme: rs}]}", "rs", "`local`, `partner`, `xor`"),
         ("checkpoint: {data_plane: plain}", "plain", "`encrypted`"),
         ("checkpoint: {data_plane: authenticated}", "authenticated", "`encrypted`"),
-        ("kind: replicated", "replicated", "`job`"),
     ] {
         let message = mistakes_in(&format!("{line}\n{MINIMAL}"));
         let expected = format!("`{keyword}` is not available in this version");
@@ -466,6 +465,34 @@ fn planned_values_are_refused_by_name() {
     assert!(message.contains("`flux` is not available in this version"), "{message}");
     let message = mistakes_in("run: {command: [a]}\ncheckpoint: {redundancy: [{scheme: xorr}]}\n");
     assert!(message.contains("found `xorr`") && message.contains("did you mean `xor`?"), "{message}");
+}
+
+#[test]
+fn mistakes_about_pairs_are_reported_with_their_position() {
+    let pair = |keys: &str| format!("kind: replicated\npairs:\n  - {{name: a, main: [./a]{keys}}}\n");
+    for (text, expected) in [
+        ("kind: replicated\n".to_owned(), "`kind: replicated` needs `pairs`"),
+        ("pairs: [{name: a, main: [./a]}]\nrun: {command: [a]}\n".to_owned(), "has no effect with `kind: job`"),
+        (pair("") + "run: {command: [a]}\n", "4:1: run: `run` has no effect with `kind: replicated`"),
+        (pair("") + "checkpoint: {flush: {every: 3}}\n", "`checkpoint.flush` has no effect with `kind: replicated`"),
+        (pair("") + "halt: {grace: 3s}\n", "write `replication: {stop_grace: 50ms}`"),
+        (pair(", nodes: [0]"), "expected two nodes, found 1"),
+        (pair(", nodes: [0, nodeX]"), "the allocation has no node `nodeX`"),
+        (pair(", count: 2"), "write `name: \"a{index}\"`"),
+        (pair(", heartbeat: {period: 0}"), "at least 1ms"),
+        (pair(", heartbeat: {misses: 0}"), "a whole number from 1"),
+        (pair(", checkpoint: {size: 2GiB}"), "a size from 1 to 1GiB"),
+        (pair(", restart: {attempts: 0}"), "or `unlimited`"),
+        (pair(", restart: {first: 1min}"), "`first` is longer than `most`"),
+        (pair(", suspends: [b]"), "there is no job `b`"),
+        (pair("") + "jobs: [{name: a, command: [b]}]\n", "a second pair or job named `a`"),
+        (pair("") + "replication: {lease: 1ms}\n", "a lease is at least 100ms"),
+        ("kind: replicated\npairs: [{name: ../a, main: [./a]}]\n".to_owned(), "cannot be part of a file's name"),
+        ("kind: replicated\npairs: [{name: a}]\n".to_owned(), "the command is missing"),
+    ] {
+        let message = mistakes_in(&text);
+        assert!(message.contains(expected) && message.starts_with("job.yaml:"), "{text}\n{message}");
+    }
 }
 
 #[test]

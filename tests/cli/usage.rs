@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::program::{command, holdfast};
 
-const COMMANDS: [&[&str]; 35] = [
+const COMMANDS: [&[&str]; 40] = [
     &["run"],
     &["check"],
     &["drain"],
@@ -45,6 +45,7 @@ const COMMANDS: [&[&str]; 35] = [
     &["agent"],
     &["step"],
     &["example", "heat"],
+    &["example", "pair"],
 ];
 
 #[test]

@@ -319,14 +319,34 @@ fn replica_on_another_node_takes_over_while_its_jobs_are_suspended() {
     sees(&mut job, "audio", "job_suspended", None);
     waits_for_state(&world, 0, "replica", "awake");
     assert_eq!(list(&world)["jobs"][0]["state"], "suspended");
-    sees(&mut job, "safe", "fail_back", None);
-    sees(&mut job, "audio", "job_resumed", None);
-    waits_for_state(&world, 0, "main", "awake");
+    // From the checkpoints that were copied to the other node, and back.
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!((changes(&world, "fail_back").len(), changes(&world, "job_resumed").len()), (1, 1));
+    assert_eq!(printed(&world, "safe.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(&world, "safe.replica"), "7\n9\n12\n");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn user_selects_the_node_on_which_a_copy_is_awake() {
+    let world = World::new();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
+    let pair = format!("name: safe, {main}, nodes: [1, 0], restart: {{first: 100ms}}");
+    let spec = spec(&world, &pair, "");
+    let text = fs::read_to_string(&spec).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
+    fs::write(&spec, text).unwrap();
+    let mut job = run(&world, &spec);
+    waits_for_line(&world, "safe.main", "6");
     waits_for_state(&world, 0, "replica", "asleep");
     pairs(&world, ["fail-over", "safe"]).with_code(0).prints(&["requested: fail over"]);
-    waits_for_state(&world, 0, "replica", "awake");
-    job.signal(Signal::TERM);
-    job.ends_with(75);
+    assert_eq!(sees(&mut job, "safe", "fail_over", None)["cause"], "command");
+    waits_for_line(&world, "safe.replica", "12");
+    // It does not take over again by itself.
+    waits_for_state(&world, 0, "main", "asleep");
+    pairs(&world, ["fail-back", "safe"]).with_code(0);
+    job.ends_with(0);
+    assert_eq!(printed(&world, "safe.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(&world, "safe.replica"), "7\n9\n12\n");
     world.assert_nothing_is_left();
 }
 

@@ -22,7 +22,8 @@ const OWN_PERIOD: Duration = Duration::from_micros(500);
 It prints 1, 3, 6, then 7, 9, 12, then 13, 15, 18, each line by whichever copy is awake.
 
 Examples:
-  holdfast run configs/pairs.yaml           runs copies of it")]
+  holdfast run configs/pairs.yaml           runs copies of it
+  holdfast example pair main 0 1000         the command of a main")]
 pub struct PairArgs {
     /// `main` or `replica`
     #[arg(value_name = "SIDE", value_parser = ["main", "replica"])]

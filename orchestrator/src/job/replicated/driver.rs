@@ -487,7 +487,10 @@ impl Driver {
     fn follow(&mut self, node: NodeName, orders: Orders) {
         let Some(address) = self.machine.agents().get(&node).copied() else { return };
         let followed = FollowedNode { node: node.clone(), address, wait: self.wait, patience: self.patience };
-        let mut request = PairsSync { epoch: self.epoch, ..PairsSync::default() };
+        // An agent may have come up after this node's plan was made.
+        let peers = self.plan(&node).pairs.into_iter();
+        let peers = peers.filter_map(|pair| Some(PeerOfPair { pair: pair.index, address: pair.peer? })).collect();
+        let mut request = PairsSync { epoch: self.epoch, peers, ..PairsSync::default() };
         apply(orders, &mut request);
         let client = self.agents.client().clone();
         let follower = Follower::spawn(client, followed, request, self.follow_sender.clone());
