@@ -274,6 +274,45 @@ fn hundred_mains_that_are_killed_are_replaced_by_their_replicas() {
     world.assert_nothing_is_left();
 }
 
+/// The demonstration with main and replica on two nodes, and a job beside the replica.
+fn on_two_nodes(world: &World) -> std::path::PathBuf {
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
+    let jobs = "jobs:\n  - {name: app1, command: [sleep, \"3600\"], node: 1}\n";
+    let path = spec(world, &format!("name: dnn0, {main}, nodes: [0, 1], restart: {{first: 5s}}"), jobs);
+    let text = fs::read_to_string(&path).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
+    world.write("job.yaml", &text)
+}
+
+#[test]
+fn replica_on_another_node_goes_on_from_the_mirrored_checkpoint_and_jobs_there_are_suspended() {
+    let world = World::new();
+    let mut job = run(&world, &on_two_nodes(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    assert_eq!(sees(&mut job, "app1", "job_suspended", None)["pair"], "dnn0");
+    let fail_over = sees(&mut job, "dnn0", "fail_over", None);
+    assert_eq!((&fail_over["node"], &fail_over["end"]["signal"]), (&"node1".into(), &9.into()), "{fail_over}");
+    assert!(fail_over["checkpoint"].as_u64() >= Some(3), "{fail_over}");
+    waits_for_line(&world, "dnn0.replica", "12");
+    assert_eq!(sees(&mut job, "dnn0", "fail_back", None)["node"], "node0");
+    sees(&mut job, "app1", "job_resumed", None);
+    finishes_as_the_document_says(&world, job);
+}
+
+#[test]
+fn replica_on_another_node_goes_on_when_agent_and_main_are_killed_at_once() {
+    let world = World::new();
+    let mut job = run(&world, &on_two_nodes(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    signal(world.agent_pid("node0"), Signal::KILL);
+    signal(main, Signal::KILL);
+    assert_eq!(sees(&mut job, "dnn0", "fail_over", None)["node"], "node1");
+    finishes_as_the_document_says(&world, job);
+}
+
 #[test]
 fn jobs_of_another_kind_do_not_take_pairs_over() {
     let world = World::new();

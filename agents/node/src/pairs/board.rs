@@ -3,12 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_model::pair::{JobStatus, PairStatus};
+use holdfast_model::pair::{CopyStatus, JobStatus, PairStatus};
 use holdfast_wire::pairs::PairsReport;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::clock;
+
+/// The state without what changes all the time.
+fn plain(status: &PairStatus) -> PairStatus {
+    let quiet = |copy: CopyStatus| CopyStatus { beats: 0, missed: 0, ..copy };
+    let (main, replica) = (status.main.map(quiet), status.replica.map(quiet));
+    PairStatus { main, replica, checkpoint: 0, ..status.clone() }
+}
 
 #[derive(Debug)]
 pub(super) struct Board {
@@ -25,9 +32,13 @@ impl Board {
         Board { instance, registry, state: Mutex::default(), version: watch::Sender::new(0) }
     }
 
-    /// `changed`: more than numbers of heartbeats and checkpoints.
-    pub fn publish(&self, pairs: Vec<PairStatus>, jobs: Vec<JobStatus>, changed: bool) {
-        *self.state.lock() = (pairs, jobs);
+    /// Begins a new version if more has changed than numbers of heartbeats and checkpoints: requests wait for it.
+    pub fn publish(&self, pairs: Vec<PairStatus>, jobs: Vec<JobStatus>) {
+        let mut state = self.state.lock();
+        let first = *self.version.borrow() == 0;
+        let changed = first || state.1 != jobs || !state.0.iter().map(plain).eq(pairs.iter().map(plain));
+        *state = (pairs, jobs);
+        drop(state);
         if changed {
             self.version.send_modify(|version| *version += 1);
         }

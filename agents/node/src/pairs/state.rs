@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use holdfast_failover::{BackOff, Snapshot};
 use holdfast_model::pair::Term;
@@ -22,8 +21,8 @@ pub(super) struct PairState {
     pub snapshot: Snapshot,
     /// The processes of main and replica, with their incarnations.
     pub processes: [Option<(u64, ProcessId)>; 2],
-    /// The lease that is held, and its end in the clock of pairs.
-    pub lease: Option<(Term, Duration)>,
+    /// The term that is held; its end is in the registry.
+    pub lease: Option<Term>,
 }
 
 /// The state of a non-critical job.

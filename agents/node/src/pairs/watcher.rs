@@ -101,6 +101,7 @@ pub(super) struct Watcher {
     published: Duration,
     /// Something changed that is to be saved and published.
     changed: bool,
+    saved: Option<State>,
     starts: Vec<Start>,
     reports: Vec<PairEvent>,
     stopping: Vec<oneshot::Sender<()>>,
@@ -182,6 +183,7 @@ impl Watcher {
             registry,
             published: now,
             changed: true,
+            saved: None,
             starts: Vec::new(),
             reports: Vec::new(),
             stopping: Vec::new(),
@@ -198,6 +200,9 @@ impl Watcher {
                 if let Some(process) = &process {
                     adopted.push(AdoptedCopy { pair: pair.index, side, pid: process.id.pid });
                 }
+                if let Some(Found { incarnation, pid: None, .. }) = found {
+                    watcher.registry.request_stop(pair.index, side, incarnation);
+                }
                 let place = &mut places[side.index()];
                 place.incarnation = found.map_or(0, |found| found.incarnation);
                 place.process = process;
@@ -207,7 +212,7 @@ impl Watcher {
             let held = pair.sides.only().and_then(|side| watcher.registry.held_until(pair.index, side));
             // The registry is newer than the state; without a lease in it, none is held.
             let lease = state.and_then(|state| state.lease).zip(held);
-            let lease = lease.map(|((term, _), until)| (term, Duration::from_nanos(until)));
+            let lease = lease.map(|(term, until)| (term, Duration::from_nanos(until)));
             let (machine, actions) = match (state, all_found.is_empty()) {
                 (None, true) => PairMachine::new(&pair.config, sides, now),
                 _ => {
@@ -298,6 +303,8 @@ impl Watcher {
         let end = process.reap();
         let slot = self.registry.copy(pair.index, side);
         let finished = slot.incarnation == incarnation && slot.state == SlotState::Finished;
+        // It is not awake any more: the checkpoints of another node are accepted.
+        self.registry.request_stop(pair.index, side, incarnation);
         // What is called without a process has no effect: the descriptor leaves the set when it is closed.
         drop(process);
         self.feed(at, now, Event::Exited { side, incarnation, end, finished });
@@ -624,12 +631,17 @@ impl Watcher {
         let due = now.saturating_sub(self.published) >= PUBLISH;
         if self.changed || due {
             let pairs = (0..self.pairs.len()).filter_map(|at| self.status(at)).collect();
-            self.board.publish(pairs, self.jobs.statuses(), self.changed);
+            self.board.publish(pairs, self.jobs.statuses());
             self.published = now;
         }
         if self.changed {
             self.mirror.send(self.pairs.iter().filter_map(mirrored).collect());
-            let _ = self.work.send(Work::Save(Box::new(self.state())));
+            let state = self.state();
+            // A renewed lease, for instance, changes nothing that is saved.
+            if self.saved.as_ref() != Some(&state) {
+                let _ = self.work.send(Work::Save(Box::new(state.clone())));
+                self.saved = Some(state);
+            }
         }
         self.changed = false;
         for start in self.starts.drain(..) {
@@ -644,7 +656,10 @@ impl Watcher {
         let process = |place: &Place| Some((place.incarnation, place.process.as_ref()?.id));
         let pair = |pair: &Pair| {
             let processes = [process(&pair.places[0]), process(&pair.places[1])];
-            (pair.index, PairState { snapshot: pair.machine.snapshot(), processes, lease: pair.lease })
+            (
+                pair.index,
+                PairState { snapshot: pair.machine.snapshot(), processes, lease: pair.lease.map(|(term, _)| term) },
+            )
         };
         State {
             boot: self.boot.clone(),
