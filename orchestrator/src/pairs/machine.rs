@@ -568,3 +568,71 @@ fn number_of(nodes: &BTreeSet<NodeName>, node: &NodeName) -> Option<u32> {
 fn pause(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7);
+
+    fn machine(adopted: &[&str]) -> (Machine, Vec<Action>) {
+        let place = PairPlace { name: "a".to_owned(), main: "n0".into(), replica: "n0".into() };
+        let config = AgentsConfig {
+            nodes: [NodeName::from("n0")].into(),
+            pairs: vec![place],
+            finished: BTreeSet::new(),
+            epoch: 1,
+            lease: Duration::from_secs(2),
+            start_within: Duration::from_secs(30),
+            stop_grace: Duration::from_millis(50),
+        };
+        let adopted = adopted.iter().map(|node| NodeName::from(*node)).collect();
+        Machine::new(config, &adopted, Duration::ZERO)
+    }
+
+    fn node() -> NodeName {
+        "n0".into()
+    }
+
+    #[test]
+    fn an_agent_that_is_lost_is_started_at_once_and_after_failures_with_pauses() {
+        let (mut machine, actions) = machine(&[]);
+        assert_eq!(actions, [Action::StartAgent { node: node() }]);
+        let at = Duration::from_secs;
+        let up = machine.handle(at(1), Event::AgentUp { node: node(), address: ADDRESS });
+        assert_eq!(up, [Action::SendPlan { node: node() }, Action::AnnouncePeer { node: node() }]);
+        machine.handle(at(1), Event::Planned { node: node() });
+        let lost = machine.handle(at(2), Event::AgentLost { node: node(), reason: "gone".to_owned() });
+        assert_eq!(lost, [Action::Unfollow { node: node() }, Action::StartAgent { node: node() }]);
+        machine.handle(at(2), Event::AgentStartFailed { node: node(), reason: "busy".to_owned() });
+        assert_eq!(machine.deadline(), Some(at(2) + FIRST_PAUSE));
+        assert_eq!(machine.tick(at(2)), []);
+        assert_eq!(machine.tick(at(2) + FIRST_PAUSE), [Action::StartAgent { node: node() }]);
+    }
+
+    #[test]
+    fn the_end_waits_for_copies_whose_agent_has_to_be_started_again() {
+        let (mut machine, _) = machine(&["n0"]);
+        let at = Duration::from_secs;
+        machine.handle(at(1), Event::AgentLost { node: node(), reason: "gone".to_owned() });
+        machine.handle(at(1), Event::AgentStartFailed { node: node(), reason: "busy".to_owned() });
+        let ended = machine.handle(at(2), Event::Signal { name: "SIGTERM" });
+        assert!(ended.contains(&Action::StartAgent { node: node() }), "{ended:?}");
+        machine.handle(at(2), Event::AgentUp { node: node(), address: ADDRESS });
+        assert_eq!(machine.handle(at(2), Event::Planned { node: node() }), [Action::Stop { node: node() }]);
+        let finished = machine.handle(at(2), Event::Stopped { node: node() });
+        let [Action::Finish(outcome)] = &finished[..] else { panic!("{finished:?}") };
+        assert_eq!((outcome.exit_code(), outcome.unreachable.len()), (exit::NOT_FINISHED, 0));
+    }
+
+    #[test]
+    fn an_end_without_an_answer_names_the_node() {
+        let (mut machine, _) = machine(&["n0"]);
+        machine.handle(Duration::ZERO, Event::Halt { reason: "enough".to_owned() });
+        let end = machine.deadline().unwrap();
+        let finished = machine.tick(end);
+        let [Action::Finish(outcome)] = &finished[..] else { panic!("{finished:?}") };
+        assert_eq!(outcome.unreachable, [node()]);
+        assert!(outcome.to_string().contains("copies may still run on n0"), "{outcome}");
+    }
+}
