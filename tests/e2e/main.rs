@@ -49,6 +49,7 @@ mod needs;
 mod orchestrator_lost;
 mod other_users;
 mod outputs;
+mod pair_faults;
 mod pair_programs;
 mod pairs;
 mod parameters;

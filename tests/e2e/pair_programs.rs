@@ -50,9 +50,10 @@ fn python_example(world: &World) -> String {
     held(world, &format!(r#"python3, "{}""#, program.display()))
 }
 
-/// A copy that is started while the file exists waits for its removal.
-fn held(world: &World, program: &str) -> String {
-    let wait = format!(r#"while [ -e '{}' ]; do sleep 0.02; done; exec \"$0\" \"$@\""#, world.path("hold").display());
+/// A copy that is started while the file of its side exists, `hold.main` or `hold.replica`, waits for its removal.
+pub fn held(world: &World, program: &str) -> String {
+    let wait =
+        format!(r#"while [ -e '{}' ]; do sleep 0.02; done; exec \"$0\" \"$@\""#, world.path("hold.{side}").display());
     format!(r#"[sh, -c, "{wait}", {program}, "{{side}}", "{{index}}", "1", "100000000"]"#)
 }
 
@@ -69,11 +70,11 @@ fn demonstration(world: &World, main: &str, replica: &str) {
     waits_for_state(world, 0, "replica", "asleep");
     assert_eq!(printed(world, "dnn0.replica"), "");
     // The main is not there again before the replica has come to 12.
-    fs::write(world.path("hold"), "").unwrap();
+    fs::write(world.path("hold.main"), "").unwrap();
     signal(waits_for_state(world, 0, "main", "awake"), Signal::KILL);
     sees(&mut job, "dnn0", "fail_over", None);
     waits_for_line(world, "dnn0.replica", "12");
-    fs::remove_file(world.path("hold")).unwrap();
+    fs::remove_file(world.path("hold.main")).unwrap();
     sees(&mut job, "dnn0", "fail_back", None);
     job.ends_with(0).prints(&["all pairs are finished"]);
     assert_eq!(printed(world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");

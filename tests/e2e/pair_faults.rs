@@ -1,0 +1,209 @@
+//! Pairs whose copies and agents are killed and stopped at bad moments: no two copies are awake, and the work goes on.
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_shm::{Registry, Side};
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use crate::pair_programs::{compile, held};
+use crate::pairs::{printed, run, sees, spec, waits_for_line, waits_for_state};
+use crate::world::{Running, World, signal};
+
+/// The lease of pairs on two nodes.
+const LEASE: u64 = 2_000_000_000;
+
+/// Appends the time to a file while it is awake, each millisecond, and finishes when another file exists.
+const CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include "holdfast_pairs.h"
+
+int main(int argc, char **argv)
+{
+    struct timespec time;
+    if (argc != 5 || ft_init_wait(getpid(), 0, argv[1], atoi(argv[2])) != HOLDFAST_PAIRS_SUCCESS)
+        return 1;
+    int file = open(argv[3], O_WRONLY | O_CREAT | O_APPEND, 0600);
+    while (access(argv[4], F_OK) != 0) {
+        clock_gettime(CLOCK_BOOTTIME, &time);
+        dprintf(file, "%lld\n", time.tv_sec * 1000000000LL + time.tv_nsec);
+        usleep(1000);
+    }
+    return tag_job_end(getpid(), 0, argv[1]);
+}
+"#;
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// When the copies of a side were awake.
+fn awake(world: &World, side: &str) -> Vec<u64> {
+    let text = fs::read_to_string(world.path(&format!("awake.{side}"))).unwrap_or_default();
+    // A last line may be incomplete.
+    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect()
+}
+
+/// The state of a process, as in `/proc/<pid>/stat`; `None` if there is none.
+fn process_state(pid: u32) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
+fn registry_of(pid: u32) -> Registry {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let variables: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let path: PathBuf = variables.iter().find_map(|it| it.strip_prefix("HOLDFAST_PAIRS=")).unwrap().into();
+    Registry::open(&path).unwrap()
+}
+
+/// A node whose agent does not answer any more. Nothing on that node can end the main then but the main itself.
+fn node_is_silent(main_is_stopped: bool) {
+    let world = World::new();
+    fs::write(world.path("clock.c"), CLOCK).unwrap();
+    let program = compile(&world, &world.path("clock.c"));
+    let (file, end) = (world.path("awake.{side}"), world.path("end"));
+    let main = format!(
+        r#"main: ["{}", "{{side}}", "{{index}}", "{}", "{}"]"#,
+        program.display(),
+        file.display(),
+        end.display()
+    );
+    // The silent agent is not replaced.
+    let more = "replication: {lease: 2s}\nhealth: {down_after: 10min}\n";
+    let path = spec(&world, &format!("name: safe, {main}, nodes: [0, 1], restart: {{first: 100ms}}"), more);
+    let text = fs::read_to_string(&path).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
+    let mut job = run(&world, &world.write("job.yaml", &text));
+    world.wait("the main's work", || (!awake(&world, "main").is_empty()).then_some(()));
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    let (registry, agent) = (registry_of(main), world.agent_pid("node0"));
+
+    signal(agent, Signal::STOP);
+    if main_is_stopped {
+        signal(main, Signal::STOP);
+    }
+    let failed_over = world.wait("the replica's work", || awake(&world, "replica").first().copied());
+    // The agent is stopped: it was the last one that this main had.
+    let lease_end = registry.held_until(0, Side::Main).unwrap();
+    assert!(
+        lease_end <= failed_over,
+        "the replica was woken {} ns before the end of the lease",
+        lease_end - failed_over
+    );
+    let fail_over = sees(&mut job, "safe", "fail_over", None);
+    assert_eq!((&fail_over["node"], &fail_over["cause"]), (&"node1".into(), &"node_lost".into()), "{fail_over}");
+
+    let mut resumed = lease_end;
+    if main_is_stopped {
+        assert_eq!(process_state(main), Some('T'));
+        assert!(awake(&world, "main").into_iter().all(|time| time < failed_over));
+        resumed = now();
+        signal(main, Signal::CONT);
+    }
+    // Its parent is stopped, and does not wait for it.
+    world.wait("the main's end", || (process_state(main) == Some('Z')).then_some(()));
+    assert_eq!(process_state(agent), Some('T'));
+    let last = awake(&world, "main").into_iter().max().unwrap();
+    assert!(last < resumed + LEASE, "the main was awake {} ns after the end of its lease", last - resumed);
+
+    signal(agent, Signal::CONT);
+    assert_eq!(sees(&mut job, "safe", "fail_back", None)["node"], "node0");
+    let failed_back = world.wait("the main's work", || awake(&world, "main").into_iter().find(|time| *time > last));
+    fs::write(end, "").unwrap();
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    let last_of_replica = awake(&world, "replica").into_iter().max().unwrap();
+    assert!(last_of_replica < failed_back, "two copies were awake for {} ns", last_of_replica - failed_back);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn replica_is_woken_when_the_lease_of_a_silent_node_has_ended_and_its_main_with_it() {
+    node_is_silent(false);
+}
+
+#[test]
+fn main_that_was_stopped_with_its_agent_dies_by_its_lease_when_it_runs_again() {
+    node_is_silent(true);
+}
+
+/// A pair whose copies pause for ever after each round, and are held at their start while a file exists.
+fn held_pair(world: &World) -> PathBuf {
+    let command = held(world, &format!(r#""{}", example, pair"#, env!("CARGO_BIN_EXE_holdfast")));
+    let path = spec(world, &format!("name: dnn0, main: {command}, restart: {{first: 10ms, most: 10ms}}"), "");
+    // A replica that is stopped while it is woken does not count as hung.
+    let text = fs::read_to_string(&path).unwrap().replace("misses: 200", "misses: 60000");
+    assert!(text.contains("misses: 60000"), "{text}");
+    world.write("job.yaml", &text)
+}
+
+fn both_are_started_again(job: &mut Running<'_>) {
+    for side in ["main", "replica"] {
+        let is_second = |event: &Value| {
+            event["change"] == "started" && event["side"] == side && event["incarnation"].as_u64() >= Some(2)
+        };
+        job.sees(&format!("another {side}"), is_second);
+    }
+}
+
+#[test]
+fn replica_that_is_killed_while_it_is_woken_comes_back_as_its_main_does() {
+    let world = World::new();
+    let mut job = run(&world, &held_pair(&world));
+    let [hold_main, hold_replica] = ["hold.main", "hold.replica"].map(|name| world.path(name));
+    waits_for_line(&world, "dnn0.main", "6");
+    let replica = waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    [&hold_main, &hold_replica].iter().for_each(|hold| fs::write(hold, "").unwrap());
+    let registry = registry_of(replica);
+    signal(replica, Signal::STOP);
+    world.wait("the stopped replica", || (process_state(replica) == Some('T')).then_some(()));
+    signal(main, Signal::KILL);
+    // It is woken, and has not noticed.
+    world.wait("the request to wake", || registry.is_woken(0, Side::Replica).then_some(()));
+    signal(replica, Signal::KILL);
+    let failed = sees(&mut job, "dnn0", "failed", Some("replica"));
+    assert_eq!((&failed["state"], &failed["end"]["signal"]), (&"awake".into(), &9.into()), "{failed}");
+    assert_eq!(printed(&world, "dnn0.replica"), "");
+    both_are_started_again(&mut job);
+    fs::remove_file(&hold_main).unwrap();
+    waits_for_line(&world, "dnn0.main", "12");
+    fs::remove_file(&hold_replica).unwrap();
+    waits_for_state(&world, 0, "replica", "asleep");
+    signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
+    fs::write(&hold_main, "").unwrap();
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n7\n9\n12\n");
+    assert_eq!(printed(&world, "dnn0.replica"), "13\n15\n18\n");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn replica_that_is_killed_while_awake_comes_back_as_its_main_does() {
+    let world = World::new();
+    let mut job = run(&world, &held_pair(&world));
+    let [hold_main, hold_replica] = ["hold.main", "hold.replica"].map(|name| world.path(name));
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    [&hold_main, &hold_replica].iter().for_each(|hold| fs::write(hold, "").unwrap());
+    signal(main, Signal::KILL);
+    waits_for_line(&world, "dnn0.replica", "12");
+    signal(waits_for_state(&world, 0, "replica", "awake"), Signal::KILL);
+    let failed = sees(&mut job, "dnn0", "failed", Some("replica"));
+    assert_eq!((&failed["state"], &failed["end"]["signal"]), (&"awake".into(), &9.into()), "{failed}");
+    both_are_started_again(&mut job);
+    fs::remove_file(&hold_main).unwrap();
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(&world, "dnn0.replica"), "7\n9\n12\n");
+    world.assert_nothing_is_left();
+}
