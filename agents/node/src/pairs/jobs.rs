@@ -8,6 +8,7 @@ use holdfast_model::RankEnd;
 use holdfast_model::pair::{JobConfig, JobRunState, JobStatus, PairChange};
 use rustix::process::Signal;
 
+use super::freezer::{self, Freezer};
 use super::process::CopyProcess;
 use super::state::JobState;
 use holdfast_failover::BackOff;
@@ -70,7 +71,7 @@ impl Jobs {
                     adopted.push(at);
                     effects.reports.push((config.name.clone(), PairChange::JobStarted { pid: process.id.pid }));
                     // The agent before may have suspended it; if a replica needs that, it is suspended again.
-                    process.signal(Signal::CONT);
+                    freezer::resume(process);
                     Phase::Runs { since: now }
                 }
                 (None, true, _) => Phase::Finished,
@@ -143,7 +144,10 @@ impl Jobs {
         let mut effects = Effects::default();
         let Some(job) = self.jobs.get_mut(at) else { return effects };
         let Some(process) = job.process.take() else { return effects };
+        // A process that has been waited for has no control group.
+        let freezer = Freezer::of(&process);
         let end = process.reap();
+        freezer.into_iter().for_each(Freezer::remove);
         match (&job.phase, end) {
             (Phase::Runs { .. }, RankEnd::SUCCESS) => {
                 job.phase = Phase::Finished;
@@ -176,18 +180,19 @@ impl Jobs {
 
     fn perform(&mut self, changes: Vec<JobChange>, pair_name: impl Fn(u32) -> String, effects: &mut Effects) {
         for change in changes {
-            let (name, signal, report) = match change {
+            let (JobChange::Suspend { job: name, .. } | JobChange::Resume { job: name }) = &change;
+            let process = self.jobs.iter().find(|job| job.config.name == *name).and_then(|job| job.process.as_ref());
+            let Some(process) = process else { continue };
+            effects.reports.push(match change {
                 JobChange::Suspend { job, pair } => {
-                    let report = PairChange::JobSuspended { pair: pair_name(pair), freezer: false };
-                    (job, Signal::STOP, report)
+                    let freezer = freezer::suspend(process);
+                    (job, PairChange::JobSuspended { pair: pair_name(pair), freezer })
                 }
-                JobChange::Resume { job } => (job, Signal::CONT, PairChange::JobResumed),
-            };
-            let process = self.jobs.iter().find(|job| job.config.name == name).and_then(|job| job.process.as_ref());
-            if let Some(process) = process {
-                process.signal(signal);
-                effects.reports.push((name, report));
-            }
+                JobChange::Resume { job } => {
+                    freezer::resume(process);
+                    (job, PairChange::JobResumed)
+                }
+            });
         }
     }
 
@@ -199,7 +204,7 @@ impl Jobs {
             }
             if let Some(process) = &job.process {
                 process.signal(Signal::TERM);
-                process.signal(Signal::CONT);
+                freezer::resume(process);
             }
         }
         self.kill_at = Some(now + grace);

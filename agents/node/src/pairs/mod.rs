@@ -6,6 +6,7 @@
 
 mod board;
 mod clock;
+mod freezer;
 mod jobs;
 mod mirror;
 mod process;

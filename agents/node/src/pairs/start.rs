@@ -18,6 +18,7 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::environment;
 use rustix::fs::OFlags;
 
+use super::freezer;
 use super::process::{CopyProcess, ProcessId, start_failure};
 use super::requests::{Request, Requests};
 use super::state::{self, State};
@@ -103,10 +104,13 @@ fn run(surroundings: &Surroundings, work: &Receiver<Work>, requests: &Requests, 
 }
 
 fn started(surroundings: &Surroundings, start: Start) -> io::Result<CopyProcess> {
-    let Start { command, environment, output, .. } = start;
+    let Start { whose, command, environment, output } = start;
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let output = open_output(&surroundings.output.join(output))?;
-    let child = Command::new(program_path(&surroundings.directory, program))
+    let program = program_path(&surroundings.directory, program);
+    let group = matches!(whose, Whose::Job { .. }).then(freezer::new_group).flatten();
+    let mut command = group.as_ref().map_or_else(|| Command::new(&program), |group| group.command(&program));
+    command
         .args(arguments)
         // Generations of ranks are not theirs.
         .env_remove(environment::GENERATION)
@@ -116,8 +120,8 @@ fn started(surroundings: &Surroundings, start: Start) -> io::Result<CopyProcess>
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)
-        .process_group(0)
-        .spawn()?;
+        .process_group(0);
+    let child = command.spawn()?;
     // It is our child, and nobody has waited for it: the number is its own.
     let id = ProcessId::of(child.id());
     id.and_then(CopyProcess::open).ok_or_else(|| io::Error::other("the process cannot be observed"))
