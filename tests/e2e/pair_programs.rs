@@ -60,7 +60,8 @@ pub fn held(world: &World, program: &str) -> String {
 /// The main is killed after 6, and started again when the replica has come to 12.
 fn demonstration(world: &World, main: &str, replica: &str) {
     let environment = format!(
-        "replication:\n  env:\n    PYTHONPATH: \"{}\"\n    PYTHONDONTWRITEBYTECODE: \"1\"\n    HOLDFAST_LIBPAIRS: \"{}\"\n",
+        "replication:\n  env:\n    PYTHONPATH: \"{}\"\n    PYTHONDONTWRITEBYTECODE: \"1\"\n\
+             \x20   HOLDFAST_LIBPAIRS: \"{}\"\n",
         in_repository("agents/client/python").display(),
         library_directory().join("libholdfast_pairs.so").display(),
     );

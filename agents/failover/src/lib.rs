@@ -1,5 +1,5 @@
-//! Which copy of a pair is awake. Everything here decides and does nothing: events and the time come in, actions go out,
-//! and the node's agent (or the orchestrator, for leases) performs them.
+//! Which copy of a pair is awake. Everything here decides and does nothing: events and the time come in, actions go
+//! out, and the node's agent (or the orchestrator, for leases) performs them.
 //!
 //! * [`PairMachine`]: the life of a pair's copies on one node;
 //! * [`BeatWatch`]: which copies have missed their heartbeats;

@@ -402,7 +402,10 @@ mod tests {
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(
             text,
-            r#"{"name":"dnn1","at":5,"change":"fail_over","cause":"exit","end":{"signal":9},"checkpoint":7,"micros":120}"#
+            concat!(
+                r#"{"name":"dnn1","at":5,"change":"fail_over","cause":"exit","end":{"signal":9},"#,
+                r#""checkpoint":7,"micros":120}"#
+            )
         );
         assert_eq!(serde_json::from_str::<PairEvent>(&text).unwrap(), event);
     }

@@ -1,7 +1,8 @@
 //! From the line on standard input to the end of the process.
 //!
 //! The agent ends on request of the orchestrator, on SIGTERM, or when it has received no request for a long time and no
-//! rank and no pair is on the node. Killed at any instant, it leaves a control directory with which its successor continues.
+//! rank and no pair is on the node. Killed at any instant, it leaves a control directory with which its successor
+//! continues.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, BufRead, Write};

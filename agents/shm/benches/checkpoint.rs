@@ -1,5 +1,5 @@
-//! What `Seat::update_checkpoint` costs beside a plain copy of the same bytes to a ring of the same size in shared memory,
-//! measured by turns: `cargo bench -p holdfast-shm`.
+//! What `Seat::update_checkpoint` costs beside a plain copy of the same bytes to a ring of the same size in shared
+//! memory, measured by turns: `cargo bench -p holdfast-shm`.
 
 // A benchmark reports by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -344,8 +344,9 @@ pub struct HaltRequest {
     pub reason: Option<String>,
 }
 
-/// Requests a checkpoint of the run. Repeated with the id of the first answer, it returns what became of it, and requests
-/// it again if a relaunch or a restart of the agent has ended the request. Agents that do not lead the run do nothing.
+/// Requests a checkpoint of the run. Repeated with the id of the first answer, it returns what became of it, and
+/// requests it again if a relaunch or a restart of the agent has ended the request. Agents that do not lead the run do
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointRequest {
     /// A checkpoint with a larger id is requested; `None` in the first request: one that has not begun yet.

@@ -36,8 +36,8 @@ Exit codes:
   65  it was dropped; the event log has the reason
   69  the job is not running, its checkpoints cannot be requested, or the timeout has passed
 
-JSON: {version, state, checkpoint}; state is `complete`, or with --no-wait `waiting` or `begun`; checkpoint is null while
-it waits")]
+JSON: {version, state, checkpoint}; state is `complete`, or with --no-wait `waiting` or `begun`; checkpoint is null \
+while it waits")]
 pub struct CheckpointArgs {
     /// The job
     #[command(flatten)]

@@ -1,8 +1,8 @@
 //! The decisions of the orchestrator about a job with pairs: which agents are started again and when, which of them are
 //! sent their plans, when the job ends.
 //!
-//! An agent that is lost is always started again: its copies go on meanwhile, and its successor adopts them. A node that
-//! comes back is used again.
+//! An agent that is lost is always started again: its copies go on meanwhile, and its successor adopts them. A node
+//! that comes back is used again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Main and replica: the orchestrator's half. Within a node, the agent decides which copy of a pair is awake; here it is
-//! decided which agents are started again, when the job ends, and, for pairs on two nodes, which node has the lease.
+//! Main and replica: the orchestrator's half. Within a node, the agent decides which copy of a pair is awake; here it
+//! is decided which agents are started again, when the job ends, and, for pairs on two nodes, which node has the lease.
 //!
 //! * [`placement`]: the nodes of pairs and jobs, and the plan of each node, from the spec;
 //! * [`machine`]: the decisions: events in, actions out, without I/O and clock;

@@ -157,8 +157,8 @@ fn check_saving(step: &Step, path: &str, reader: &Reader) {
     }
 }
 
-/// Programs that do not use the API are silent between two checkpoints, which must not count as a hang. Servers are also
-/// idle while they have no clients, and ranks while they wait for a server.
+/// Programs that do not use the API are silent between two checkpoints, which must not count as a hang. Servers are
+/// also idle while they have no clients, and ranks while they wait for a server.
 fn check_silence(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
     let Checkpoint { source, command, watch, jubatus, .. } = &step.checkpoint;
     let (limit, after, silences) = match source {

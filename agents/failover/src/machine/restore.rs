@@ -175,8 +175,8 @@ impl PairMachine {
         }
     }
 
-    /// Two copies that say that they are awake: the main was killed, and its replica woken, as the agent ended; the main
-    /// may not be gone yet.
+    /// Two copies that say that they are awake: the main was killed, and its replica woken, as the agent ended; the
+    /// main may not be gone yet.
     fn resolve_double(&mut self, now: Duration, out: &mut Output) {
         if self.copies.iter().flatten().filter(|copy| copy.is_awake()).count() == 2 {
             self.fail(now, Side::Main, FailureCause::Exit { end: RankEnd::Unknown }, super::Process::Exists, out);

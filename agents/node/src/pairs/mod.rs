@@ -1,8 +1,8 @@
 //! Pairs of main and replica, and the non-critical jobs beside them.
 //!
-//! One thread (`watcher`) watches all copies of the node, and performs what their machines decide; another one (`start`)
-//! does for it what may block. Copies do not end with the agent: one that is started again finds them in the registry and
-//! in a state file, and goes on (`state`). So pairs do not need an orchestrator within a node.
+//! One thread (`watcher`) watches all copies of the node, and performs what their machines decide; another one
+//! (`start`) does for it what may block. Copies do not end with the agent: one that is started again finds them in the
+//! registry and in a state file, and goes on (`state`). So pairs do not need an orchestrator within a node.
 
 mod board;
 mod clock;

@@ -327,8 +327,8 @@ impl Watcher {
         }
     }
 
-    /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run, or it
-    /// was just woken and has not come that far. For a limited time: otherwise it would never be replaced.
+    /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run, or
+    /// it was just woken and has not come that far. For a limited time: otherwise it would never be replaced.
     fn is_excused(&mut self, at: usize, side: Side, now: Duration, state: SlotState) -> bool {
         let Some(pair) = self.pairs.get_mut(at) else { return false };
         let place = &mut pair.places[side.index()];

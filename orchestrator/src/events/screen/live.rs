@@ -98,8 +98,8 @@ fn status_text(view: &View) -> String {
     if let Some(pairs) = &view.pairs {
         let PairsView { mains, replicas, asleep, finished, fail_overs, missed } = pairs;
         return format!(
-            "{phase} | agents: {used} up, {down} down | awake: {mains} mains, {replicas} replicas; none awake: {asleep}, \
-             finished: {finished} | fail-overs {fail_overs}, heartbeats missed {missed}"
+            "{phase} | agents: {used} up, {down} down | awake: {mains} mains, {replicas} replicas; \
+             none awake: {asleep}, finished: {finished} | fail-overs {fail_overs}, heartbeats missed {missed}"
         );
     }
     let excluded = if *excluded > 0 { format!(", {excluded} excluded") } else { String::new() };

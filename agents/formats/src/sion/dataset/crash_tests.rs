@@ -1,5 +1,5 @@
-//! Kills a drain and a flush into a container at every step that changes a name: what the index lists as complete can be
-//! read, and a repetition completes the rest.
+//! Kills a drain and a flush into a container at every step that changes a name: what the index lists as complete can
+//! be read, and a repetition completes the rest.
 
 use std::collections::BTreeMap;
 use std::fs;

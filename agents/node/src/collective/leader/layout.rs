@@ -88,8 +88,8 @@ impl Layout {
         self.protections.get(select(checkpoint, &self.descriptors)?.index as usize)
     }
 
-    /// The protection of a dataset: by its level if the program requested one, otherwise by its id. Also by its id if the
-    /// run has no descriptor of the level: the checkpoint is fetched, and was taken in a run with another source.
+    /// The protection of a dataset: by its level if the program requested one, otherwise by its id. Also by its id if
+    /// the run has no descriptor of the level: the checkpoint is fetched, and was taken in a run with another source.
     pub(super) fn protection_of(&self, checkpoint: CheckpointId, dataset: &Dataset) -> Result<&Protection, CallError> {
         let Some(level) = dataset.level else {
             return self.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint));

@@ -105,8 +105,8 @@ impl Leader {
         self.put(Input::Event(LeaderEvent::HaltChanged));
     }
 
-    /// Requests a checkpoint with a larger id, or one that has not begun yet; returns what has become of it. `None` after
-    /// the end of the run.
+    /// Requests a checkpoint with a larger id, or one that has not begun yet; returns what has become of it. `None`
+    /// after the end of the run.
     pub(in crate::collective) async fn request_checkpoint(
         &self,
         after: Option<CheckpointId>,
