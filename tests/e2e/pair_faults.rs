@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast_shm::{Registry, Side};
+use holdfast_shm::{Registry, Side, SlotState};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
@@ -58,18 +58,21 @@ fn process_state(pid: u32) -> Option<char> {
     text.rsplit_once(") ")?.1.chars().next()
 }
 
+/// The registry of a copy, which expects the incarnations of now.
 fn registry_of(pid: u32) -> Registry {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
-    let variables: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    let path: PathBuf = variables.iter().find_map(|it| it.strip_prefix("HOLDFAST_PAIRS=")).unwrap().into();
-    Registry::open(&path).unwrap()
+    Registry::open(&registry_path(pid)).unwrap()
 }
 
-/// A node whose agent does not answer any more. Nothing on that node can end the main then but the main itself.
-fn node_is_silent(main_is_stopped: bool) {
-    let world = World::new();
+fn registry_path(pid: u32) -> PathBuf {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let variables: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    variables.iter().find_map(|it| it.strip_prefix("HOLDFAST_PAIRS=")).unwrap().into()
+}
+
+/// A pair of this program on two nodes.
+fn clock(world: &World) -> PathBuf {
     fs::write(world.path("clock.c"), CLOCK).unwrap();
-    let program = compile(&world, &world.path("clock.c"));
+    let program = compile(world, &world.path("clock.c"));
     let (file, end) = (world.path("awake.{side}"), world.path("end"));
     let main = format!(
         r#"main: ["{}", "{{side}}", "{{index}}", "{}", "{}"]"#,
@@ -77,11 +80,17 @@ fn node_is_silent(main_is_stopped: bool) {
         file.display(),
         end.display()
     );
-    // The silent agent is not replaced.
+    // Silent agents are not replaced.
     let more = "replication: {lease: 2s}\nhealth: {down_after: 10min}\n";
-    let path = spec(&world, &format!("name: safe, {main}, nodes: [0, 1], restart: {{first: 100ms}}"), more);
+    let path = spec(world, &format!("name: safe, {main}, nodes: [0, 1], restart: {{first: 100ms}}"), more);
     let text = fs::read_to_string(&path).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
-    let mut job = run(&world, &world.write("job.yaml", &text));
+    world.write("job.yaml", &text)
+}
+
+/// A node whose agent does not answer any more. Nothing on that node can end the main then but the main itself.
+fn node_is_silent(main_is_stopped: bool) {
+    let world = World::new();
+    let mut job = run(&world, &clock(&world));
     world.wait("the main's work", || (!awake(&world, "main").is_empty()).then_some(()));
     waits_for_state(&world, 0, "replica", "asleep");
     let main = waits_for_state(&world, 0, "main", "awake");
@@ -118,7 +127,7 @@ fn node_is_silent(main_is_stopped: bool) {
     signal(agent, Signal::CONT);
     assert_eq!(sees(&mut job, "safe", "fail_back", None)["node"], "node0");
     let failed_back = world.wait("the main's work", || awake(&world, "main").into_iter().find(|time| *time > last));
-    fs::write(end, "").unwrap();
+    fs::write(world.path("end"), "").unwrap();
     job.ends_with(0).prints(&["all pairs are finished"]);
     let last_of_replica = awake(&world, "replica").into_iter().max().unwrap();
     assert!(last_of_replica < failed_back, "two copies were awake for {} ns", last_of_replica - failed_back);
@@ -133,6 +142,41 @@ fn replica_is_woken_when_the_lease_of_a_silent_node_has_ended_and_its_main_with_
 #[test]
 fn main_that_was_stopped_with_its_agent_dies_by_its_lease_when_it_runs_again() {
     node_is_silent(true);
+}
+
+#[test]
+fn pairs_on_two_nodes_sleep_until_there_is_an_orchestrator_again() {
+    let world = World::new();
+    let spec = clock(&world);
+    let job = run(&world, &spec);
+    world.wait("the main's work", || (!awake(&world, "main").is_empty()).then_some(()));
+    let replica = waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    let registry = registry_path(main);
+    job.signal(Signal::KILL);
+    job.end();
+    let killed = now();
+    // The main has ended with its lease. The next one and the replica sleep: nobody permits them to wake.
+    world.wait("another main", || {
+        let copy = Registry::open(&registry).unwrap().copy(0, Side::Main);
+        (copy.pid != main && copy.state == SlotState::Asleep).then_some(())
+    });
+    let last = awake(&world, "main").into_iter().max().unwrap();
+    assert!(last < killed + 2 * LEASE, "the main was awake {} ns after its orchestrator", last - killed);
+    assert_eq!((process_state(main), process_state(replica)), (None, Some('S')));
+    assert_eq!(registry_of(replica).copy(0, Side::Replica).state, SlotState::Asleep);
+    let resumed = now();
+    let mut second = run(&world, &spec);
+    second.sees_event("pairs_taken_over");
+    world.wait("the work of a copy", || {
+        ["main", "replica"].iter().any(|side| awake(&world, side).into_iter().any(|time| time > last)).then_some(())
+    });
+    fs::write(world.path("end"), "").unwrap();
+    second.ends_with(0).prints(&["all pairs are finished"]);
+    let mut times = [awake(&world, "main"), awake(&world, "replica")].concat();
+    times.retain(|time| (last + 1..resumed).contains(time));
+    assert_eq!(times, [0_u64; 0], "a copy was awake without a lease");
+    world.assert_nothing_is_left();
 }
 
 /// A pair whose copies pause for ever after each round, and are held at their start while a file exists.
