@@ -1,33 +1,13 @@
 //! Unchanged applications of LLNL's library, with the program of [`crate::library_program`] on the nodes of Slurm:
 //! under `holdfast run`, and started by a batch script without Holdfast.
 
-use std::process::Command;
-
 use holdfast_testkit::cluster::{Cluster, Job, until};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::OWN_PROGRAM as PROGRAM;
+use crate::cluster_with_own_program as cluster;
 use crate::library_program::content;
-
-/// This test binary, on all machines of the cluster.
-const PROGRAM: &str = "/opt/holdfast/test/library-program";
-
-/// The cluster with the program on it.
-fn cluster() -> Cluster {
-    let cluster = super::cluster();
-    cluster.make_once("library-program", || {
-        let directory = tempfile::tempdir().unwrap();
-        let copy = directory.path().join("program");
-        let mut strip = Command::new("strip");
-        // Debug information is most of the program's size and is not used there.
-        strip.arg("--strip-debug").arg("-o").arg(&copy).arg(std::env::current_exe().unwrap());
-        if !strip.status().is_ok_and(|status| status.success()) {
-            std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-        }
-        cluster.share(&copy, PROGRAM);
-    });
-    cluster
-}
 
 /// Submits four ranks on as many nodes under `holdfast run`. `flush` and `hold`: see the program and the spec.
 fn submit<'a>(cluster: &'a Cluster, name: &str, nodes: u32, hold: &str, flush: &str) -> Job<'a> {

@@ -22,12 +22,13 @@ mod library_program;
 mod mpi;
 mod mpirun;
 mod nodes;
+mod pairs;
 mod preflight;
 mod scr_commands;
 mod services;
 mod sources;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use holdfast_testkit::cluster::Cluster;
 
@@ -36,7 +37,28 @@ fn cluster() -> Cluster {
     Cluster::get(env!("CARGO_BIN_EXE_holdfast"))
 }
 
+/// This test binary on all machines of the cluster, for jobs in which it is the application.
+const OWN_PROGRAM: &str = "/opt/holdfast/test/program";
+
+/// The cluster with this build and [`OWN_PROGRAM`] on it.
+fn cluster_with_own_program() -> Cluster {
+    let cluster = cluster();
+    cluster.make_once("own-program", || {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = directory.path().join("program");
+        let mut strip = Command::new("strip");
+        // Debug information is most of the program's size and is not used there.
+        strip.arg("--strip-debug").arg("-o").arg(&copy).arg(std::env::current_exe().unwrap());
+        if !strip.status().is_ok_and(|status| status.success()) {
+            std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        }
+        cluster.share(&copy, OWN_PROGRAM);
+    });
+    cluster
+}
+
 fn main() -> ExitCode {
     library_program::program_if_rank();
+    pairs::program_if_copy();
     holdfast_testkit::harness::run()
 }
