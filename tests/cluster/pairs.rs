@@ -65,7 +65,23 @@ struct Awake {
     end: (Duration, i64),
 }
 
-/// A job with one pair on two nodes, and a job beside the replica.
+/// What the batch script does.
+const WORK: &str = "mkdir records && holdfast run job.yaml";
+
+/// The spec of one pair on two nodes, and a job beside the replica.
+fn spec(name: &str, allocation: &str) -> String {
+    format!(
+        "kind: replicated\njob: pair\nprefix: ./heat-run\nallocation: {{{allocation}}}\n\
+         pairs:\n  - {{name: dnn, main: [{OWN_PROGRAM}], nodes: [{MAIN}, {REPLICA}], \
+         heartbeat: {{period: 5ms, misses: 400}}, checkpoint: {{size: 4KiB, period: 10ms}}, \
+         restart: {{first: 1s, most: 2s}}}}\n\
+         jobs:\n  - {{name: audio, command: [sleep, '7654'], node: {REPLICA}}}\n\
+         replication: {{lease: {}s, env: {{{RECORDS}: /pfs/{name}/records}}}}\n",
+        LEASE.as_secs()
+    )
+}
+
+/// Such a job that runs.
 struct Pair<'a> {
     cluster: &'a Cluster,
     job: Job<'a>,
@@ -74,21 +90,23 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
+    /// In an allocation of Slurm.
     fn start(cluster: &'a Cluster, name: &str) -> Self {
-        let spec = format!(
-            "kind: replicated\njob: pair\nprefix: ./heat-run\nallocation: {{manager: slurm}}\n\
-             pairs:\n  - {{name: dnn, main: [{OWN_PROGRAM}], nodes: [1, 2], heartbeat: {{period: 5ms, misses: 400}}, \
-             checkpoint: {{size: 4KiB, period: 10ms}}, restart: {{first: 1s, most: 2s}}}}\n\
-             jobs:\n  - {{name: audio, command: [sleep, '7654'], node: 2}}\n\
-             replication: {{lease: {}s, env: {{{RECORDS}: /pfs/{name}/records}}}}\n",
-            LEASE.as_secs()
-        );
-        let work = "mkdir records && holdfast run job.yaml";
+        let spec = spec(name, "manager: slurm");
+        Pair::of(cluster, || cluster.submit(name, &spec, "--nodelist=n[1-3] --time=20", WORK))
+    }
+
+    /// On hosts without Slurm, the orchestrator on the controller.
+    fn start_on_hosts(cluster: &'a Cluster, name: &str) -> Self {
+        let allocation = format!("manager: ssh, hosts: [{MAIN}, {REPLICA}], ssh: {{known_hosts: known_hosts}}");
+        let (spec, known) = (spec(name, &allocation), cluster.known_hosts("ed25519"));
+        Pair::of(cluster, || cluster.without_slurm(name, &[("job.yaml", &spec), ("known_hosts", &known)], WORK))
+    }
+
+    fn of(cluster: &'a Cluster, start: impl FnOnce() -> Job<'a>) -> Self {
         let patient = cluster.configure("SlurmdTimeout=300");
-        let job = cluster.submit(name, &spec, "--nodelist=n[1-3] --time=20", work);
-        let pair = Pair { cluster, job, _patient_slurm: patient };
-        pair.waits_for_state("main", "awake");
-        pair.waits_for_state("replica", "asleep");
+        let pair = Pair { cluster, job: start(), _patient_slurm: patient };
+        pair.waits_for_both();
         pair
     }
 
@@ -157,7 +175,13 @@ impl<'a> Pair<'a> {
         });
     }
 
-    /// Two copies were never awake beyond the lease, each in turn went on from a checkpoint of the pair.
+    /// Waits until the main is awake and the replica asleep.
+    fn waits_for_both(&self) {
+        self.waits_for_state("main", "awake");
+        self.waits_for_state("replica", "asleep");
+    }
+
+    /// Two copies were never awake beyond the lease.
     #[track_caller]
     fn assert_never_two_awake(&self) {
         let all = self.awake();
@@ -167,6 +191,12 @@ impl<'a> Pair<'a> {
                 assert!(together <= LEASE, "awake together for {together:?}: {all:?}\n{}", self.job.output());
             }
         }
+    }
+
+    /// Each copy went on from a checkpoint of the pair.
+    #[track_caller]
+    fn assert_all_went_on(&self) {
+        let all = self.awake();
         assert!(all.iter().skip(1).all(|copy| copy.begin.1 > 1), "from the beginning again: {all:?}");
     }
 
@@ -203,6 +233,19 @@ impl<'a> Pair<'a> {
         assert_eq!(self.sees("fail_back", 1)["node"], MAIN);
         self.sees("job_resumed", 1);
         self.waits_for_job(false);
+        self.assert_all_went_on();
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}\n{:?}", self.job.output(), self.awake());
+            for node in [MAIN, REPLICA] {
+                // Without an agent, a copy would be asleep for ever.
+                self.cluster.on(node, &format!("pkill -KILL -f '^{OWN_PROGRAM}'; pkill -KILL -f '^sleep 7654'"));
+            }
+        }
     }
 }
 
@@ -219,6 +262,33 @@ fn replica_goes_on_when_the_node_of_the_main_is_killed_and_main_takes_over_when_
     let replica = pair.replica_went_on(now(), MIRRORED);
     cluster.docker("start", MAIN);
     pair.main_took_over_again(replica.end.1, now());
+    pair.finishes();
+}
+
+#[test]
+fn replica_goes_on_when_the_host_of_the_main_is_killed_and_main_takes_over_when_it_is_back() {
+    let cluster = super::cluster_with_own_program();
+    let pair = Pair::start_on_hosts(&cluster, "pair-ssh");
+    pair.waits_for_step(2 * MIRRORED);
+    cluster.docker("kill", MAIN);
+    let replica = pair.replica_went_on(now(), MIRRORED);
+    cluster.docker("start", MAIN);
+    pair.main_took_over_again(replica.end.1, now());
+    pair.finishes();
+}
+
+#[test]
+fn pair_survives_agents_that_are_killed() {
+    let cluster = super::cluster_with_own_program();
+    let pair = Pair::start(&cluster, "pair-agents");
+    for node in [REPLICA, MAIN] {
+        pair.waits_for_step(pair.awake().pop().map_or(0, |last| last.end.1) + MIRRORED);
+        cluster.on(node, "pkill -KILL -f '[h]oldfast agent'");
+        pair.job.wait_for(&format!("{node}: agent restarted"));
+        pair.waits_for_both();
+        pair.waits_for_steps("main", now());
+    }
+    pair.assert_all_went_on();
     pair.finishes();
 }
 
@@ -251,10 +321,11 @@ fn never_two_copies_are_awake_whatever_happens_to_their_nodes() {
         Killed,
         CutOff,
     }
-    let seed = std::env::var("HOLDFAST_PAIRS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20);
+    let seed = std::env::var("HOLDFAST_PAIRS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(30);
     let cluster = super::cluster_with_own_program();
     let pair = Pair::start(&cluster, "pair-faults");
     let (mut dice, mut states) = (Dice(seed), [State::Up; 2]);
+    let mut lost_both = false;
     for round in 0..8 {
         let at = dice.below(2);
         let node = [MAIN, REPLICA][at];
@@ -278,16 +349,21 @@ fn never_two_copies_are_awake_whatever_happens_to_their_nodes() {
         };
         let changed = now();
         eprintln!("seed {seed}, round {round}: main's node {:?}, replica's node {:?}", states[0], states[1]);
-        if states.contains(&State::Up) {
-            until(&format!("a copy that is awake, seed {seed}, round {round}: {states:?}"), || {
-                let is_awake = |copy: &Awake| copy.end.0 > changed + 2 * LEASE;
-                pair.awake().iter().any(is_awake)
-            });
-        } else {
-            // Whatever was awake ends.
-            until("the ends of leases", || {
-                now() > changed + 2 * LEASE && pair.awake().iter().all(|copy| copy.end.0 + LEASE < now())
-            });
+        let is_awake = |copy: &Awake| copy.end.0 > changed + 2 * LEASE;
+        match states {
+            [State::Up, State::Up] => pair.waits_for_both(),
+            states if states.contains(&State::Up) => {
+                until(&format!("a copy that is awake, seed {seed}, round {round}: {states:?}"), || {
+                    pair.awake().iter().any(is_awake)
+                });
+            }
+            _ => {
+                // Checkpoints are in memory: those of both nodes may be lost.
+                lost_both = true;
+                until("the ends of leases", || {
+                    now() > changed + 2 * LEASE && pair.awake().iter().all(|copy| copy.end.0 + LEASE < now())
+                });
+            }
         }
         pair.assert_never_two_awake();
     }
@@ -299,5 +375,8 @@ fn never_two_copies_are_awake_whatever_happens_to_their_nodes() {
         }
     }
     pair.waits_for_steps("main", now());
+    if !lost_both {
+        pair.assert_all_went_on();
+    }
     pair.finishes();
 }
