@@ -18,8 +18,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::paths::{PathError, Paths, base_name};
 
-/// How long an earlier agent may take to end after SIGTERM, and then after SIGKILL.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an earlier agent may take to end after SIGTERM, which one with a busy orchestrator, or with users that ask
+/// for the state of its pairs, defers. Less than the shortest time limit for the start of the new one, which would not
+/// come to SIGKILL otherwise. What the earlier one watches goes on.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it may take to end in all.
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(4);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 /// The lock file of a control directory.
 const LOCK: &str = "agent.lock";
@@ -183,7 +187,7 @@ pub(crate) fn claim(control: OwnedDirectory) -> Result<Claim, ClaimError> {
     let mut signalled = [false; 2];
     loop {
         let late = begun.elapsed() >= PATIENCE;
-        let too_late = begun.elapsed() >= PATIENCE * 2;
+        let too_late = begun.elapsed() >= PATIENCE_IN_ALL;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if is_at(&file, &control) => break,
             Ok(()) if too_late => return Err(ClaimError::Replaced { path }),
