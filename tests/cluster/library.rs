@@ -95,12 +95,17 @@ export USER=$(id -un) SCR_PREFIX=$PWD/heat-run SCR_COPY_TYPE=PARTNER SCR_FLUSH=0
 mkdir heat-run meeting
 holdfast drain --prefix \"$SCR_PREFIX\"; echo \"before: $?\"
 SCR_TEST_MEETING=$PWD/meeting SCR_TEST_CHECKPOINTS=9 SCR_TEST_HOLD=3 \
-    srun --nodes=4 --ntasks=4 /opt/holdfast/test/library-program & program=$!
+    srun --nodes=4 --ntasks=4 \"$PROGRAM\" & program=$!
 until [ -e killed ]; do kill -0 $program || break; sleep 0.1; done
 kill $program; wait $program; echo \"srun: $?\"
 holdfast drain --prefix \"$SCR_PREFIX\"; echo \"drain: $?\"
 holdfast drain --prefix \"$SCR_PREFIX\"; echo \"again: $?\"
 true";
+
+/// [`SCRIPT`] with the program that it starts.
+fn script() -> String {
+    format!("PROGRAM={PROGRAM}\n{SCRIPT}")
+}
 
 /// The end of a job of the script, whose checkpoint 3 was drained.
 fn script_is_drained(job: &Job<'_>) -> String {
@@ -123,7 +128,7 @@ fn copied(job: &Job<'_>, round: u32, rank: u32) -> Vec<Value> {
 #[test]
 fn drain_in_a_script_without_holdfast_copies_from_all_nodes_and_a_damaged_file_from_the_partner() {
     let cluster = cluster();
-    let job = cluster.submit("library-script", "", "--nodes=5 --time=10", SCRIPT);
+    let job = cluster.submit("library-script", "", "--nodes=5 --time=10", &script());
     wait_for_hold(&job, 3);
     let file = format!("/tmp/user1/scr.{}/index.0/checkpoint.3/rank_1.ckpt", job.id);
     cluster.on("n2", &format!("printf X | dd of={file} bs=1 seek=500 conv=notrunc 2>/dev/null"));
@@ -142,7 +147,7 @@ fn drain_in_a_script_without_holdfast_copies_from_all_nodes_and_a_damaged_file_f
 #[test]
 fn drain_in_a_script_without_holdfast_saves_the_files_of_a_lost_node() {
     let cluster = cluster();
-    let job = cluster.submit("library-lost", "", "--nodes=5 --time=10", SCRIPT);
+    let job = cluster.submit("library-lost", "", "--nodes=5 --time=10", &script());
     wait_for_hold(&job, 3);
     cluster.docker("kill", "n3");
     job.run("touch killed");
