@@ -107,7 +107,7 @@ fn cycle(kind: Kind, extent: Extent, figures: &mut Figures, traced: bool) -> Res
     fs::create_dir(&directory)?;
     crate::drain::settle()?;
 
-    let trace = traced.then(|| Trace::begin(&cluster)).transpose()?;
+    let trace = traced.then(|| Trace::begin(&cluster, Some(std::process::id()))).transpose()?;
     let begun = Instant::now();
     drain(&cluster, kind, ranks, bytes, &directory)?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -122,7 +122,8 @@ fn cycle(kind: Kind, extent: Extent, figures: &mut Figures, traced: bool) -> Res
 
     cluster.replace_nodes()?;
     crate::drain::settle()?;
-    let trace = traced.then(|| Trace::begin(&cluster)).transpose()?;
+    // Ranks ask their agents. This process creates them, and traced it would pass thousands of their threads to strace.
+    let trace = traced.then(|| Trace::begin(&cluster, None)).transpose()?;
     let init = cluster.launch_threads(PROCESSES)?;
     figures.fetch_operations = trace.map(Trace::end).transpose()?.or(figures.fetch_operations);
     if !traced {
@@ -181,31 +182,30 @@ fn drain(cluster: &Cluster, kind: Kind, ranks: usize, bytes: u64, directory: &Pa
     Ok(())
 }
 
-/// Counts the operations of the agents and of this process on names below the prefix directory.
+/// Counts the operations of the agents, and of another process, on names below the prefix directory.
 struct Trace {
     process: Child,
     output: PathBuf,
 }
 
 impl Trace {
-    fn begin(cluster: &Cluster) -> Result<Trace> {
+    fn begin(cluster: &Cluster, more: Option<u32>) -> Result<Trace> {
         let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("containers.strace");
         let mut command = Command::new("strace");
         command.args(["-f", "-qq", "-e", "trace=%file", "-o"]).arg(&output);
-        for pid in cluster.agents().map(|agent| agent.pid()).chain([std::process::id()]) {
+        let traced: Vec<u32> = cluster.agents().map(|agent| agent.pid()).chain(more).collect();
+        for pid in &traced {
             command.args(["-p", &pid.to_string()]);
         }
         let process = command.stderr(Stdio::null()).spawn()?;
-        // All processes are traced when the first line of a later one appears; strace attaches to them in order.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {
-            let _ = fs::metadata("/proc/self/traced");
-            if fs::read_to_string(&output).is_ok_and(|text| text.contains("/proc/self/traced")) {
+            if traced.iter().all(|pid| is_traced(*pid)) {
                 return Ok(Trace { process, output });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err("strace does not trace this process".into())
+        Err("strace does not trace all agents".into())
     }
 
     /// The number of operations.
@@ -222,6 +222,16 @@ impl Trace {
         let counted = |line: &&str| line.contains(&prefix) || line.contains("\"/proc/self/fd/");
         Ok(text.lines().filter(counted).filter(|line| !line.contains("resumed>")).count())
     }
+}
+
+/// True if all threads of a process are traced.
+fn is_traced(pid: u32) -> bool {
+    let traced = |status: PathBuf| {
+        let status = fs::read_to_string(status).unwrap_or_default();
+        status.lines().filter_map(|line| line.strip_prefix("TracerPid:")).any(|pid| pid.trim() != "0")
+    };
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().all(|thread| traced(thread.path().join("status")))
 }
 
 /// Writes as many bytes as the ranks to one file.
