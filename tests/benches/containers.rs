@@ -122,7 +122,7 @@ fn cycle(kind: Kind, extent: Extent, figures: &mut Figures, traced: bool) -> Res
 
     cluster.replace_nodes()?;
     crate::drain::settle()?;
-    // Ranks ask their agents. This process creates them, and traced it would pass thousands of their threads to strace.
+    // The ranks only ask their agents. This process would pass their thousands of threads to strace.
     let trace = traced.then(|| Trace::begin(&cluster, None)).transpose()?;
     let init = cluster.launch_threads(PROCESSES)?;
     figures.fetch_operations = trace.map(Trace::end).transpose()?.or(figures.fetch_operations);
@@ -183,25 +183,24 @@ fn drain(cluster: &Cluster, kind: Kind, ranks: usize, bytes: u64, directory: &Pa
 }
 
 /// Counts the operations of the agents, and of another process, on names below the prefix directory.
-struct Trace {
-    process: Child,
-    output: PathBuf,
-}
+///
+/// Each process has a `strace` of its own: for each system call, the kernel looks through all threads of a tracer.
+struct Trace(Vec<(Child, PathBuf)>);
 
 impl Trace {
     fn begin(cluster: &Cluster, more: Option<u32>) -> Result<Trace> {
-        let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("containers.strace");
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-e", "trace=%file", "-o"]).arg(&output);
         let traced: Vec<u32> = cluster.agents().map(|agent| agent.pid()).chain(more).collect();
+        let mut trace = Trace(Vec::new());
         for pid in &traced {
-            command.args(["-p", &pid.to_string()]);
+            let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("containers.{pid}.strace"));
+            let mut command = Command::new("strace");
+            command.args(["-f", "-qq", "-e", "trace=%file", "-p", &pid.to_string(), "-o"]).arg(&output);
+            trace.0.push((command.stderr(Stdio::null()).spawn()?, output));
         }
-        let process = command.stderr(Stdio::null()).spawn()?;
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {
             if traced.iter().all(|pid| is_traced(*pid)) {
-                return Ok(Trace { process, output });
+                return Ok(trace);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -209,18 +208,22 @@ impl Trace {
     }
 
     /// The number of operations.
-    fn end(mut self) -> Result<usize> {
-        let status = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status()?;
-        self.process.wait()?;
-        if !status.success() {
-            return Err("strace cannot be ended".into());
-        }
-        let text = fs::read_to_string(&self.output)?;
-        fs::remove_file(&self.output)?;
+    fn end(self) -> Result<usize> {
         let prefix = drain_prefix().display().to_string();
-        // The agents use the directory of a dataset through its descriptor.
-        let counted = |line: &&str| line.contains(&prefix) || line.contains("\"/proc/self/fd/");
-        Ok(text.lines().filter(counted).filter(|line| !line.contains("resumed>")).count())
+        let mut operations = 0;
+        for (mut process, output) in self.0 {
+            let status = Command::new("kill").args(["-INT", &process.id().to_string()]).status()?;
+            process.wait()?;
+            if !status.success() {
+                return Err("strace cannot be ended".into());
+            }
+            let text = fs::read_to_string(&output)?;
+            fs::remove_file(&output)?;
+            // The agents use the directory of a dataset through its descriptor.
+            let counted = |line: &&str| line.contains(&prefix) || line.contains("\"/proc/self/fd/");
+            operations += text.lines().filter(counted).filter(|line| !line.contains("resumed>")).count();
+        }
+        Ok(operations)
     }
 }
 

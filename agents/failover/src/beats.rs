@@ -39,7 +39,7 @@ struct Heart {
 /// The heartbeats of all pairs of a node.
 ///
 /// Only time in which the watcher ran counts: after a pause of the watcher (no processor, a suspended machine) the
-/// copies may have had the same pause. The time between two observations counts for at most `tick`.
+/// copies may have had the same pause. The time between two observations counts for at most a quarter more than `tick`.
 #[derive(Clone, Debug)]
 pub struct BeatWatch {
     /// The time between two observations, if nothing delays them.
@@ -70,7 +70,8 @@ impl BeatWatch {
 
     /// Reads all counters; returns the copies that have missed their heartbeats.
     pub fn observe(&mut self, now: Duration, mut beats: impl FnMut(u32, Side) -> u64) -> Vec<Missed> {
-        let gap = self.observed.map_or(Duration::ZERO, |before| now.saturating_sub(before)).min(self.tick);
+        let gap =
+            self.observed.map_or(Duration::ZERO, |before| now.saturating_sub(before)).min(self.tick + self.tick / 4);
         self.observed = Some(now);
         let mut missed = Vec::new();
         for ((pair, side), heart) in &mut self.hearts {
@@ -84,7 +85,8 @@ impl BeatWatch {
             }
             heart.quiet += gap;
             let Watched { incarnation, period, misses } = heart.watched;
-            let periods = heart.quiet.as_nanos() / period.as_nanos().max(1);
+            // An observation that was a little early counts as one in time: otherwise a miss would often be a tick late.
+            let periods = (heart.quiet + self.tick / 4).as_nanos() / period.as_nanos().max(1);
             let periods = u32::try_from(periods).unwrap_or(u32::MAX);
             heart.missed += u64::from(periods.saturating_sub(heart.counted));
             heart.counted = periods;

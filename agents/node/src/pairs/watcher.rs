@@ -16,7 +16,10 @@ use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, Sides
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::process::Signal;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
 use tokio::sync::oneshot;
 
 use super::board::Board;
@@ -36,6 +39,9 @@ const REGISTRATION: Duration = Duration::from_millis(5);
 const PUBLISH: Duration = Duration::from_millis(200);
 /// For so long, a copy is excused that would beat if it had a processor.
 const EXCUSED: Duration = Duration::from_secs(1);
+/// For so long, a copy is excused whose thread sleeps until its next heartbeat: its timer is late, as when a hypervisor
+/// has stopped one processor of the machine.
+const LATE: Duration = Duration::from_millis(50);
 /// The thread of a program that beats.
 const BEAT_THREAD: &str = "holdfast-beat";
 
@@ -327,8 +333,9 @@ impl Watcher {
         }
     }
 
-    /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run, or
-    /// it was just woken and has not come that far. For a limited time: otherwise it would never be replaced.
+    /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run or
+    /// waits for its timer, or it was just woken and has not come that far. For a limited time: otherwise it would never
+    /// be replaced.
     fn is_excused(&mut self, at: usize, side: Side, now: Duration, state: SlotState) -> bool {
         let Some(pair) = self.pairs.get_mut(at) else { return false };
         let place = &mut pair.places[side.index()];
@@ -349,6 +356,7 @@ impl Watcher {
         }
         let noticed = state == SlotState::Awake;
         match threads.iter().find(|(name, _)| name == BEAT_THREAD) {
+            Some((_, b'S')) => now.saturating_sub(since) < LATE || !noticed,
             Some((_, state)) => *state == b'R' || !noticed,
             // It has no such thread yet, or beats by itself.
             None => place.woken.is_some_and(|woken| now.saturating_sub(woken) < EXCUSED),
@@ -692,10 +700,13 @@ impl Watcher {
         if wanted == self.timed {
             return;
         }
+        // Copies beat at multiples of their period: their beats are read half a period later, when they are there.
         let interval = wanted.unwrap_or_default();
-        let interval = rustix::time::Timespec::try_from(interval).unwrap_or_default();
-        let spec = Itimerspec { it_interval: interval, it_value: interval };
-        match timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
+        let first = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+        let first = wanted.map_or(Duration::ZERO, |interval| between_beats(interval, first));
+        let spec = |duration| rustix::time::Timespec::try_from(duration).unwrap_or_default();
+        let spec = Itimerspec { it_interval: spec(interval), it_value: spec(first) };
+        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
             Ok(_) => self.timed = wanted,
             Err(error) => tracing::error!(%error, "pairs_timer_not_set"),
         }
@@ -722,6 +733,12 @@ fn hold(registry: &Registry, pair: &Pair, side: Side) {
         let until = pair.lease.map_or(Duration::from_nanos(1), |(_, until)| until);
         registry.hold_until(pair.index, side, Some(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)));
     }
+}
+
+/// The first time after this one that is half a period after a multiple of the period.
+fn between_beats(period: Duration, now: Duration) -> Duration {
+    let since = (now + period / 2).as_nanos() % period.as_nanos().max(1);
+    now + period.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(0)))
 }
 
 /// What of a pair is sent to its other node.
