@@ -22,6 +22,8 @@ mod library_program;
 mod mpi;
 mod mpirun;
 mod nodes;
+#[path = "../e2e/pair_copy.rs"]
+mod pair_copy;
 mod pairs;
 mod preflight;
 mod scr_commands;
@@ -59,6 +61,6 @@ fn cluster_with_own_program() -> Cluster {
 
 fn main() -> ExitCode {
     library_program::program_if_rank();
-    pairs::program_if_copy();
+    pair_copy::program_if_copy();
     holdfast_testkit::harness::run()
 }

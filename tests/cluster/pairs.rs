@@ -4,66 +4,20 @@
 //! The copies are this test binary. One that is awake records each of its steps with the time of CLOCK_BOOTTIME, which
 //! is the same in all containers, in a file of its own: so it is known which copies were awake at the same time.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::thread::sleep;
 use std::time::Duration;
 
-use holdfast_pairs_client::{Place, init_wait};
 use holdfast_testkit::Dice;
+use holdfast_testkit::awake::{self, Awake, longest_together, now};
 use holdfast_testkit::cluster::{Cluster, Configured, Job, until};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use crate::OWN_PROGRAM;
+use crate::pair_copy::RECORDS;
 
-/// The directory of the files in which copies record their steps. A file `finish` there ends the pair.
-const RECORDS: &str = "PAIRS_TEST_RECORDS";
 const LEASE: Duration = Duration::from_secs(2);
 /// The nodes of the main and of the replica; the orchestrator is on n1.
 const MAIN: &str = "n2";
 const REPLICA: &str = "n3";
-const BETWEEN_STEPS: Duration = Duration::from_millis(10);
-
-/// The time since the machine started, in all containers.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
-}
-
-/// The process is a copy of the pair if its environment says so.
-pub fn program_if_copy() {
-    let Some(directory) = std::env::var_os(RECORDS).map(PathBuf::from) else { return };
-    let side = Place::from_environment().unwrap().side;
-    let Some(copy) = init_wait(Place::from_environment().unwrap()).unwrap() else { std::process::exit(0) };
-    let mut record = File::create_new(directory.join(format!("{side}.{}", now().as_nanos()))).unwrap();
-    let mut step = copy.newest_checkpoint().unwrap().map_or(0, |(checkpoint, _)| checkpoint.tag);
-    while !copy.stop_requested() {
-        step += 1;
-        // With one call: a copy that is killed leaves whole lines.
-        record.write_all(format!("{} {step}\n", now().as_nanos()).as_bytes()).unwrap();
-        if copy.update_checkpoint(step, &step.to_ne_bytes()).is_err() {
-            // The lease has ended.
-            std::process::exit(1);
-        }
-        if directory.join("finish").exists() {
-            copy.job_end();
-            break;
-        }
-        sleep(BETWEEN_STEPS);
-    }
-    std::process::exit(0);
-}
-
-/// What one copy recorded: first and last time with their steps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Awake {
-    side: String,
-    begin: (Duration, i64),
-    end: (Duration, i64),
-}
 
 /// What the batch script does.
 const WORK: &str = "mkdir records && holdfast run job.yaml";
@@ -123,18 +77,7 @@ impl<'a> Pair<'a> {
     /// The copies that were awake so far, in the order in which they were woken.
     fn awake(&self) -> Vec<Awake> {
         let text = self.job.run("cd records && grep -H '' main.* replica.* 2>/dev/null");
-        let mut found: BTreeMap<u128, Awake> = BTreeMap::new();
-        for line in text.lines() {
-            // The last line of a copy that is awake may be incomplete.
-            let Some((side, rest)) = line.split_once('.') else { continue };
-            let Some((begun, rest)) = rest.split_once(':') else { continue };
-            let Some((at, step)) = rest.split_once(' ') else { continue };
-            let (Ok(begun), Ok(at), Ok(step)) = (begun.parse(), at.parse(), step.parse()) else { continue };
-            let at = (Duration::from_nanos(at), step);
-            let copy = Awake { side: side.to_owned(), begin: at, end: at };
-            found.entry(begun).or_insert(copy).end = at;
-        }
-        found.into_values().collect()
+        awake::copies(text.lines().filter_map(|line| line.split_once(':')))
     }
 
     /// Waits until a copy of this side does steps after this time; returns what it recorded so far.
@@ -185,12 +128,8 @@ impl<'a> Pair<'a> {
     #[track_caller]
     fn assert_never_two_awake(&self) {
         let all = self.awake();
-        for (at, one) in all.iter().enumerate() {
-            for other in &all[..at] {
-                let together = one.end.0.min(other.end.0).saturating_sub(one.begin.0.max(other.begin.0));
-                assert!(together <= LEASE, "awake together for {together:?}: {all:?}\n{}", self.job.output());
-            }
-        }
+        let together = longest_together(&all);
+        assert!(together <= LEASE, "awake together for {together:?}: {all:?}\n{}", self.job.output());
     }
 
     /// Each copy went on from a checkpoint of the pair.

@@ -3,6 +3,7 @@
 //!
 //! * [`world`]: the directory of a test, in which all files and processes of a job are found and ended;
 //! * [`job`]: the job spec of a small heat equation, and its expected result;
+//! * [`devices`]: machines that are network namespaces;
 //! * [`disk`]: a file system that can be made to hang;
 //! * [`pfs`]: the content of the prefix directory;
 //! * all others: one file for each subject.
@@ -13,6 +14,7 @@
 #[macro_use]
 extern crate holdfast_test_attribute;
 
+mod devices;
 mod job;
 mod jubatus_server;
 mod kept_cache;
@@ -49,6 +51,8 @@ mod needs;
 mod orchestrator_lost;
 mod other_users;
 mod outputs;
+mod pair_copy;
+mod pair_devices;
 mod pair_faults;
 mod pair_programs;
 mod pairs;
@@ -78,5 +82,6 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     jubatus_server::serve_if_server();
     library_program::program_if_rank();
+    pair_copy::program_if_copy();
     holdfast_testkit::harness::run()
 }

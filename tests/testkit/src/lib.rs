@@ -6,13 +6,14 @@
 //! changed: a test that changes files takes a [`scratch_copy`].
 //!
 //! [`Dice`] generates seeded random numbers, with which [`mutation`] changes valid messages and [`fuzz`] the inputs of
-//! parsers; [`cluster`] is the Slurm cluster of containers and the jobs on it; [`harness`] runs suites whose tests may
-//! be ignored on some machines.
+//! parsers; [`cluster`] is the Slurm cluster of containers and the jobs on it; [`awake`] reads which copies of a pair
+//! were awake when; [`harness`] runs suites whose tests may be ignored on some machines.
 
 #![forbid(unsafe_code)]
 // Test support panics, as tests do, with the file that failed.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
+pub mod awake;
 pub mod cluster;
 mod dice;
 pub mod fuzz;
