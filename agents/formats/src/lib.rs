@@ -15,7 +15,7 @@
 //!
 //! Every file is untrusted: each number read from a file is compared with the file's size before it is used.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod destination;

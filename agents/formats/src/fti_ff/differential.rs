@@ -27,9 +27,6 @@ use crate::{FormatsError, Input};
 /// Bytes that are compared, and written if they differ.
 pub const UNIT: usize = 64 << 10;
 
-/// Containers that are hashed together: few enough that they are still in the processor's cache.
-const HASHED_TOGETHER: usize = 8;
-
 /// The variables of a process.
 pub trait VariableSource {
     /// Ids and sizes in bytes, in protect order.
@@ -227,7 +224,7 @@ impl Update<'_> {
                 }
             }
             found.insert(place, prints);
-            if unknown.len() == HASHED_TOGETHER {
+            if unknown.len() == md5_lanes::count() {
                 hash_all(&mut unknown, &mut contents);
             }
         }
