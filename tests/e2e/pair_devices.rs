@@ -30,7 +30,8 @@ const NOTICED: Duration = Duration::from_secs(6);
 const SIDES: [&str; 2] = ["main", "replica"];
 /// Between two looks at something that needs a process or many files.
 const LOOK: Duration = Duration::from_millis(50);
-const ROUNDS: u32 = 8;
+/// The number of faults, and that of a long test.
+const ROUNDS: [u32; 2] = [8, 50];
 /// Repeats a sequence of faults; a failure prints it.
 const SEED: &str = "HOLDFAST_SEED";
 
@@ -459,7 +460,8 @@ fn copies_take_turns_whatever_happens_to_devices_links_and_orchestrator() {
     let mut pair = Pair::start(&world);
     let mut dice = Dice(seed);
     pair.note(format!("{SEED}={seed}"));
-    for _ in 0..ROUNDS {
+    let rounds = ROUNDS[usize::from(std::env::var_os("HOLDFAST_LONG_TESTS").is_some())];
+    for _ in 0..rounds {
         next_fault(&mut pair, &mut dice);
         if dice.percent(40) {
             // The next fault comes while the pair still reacts.
