@@ -1,19 +1,23 @@
 //! MD5 over ranges of a file, distributed over threads.
 //!
 //! One MD5 cannot run in parallel. The calling thread computes the checksum of the file while other threads hash the
-//! chunks, so that a verification takes the time of one MD5 over the file.
+//! chunks, so that a verification takes the time of one MD5 over the file. A thread hashes small chunks several at a
+//! time.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use md5::{Digest, Md5};
 
+use super::md5_lanes;
 use crate::{FormatsError, Input, Progress};
 
 /// Below this number of bytes, starting threads takes longer than hashing on one.
 const WORTH_THREADS: u64 = 4 << 20;
 /// More reading threads do not increase the throughput of a disk.
 const MAX_THREADS: usize = 8;
+/// Bytes of chunks that a thread reads into memory, in order to hash them together.
+const TOGETHER: u64 = 4 << 20;
 
 /// A range of a file: offset and length in bytes.
 pub type Range = (u64, u64);
@@ -43,16 +47,16 @@ pub struct Hashes {
 pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
     let bytes = |ranges: &[Range]| ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.1));
     let total = bytes(&request.chunks).saturating_add(bytes(&request.combined));
-    let shared = Shared { input, chunks: &request.chunks, next: AtomicUsize::new(0), done: AtomicU64::new(0) };
+    let groups = groups(&request.chunks);
+    let shared = Shared { input, groups: &groups, next: AtomicUsize::new(0), done: AtomicU64::new(0) };
     let extra_threads = match total {
         0..WORTH_THREADS => 0,
         _ => thread::available_parallelism().map_or(1, usize::from).clamp(2, MAX_THREADS) - 1,
     };
     let mut hashes = vec![[0; 16]; request.chunks.len()];
     let combined = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
-        let threads: Vec<_> = (0..extra_threads.min(request.chunks.len()))
-            .map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {})))
-            .collect();
+        let threads: Vec<_> =
+            (0..extra_threads.min(groups.len())).map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {}))).collect();
         let mut report = |done: u64| progress(done, total);
         let combined = shared.stream(&request.combined, &mut report)?;
         let mut found = shared.take_chunks(&mut report)?;
@@ -73,9 +77,38 @@ pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Res
     Ok(Hashes { chunks: hashes, combined })
 }
 
+/// Chunks that one thread hashes.
+struct Group<'a> {
+    /// The number of the first.
+    first: usize,
+    chunks: &'a [Range],
+    /// Bytes of all.
+    bytes: u64,
+}
+
+/// Successive chunks, as many as are hashed together; large ones alone.
+fn groups(chunks: &[Range]) -> Vec<Group<'_>> {
+    let mut groups = Vec::new();
+    let mut rest = chunks;
+    while let Some((first, others)) = rest.split_first() {
+        let (mut count, mut bytes) = (1, first.1);
+        for chunk in others.iter().take(md5_lanes::count() - 1) {
+            let more = bytes.saturating_add(chunk.1);
+            if more > TOGETHER {
+                break;
+            }
+            (count, bytes) = (count + 1, more);
+        }
+        let (chunks_of_group, others) = rest.split_at(count);
+        groups.push(Group { first: chunks.len() - rest.len(), chunks: chunks_of_group, bytes });
+        rest = others;
+    }
+    groups
+}
+
 struct Shared<'a> {
     input: &'a Input,
-    chunks: &'a [Range],
+    groups: &'a [Group<'a>],
     next: AtomicUsize,
     done: AtomicU64,
 }
@@ -84,11 +117,36 @@ impl Shared<'_> {
     /// Hashes chunks until none is left.
     fn take_chunks(&self, report: &mut dyn FnMut(u64)) -> Result<Vec<(usize, [u8; 16])>, FormatsError> {
         let mut found = Vec::new();
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(range) = self.chunks.get(index) else { return Ok(found) };
-            found.push((index, self.stream(std::slice::from_ref(range), report)?));
+        let mut buffer = Vec::new();
+        while let Some(group) = self.groups.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let hashes = match group.chunks {
+                [_] => vec![self.stream(group.chunks, report)?],
+                _ => self.together(group, &mut buffer, report)?,
+            };
+            found.extend((group.first..).zip(hashes));
         }
+        Ok(found)
+    }
+
+    /// The hash of each chunk of a group.
+    fn together(
+        &self,
+        group: &Group<'_>,
+        buffer: &mut Vec<u8>,
+        report: &mut dyn FnMut(u64),
+    ) -> Result<Vec<[u8; 16]>, FormatsError> {
+        buffer.resize(usize::try_from(group.bytes).unwrap_or(usize::MAX), 0);
+        let mut room = buffer.as_mut_slice();
+        let mut contents = Vec::with_capacity(group.chunks.len());
+        for &(offset, bytes) in group.chunks {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(room.len());
+            let (content, rest) = std::mem::take(&mut room).split_at_mut(bytes);
+            self.input.read_at(offset, content)?;
+            contents.push(&*content);
+            room = rest;
+        }
+        report(self.done.fetch_add(group.bytes, Ordering::Relaxed).saturating_add(group.bytes));
+        Ok(md5_lanes::of_each(&contents))
     }
 
     fn stream(&self, ranges: &[Range], report: &mut dyn FnMut(u64)) -> Result<[u8; 16], FormatsError> {
@@ -102,5 +160,30 @@ impl Shared<'_> {
             })?;
         }
         Ok(hasher.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_chunk_has_its_hash_whatever_the_sizes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("content");
+        let content: Vec<u8> = (0..9 << 20_u32).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        // Many of one size, odd ones, empty ones, more than are read together, and overlapping ones.
+        let sizes = [[64 << 10; 40].as_slice(), &[0, 0, 1, 63, 64, 64, 64, 5 << 20, 100, 3 << 20, 64 << 10]].concat();
+        let chunks: Vec<Range> = (0..).map(|number| number * 77_777).zip(sizes).collect();
+        let of = |(offset, bytes): Range| &content[offset as usize..(offset + bytes) as usize];
+        let expected: Vec<[u8; 16]> = chunks.iter().map(|chunk| Md5::digest(of(*chunk)).into()).collect();
+        let combined = vec![(5, 70), (1 << 20, 2 << 20)];
+        let expected_combined: [u8; 16] = Md5::digest([of(combined[0]), of(combined[1])].concat()).into();
+        let mut last = (0, 0);
+        let request = HashRequest { chunks, combined };
+        let found = hash(&Input::open(&path).unwrap(), &request, &mut |done, total| last = (done, total)).unwrap();
+        assert!(found.chunks == expected && found.combined == expected_combined);
+        assert_eq!(last.0, last.1);
     }
 }
