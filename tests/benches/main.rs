@@ -23,6 +23,7 @@
 //! * [`relaunch_many`]: the relaunch of a job of up to 10,000 simulated nodes;
 //! * [`variables`]: checkpoints of variables, full and differential, compared with files;
 //! * [`pairs`]: pairs of main and replica: fail-over, the cost of watching, checkpoints in shared memory;
+//! * [`pairs_mirror`]: how old the checkpoints on the second node of a pair are; part of `pairs`;
 //! * [`polls`]: the cost of polling up to 10,000 agents;
 //! * `agents`, `rank`, `variables_rank`, `rank_threads`, `pairs_copy`, `pairs_polling`, `simulated`, `loopback`,
 //!   `figures`: the agents, ranks and copies of a run, simulated agents, the limits, medians.
@@ -43,6 +44,7 @@ mod loopback;
 mod machine;
 mod pairs;
 mod pairs_copy;
+mod pairs_mirror;
 mod pairs_polling;
 mod polls;
 mod rank;

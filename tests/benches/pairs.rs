@@ -19,16 +19,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::agents::{Cluster, living_threads_seconds};
 use crate::figures::{Samples, below, ratio, title};
-use crate::{Extent, PART, Result};
+use crate::{Extent, PART, Result, pairs_mirror};
 
-const PERIOD: Duration = Duration::from_millis(1);
+pub const PERIOD: Duration = Duration::from_millis(1);
 const MISSES: u32 = 3;
 /// A checkpoint of the Fault-tolerant Scheme for Multiple Jobs.
-const CHECKPOINT: usize = 400_000;
+pub const CHECKPOINT: usize = 400_000;
 /// Pairs of which the speed of checkpoints is measured together.
-const TOGETHER: u32 = 10;
+pub const TOGETHER: u32 = 10;
 /// Limit of everything that is waited for.
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 /// Seconds for which false alarms are counted; without it, as long as the idle time.
 const SECONDS: &str = "HOLDFAST_BENCH_SECONDS";
 
@@ -40,7 +40,9 @@ pub fn run(extent: Extent) -> Result<()> {
     title("The same with a polling thread for each pair");
     polling(pairs, extent, seconds)?;
     title("Checkpoints of 400 kB in shared memory");
-    checkpoints(extent)
+    checkpoints(extent)?;
+    title("Checkpoints of 400 kB on the node of the other copy, ten pairs, one each 10 ms");
+    pairs_mirror::lag(extent)
 }
 
 /// The agent, the copies and the registry of one node.
@@ -137,7 +139,7 @@ impl Node {
     }
 }
 
-fn this_program() -> Result<String> {
+pub fn this_program() -> Result<String> {
     Ok(std::env::current_exe()?.to_str().ok_or("the path of the program is not UTF-8")?.to_owned())
 }
 
@@ -171,7 +173,7 @@ fn lose(registry: &Path, pair: u32, pid: u32, signal: Signal) -> Result<Option<f
 }
 
 /// Prints the 50th and 99th percentile and the largest value; returns the 99th.
-fn percentiles(what: &str, mut delays: Vec<f64>) -> f64 {
+pub fn percentiles(what: &str, mut delays: Vec<f64>) -> f64 {
     delays.sort_by(f64::total_cmp);
     if delays.is_empty() {
         println!("  {what:<44} no figure: false alarms");

@@ -60,7 +60,7 @@ pub fn waits_for_line(world: &World, copy: &str, line: &str) {
 
 /// `holdfast pairs list --json`.
 #[track_caller]
-fn list(world: &World) -> Value {
+pub fn list(world: &World) -> Value {
     let prefix = world.prefix();
     let command = world.holdfast(["pairs", "list", "--json", "--prefix", prefix.to_str().unwrap()]);
     world.run(command).with_code(0).json()
@@ -329,7 +329,7 @@ fn jobs_of_another_kind_do_not_take_pairs_over() {
     world.run(drain).with_code(69).prints(&["nothing can be drained"]);
     let text = fs::read_to_string(&spec).unwrap().replace("name: dnn0", "name: other");
     let renamed = world.write("renamed.yaml", &text);
-    run(&world, &renamed).ends_with(78).prints(&["was begun with other pairs"]);
+    run(&world, &renamed).ends_with(78).prints(&["its pair `dnn0` is not in the spec"]);
     let mut second = run(&world, &spec);
     second.sees_event("pairs_taken_over");
     second.signal(Signal::TERM);

@@ -153,6 +153,12 @@ pub struct PairStatus {
     pub replica: Option<CopyStatus>,
     /// The sequence number of the newest checkpoint in this node's shared memory; 0: none.
     pub checkpoint: u64,
+    /// Milliseconds since that was stored in this node's shared memory; `None`: there is none.
+    #[serde(default)]
+    pub checkpoint_age_ms: Option<u64>,
+    /// Periods without a heartbeat of all copies of this node, as far as its present agent has watched them.
+    #[serde(default)]
+    pub missed: u64,
     pub fail_overs: u64,
     pub fail_backs: u64,
     /// Of a pair whose copies are on two nodes: what this node holds, and what it gave back.

@@ -75,6 +75,8 @@ pub(crate) struct Head {
     /// CRC32 of the bytes (upper half) and of the other fields (lower half).
     pub sums: AtomicU64,
     pub origin: AtomicU64,
+    /// Boot-time clock, nanoseconds.
+    pub stored_at: AtomicU64,
 }
 
 /// What a copy must do.

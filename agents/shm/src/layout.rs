@@ -15,7 +15,7 @@ use holdfast_model::pair::MOST_PAIRS;
 use crate::error::ShmError;
 
 /// The version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most checkpoints that are kept of a pair.
 pub const MOST_RING: u32 = 32;
 /// The largest checkpoint: 64 GiB.

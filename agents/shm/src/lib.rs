@@ -10,7 +10,7 @@
 //!   code is in these two;
 //! * [`process`]: the start time of a process, and the signals of threads.
 //!
-//! # Layout, version 1
+//! # Layout, version 2
 //!
 //! Numbers are those of the machine (the file is never moved to another one). Areas start at multiples of 64 KiB.
 //!
@@ -29,7 +29,7 @@
 //! | 256, 384 | control of main and replica, written by the agent: the control word; + 8: incarnation; + 16: lease |
 //! | 512, 640 | slot of main and replica, written by the copy: state, pid, start time, check sum, time of waking |
 //! | 768 | the sequence number of the newest checkpoint |
-//! | 1024 | heads of the ring's entries, 64 bytes each: sequence, length, tag, check sums, origin |
+//! | 1024 | heads of the ring's entries, 64 bytes each: sequence, length, tag, check sums, origin, time |
 //! | 65536 | the entries' bytes, each a multiple of 64 |
 //!
 //! * A heartbeat counts in its lower 40 bits; the upper 24 are the incarnation's lowest bits.

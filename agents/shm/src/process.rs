@@ -4,6 +4,8 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The time at which the process was started, in clock ticks since the machine was booted (field 22 of
 /// `/proc/<pid>/stat`). Together with the process id it names one process, also after the id is used again. `None`:
 /// there is no such process.
@@ -14,6 +16,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     let fields = std::str::from_utf8(stat.get(behind_name..)?).ok()?;
     // The first field behind the name is field 3.
     fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// The time of a clock.
+pub(crate) fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000) + now.tv_nsec.unsigned_abs()
 }
 
 /// Runs `start` with all signals blocked in this thread. A thread that it starts never runs the program's handlers,

@@ -10,9 +10,11 @@
 use std::sync::atomic::{Ordering, fence};
 
 use holdfast_model::pair::Side;
+use rustix::time::ClockId;
 
 use crate::error::ShmError;
 use crate::mapping::Area;
+use crate::process::nanoseconds;
 
 /// How often a reader that was overtaken by the writer starts again. The writer overtakes it only if it writes a whole
 /// round while the reader copies one entry.
@@ -33,6 +35,8 @@ pub struct CheckpointView {
     pub bytes: u64,
     /// What the program gave with it, such as a step.
     pub tag: i64,
+    /// When it was stored in this registry, nanoseconds of `CLOCK_BOOTTIME`.
+    pub stored_at: u64,
 }
 
 /// A checkpoint that was read and checked.
@@ -69,9 +73,10 @@ impl Area<'_> {
             head.length.load(Ordering::Relaxed),
             head.tag.load(Ordering::Relaxed) as u64,
             head.origin.load(Ordering::Relaxed),
+            head.stored_at.load(Ordering::Relaxed),
         ];
         let sums = head.sums.load(Ordering::Relaxed);
-        let [_, length, tag, origin] = fields;
+        let [_, length, tag, origin, stored_at] = fields;
         let crc = (sums >> 32) as u32;
         if head_crc(fields, crc) != sums as u32 || length > self.capacity() {
             return None;
@@ -82,7 +87,7 @@ impl Area<'_> {
             MIRRORED => None,
             _ => return None,
         };
-        let view = CheckpointView { sequence, side, bytes: length, tag: tag as i64 };
+        let view = CheckpointView { sequence, side, bytes: length, tag: tag as i64, stored_at };
         Some(Entry { index, view, crc })
     }
 
@@ -116,10 +121,12 @@ impl Area<'_> {
             Some(Side::Replica) => REPLICA,
             None => MIRRORED,
         };
-        let sum = head_crc([sequence, length, tag as u64, origin], crc);
+        let stored_at = nanoseconds(ClockId::Boottime);
+        let sum = head_crc([sequence, length, tag as u64, origin, stored_at], crc);
         head.length.store(length, Ordering::Relaxed);
         head.tag.store(tag, Ordering::Relaxed);
         head.origin.store(origin, Ordering::Relaxed);
+        head.stored_at.store(stored_at, Ordering::Relaxed);
         head.sums.store(u64::from(crc) << 32 | u64::from(sum), Ordering::Relaxed);
         head.sequence.store(sequence, Ordering::Release);
         self.words().newest.0.store(sequence, Ordering::Release);
@@ -189,7 +196,7 @@ impl Area<'_> {
     }
 }
 
-fn head_crc(fields: [u64; 4], crc: u32) -> u32 {
+fn head_crc(fields: [u64; 5], crc: u32) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for field in fields {
         hasher.update(&field.to_ne_bytes());

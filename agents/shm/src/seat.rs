@@ -9,13 +9,13 @@ use holdfast_model::pair::Side;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use rustix::thread::futex::{self, Timespec};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use crate::control::{MOST_INCARNATION, Request, SlotState, beat, request};
 use crate::error::ShmError;
 use crate::layout::{AreaGeometry, UNIT};
 use crate::mapping::{Area, Mapping};
-use crate::process::start_time;
+use crate::process::{nanoseconds, start_time};
 use crate::registry::open_checked;
 use crate::ring::Checkpoint;
 
@@ -234,9 +234,4 @@ impl Seat {
 
 fn held_until(area: Area<'_>, side: Side) -> u64 {
     area.words().controls[side.index()].0.held_until.load(Ordering::Acquire)
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    now.tv_sec.unsigned_abs().saturating_mul(1_000_000_000) + now.tv_nsec.unsigned_abs()
 }

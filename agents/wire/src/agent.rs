@@ -53,6 +53,12 @@ pub fn largest_request(path: &str) -> usize {
     }
 }
 
+/// The header of requests of a user's command, with the value [`OF_USER`]: they are no contact with the orchestrator,
+/// whose silence decides whether the agent obeys SIGTERM, and whether it is still needed.
+pub const REQUEST_OF: &str = "holdfast-request-of";
+/// The value of [`REQUEST_OF`].
+pub const OF_USER: &str = "user";
+
 /// Events and health.
 pub const POLL: &str = "/v1/poll";
 /// Prepare a generation.

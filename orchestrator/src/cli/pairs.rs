@@ -39,9 +39,10 @@ Examples:
   holdfast pairs list job.yaml
   holdfast pairs list --json --prefix ./vision
 
-JSON: {version, pairs: [{pair, name, main, replica, checkpoint, fail_overs, fail_backs}…], jobs: [{node, name, state, \
-pid, failures}…]}; main and replica: {node, state, pid, incarnation, failures, beats, missed}, without state if the \
-node does not answer; state: absent, starting, asleep, awake, ending, finished, given_up
+JSON: {version, pairs: [{pair, name, main, replica, checkpoint, checkpoint_age_ms, missed, fail_overs, fail_backs}…], \
+jobs: [{node, name, state, pid, failures}…]}; main and replica: {node, state, pid, incarnation, failures, beats, \
+missed}, without state if the node does not answer; state: absent, starting, asleep, awake, ending, finished, \
+given_up; beats and missed of a copy count since it was woken, missed of the pair all of its copies
 
 Exit codes: 0 shown; 69 no job with pairs runs in this prefix")]
     List(JobSelection),
@@ -227,12 +228,16 @@ pub(super) fn write_pairs(overview: &Overview, to: &mut dyn Write, margin: &str)
     let names = overview.pairs.iter().map(|pair| width(&pair.name));
     let names = names.chain(overview.jobs.iter().map(|job| width(&job.status.name) + 4)).max().unwrap_or(0);
     for pair in &overview.pairs {
-        let PairOverview { name, main, replica, checkpoint, fail_overs, fail_backs, .. } = pair;
-        let (main, replica, missed) = (copy_text(main), copy_text(replica), pair.missed());
+        let PairOverview { name, main, replica, missed, fail_overs, fail_backs, .. } = pair;
+        let (main, replica, beats) = (copy_text(main), copy_text(replica), pair.beats());
+        let checkpoint = match pair.checkpoint_age_ms {
+            Some(age) => format!("checkpoint {} ({} ago)", pair.checkpoint, age_text(age)),
+            None => "no checkpoint".to_owned(),
+        };
         writeln!(
             to,
-            "{margin}{:names$}  main {main:24} replica {replica:24} checkpoint {checkpoint}, fail-overs {fail_overs}, \
-             fail-backs {fail_backs}, heartbeats missed {missed}",
+            "{margin}{:names$}  main {main:24} replica {replica:24} {checkpoint}, heartbeats {beats}, missed {missed}, \
+             fail-overs {fail_overs}, fail-backs {fail_backs}",
             printable(name)
         )?;
     }
@@ -248,6 +253,15 @@ pub(super) fn write_pairs(overview: &Overview, to: &mut dyn Write, margin: &str)
         writeln!(to, "{margin}{name:names$}  {state} on {}", printable(node.as_str()))?;
     }
     Ok(())
+}
+
+/// A time in milliseconds, in the unit in which it is read best.
+fn age_text(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..120_000 => format!("{:.1} s", millis as f64 / 1e3),
+        _ => format!("{} min", millis / 60_000),
+    }
 }
 
 fn copy_text(copy: &CopyOverview) -> String {

@@ -32,7 +32,8 @@ Examples:
 JSON: {version, job, job_id, outcome, exit_code, generations, nodes_down, nodes_excluded, checkpoint, \
 checkpoint_directory, complete, prefix, output, events, millis}; of a job of several steps \
 also steps: [{name, result, exit_code, outcome, …}…]; of a job with pairs also pairs: [{name, awake, finished, \
-given_up, checkpoint, fail_overs, fail_backs, missed, switches: [{at_ms, to, cause, micros}…]}…]")]
+given_up, checkpoint, fail_overs, fail_backs, missed, last_output: [{copy, file, lines}…], switches: [{at_ms, to, \
+cause, micros}…]}…]")]
 pub struct RunArgs {
     /// The job spec
     #[arg(value_name = "SPEC", required_unless_present = "command")]

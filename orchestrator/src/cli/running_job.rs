@@ -74,7 +74,7 @@ impl RunningJob {
                 .at(prefix.display())
                 .remedy("give the job's spec, or its prefix directory with `--prefix`")
         })?;
-        let client = state.trust.as_ref().map(|trust| AgentClient::new(trust, state.requests_at_once)).transpose();
+        let client = state.trust.as_ref().map(|trust| AgentClient::of_user(trust, state.requests_at_once)).transpose();
         let client = client.map_err(|error| Failure::of(exit::INTERNAL, &error))?;
         Ok(RunningJob { has_orchestrator: JobLock::is_held(&prefix), prefix, state, directory, client })
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use chrono::{DateTime, Local};
 use holdfast_model::{CheckpointId, Generation, NodeName, Timestamp};
 use serde::Serialize;
 
@@ -71,6 +72,16 @@ pub struct PairSwitch {
     pub micros: u64,
 }
 
+/// The end of the output of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastOutput {
+    /// `main` or `replica`.
+    pub copy: String,
+    pub file: PathBuf,
+    /// The last lines, oldest first.
+    pub lines: Vec<String>,
+}
+
 /// The summary of a pair of main and replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PairReport {
@@ -86,6 +97,9 @@ pub struct PairReport {
     pub fail_backs: u64,
     /// Periods without a heartbeat.
     pub missed: u64,
+    /// Of a pair whose copies were given up: the ends of what they printed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub last_output: Vec<LastOutput>,
     /// The first fail-overs and fail-backs of this run.
     pub switches: Vec<PairSwitch>,
 }
@@ -175,6 +189,12 @@ impl RunReport {
     }
 }
 
+/// In local time.
+fn time_of_day(time: Timestamp) -> String {
+    let local = DateTime::from_timestamp_millis(time.millis()).map(|time| time.with_timezone(&Local));
+    local.map_or_else(|| time.secs().to_string(), |time| time.format("%H:%M:%S%.3f").to_string())
+}
+
 fn write_pairs(text: &mut String, pairs: &[PairReport]) {
     let is_shown = |pair: &&PairReport| pair.fail_overs + pair.fail_backs > 0 || !pair.finished;
     let shown: Vec<&PairReport> = pairs.iter().filter(is_shown).take(MOST_PAIRS_LISTED).collect();
@@ -185,11 +205,21 @@ fn write_pairs(text: &mut String, pairs: &[PairReport]) {
             (_, _, Some(side)) => format!("its {side} was awake"),
             (_, _, None) => "not finished".to_owned(),
         };
-        let PairReport { name, fail_overs, fail_backs, .. } = pair;
-        let _ = writeln!(text, "  pair {name}: {state}; fail-overs {fail_overs}, fail-backs {fail_backs}");
+        let PairReport { name, fail_overs, fail_backs, missed, .. } = pair;
+        let _ = writeln!(
+            text,
+            "  pair {name}: {state}; fail-overs {fail_overs}, fail-backs {fail_backs}, heartbeats missed {missed}"
+        );
         for switch in pair.switches.iter().take(MOST_SWITCHES_LISTED) {
             let cause = switch.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-            let _ = writeln!(text, "    {} woken in {} µs{cause}", switch.to, switch.micros);
+            let at = time_of_day(switch.at);
+            let _ = writeln!(text, "    {at} {} woken in {} µs{cause}", switch.to, switch.micros);
+        }
+        for LastOutput { copy, file, lines } in &pair.last_output {
+            let _ = writeln!(text, "    last lines of its {copy}, {}:", file.display());
+            for line in lines {
+                let _ = writeln!(text, "      {line}");
+            }
         }
         if pair.switches.len() > MOST_SWITCHES_LISTED {
             let _ = writeln!(text, "    and {} more", pair.switches.len() - MOST_SWITCHES_LISTED);

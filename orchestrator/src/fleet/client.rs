@@ -10,7 +10,7 @@ use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
 use holdfast_wire::{agent, pairs};
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_rustls::TlsConnector;
@@ -51,6 +51,19 @@ impl AgentClient {
     /// # Errors
     /// The job's certificate or token cannot be used.
     pub fn new(material: &TrustMaterial, at_once: u32) -> Result<Self, FleetError> {
+        AgentClient::with_headers(material, at_once, HeaderMap::new())
+    }
+
+    /// The client of a user's command: agents do not take its requests for a sign that the orchestrator lives.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_user(material: &TrustMaterial, at_once: u32) -> Result<Self, FleetError> {
+        let of_user = (HeaderName::from_static(agent::REQUEST_OF), HeaderValue::from_static(agent::OF_USER));
+        AgentClient::with_headers(material, at_once, HeaderMap::from_iter([of_user]))
+    }
+
+    fn with_headers(material: &TrustMaterial, at_once: u32, mut headers: HeaderMap) -> Result<Self, FleetError> {
         let tls = trust::client_config(material, &[ALPN_HTTP])?;
         let token = serde_json::to_value(&material.token).map_err(|_| FleetError::Token)?;
         let bearer = format!("Bearer {}", token.as_str().ok_or(FleetError::Token)?);
@@ -60,9 +73,10 @@ impl AgentClient {
         // Sessions are found by the server's name, which is the same for all agents: no session could be resumed.
         kept.resumption = Resumption::disabled();
         let connector = Connector { tls: TlsConnector::from(Arc::new(kept)), bearer: bearer.clone() };
+        headers.insert(AUTHORIZATION, bearer);
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer)]))
+            .default_headers(headers)
             .connect_timeout(CONNECT_WITHIN)
             .pool_idle_timeout(IDLE)
             // Agents are reached directly, also where the environment names a proxy.

@@ -60,11 +60,12 @@ pub enum RunError {
     )]
     OtherKind { prefix: PathBuf, running: &'static str },
     #[error(
-        "the job of the prefix directory {} was begun with other pairs or on other nodes: run it with its own spec, \
-         which takes it over, and end it (`holdfast halt set --immediate`)",
+        "the job of the prefix directory {} was begun with another spec, and its copies may still run: {change}; restore \
+         that and run it again, which takes the job over, or end it (`holdfast halt set --now`) and then run the new \
+         spec",
         prefix.display()
     )]
-    OtherPairs { prefix: PathBuf },
+    OtherPairs { prefix: PathBuf, change: String },
     /// The job was ended while it was being prepared.
     #[error("ended by {0} before anything was launched")]
     Signal(&'static str),

@@ -161,6 +161,11 @@ pub enum PairsEnd {
     Signal {
         name: &'static str,
     },
+    /// No node accepted its plan.
+    PlanRefused {
+        node: NodeName,
+        reason: String,
+    },
     /// No agent could be started.
     NoAgents {
         node: NodeName,
@@ -182,7 +187,10 @@ impl Outcome {
         match self.end {
             PairsEnd::Finished => exit::FINISHED,
             PairsEnd::GivenUp { .. } => exit::APPLICATION_ERROR,
-            PairsEnd::Halted { .. } | PairsEnd::Signal { .. } | PairsEnd::NoAgents { .. } => exit::NOT_FINISHED,
+            PairsEnd::Halted { .. }
+            | PairsEnd::Signal { .. }
+            | PairsEnd::PlanRefused { .. }
+            | PairsEnd::NoAgents { .. } => exit::NOT_FINISHED,
         }
     }
 }
@@ -198,6 +206,7 @@ impl fmt::Display for PairsEnd {
             }
             PairsEnd::Halted { reason } => write!(f, "halted: {reason}"),
             PairsEnd::Signal { name } => write!(f, "ended by {name}"),
+            PairsEnd::PlanRefused { node, reason } => write!(f, "{node} cannot run its pairs: {reason}"),
             PairsEnd::NoAgents { node, reason } => {
                 write!(f, "no agent could be started; the last attempt, on {node}: {reason}")
             }
@@ -254,6 +263,8 @@ struct Node {
     /// Attempts to start the agent, or to send the plan, that failed one after the other.
     failures: u32,
     was_up: bool,
+    /// A plan was in force, here or in an earlier orchestrator's time.
+    was_planned: bool,
     /// The agent may have copies that are not ended.
     stopped: bool,
     report: Option<(Vec<PairStatus>, Vec<JobStatus>)>,
@@ -286,7 +297,8 @@ impl Machine {
         let node = |name: &NodeName| {
             // The copies of an earlier orchestrator may run.
             let was_up = adopted.contains(name);
-            let node = Node { agent: Agent::Starting, failures: 0, was_up, stopped: false, report: None };
+            let agent = Agent::Starting;
+            let node = Node { agent, failures: 0, was_up, was_planned: was_up, stopped: false, report: None };
             (name.clone(), node)
         };
         let nodes = config.nodes.iter().map(node).collect();
@@ -444,6 +456,7 @@ impl Machine {
         let Some(node) = self.nodes.get_mut(&name) else { return };
         let Agent::Up { plan, .. } = &mut node.agent else { return };
         *plan = Plan::InForce;
+        node.was_planned = true;
         node.failures = 0;
         match self.phase {
             Phase::Running => {
@@ -460,7 +473,11 @@ impl Machine {
         let Agent::Up { plan, .. } = &mut node.agent else { return };
         node.failures = node.failures.saturating_add(1);
         *plan = Plan::Refused { again_at: now + pause(node.failures) };
-        actions.push(Action::ReportFailure { node: name, reason });
+        actions.push(Action::ReportFailure { node: name.clone(), reason: reason.clone() });
+        let is_hopeless = |node: &Node| !node.was_planned && node.failures >= ATTEMPTS_AT_FIRST;
+        if self.nodes.values().all(is_hopeless) {
+            self.end(now, PairsEnd::PlanRefused { node: name, reason }, actions);
+        }
     }
 
     fn reported(&mut self, now: Duration, name: &NodeName, report: PairsReport, actions: &mut Vec<Action>) {
@@ -504,7 +521,7 @@ impl Machine {
                     actions.push(Action::Stop { node: name.clone() });
                 }
                 // Without a plan it has started nothing; another agent of the node may have.
-                Agent::Up { plan: Plan::Refused { .. }, .. } if !node.was_up => node.stopped = true,
+                Agent::Up { plan: Plan::Refused { .. }, .. } if !node.was_planned => node.stopped = true,
                 Agent::Up { plan: Plan::Refused { .. }, .. } => {
                     node.agent = Agent::Starting;
                     actions.push(Action::StartAgent { node: name.clone() });
@@ -608,6 +625,35 @@ mod tests {
         assert_eq!(machine.deadline(), Some(at(2) + FIRST_PAUSE));
         assert_eq!(machine.tick(at(2)), []);
         assert_eq!(machine.tick(at(2) + FIRST_PAUSE), [Action::StartAgent { node: node() }]);
+    }
+
+    #[test]
+    fn a_plan_that_was_never_accepted_ends_the_job_after_some_attempts() {
+        for accepted_before in [false, true] {
+            let (mut machine, _) = machine(&[]);
+            let mut at = Duration::from_secs(1);
+            machine.handle(at, Event::AgentUp { node: node(), address: ADDRESS });
+            if accepted_before {
+                machine.handle(at, Event::Planned { node: node() });
+                machine.handle(at, Event::AgentLost { node: node(), reason: "gone".to_owned() });
+                machine.handle(at, Event::AgentUp { node: node(), address: ADDRESS });
+            }
+            let mut last = Vec::new();
+            for _ in 0..ATTEMPTS_AT_FIRST {
+                last = machine.handle(at, Event::PlanRefused { node: node(), reason: "CPU 7".to_owned() });
+                at += LONGEST_PAUSE;
+                machine.tick(at);
+            }
+            let outcome = last.iter().find_map(|action| match action {
+                Action::Finish(outcome) => Some(outcome),
+                _ => None,
+            });
+            // The copies of a node that had a plan go on: it is sent again.
+            assert_eq!(outcome.is_some(), !accepted_before, "{last:?}");
+            assert!(
+                outcome.is_none_or(|it| it.to_string() == "n0 cannot run its pairs: CPU 7" && it.exit_code() == 75)
+            );
+        }
     }
 
     #[test]

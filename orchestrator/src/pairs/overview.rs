@@ -27,6 +27,10 @@ pub struct PairOverview {
     pub replica: CopyOverview,
     /// The newest checkpoint; 0: none.
     pub checkpoint: u64,
+    /// Milliseconds since it was stored; `None`: there is none.
+    pub checkpoint_age_ms: Option<u64>,
+    /// Periods without a heartbeat, of all copies, as far as the present agents have watched them.
+    pub missed: u64,
     pub fail_overs: u64,
     pub fail_backs: u64,
 }
@@ -48,9 +52,9 @@ impl PairOverview {
         Side::BOTH.into_iter().find(|side| self.is(*side, CopyState::Awake))
     }
 
-    /// Periods without a heartbeat, of both copies since each was woken last.
-    pub fn missed(&self) -> u64 {
-        Side::BOTH.into_iter().filter_map(|side| self.copy(side).status).map(|copy| copy.missed).sum()
+    /// Heartbeats of the copies since each was woken last.
+    pub fn beats(&self) -> u64 {
+        Side::BOTH.into_iter().filter_map(|side| self.copy(side).status).map(|copy| copy.beats).sum()
     }
 
     /// True if a copy has ended with success.
@@ -91,7 +95,7 @@ impl Overview {
                 None => view.asleep += 1,
             }
             view.fail_overs += pair.fail_overs;
-            view.missed += pair.missed();
+            view.missed += pair.missed;
         }
         view
     }
@@ -112,12 +116,16 @@ impl Overview {
             let main = status(&place.main, pair);
             let replica = status(&place.replica, pair).filter(|_| place.is_split());
             let of_both = |number: fn(&PairStatus) -> u64| main.into_iter().chain(replica).map(number);
+            // On the node that has it from the other one, it is a little younger.
+            let newest = main.into_iter().chain(replica).max_by_key(|it| (it.checkpoint, it.checkpoint_age_ms));
             PairOverview {
                 pair,
                 name: place.name.clone(),
                 main: copy(Side::Main),
                 replica: copy(Side::Replica),
-                checkpoint: of_both(|status| status.checkpoint).max().unwrap_or(0),
+                checkpoint: newest.map_or(0, |status| status.checkpoint),
+                checkpoint_age_ms: newest.and_then(|status| status.checkpoint_age_ms),
+                missed: of_both(|status| status.missed).sum(),
                 fail_overs: of_both(|status| status.fail_overs).sum(),
                 fail_backs: of_both(|status| status.fail_backs).sum(),
             }

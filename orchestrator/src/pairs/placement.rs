@@ -119,6 +119,16 @@ impl Placement {
         self.pairs.iter().map(|(_, place)| place)
     }
 
+    /// The settings of the pairs, in the order of their numbers.
+    pub fn configs(&self) -> impl ExactSizeIterator<Item = &PairConfig> {
+        self.pairs.iter().map(|(config, _)| config)
+    }
+
+    /// The non-critical jobs with their nodes.
+    pub fn jobs(&self) -> &[(JobConfig, NodeName)] {
+        &self.jobs
+    }
+
     /// The nodes that have copies or jobs.
     pub fn nodes(&self) -> BTreeSet<NodeName> {
         let of_pairs = self.pairs.iter().flat_map(|(_, place)| [&place.main, &place.replica]);

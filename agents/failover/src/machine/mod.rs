@@ -269,6 +269,8 @@ impl PairMachine {
             main: self.copy(Side::Main).map(Copy::status),
             replica: self.copy(Side::Replica).map(Copy::status),
             checkpoint: 0,
+            checkpoint_age_ms: None,
+            missed: 0,
             fail_overs: self.fail_overs,
             fail_backs: self.fail_backs,
             lease: (self.sides != LocalSides::Both).then_some(lease),
@@ -283,6 +285,11 @@ impl PairMachine {
     /// No process of the pair exists on this node.
     pub fn is_gone(&self) -> bool {
         !self.copies.iter().flatten().any(Copy::exists)
+    }
+
+    /// Changes the settings from now on; times that are running keep their end.
+    pub fn configure(&mut self, config: &PairConfig) {
+        self.config = config.clone();
     }
 
     pub fn sides(&self) -> LocalSides {

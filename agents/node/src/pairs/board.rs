@@ -14,7 +14,7 @@ use super::clock;
 fn plain(status: &PairStatus) -> PairStatus {
     let quiet = |copy: CopyStatus| CopyStatus { beats: 0, missed: 0, ..copy };
     let (main, replica) = (status.main.map(quiet), status.replica.map(quiet));
-    PairStatus { main, replica, checkpoint: 0, ..status.clone() }
+    PairStatus { main, replica, checkpoint: 0, checkpoint_age_ms: None, missed: 0, ..status.clone() }
 }
 
 #[derive(Debug)]

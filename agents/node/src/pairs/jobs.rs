@@ -83,6 +83,13 @@ impl Jobs {
         (jobs, adopted, effects)
     }
 
+    /// Changes commands and restarts from the next start on. The jobs are the same, in the same order.
+    pub fn configure(&mut self, configs: &[JobConfig]) {
+        for (job, config) in self.jobs.iter_mut().zip(configs) {
+            job.config = config.clone();
+        }
+    }
+
     pub fn process(&self, at: usize) -> Option<&CopyProcess> {
         self.jobs.get(at)?.process.as_ref()
     }
@@ -115,7 +122,13 @@ impl Jobs {
         effects
     }
 
-    pub fn started(&mut self, at: usize, process: Result<CopyProcess, String>, now: Duration) -> Effects {
+    pub fn started(
+        &mut self,
+        at: usize,
+        process: Result<CopyProcess, String>,
+        now: Duration,
+        pair_name: impl Fn(u32) -> String,
+    ) -> Effects {
         let mut effects = Effects::default();
         let Some(job) = self.jobs.get_mut(at) else { return effects };
         match process {
@@ -129,7 +142,7 @@ impl Jobs {
                 }
                 job.process = Some(process);
                 let changes = self.queue.started(&name);
-                self.perform(changes, |_| String::new(), &mut effects);
+                self.perform(changes, pair_name, &mut effects);
             }
             Err(reason) => {
                 tracing::warn!(job = job.config.name, reason, "job_not_started");

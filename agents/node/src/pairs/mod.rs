@@ -25,9 +25,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use holdfast_model::Side;
-use holdfast_model::pair::{CHECKPOINT_RING, CopyState, JobRunState, PairStatus};
+use holdfast_model::pair::{CHECKPOINT_RING, CopyState, JobConfig, JobRunState, PairConfig, PairStatus};
 use holdfast_shm::{Layout, Registry, ShmError};
-use holdfast_wire::pairs::{AdoptedCopy, CommandRequest, PairsAccepted, PairsPlan, PairsReport, PairsSync, PlanFault};
+use holdfast_wire::pairs::{
+    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsSync, PlanFault,
+};
 use holdfast_wire::peer::{MirrorAnswer, ToMirror};
 use parking_lot::Mutex;
 use rustix::process::Signal;
@@ -143,7 +145,7 @@ impl Pairs {
         self.check_epoch(plan.epoch)?;
         let _changing = self.changing.lock();
         if let Some(running) = &mut *self.running.lock() {
-            if !is_same(&running.plan, &plan) {
+            if !is_compatible(&running.plan, &plan) {
                 return Err(PairsError::OtherPlan);
             }
             running.plan = plan.clone();
@@ -265,14 +267,21 @@ fn accepted(running: &Running) -> PairsAccepted {
     PairsAccepted { registry: running.board.registry.clone(), adopted: running.adopted.clone() }
 }
 
-/// True if the plans differ only in the orchestrator and in addresses.
-fn is_same(known: &PairsPlan, plan: &PairsPlan) -> bool {
-    let plain = |plan: &PairsPlan| {
-        let mut plan = PairsPlan { epoch: 0, ..plan.clone() };
-        plan.pairs.iter_mut().for_each(|pair| pair.peer = None);
-        plan
+/// True if the plans differ only in the orchestrator, in addresses, and in what can be changed while copies run: from
+/// the next start on, or, as the restart policy, from now on.
+fn is_compatible(known: &PairsPlan, plan: &PairsPlan) -> bool {
+    let pair = |pair: &PairOnNode| {
+        let PairConfig { name, checkpoint_bytes, period, .. } = &pair.config;
+        (pair.index, pair.sides, name.clone(), *checkpoint_bytes, *period)
     };
-    plain(known) == plain(plan)
+    let job = |job: &JobConfig| (job.name.clone(), job.order);
+    let settings = |plan: &PairsPlan| {
+        let PairsSettings { lease, pin_watcher, output, .. } = &plan.settings;
+        (*lease, *pin_watcher, output.clone())
+    };
+    known.pairs.iter().map(pair).eq(plan.pairs.iter().map(pair))
+        && known.jobs.iter().map(job).eq(plan.jobs.iter().map(job))
+        && settings(known) == settings(plan)
 }
 
 /// The directory of registry and state.
@@ -294,7 +303,7 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
     let cpu = plan.settings.pin_watcher.map(allowed_cpu).transpose()?;
     let at = directory(agent);
     claim::directory_below(&agent.paths, agent.paths.control_node_path(), Path::new(DIRECTORY))?;
-    let kept = state::read(&at, &clock::boot()).filter(|kept| is_same(&kept.plan, &plan));
+    let kept = state::read(&at, &clock::boot()).filter(|kept| is_compatible(&kept.plan, &plan));
     let registry_path = at.join(REGISTRY);
     let (registry, kept) = open_registry(&registry_path, agent.paths.job_id(), &plan, kept)?;
     let board = Arc::new(Board::new(agent.instance, registry_path));

@@ -48,6 +48,11 @@ pub(super) struct Start {
 pub(super) enum Work {
     /// Saved before what follows is started.
     Save(Box<State>),
+    /// What follows is started with these.
+    Change {
+        directory: PathBuf,
+        environment: BTreeMap<String, String>,
+    },
     Start(Start),
     Report(PairEvent),
 }
@@ -57,7 +62,7 @@ pub(super) enum Work {
 pub(super) struct Surroundings {
     /// The directory of registry and state.
     pub pairs: PathBuf,
-    /// The working directory.
+    /// The working directory of what is started from now on.
     pub directory: PathBuf,
     pub output: PathBuf,
     pub environment: BTreeMap<String, String>,
@@ -72,17 +77,20 @@ pub(super) fn spawn(
     let (sender, work) = channel();
     let thread = std::thread::Builder::new()
         .name("pairs-start".to_owned())
-        .spawn(move || run(&surroundings, &work, &requests, &events))?;
+        .spawn(move || run(surroundings, &work, &requests, &events))?;
     Ok((sender, thread))
 }
 
-fn run(surroundings: &Surroundings, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
+fn run(mut surroundings: Surroundings, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
     while let Ok(first) = work.recv() {
         // Only the newest state counts, and it is on disk before what it lists is started.
         let (mut newest, mut starts, mut reports) = (None, Vec::new(), Vec::new());
         for each in std::iter::once(first).chain(work.try_iter()) {
             match each {
                 Work::Save(state) => newest = Some(state),
+                Work::Change { directory, environment } => {
+                    (surroundings.directory, surroundings.environment) = (directory, environment);
+                }
                 Work::Start(start) => starts.push(start),
                 Work::Report(event) => reports.push(event),
             }
@@ -97,7 +105,7 @@ fn run(surroundings: &Surroundings, work: &Receiver<Work>, requests: &Requests, 
         for start in starts {
             let whose = start.whose;
             let program = start.command.first().cloned().unwrap_or_default();
-            let process = started(surroundings, start).map_err(|error| start_failure(&program, &error));
+            let process = started(&surroundings, start).map_err(|error| start_failure(&program, &error));
             requests.send(Request::Started { whose, process });
         }
     }

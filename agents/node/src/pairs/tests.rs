@@ -18,12 +18,12 @@ use holdfast_model::pair::{
 use holdfast_model::{RankEnd, Side};
 use holdfast_shm::process::start_time;
 use holdfast_shm::{Registry, Seat, ShmError, Woken};
-use holdfast_wire::agent::{AgentEvent, Empty, POLL, PollReply, PollRequest};
+use holdfast_wire::agent::{AgentEvent, Empty, OF_USER, POLL, PollReply, PollRequest, REQUEST_OF};
 use holdfast_wire::pairs::{
     COMMAND, CommandRequest, PLAN, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop,
     PairsSync, PeerOfPair, STOP, SYNC, SidesOnNode,
 };
-use holdfast_wire::run::{AgentReady, TrustMaterial};
+use holdfast_wire::run::{AgentReady, AgentStart, NodeIdentitySource, TrustMaterial};
 use holdfast_wire::{environment, trust};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde::Serialize;
@@ -372,11 +372,16 @@ fn start_agent(root: &tempfile::TempDir, trust: &TrustMaterial, abandon_after: D
     let mut start = fixture_start(root.path(), NODE);
     start.trust = trust.clone();
     start.abandon_after = abandon_after;
+    start_agent_with(&start, &[])
+}
+
+fn start_agent_with(start: &AgentStart, environment: &[(&str, &str)]) -> (Child, SocketAddr) {
     let words = this_program("agent_process");
     let mut command = Command::new(&words[0]);
+    command.envs(environment.iter().copied());
     let command = command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     let mut agent = command.spawn().unwrap();
-    let mut line = serde_json::to_vec(&start).unwrap();
+    let mut line = serde_json::to_vec(start).unwrap();
     line.push(b'\n');
     agent.stdin.as_mut().unwrap().write_all(&line).unwrap();
     // The harness writes lines of its own, and one of them without an end.
@@ -765,6 +770,40 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
     while world.agent.try_wait().unwrap().is_none() {
         assert!(begun.elapsed() < LIMIT, "the agent does not end");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Slurm sends SIGTERM to all processes of a job that ends: the agent leaves it to the orchestrator while that lives.
+#[test]
+fn requests_of_users_do_not_have_an_agent_leave_sigterm_to_the_orchestrator() {
+    let (root, trust) = (holdfast_testkit::fast_directory(), trust::generate().unwrap());
+    let mut start = fixture_start(root.path(), NODE);
+    (start.trust, start.identity) = (trust.clone(), NodeIdentitySource::Slurm);
+    let slurm = [("SLURMD_NODENAME", NODE), ("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")];
+    let (mut agent, address) = start_agent_with(&start, &slurm);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let request = |headers: String| {
+        let (trust, body) = (trust.clone(), serde_json::to_string(&PollRequest::HEALTH_ONLY).unwrap());
+        let sent = async move {
+            let (token, request) = (client::bearer(&trust), ("POST", POLL, &*body));
+            client::send_with(address, &trust, Some(&token), &headers, request).await.0
+        };
+        // Without an answer if the agent ends meanwhile.
+        runtime.block_on(async { tokio::spawn(sent).await.ok() })
+    };
+    let begun = Instant::now();
+    // So long that the orchestrator would be lost without its requests.
+    while begun.elapsed() < Duration::from_secs(7) {
+        assert_eq!(request(String::new()), Some(200));
+        signal(agent.id(), Signal::TERM);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(agent.try_wait().unwrap().is_none(), "the agent has ended beside its orchestrator");
+    while agent.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < LIMIT, "a user's requests keep the agent");
+        request(format!("{REQUEST_OF}: {OF_USER}\r\n"));
+        signal(agent.id(), Signal::TERM);
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

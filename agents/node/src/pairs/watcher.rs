@@ -12,7 +12,7 @@ use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, PairChange, PairEvent, PairStatus, Term};
 use holdfast_shm::{Registry, SlotState};
 use holdfast_wire::environment;
-use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, SidesOnNode};
+use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PairsSettings, PeerOfPair, SidesOnNode};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::process::Signal;
@@ -81,6 +81,8 @@ struct Pair {
     /// The term that is held, or was held last.
     term: Option<Term>,
     deadline: Option<Duration>,
+    /// Missed heartbeats of copies that are not watched any more.
+    missed: u64,
 }
 
 /// All pairs and jobs of the node.
@@ -111,6 +113,10 @@ pub(super) struct Watcher {
     starts: Vec<Start>,
     reports: Vec<PairEvent>,
     stopping: Vec<oneshot::Sender<()>>,
+}
+
+fn name_in(names: &BTreeMap<u32, String>) -> impl Fn(u32) -> String {
+    |pair| names.get(&pair).cloned().unwrap_or_default()
 }
 
 fn local(sides: SidesOnNode) -> LocalSides {
@@ -232,7 +238,16 @@ impl Watcher {
             if let Some(term) = term.max(released) {
                 watcher.mirror.worked(pair.index, term);
             }
-            watcher.pairs.push(Pair { index: pair.index, plan: pair, machine, places, lease, term, deadline: None });
+            watcher.pairs.push(Pair {
+                index: pair.index,
+                plan: pair,
+                machine,
+                places,
+                lease,
+                term,
+                deadline: None,
+                missed: 0,
+            });
             first.push((at, actions));
         }
         for at in 0..watcher.pairs.len() {
@@ -392,14 +407,20 @@ impl Watcher {
                     self.started(at, side, incarnation, now, process);
                 }
                 Request::Started { whose: Whose::Job { at }, process } => {
-                    let effects = self.jobs.started(at, process, now);
+                    let names = self.names();
+                    let effects = self.jobs.started(at, process, now, name_in(&names));
                     self.follow_job(at);
                     self.take_effects(effects);
                 }
                 Request::Plan(plan) => {
                     for (pair, planned) in self.pairs.iter_mut().zip(&plan.pairs) {
                         pair.plan.peer = planned.peer;
+                        pair.plan.config = planned.config.clone();
+                        pair.machine.configure(&planned.config);
                     }
+                    self.jobs.configure(&plan.jobs);
+                    let PairsSettings { directory, environment, .. } = plan.settings.clone();
+                    let _ = self.work.send(Work::Change { directory, environment });
                     self.plan = plan;
                     self.changed = true;
                 }
@@ -554,19 +575,22 @@ impl Watcher {
             }
             Action::Watch { side, incarnation } => {
                 let watched = Watched { incarnation, period: config.period, misses: config.misses };
+                pair.missed += self.watch.counts(index, side).1;
                 self.watch.watch(index, side, watched, self.registry.beats(index, side));
             }
-            Action::Unwatch { side, .. } => self.watch.unwatch(index, side),
+            Action::Unwatch { side, .. } => {
+                pair.missed += self.watch.counts(index, side).1;
+                self.watch.unwatch(index, side);
+            }
             Action::SuspendJobs => {
                 let suspends = config.suspends.clone();
-                let name = config.name.clone();
-                let effects = self.jobs.suspend(index, suspends.as_deref(), |_| name.clone());
+                let names = self.names();
+                let effects = self.jobs.suspend(index, suspends.as_deref(), name_in(&names));
                 self.take_effects(effects);
             }
             Action::ResumeJobs => {
-                let names: BTreeMap<u32, String> =
-                    self.pairs.iter().map(|pair| (pair.index, pair.plan.config.name.clone())).collect();
-                let effects = self.jobs.resume(index, |pair| names.get(&pair).cloned().unwrap_or_default());
+                let names = self.names();
+                let effects = self.jobs.resume(index, name_in(&names));
                 self.take_effects(effects);
             }
             Action::FlushMirror => self.mirror.flush(),
@@ -602,6 +626,11 @@ impl Watcher {
 
     fn checkpoint(&self, index: u32) -> u64 {
         self.registry.newest(index).map_or(0, |newest| newest.sequence)
+    }
+
+    /// The names of the pairs by their numbers.
+    fn names(&self) -> BTreeMap<u32, String> {
+        self.pairs.iter().map(|pair| (pair.index, pair.plan.config.name.clone())).collect()
     }
 
     fn take_effects(&mut self, effects: Effects) {
@@ -680,10 +709,16 @@ impl Watcher {
     fn status(&self, at: usize) -> Option<PairStatus> {
         let pair = self.pairs.get(at)?;
         let mut status = pair.machine.status(pair.index);
-        status.checkpoint = self.checkpoint(pair.index);
+        if let Some(newest) = self.registry.newest(pair.index) {
+            let age = clock::now().saturating_sub(Duration::from_nanos(newest.stored_at));
+            status.checkpoint = newest.sequence;
+            status.checkpoint_age_ms = u64::try_from(age.as_millis()).ok();
+        }
+        status.missed = pair.missed;
         for (side, copy) in [(Side::Main, &mut status.main), (Side::Replica, &mut status.replica)] {
             if let Some(copy) = copy {
                 (copy.beats, copy.missed) = self.watch.counts(pair.index, side);
+                status.missed += copy.missed;
             }
         }
         Some(status)

@@ -24,13 +24,24 @@ pub(crate) async fn send(
     address: SocketAddr,
     material: &TrustMaterial,
     authorization: Option<&str>,
+    request: (&str, &str, &str),
+) -> (u16, String) {
+    send_with(address, material, authorization, "", request).await
+}
+
+/// The same with further headers, each with its line end.
+pub(crate) async fn send_with(
+    address: SocketAddr,
+    material: &TrustMaterial,
+    authorization: Option<&str>,
+    headers: &str,
     (method, path, body): (&str, &str, &str),
 ) -> (u16, String) {
     let mut stream = connect(address, material, ALPN_HTTP).await;
     let authorization = authorization.map(|value| format!("authorization: {value}\r\n")).unwrap_or_default();
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n{authorization}\
+        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n{authorization}{headers}\
          content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();

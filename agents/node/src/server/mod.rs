@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
+use holdfast_wire::agent::{OF_USER, REQUEST_OF};
 use holdfast_wire::frame::FrameError;
 use holdfast_wire::{ALPN_HTTP, ALPN_PEER, trust};
 use hyper::body::Incoming;
@@ -179,7 +180,8 @@ async fn serve_http(
                 return Ok(access::refusal());
             }
             pending.set_authenticated();
-            let _contact = port.agent.contact.begin();
+            let of_user = request.headers().get(REQUEST_OF).is_some_and(|value| value == OF_USER);
+            let _contact = (!of_user).then(|| port.agent.contact.begin());
             let answer: Result<Response<Body>, _> = router.call(request.map(Body::new)).await;
             answer
         }

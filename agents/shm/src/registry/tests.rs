@@ -157,7 +157,9 @@ fn the_newest_checkpoint_is_read_by_the_other_copy() {
         assert_ne!(world.registry.checkpoint_counter(0), counter);
     }
     let view = world.registry.newest(0).unwrap();
-    assert_eq!(view, CheckpointView { sequence: 25, side: Some(Side::Main), bytes: 25, tag: 25 });
+    let stored_at = view.stored_at;
+    assert!((1..=crate::process::nanoseconds(rustix::time::ClockId::Boottime)).contains(&stored_at), "{stored_at}");
+    assert_eq!(view, CheckpointView { sequence: 25, side: Some(Side::Main), bytes: 25, tag: 25, stored_at });
     let replica = world.awake(0, Side::Replica, 1);
     let mut bytes = Vec::new();
     let newest = replica.newest_checkpoint(&mut bytes).unwrap().unwrap();

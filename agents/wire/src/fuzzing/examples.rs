@@ -614,6 +614,8 @@ pub fn pairs_report() -> PairsReport {
         main: None,
         replica: Some(copy),
         checkpoint: 7,
+        checkpoint_age_ms: Some(12),
+        missed: 5,
         fail_overs: 1,
         fail_backs: 0,
         lease: Some(LeaseStatus {

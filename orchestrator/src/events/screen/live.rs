@@ -97,9 +97,10 @@ fn status_text(view: &View) -> String {
     let View { phase, used, spare, excluded, down, .. } = view;
     if let Some(pairs) = &view.pairs {
         let PairsView { mains, replicas, asleep, finished, fail_overs, missed } = pairs;
+        // A narrow terminal shows the beginning only.
         return format!(
-            "{phase} | agents: {used} up, {down} down | awake: {mains} mains, {replicas} replicas; \
-             none awake: {asleep}, finished: {finished} | fail-overs {fail_overs}, heartbeats missed {missed}"
+            "{phase} | mains {mains}, replicas {replicas}, asleep {asleep}, finished {finished} | \
+             fail-overs {fail_overs}, missed {missed} | agents: {used} up, {down} down"
         );
     }
     let excluded = if *excluded > 0 { format!(", {excluded} excluded") } else { String::new() };
@@ -135,7 +136,7 @@ mod tests {
         let pairs = PairsView { mains: 97, replicas: 2, asleep: 1, finished: 0, fail_overs: 3, missed: 11 };
         let view = View { phase: "running".to_owned(), used: 2, pairs: Some(pairs), ..View::default() };
         let text = status_text(&view);
-        assert!(text.contains("97 mains, 2 replicas; none awake: 1"), "{text}");
-        assert!(text.contains("fail-overs 3, heartbeats missed 11"), "{text}");
+        assert!(text.contains("mains 97, replicas 2, asleep 1, finished 0"), "{text}");
+        assert!(text.contains("fail-overs 3, missed 11"), "{text}");
     }
 }

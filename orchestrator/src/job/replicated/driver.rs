@@ -20,11 +20,12 @@ use super::super::signals::Signals;
 use super::super::start::{self, RunOptions};
 use super::super::state::{self, JobLock, JobState};
 use super::follow::{FollowReport, FollowedNode, Follower};
-use super::history::History;
+use super::history::{History, quote_output};
 use super::opening::{self, Opened};
 use super::requests::{PairRequest, PairRequests};
 use super::writer::StateWriter;
 use crate::allocation::Allocation;
+use crate::events::report::PairReport;
 use crate::events::{EventLog, LogEvent, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
@@ -36,6 +37,8 @@ use crate::spec::{JobSpec, Replicated};
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// Agents that do not report their last events within this are not waited for.
 const LAST_EVENTS_WITHIN: Duration = Duration::from_secs(1);
+/// The output of copies is not waited for longer.
+const OUTPUT_WITHIN: Duration = Duration::from_secs(5);
 /// An agent delays the answer about its pairs by this at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How long an answer may take beyond that delay.
@@ -152,6 +155,8 @@ impl Job<'_> {
             was_awake: false,
             up_before: known,
         };
+        let output = opening::output(prefix);
+        driver.reporter.screen.line(&format!("output of copies and jobs: {}/*.log", output.display()));
         if took_over {
             driver.reporter.emit(LogEvent::PairsTakenOver { epoch: driver.epoch });
             let running = driver.state.running.clone();
@@ -161,7 +166,7 @@ impl Job<'_> {
         let outcome = driver.follow_job(signals, (inbox, followed)).await;
         driver.last_events().await;
         let overview = driver.machine.overview();
-        let report_pairs = driver.history.report(&overview);
+        let report_pairs = with_output(driver.history.report(&overview), prefix).await;
         let (exit_code, message) = (outcome.exit_code(), outcome.to_string());
         driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone() });
         let Driver { mut agents, allocation, mut state, mut reporter, writer, followers, was_awake, .. } = driver;
@@ -178,11 +183,25 @@ impl Job<'_> {
     }
 }
 
+/// Adds the last output of copies that were given up, if it can be read.
+async fn with_output(mut pairs: Vec<PairReport>, prefix: &Path) -> Vec<PairReport> {
+    let (directory, mut quoted) = (opening::output(prefix), pairs.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        quote_output(&mut quoted, &directory);
+        quoted
+    });
+    // A prefix directory that hangs does not delay the end.
+    if let Ok(Ok(quoted)) = tokio::time::timeout(OUTPUT_WITHIN, read).await {
+        pairs = quoted;
+    }
+    pairs
+}
+
 fn report(
     spec: &JobSpec,
     prefix: &Path,
     (job_id, outcome, exit_code): (String, String, u8),
-    pairs: Vec<crate::events::report::PairReport>,
+    pairs: Vec<PairReport>,
     began: Instant,
 ) -> RunReport {
     RunReport {

@@ -1,15 +1,56 @@
 //! What happened to each pair in this run.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
 
-use holdfast_model::pair::PairChange;
+use holdfast_model::pair::{PairChange, Side};
 
 use crate::events::LogEvent;
-use crate::events::report::{PairReport, PairSwitch};
+use crate::events::report::{LastOutput, PairReport, PairSwitch};
+use crate::host::own_files;
 use crate::pairs::Overview;
 
 /// Fail-overs and fail-backs of a pair that the report lists one by one.
 const MOST_LISTED: usize = 100;
+
+/// Pairs whose output the report quotes.
+const MOST_QUOTED: usize = 4;
+/// Lines of a copy that the report quotes.
+const LINES_QUOTED: usize = 5;
+/// What is read for that.
+const BYTES_QUOTED: u64 = 4096;
+
+/// The file with the output of a copy.
+pub(super) fn output_file(directory: &Path, pair: &str, side: Side) -> PathBuf {
+    directory.join(format!("{pair}.{side}.log"))
+}
+
+/// Adds the last output of the copies that were given up. Blocks.
+pub(super) fn quote_output(pairs: &mut [PairReport], directory: &Path) {
+    for pair in pairs.iter_mut().filter(|pair| pair.given_up && !pair.finished).take(MOST_QUOTED) {
+        for side in Side::BOTH {
+            let file = output_file(directory, &pair.name, side);
+            // A copy that could not be started has none.
+            let lines = last_lines(&file).unwrap_or_default();
+            if !lines.is_empty() {
+                pair.last_output.push(LastOutput { copy: side.to_string(), file, lines });
+            }
+        }
+    }
+}
+
+fn last_lines(path: &Path) -> Option<Vec<String>> {
+    let mut file = own_files::open(path).ok()??;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(BYTES_QUOTED))).ok()?;
+    let mut end = Vec::new();
+    file.take(BYTES_QUOTED).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    let lines: Vec<&str> = text.lines().collect();
+    let escaped = |line: &&str| line.replace(char::is_control, "\u{fffd}");
+    Some(lines.iter().skip(lines.len().saturating_sub(LINES_QUOTED)).map(escaped).collect())
+}
 
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -41,7 +82,8 @@ impl History {
             checkpoint: pair.checkpoint,
             fail_overs: pair.fail_overs,
             fail_backs: pair.fail_backs,
-            missed: pair.missed(),
+            missed: pair.missed,
+            last_output: Vec::new(),
             switches: self.switches.get(&pair.name).cloned().unwrap_or_default(),
         };
         overview.pairs.iter().map(pair).collect()

@@ -24,6 +24,8 @@ use crate::host::own_files;
 use crate::host::program::{self, ProgramError};
 use crate::launch::LaunchError;
 use crate::pairs::Placement;
+use crate::pairs::placement::PairPlace;
+use crate::pairs::takeover::{Begun, compare_places};
 use crate::spec::{JobSpec, Replicated};
 
 /// Where the output of copies and jobs is, below the directory of the job's state.
@@ -90,7 +92,14 @@ pub(in super::super) fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &P
     let mut refusal = preview.refusal.map(RunError::from);
     if let Some(old) = JobState::read(prefix)?.filter(|old| old.stage == Stage::Running && old.has_nodes()) {
         match &old.pairs {
-            Some(_) => text.push_str(&format!("  would take over job {}\n", old.agents.job_id)),
+            Some(pairs) => {
+                text.push_str(&format!("  would take over job {}\n", old.agents.job_id));
+                let placement = Placement::new(replicated, old.allocation.nodes(), &prepared.programs)?;
+                let now = Begun::new(&placement, &replicated.settings);
+                let compared = compare(&pairs.places, pairs.begun.as_ref(), &now, &placement);
+                let refused = |change| RunError::OtherPairs { prefix: prefix.to_owned(), change };
+                refusal = refusal.or(compared.err().map(refused));
+            }
             None => refusal = refusal.or(Some(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" })),
         }
     }
@@ -127,12 +136,19 @@ pub(super) async fn open(
             let places = pairs.places.clone();
             let allocation = signals.or(state.allocation.reopen(Vec::new(), logs)).await?;
             let placement = Placement::new(replicated, allocation.nodes(), &prepared.programs)?;
-            if !placement.pairs().eq(places.iter()) {
-                return Err(RunError::OtherPairs { prefix: prefix.to_owned() });
-            }
+            let begun = Begun::new(&placement, &replicated.settings);
+            let changed = compare(&places, pairs.begun.as_ref(), &begun, &placement)
+                .map_err(|change| RunError::OtherPairs { prefix: prefix.to_owned(), change })?;
+            pairs.begun = Some(begun);
             state.orchestrator = std::process::id();
             make_output(prefix)?;
             writer::write_now(prefix.to_owned(), state.clone()).await?;
+            if !changed.is_empty() {
+                let changed = changed.join(", ");
+                reporter
+                    .screen
+                    .line(&format!("the spec has changed for {changed}: used when a process is started next"));
+            }
             Ok(Opened { allocation, placement, state, took_over: true })
         }
         previous => {
@@ -158,6 +174,17 @@ pub(super) async fn open(
             Ok(Opened { allocation, placement, state, took_over: false })
         }
     }
+}
+
+/// Whether a job with these pairs can go on with this placement. Returns what has changed.
+fn compare(
+    places: &[PairPlace],
+    before: Option<&Begun>,
+    now: &Begun,
+    placement: &Placement,
+) -> Result<Vec<String>, String> {
+    compare_places(places, placement.pairs())?;
+    before.map_or_else(|| Ok(Vec::new()), |before| before.compare(now, placement))
 }
 
 /// The directory for the output of copies and jobs.
@@ -206,7 +233,8 @@ fn begin(
     state.group_access = spec.group_access;
     state.requests_at_once = spec.health.requests;
     let places = placement.pairs().cloned().collect();
-    state.pairs = Some(PairsState { epoch: 1, places, finished: BTreeSet::new(), requests_done: 0 });
+    let begun = Some(Begun::new(&placement, &replicated.settings));
+    state.pairs = Some(PairsState { epoch: 1, places, finished: BTreeSet::new(), requests_done: 0, begun });
     Ok((placement, state))
 }
 
