@@ -32,12 +32,22 @@ impl Board {
         Board { instance, registry, state: Mutex::default(), version: watch::Sender::new(0) }
     }
 
-    /// Begins a new version if more has changed than numbers of heartbeats and checkpoints: requests wait for it.
-    pub fn publish(&self, pairs: Vec<PairStatus>, jobs: Vec<JobStatus>) {
+    /// Enters the pairs at these positions, and all jobs. Begins a new version if more has changed than numbers of
+    /// heartbeats and checkpoints: requests wait for it.
+    pub fn publish(&self, pairs: Vec<(usize, PairStatus)>, jobs: Vec<JobStatus>) {
         let mut state = self.state.lock();
-        let first = *self.version.borrow() == 0;
-        let changed = first || state.1 != jobs || !state.0.iter().map(plain).eq(pairs.iter().map(plain));
-        *state = (pairs, jobs);
+        let mut changed = *self.version.borrow() == 0 || state.1 != jobs;
+        for (at, status) in pairs {
+            match state.0.get_mut(at) {
+                Some(known) => {
+                    changed |= plain(known) != plain(&status);
+                    *known = status;
+                }
+                // All are entered first, in their order.
+                None => state.0.push(status),
+            }
+        }
+        state.1 = jobs;
         drop(state);
         if changed {
             self.version.send_modify(|version| *version += 1);

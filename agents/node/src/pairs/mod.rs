@@ -315,7 +315,8 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
         directory: plan.settings.directory.clone(),
         environment: plan.settings.environment.clone(),
     };
-    let (work, worker) = start::spawn(surroundings, requests.clone(), agent.events.clone()).map_err(failed)?;
+    let (work, worker) =
+        start::spawn(surroundings, State::of(plan.clone()), requests.clone(), agent.events.clone()).map_err(failed)?;
     let registry = Arc::new(registry);
     let connector = agent.streams.peer_connector()?;
     let mirror = Arc::new(Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease));

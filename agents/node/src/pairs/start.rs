@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use super::freezer;
 use super::process::{CopyProcess, ProcessId, start_failure};
 use super::requests::{Request, Requests};
-use super::state::{self, State};
+use super::state::{self, State, StateChange};
 use crate::events::EventLog;
 
 /// Whose process is started.
@@ -47,7 +47,7 @@ pub(super) struct Start {
 #[derive(Debug)]
 pub(super) enum Work {
     /// Saved before what follows is started.
-    Save(Box<State>),
+    Save(Box<StateChange>),
     /// What follows is started with these.
     Change {
         directory: PathBuf,
@@ -71,23 +71,33 @@ pub(super) struct Surroundings {
 /// Starts the thread; it ends when the sender is dropped.
 pub(super) fn spawn(
     surroundings: Surroundings,
+    state: State,
     requests: Requests,
     events: Arc<EventLog>,
 ) -> io::Result<(Sender<Work>, JoinHandle<()>)> {
     let (sender, work) = channel();
     let thread = std::thread::Builder::new()
         .name("pairs-start".to_owned())
-        .spawn(move || run(surroundings, &work, &requests, &events))?;
+        .spawn(move || run(surroundings, state, &work, &requests, &events))?;
     Ok((sender, thread))
 }
 
-fn run(mut surroundings: Surroundings, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
+fn run(
+    mut surroundings: Surroundings,
+    mut state: State,
+    work: &Receiver<Work>,
+    requests: &Requests,
+    events: &EventLog,
+) {
     while let Ok(first) = work.recv() {
         // Only the newest state counts, and it is on disk before what it lists is started.
-        let (mut newest, mut starts, mut reports) = (None, Vec::new(), Vec::new());
+        let (mut changed, mut starts, mut reports) = (false, Vec::new(), Vec::new());
         for each in std::iter::once(first).chain(work.try_iter()) {
             match each {
-                Work::Save(state) => newest = Some(state),
+                Work::Save(change) => {
+                    state.change(*change);
+                    changed = true;
+                }
                 Work::Change { directory, environment } => {
                     (surroundings.directory, surroundings.environment) = (directory, environment);
                 }
@@ -95,9 +105,7 @@ fn run(mut surroundings: Surroundings, work: &Receiver<Work>, requests: &Request
                 Work::Report(event) => reports.push(event),
             }
         }
-        if let Some(state) = newest
-            && let Err(error) = state::write(&surroundings.pairs, &state)
-        {
+        if changed && let Err(error) = state::write(&surroundings.pairs, &state) {
             // The registry has what an agent that follows needs most.
             tracing::error!(directory = %surroundings.pairs.display(), %error, "pairs_state_not_written");
         }

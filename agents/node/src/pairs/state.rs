@@ -9,6 +9,7 @@ use holdfast_wire::pairs::PairsPlan;
 use serde::{Deserialize, Serialize};
 
 use super::PairsError;
+use super::clock;
 use super::process::ProcessId;
 use crate::state_file;
 
@@ -44,6 +45,40 @@ pub(super) struct State {
     pub pairs: BTreeMap<u32, PairState>,
     /// By name.
     pub jobs: BTreeMap<String, JobState>,
+}
+
+impl State {
+    /// The state before a pair was started.
+    pub fn of(plan: PairsPlan) -> State {
+        State { boot: clock::boot(), plan, pairs: BTreeMap::new(), jobs: BTreeMap::new() }
+    }
+
+    pub fn change(&mut self, change: StateChange) {
+        let StateChange { plan, pairs, jobs } = change;
+        if let Some(plan) = plan {
+            self.plan = plan;
+        }
+        self.pairs.extend(pairs);
+        if let Some(jobs) = jobs {
+            self.jobs = jobs;
+        }
+    }
+}
+
+/// What differs from the state before.
+#[derive(Debug, Default)]
+pub(super) struct StateChange {
+    pub plan: Option<PairsPlan>,
+    /// Numbers and states of pairs.
+    pub pairs: Vec<(u32, PairState)>,
+    /// All of them.
+    pub jobs: Option<BTreeMap<String, JobState>>,
+}
+
+impl StateChange {
+    pub fn is_empty(&self) -> bool {
+        self.plan.is_none() && self.pairs.is_empty() && self.jobs.is_none()
+    }
 }
 
 /// The state of an earlier agent. What is of another boot is left out; a damaged file counts as absent.

@@ -714,7 +714,7 @@ fn requests_of_a_replaced_orchestrator_and_impossible_plans_are_refused() {
     let (status, _) = world.send(SYNC, &PairsSync { epoch: 2, ..PairsSync::default() });
     assert_eq!(status, 409);
     let mut other = plan.clone();
-    other.pairs[0].config.misses += 1;
+    other.pairs[0].config.checkpoint_bytes += 1;
     let (status, body) = world.send(PLAN, &other);
     assert!(status == 409 && body.contains("another plan"), "{status} {body}");
     world.post::<Empty>(STOP, &PairsStop { epoch: 3 });
@@ -752,7 +752,8 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
         let begun = Instant::now();
         loop {
             let slot = registry().copy(0, Side::Main);
-            if slot.incarnation == count && registry().beats(0, Side::Main) > 5 {
+            // More, if this machine was so busy that a copy had no processor.
+            if slot.incarnation >= count && registry().beats(0, Side::Main) > 5 {
                 return slot.pid;
             }
             assert!(begun.elapsed() < LIMIT, "no main {count}: {slot:?}");

@@ -1,7 +1,8 @@
 //! The thread that watches all pairs of the node: their processes by pidfds, their heartbeats by a timer. It performs
 //! what the pairs' machines decide, and does nothing that may block.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -29,7 +30,7 @@ use super::mirror::{Mirror, Task};
 use super::process::CopyProcess;
 use super::requests::{CommandFault, Inbox, Request};
 use super::start::{Start, Whose, Work};
-use super::state::{PairState, State};
+use super::state::{PairState, State, StateChange};
 
 /// Events that are taken at a time.
 const EVENTS: usize = 256;
@@ -83,13 +84,37 @@ struct Pair {
     deadline: Option<Duration>,
     /// Missed heartbeats of copies that are not watched any more.
     missed: u64,
+    saved: Option<PairState>,
+}
+
+impl Pair {
+    /// The number and the state, unless this state was saved last: a renewed lease, for instance, changes nothing in it.
+    fn unsaved(&mut self) -> Option<(u32, PairState)> {
+        let process = |place: &Place| Some((place.incarnation, place.process.as_ref()?.id));
+        let state = PairState {
+            snapshot: self.machine.snapshot(),
+            processes: [process(&self.places[0]), process(&self.places[1])],
+            lease: self.lease.map(|(term, _)| term),
+        };
+        if self.saved.as_ref() == Some(&state) {
+            return None;
+        }
+        self.saved = Some(state.clone());
+        Some((self.index, state))
+    }
+}
+
+/// What changed beside pairs.
+#[derive(Debug, Default)]
+struct Changed {
+    plan: bool,
+    jobs: bool,
 }
 
 /// All pairs and jobs of the node.
 #[derive(Debug)]
 pub(super) struct Watcher {
     plan: PairsPlan,
-    boot: String,
     registry: Arc<Registry>,
     pairs: Vec<Pair>,
     /// Positions by number.
@@ -107,9 +132,11 @@ pub(super) struct Watcher {
     mirror: Arc<Mirror>,
     registrations: u32,
     published: Duration,
-    /// Something changed that is to be saved and published.
-    changed: bool,
-    saved: Option<State>,
+    /// The plan changed, or the jobs.
+    changed: Changed,
+    /// Positions of pairs that changed. What is saved and published follows from the changes alone: 100 pairs take
+    /// milliseconds, in which other copies may fail.
+    touched: BTreeSet<usize>,
     starts: Vec<Start>,
     reports: Vec<PairEvent>,
     stopping: Vec<oneshot::Sender<()>>,
@@ -178,7 +205,6 @@ impl Watcher {
         let job = |name: &str| kept.as_ref().and_then(|kept| kept.jobs.get(name)).cloned().unwrap_or_default();
         let (jobs, running_jobs, effects) = Jobs::new(&plan.jobs, job, now);
         let mut watcher = Watcher {
-            boot: clock::boot(),
             pairs: Vec::with_capacity(plan.pairs.len()),
             positions: plan.pairs.iter().zip(0..).map(|(pair, at)| (pair.index, at)).collect(),
             jobs,
@@ -194,8 +220,8 @@ impl Watcher {
             registrations: registry.registrations().wrapping_sub(1),
             registry,
             published: now,
-            changed: true,
-            saved: None,
+            changed: Changed { plan: false, jobs: true },
+            touched: (0..plan.pairs.len()).collect(),
             starts: Vec::new(),
             reports: Vec::new(),
             stopping: Vec::new(),
@@ -247,6 +273,7 @@ impl Watcher {
                 term,
                 deadline: None,
                 missed: 0,
+                saved: None,
             });
             first.push((at, actions));
         }
@@ -422,7 +449,8 @@ impl Watcher {
                     let PairsSettings { directory, environment, .. } = plan.settings.clone();
                     let _ = self.work.send(Work::Change { directory, environment });
                     self.plan = plan;
-                    self.changed = true;
+                    self.changed = Changed { plan: true, jobs: true };
+                    self.touched.extend(0..self.pairs.len());
                 }
                 Request::Leases { leases, revoke, finished } => {
                     let finished = finished.into_iter().map(|pair| (pair, Event::PeerFinished));
@@ -436,12 +464,12 @@ impl Watcher {
                 }
                 Request::Peers(peers) => {
                     for PeerOfPair { pair, address } in peers {
-                        let pair = self.positions.get(&pair).and_then(|at| self.pairs.get_mut(*at));
-                        if let Some(pair) = pair {
+                        let Some(at) = self.positions.get(&pair).copied() else { continue };
+                        if let Some(pair) = self.pairs.get_mut(at) {
                             pair.plan.peer = Some(address);
+                            self.touched.insert(at);
                         }
                     }
-                    self.changed = true;
                 }
                 Request::Mirrored { pair, checkpoint } => {
                     if let Some(at) = self.positions.get(&pair) {
@@ -458,7 +486,7 @@ impl Watcher {
                     }
                     let graces = self.plan.pairs.iter().map(|pair| pair.config.stop_grace);
                     self.jobs.end(now, graces.max().unwrap_or(Duration::from_secs(1)));
-                    self.changed = true;
+                    self.changed.jobs = true;
                 }
             }
         }
@@ -521,7 +549,7 @@ impl Watcher {
         let Some(pair) = self.pairs.get_mut(at) else { return };
         let actions = pair.machine.on(now, event);
         pair.deadline = pair.machine.next_deadline();
-        self.changed = true;
+        self.touched.insert(at);
         self.perform(at, now, actions);
     }
 
@@ -634,7 +662,7 @@ impl Watcher {
     }
 
     fn take_effects(&mut self, effects: Effects) {
-        self.changed = true;
+        self.changed.jobs = true;
         self.reports.extend(effects.reports.into_iter().map(|(name, change)| event(name, change)));
         for at in effects.start {
             let Some(config) = self.jobs.config(at) else { continue };
@@ -665,44 +693,36 @@ impl Watcher {
 
     /// Saves and publishes what has changed, then has processes started.
     fn settle(&mut self, now: Duration) {
+        let Changed { plan, jobs } = mem::take(&mut self.changed);
+        let touched = mem::take(&mut self.touched);
         let due = now.saturating_sub(self.published) >= PUBLISH;
-        if self.changed || due {
-            let pairs = (0..self.pairs.len()).filter_map(|at| self.status(at)).collect();
+        if due || jobs || !touched.is_empty() {
+            let with_status = |at: usize| Some((at, self.status(at)?));
+            let pairs = match due {
+                true => (0..self.pairs.len()).filter_map(with_status).collect(),
+                false => touched.iter().copied().filter_map(with_status).collect(),
+            };
             self.board.publish(pairs, self.jobs.statuses());
+        }
+        if due {
             self.published = now;
         }
-        if self.changed {
+        if !touched.is_empty() {
             self.mirror.send(self.pairs.iter().filter_map(mirrored).collect());
-            let state = self.state();
-            // A renewed lease, for instance, changes nothing that is saved.
-            if self.saved.as_ref() != Some(&state) {
-                let _ = self.work.send(Work::Save(Box::new(state.clone())));
-                self.saved = Some(state);
-            }
         }
-        self.changed = false;
+        let saved = StateChange {
+            plan: plan.then(|| self.plan.clone()),
+            pairs: touched.into_iter().filter_map(|at| self.pairs.get_mut(at)?.unsaved()).collect(),
+            jobs: jobs.then(|| self.jobs.states().collect()),
+        };
+        if !saved.is_empty() {
+            let _ = self.work.send(Work::Save(Box::new(saved)));
+        }
         for start in self.starts.drain(..) {
             let _ = self.work.send(Work::Start(start));
         }
         for event in self.reports.drain(..) {
             let _ = self.work.send(Work::Report(event));
-        }
-    }
-
-    fn state(&self) -> State {
-        let process = |place: &Place| Some((place.incarnation, place.process.as_ref()?.id));
-        let pair = |pair: &Pair| {
-            let processes = [process(&pair.places[0]), process(&pair.places[1])];
-            (
-                pair.index,
-                PairState { snapshot: pair.machine.snapshot(), processes, lease: pair.lease.map(|(term, _)| term) },
-            )
-        };
-        State {
-            boot: self.boot.clone(),
-            plan: self.plan.clone(),
-            pairs: self.pairs.iter().map(pair).collect(),
-            jobs: self.jobs.states().collect(),
         }
     }
 
