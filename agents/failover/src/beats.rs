@@ -34,6 +34,8 @@ struct Heart {
     counted: u32,
     missed: u64,
     reported: bool,
+    /// It was excused since its last heartbeat.
+    excused: bool,
 }
 
 /// The heartbeats of all pairs of a node.
@@ -55,8 +57,16 @@ impl BeatWatch {
 
     /// Watches a copy from now on; `beats` is its counter's present value.
     pub fn watch(&mut self, pair: u32, side: Side, watched: Watched, beats: u64) {
-        let heart =
-            Heart { watched, beats, first_beats: beats, quiet: Duration::ZERO, counted: 0, missed: 0, reported: false };
+        let heart = Heart {
+            watched,
+            beats,
+            first_beats: beats,
+            quiet: Duration::ZERO,
+            counted: 0,
+            missed: 0,
+            reported: false,
+            excused: false,
+        };
         self.hearts.insert((pair, side), heart);
     }
 
@@ -81,6 +91,7 @@ impl BeatWatch {
                 heart.quiet = Duration::ZERO;
                 heart.counted = 0;
                 heart.reported = false;
+                heart.excused = false;
                 continue;
             }
             heart.quiet += gap;
@@ -98,12 +109,16 @@ impl BeatWatch {
         missed
     }
 
-    /// The reported copy is known to be ready to run, but has no processor: its time starts again.
+    /// The reported copy is known to be ready to run, but has no processor. It is reported again after another period,
+    /// and from then on after as many as before: to find out costs time, which a busy machine does not have.
     pub fn excuse(&mut self, pair: u32, side: Side) {
         if let Some(heart) = self.hearts.get_mut(&(pair, side)) {
-            heart.quiet = Duration::ZERO;
-            heart.counted = 0;
+            let Watched { period, misses, .. } = heart.watched;
+            let periods = if heart.excused { 0 } else { misses.saturating_sub(1) };
+            heart.quiet = period * periods;
+            heart.counted = periods;
             heart.reported = false;
+            heart.excused = true;
         }
     }
 
@@ -164,8 +179,14 @@ mod tests {
         for at in 0..3 {
             watch.observe(MS * at, |_, _| 100);
         }
+        assert_eq!(watch.observe(MS * 3, |_, _| 100).len(), 1);
         watch.excuse(7, Side::Main);
-        assert_eq!(watch.observe(MS * 3, |_, _| 100), []);
+        assert_eq!(watch.observe(MS * 4, |_, _| 100).len(), 1);
+        watch.excuse(7, Side::Main);
+        assert_eq!(watch.observe(MS * 5, |_, _| 100), []);
+        assert_eq!(watch.observe(MS * 6, |_, _| 100), []);
+        assert_eq!(watch.observe(MS * 7, |_, _| 100).len(), 1);
+        watch.excuse(7, Side::Main);
         watch.unwatch(7, Side::Main);
         assert_eq!(watch.observe(MS * 90, |_, _| 100), []);
         assert!(watch.is_empty());

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use holdfast_shm::Seat;
-use holdfast_shm::process::with_signals_blocked;
+use holdfast_shm::process::{run_soon, with_signals_blocked};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack, set_name};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -76,6 +76,7 @@ impl Drop for Heartbeat {
 fn run(seat: &Seat, period: Duration, orders: &Orders) {
     // Refused by some sandboxes: beats are then up to 50 µs late.
     let _ = set_current_timer_slack(NonZero::new(1));
+    run_soon();
     let mut next = following(period, now());
     let mut is_named = false;
     while !orders.ends.load(Ordering::Relaxed) {

@@ -328,6 +328,7 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
         {
             tracing::error!(%error, "watcher_not_pinned");
         }
+        holdfast_shm::process::run_soon();
         watcher.run();
         let _ = worker.join();
     };
