@@ -13,8 +13,13 @@ use crate::world::World;
 
 #[test]
 fn full_cache_drops_checkpoints_but_job_continues() {
+    full_cache_drops_checkpoints("scr", "", "cannot write checkpoint 1");
+    full_cache_drops_checkpoints("variables", "--variables", "File too large");
+}
+
+fn full_cache_drops_checkpoints(source: &str, heat: &str, reason: &str) {
     let world = World::new();
-    let mut job = Job::new(&world, 0);
+    let mut job = Job::new(&world, 0).checkpoint(&format!("source: {source}")).heat(heat);
     // 128 KiB a rank, and files are limited to 64 KiB: writes fail as on a full file system.
     job.size = "256x256";
     let spec = job.yaml();
@@ -28,9 +33,14 @@ fn full_cache_drops_checkpoints_but_job_continues() {
     command.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_holdfast"), "run"]);
     command.arg(spec);
     let ran = world.run(command).with_code(65);
-    ran.prints(&["cannot write checkpoint 1", "dropped", "the job is finished"]);
+    ran.prints(&[reason, "dropped", "the job is finished"]);
     assert_eq!(world.all("all_datasets_dropped").len(), 1);
-    assert_eq!(world.all("checkpoint_failed").len(), 8);
+    let failed = world.all("checkpoint_failed");
+    assert_eq!(failed.len(), 8);
+    if source == "variables" {
+        let reasons: Vec<&str> = failed.iter().map(|event| event["reason"].as_str().unwrap()).collect();
+        assert!(reasons.iter().all(|text| text.contains(".fti") && text.contains(reason)), "{reasons:#?}");
+    }
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     assert_eq!(pfs::current_id(&world.prefix()), None);
     let serial = ["example", "heat", "--step-delay", "0", "--steps", "40", "--size", "256x256"];

@@ -32,19 +32,18 @@ impl Variables {
         let path = self.client.route_file(name.to_string())?;
         let written = self.write(&path, id);
         self.files.unlink();
-        let valid = match written {
+        let completed = match written {
             Ok((image, written)) => {
                 self.files.add(&path, image);
                 (self.written, self.write_error) = (written, None);
-                true
+                self.client.complete_checkpoint(true)?
             }
             Err(source) => {
-                self.files.forget(&path);
+                let reason = source.to_string();
                 self.write_error = Some(VariablesError::Writing { source });
-                false
+                self.client.drop_checkpoint(&reason)?
             }
         };
-        let completed = self.client.complete_checkpoint(valid)?;
         if !completed.kept {
             self.files.forget(&path);
         }
