@@ -58,20 +58,24 @@ pub trait CheckpointSource: Debug + Send + Sync {
     ///
     /// # Errors
     /// When the file is another rank's, or cannot be recorded.
-    fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError>;
+    fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
+        files.add(checkpoint, name)
+    }
 
     /// The directory and the base names of the files from which the rank restarts. Blocks.
     ///
     /// # Errors
     /// When this node does not have the checkpoint.
-    fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError>;
+    fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
+        files.written(checkpoint)
+    }
 }
 
 /// When checkpoints of a source are due, for the leader. Times are counted from a fixed instant, which the caller
 /// chooses.
 pub trait SourcePolicy: Debug + Send {
     /// The ranks begin to compute: from here on a checkpoint can become due.
-    fn computing_begins(&mut self, now: Duration);
+    fn computing_begins(&mut self, _now: Duration) {}
 
     /// True if a checkpoint is due. `halting`: a halt condition holds, so that the next checkpoint is the last.
     fn is_due(&mut self, now: Duration, halting: bool) -> bool;
@@ -80,9 +84,9 @@ pub trait SourcePolicy: Debug + Send {
     fn refuses_requests(&self) -> Option<&'static str>;
 
     /// A checkpoint begins; from here on it costs time.
-    fn checkpoint_begins(&mut self, now: Duration);
+    fn checkpoint_begins(&mut self, _now: Duration) {}
 
-    fn checkpoint_complete(&mut self, now: Duration);
+    fn checkpoint_complete(&mut self, _now: Duration) {}
 
     /// The checkpoint that has begun was dropped on all ranks.
     fn checkpoint_dropped(&mut self, _now: Duration) {}
@@ -107,7 +111,9 @@ pub trait SourcePolicy: Debug + Send {
     fn level_complete(&mut self, _now: Duration, _level: Level) {}
 
     /// True if a generation that completes this dataset has made progress: the job can continue from it.
-    fn is_progress(&self, dataset: &Dataset) -> bool;
+    fn is_progress(&self, dataset: &Dataset) -> bool {
+        dataset.checkpoint
+    }
 }
 
 /// The files that a rank restarts from.

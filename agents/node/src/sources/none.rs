@@ -23,8 +23,6 @@ fn open(_: &Settings) -> Arc<dyn CheckpointSource> {
 }
 
 impl SourcePolicy for Never {
-    fn computing_begins(&mut self, _: Duration) {}
-
     fn is_due(&mut self, _: Duration, _: bool) -> bool {
         false
     }
@@ -32,10 +30,6 @@ impl SourcePolicy for Never {
     fn refuses_requests(&self) -> Option<&'static str> {
         Some("the job has `checkpoint: {source: none}`: there are no checkpoints")
     }
-
-    fn checkpoint_begins(&mut self, _: Duration) {}
-
-    fn checkpoint_complete(&mut self, _: Duration) {}
 
     fn is_progress(&self, _: &Dataset) -> bool {
         false

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use holdfast_model::Dataset;
 use holdfast_wire::run::CheckpointSchedule;
 
 use super::SourcePolicy;
@@ -48,8 +47,6 @@ impl SourcePolicy for WaitingPolicy {
         }
     }
 
-    fn checkpoint_begins(&mut self, _: Duration) {}
-
     fn checkpoint_complete(&mut self, now: Duration) {
         self.ended(now, false);
     }
@@ -73,10 +70,6 @@ impl SourcePolicy for WaitingPolicy {
             (false, _) => every,
         };
         Some(self.last.saturating_add(pause))
-    }
-
-    fn is_progress(&self, dataset: &Dataset) -> bool {
-        dataset.checkpoint
     }
 }
 

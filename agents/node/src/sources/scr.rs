@@ -1,15 +1,13 @@
 //! The application writes and reads its checkpoints itself, through the checkpoint API (`SCR manual §11.4–11.9`).
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::control::need::Need;
-use holdfast_model::{CheckpointId, Dataset, NeedPolicy};
+use holdfast_model::NeedPolicy;
 use holdfast_wire::run::Settings;
 
-use super::files::{FileError, RankFiles};
-use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
+use super::{CheckpointSource, SourceEntry, SourcePolicy};
 
 pub const ENTRY: SourceEntry = SourceEntry { name: "scr", reports_progress: true, open };
 
@@ -59,28 +57,18 @@ impl SourcePolicy for Schedule {
         let started = self.started.take().unwrap_or(now);
         self.need.checkpoint_taken(started, now);
     }
-
-    fn is_progress(&self, dataset: &Dataset) -> bool {
-        dataset.checkpoint
-    }
 }
 
 impl CheckpointSource for Scr {
     fn policy(&self) -> Box<dyn SourcePolicy> {
         Box::new(Schedule::new(self.need))
     }
-
-    fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
-        files.add(checkpoint, name)
-    }
-
-    fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
-        files.written(checkpoint)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_model::Dataset;
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset};
+use holdfast_model::CheckpointId;
 use holdfast_wire::run::Settings;
 
 use super::files::{FileError, RankFiles};
@@ -24,22 +24,12 @@ fn open(_: &Settings) -> Arc<dyn CheckpointSource> {
 }
 
 impl SourcePolicy for OfLibrary {
-    fn computing_begins(&mut self, _: Duration) {}
-
     fn is_due(&mut self, _: Duration, _: bool) -> bool {
         false
     }
 
     fn refuses_requests(&self) -> Option<&'static str> {
         Some("the job has `checkpoint: {source: scr-files}`: LLNL's library decides when a checkpoint is due")
-    }
-
-    fn checkpoint_begins(&mut self, _: Duration) {}
-
-    fn checkpoint_complete(&mut self, _: Duration) {}
-
-    fn is_progress(&self, dataset: &Dataset) -> bool {
-        dataset.checkpoint
     }
 }
 

@@ -1,15 +1,13 @@
 //! The application saves its variables through the variables API, which writes one FTI-FF file a rank.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset, Level, SnapshotIntervals};
+use holdfast_model::{Level, SnapshotIntervals};
 use holdfast_wire::rank::Interface;
 use holdfast_wire::run::Settings;
 
-use super::files::{FileError, RankFiles};
-use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
+use super::{CheckpointSource, SourceEntry, SourcePolicy};
 
 pub const ENTRY: SourceEntry = SourceEntry { name: "variables", reports_progress: true, open };
 
@@ -43,10 +41,6 @@ impl SourcePolicy for Snapshots {
         None
     }
 
-    fn checkpoint_begins(&mut self, _: Duration) {}
-
-    fn checkpoint_complete(&mut self, _: Duration) {}
-
     /// The highest level whose interval has passed; at a halt at least the lowest, because the checkpoint is flushed.
     fn due_level(&mut self, now: Duration, halting: bool, own: Option<SnapshotIntervals>) -> Option<Level> {
         let intervals = own.unwrap_or(self.intervals);
@@ -66,10 +60,6 @@ impl SourcePolicy for Snapshots {
             }
         }
     }
-
-    fn is_progress(&self, dataset: &Dataset) -> bool {
-        dataset.checkpoint
-    }
 }
 
 impl CheckpointSource for Variables {
@@ -79,14 +69,6 @@ impl CheckpointSource for Variables {
 
     fn policy(&self) -> Box<dyn SourcePolicy> {
         Box::new(Snapshots { intervals: self.intervals, since: [Duration::ZERO; Level::ALL.len()] })
-    }
-
-    fn make(&self, files: &RankFiles<'_>, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
-        files.add(checkpoint, name)
-    }
-
-    fn put_back(&self, files: &RankFiles<'_>, checkpoint: CheckpointId) -> Result<PutBack, FileError> {
-        files.written(checkpoint)
     }
 }
 
