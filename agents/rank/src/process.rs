@@ -233,7 +233,7 @@ impl<'a> RankProcess<'a> {
             return Ok(());
         }
         for name in names {
-            let from = self.client.route_file(&name).map_err(failed)?;
+            let from = self.client.route_file(&name).map_err(call_failed)?;
             files::copy(&from, &self.restart_directory.join(files::program_name(rank, &name)))?;
         }
         Ok(())
@@ -300,7 +300,7 @@ impl<'a> RankProcess<'a> {
     }
 
     fn route(&mut self, name: &str) -> Result<PathBuf, SaveError> {
-        self.client.route_file(Path::new(name)).map_err(failed)
+        self.client.route_file(Path::new(name)).map_err(call_failed)
     }
 }
 
@@ -315,6 +315,6 @@ fn unless_failed<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientE
     }
 }
 
-fn failed(error: ClientError) -> SaveError {
+fn call_failed(error: ClientError) -> SaveError {
     SaveError::Other(Box::new(error))
 }

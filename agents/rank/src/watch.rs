@@ -203,7 +203,7 @@ impl Watch {
         }
     }
 
-    /// Takes over the events that there are; true if one of them is of a file that matches.
+    /// Takes over the events that there are; true if one of them is of a file that matches, or if events were lost.
     fn receive(&mut self) -> bool {
         let mut buffer = vec![MaybeUninit::uninit(); EVENT_BYTES];
         let mut events = Vec::new();
@@ -282,4 +282,62 @@ fn copy_complete(from: &Path, to: &Path) -> Result<(), SaveError> {
         return Err(SaveError::NotAFile { path: from.to_owned(), found: "still being written" });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(patterns: &[&str]) -> FileSet {
+        FileSet::new(patterns.iter().map(|pattern| WatchedPattern::of(pattern).unwrap()).collect())
+    }
+
+    fn renamed(set: &mut FileSet, path: &str) -> bool {
+        let path = Path::new(path);
+        set.renamed(path.parent().unwrap(), path.file_name().unwrap())
+    }
+
+    fn complete(set: &FileSet) -> Option<Vec<String>> {
+        Some(set.complete()?.into_iter().map(|path| path.display().to_string()).collect())
+    }
+
+    #[test]
+    fn a_set_has_the_newest_file_of_each_pattern_and_the_next_one_needs_a_new_file_of_each() {
+        let mut files = set(&["state/field_*", "state/index", "state/i*"]);
+        assert!(renamed(&mut files, "state/field_1") && renamed(&mut files, "state/field_2"));
+        assert_eq!(complete(&files), None);
+        assert!(!renamed(&mut files, "state/other") && !renamed(&mut files, "elsewhere/index"));
+        assert!(renamed(&mut files, "state/index"));
+        assert_eq!(complete(&files).unwrap(), ["state/field_2", "state/index"], "one file can match two patterns");
+        files.taken();
+        assert!(renamed(&mut files, "state/index"));
+        assert_eq!(complete(&files), None);
+        assert!(renamed(&mut files, "state/field_2"));
+        files.forget();
+        assert_eq!(complete(&files), None, "events were lost");
+    }
+
+    #[test]
+    fn a_pattern_is_of_the_last_component_only() {
+        for (text, problem) in [
+            ("*/state", "only the last component"),
+            ("state/", "does not end in the name of a file"),
+            ("state/[a", "is not a pattern of files"),
+        ] {
+            let error = WatchedPattern::of(text).unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+        assert_eq!(set(&["a*", "./b"]).directories(), BTreeSet::from([".".into()]), "the working directory");
+    }
+
+    #[test]
+    fn a_file_is_copied_only_if_it_is_regular() {
+        let base = tempfile::tempdir().unwrap();
+        let (file, link, copy) = (base.path().join("file"), base.path().join("link"), base.path().join("copy"));
+        fs::write(&file, "state").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(matches!(copy_complete(&link, &copy), Err(SaveError::NotAFile { .. })));
+        copy_complete(&file, &copy).unwrap();
+        assert_eq!(fs::read_to_string(copy).unwrap(), "state");
+    }
 }
