@@ -61,6 +61,24 @@ fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it()
 }
 
 #[test]
+fn fortran_program_calls_every_function_and_restarts_with_the_values_of_every_type() {
+    needs("gfortran");
+    for link in [Link::Shared, Link::Static] {
+        let world = World::new();
+        let (stub, source) = (program_source("mpi_stub/mpi.f90"), program_source("fti.f90"));
+        let program = world.compile_for(FTI, &["gfortran"], &[&FTI.include("fti.f90"), &stub, &source], link);
+        for (steps, restarted) in [(3, 0), (5, 3)] {
+            let command = [program.to_str().unwrap(), &steps.to_string(), &world.results()];
+            let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");
+            assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+            for rank in 0..6 {
+                assert_eq!(world.result(rank), format!("{} {restarted}", sum(rank, steps)));
+            }
+        }
+    }
+}
+
+#[test]
 fn snapshots_recover_and_have_the_intervals_of_the_configuration_file_or_else_of_the_job() {
     let world = World::new();
     let program = compile(&world, Link::Static);
@@ -106,9 +124,15 @@ fn functions_and_types_that_are_missing_are_refused_by_their_names() {
         assert!(!compiled.status.success() && !program.exists());
         output(&compiled)
     };
+    let page = fs::read_to_string(in_repository("docs/libfti.md")).unwrap();
+    let named = page.split("Refused by the compiler or by the linker").nth(1).unwrap().split(").").next().unwrap();
+    let named: Vec<&str> = named.split('`').filter(|word| word.starts_with("FTI_")).collect();
+    assert_eq!(named.len(), 8, "{named:?}");
     for link in [Link::Shared, Link::Static] {
         let printed = refused("-DFUNCTIONS", link);
-        assert!(printed.contains("FTI_RecoverVar") && printed.contains("FTI_BitFlip"), "{printed}");
+        for name in &named {
+            assert!(printed.contains(&format!("`{name}'")), "{name}: {printed}");
+        }
     }
     assert!(refused("-DTYPES", Link::Shared).contains("FTIT_complexType"));
 }

@@ -81,6 +81,23 @@ fn fortran_program_of_the_page_restarts_after_two_node_losses() {
     assert_result_of_the_page(&loses_two_nodes(&world, "", &[program.to_str().unwrap()]));
 }
 
+#[test]
+fn fortran_program_calls_every_function_and_restarts_with_the_values_of_every_type() {
+    needs("gfortran");
+    let world = World::new();
+    let (module, source) = (VARIABLES.include("holdfast.f90"), program_source("variables.f90"));
+    let program = world.compile_for(VARIABLES, &["gfortran"], &[&module, &source], Link::Static);
+    let settings = format!("{SOURCE}, variables: {{snapshots: {{parity: 1ms}}}}");
+    for (steps, recovered) in [(4, 0), (6, 4)] {
+        let command = [program.to_str().unwrap(), &steps.to_string(), &world.results()];
+        let ran = world.run_on(3, "", &command, &settings, "", "relaunch: {attempts: 0}");
+        assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
+        for rank in 0..6 {
+            assert_eq!(world.result(rank), format!("{} {recovered}", sum(rank, steps)));
+        }
+    }
+}
+
 /// The command that runs a Python program with the module and the library of this build.
 fn python(interpreter: &str, program: &Path) -> Vec<String> {
     let module = in_repository("agents/client/python");

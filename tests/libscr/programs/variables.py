@@ -60,6 +60,9 @@ def main(steps, results):
             assert variables.checkpoint(step.value, variables.PARITY)
             assert variables.stored_size(LOG) == step.value
         assert list(log) == list(range(1, steps + 1))
+        # A checkpoint was just taken, and the shortest interval of the job is minutes.
+        assert not variables.snapshot()
+        assert not variables.should_exit()
         with open(f"{results}/result.{rank}", "w") as file:
             print(int(sum(squares)), recovered, file=file)
 
