@@ -83,7 +83,12 @@ exit $(cat "ends.$HOLDFAST_RANK")
 
 /// Starts the program on two of three nodes; `keys` are below `checkpoint:`, `top` at the top.
 pub(crate) fn start<'a>(world: &'a World, save: &str, keys: &str, top: &str) -> Running<'a> {
-    let program = world.write("program", PROGRAM);
+    start_program(world, PROGRAM, save, keys, top)
+}
+
+/// As [`start`], with another program.
+fn start_program<'a>(world: &'a World, program: &str, save: &str, keys: &str, top: &str) -> Running<'a> {
+    let program = world.write("program", program);
     let save = world.write("save", save);
     let (home, prefix) = (world.path(""), world.prefix());
     let spec = format!(
@@ -162,6 +167,186 @@ fn drops(save: &str, keys: &str) -> String {
     world.assert_nothing_lost();
     world.assert_nothing_is_left();
     reason
+}
+
+/// The files of the newest dataset in the prefix directory, with their contents.
+fn drained(world: &World) -> Vec<(String, String)> {
+    let current = fs::canonicalize(world.prefix().join("scr.current")).unwrap();
+    let entries = fs::read_dir(current).unwrap().map(|entry| entry.unwrap());
+    let files = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rank_"));
+    let content = |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), entry.path());
+    let mut files: Vec<_> = files.map(content).map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_save_command_gets_its_variables_and_an_empty_directory() {
+    let world = World::new();
+    // The first one fails, and leaves a file in the directory.
+    let save = "cd \"$1\"\n[ -z \"$(ls -A \"$HOLDFAST_CHECKPOINT_DIR\")\" ] || exit 4\n\
+                if mkdir \"failed.$HOLDFAST_RANK\" 2>/dev/null; then\n\
+                    echo rest > \"$HOLDFAST_CHECKPOINT_DIR/rest\"; exit 3\nfi\n\
+                echo \"$HOLDFAST_RANK of $HOLDFAST_RANKS: $HOLDFAST_PROGRAM_PID\" > \"$HOLDFAST_CHECKPOINT_DIR/state\"";
+    let mut running = start(&world, save, EVERY, "");
+    let failed = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    assert!(failed.ends_with("sh ended with exit code 3"), "{failed}");
+    let complete = running.sees_event("checkpoint_complete")["checkpoint"].as_u64().unwrap();
+    running.sees_checkpoint(complete + 1);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let pid = |rank: u32| fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
+    let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), format!("{rank} of 2: {}", pid(rank))));
+    assert_eq!(drained(&world), expected);
+    assert_eq!(world.all("checkpoint_failed").len(), 1, "the directory was empty again");
+}
+
+/// At SIGUSR1 each of two ranks makes `handling`, and writes its state in two parts.
+const IN_TWO_PARTS: &str = r#"
+cd "$1" || exit 9
+save() {
+    : > "handling.$HOLDFAST_RANK"
+    [ ! -e silent ] || return
+    echo one > "$HOLDFAST_CHECKPOINT_DIR/state"
+    sleep 0.3
+    [ ! -e partial ] || return
+    echo two >> "$HOLDFAST_CHECKPOINT_DIR/state"
+    [ -e unmarked ] || : > "$HOLDFAST_CHECKPOINT_DIR/DONE"
+}
+trap save USR1
+trap 'exit 0' TERM
+until [ -e "ends.$HOLDFAST_RANK" ]; do sleep 0.02; done
+"#;
+
+#[test]
+fn files_after_a_signal_are_complete_when_the_file_is_there_or_when_they_are_quiet() {
+    for (until, unmarked) in [("file DONE", false), ("quiet 3s", true)] {
+        let world = World::new();
+        if unmarked {
+            world.write("unmarked", "");
+        }
+        let keys = format!("command: {{signal: USR1, until: {until}, every: 100ms, timeout: 60s}}");
+        let mut running = start_program(&world, IN_TWO_PARTS, "", &keys, "halt: {grace: 60s}");
+        running.sees_checkpoint(1);
+        running.signal(Signal::TERM);
+        running.ends_with(75);
+        let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "one\ntwo\n".to_owned()));
+        assert_eq!(drained(&world), expected, "{until}");
+        world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn files_that_are_not_complete_in_time_after_a_signal_are_no_checkpoint() {
+    for (mark, until, reason) in [
+        ("partial", "file DONE", "the program has not written DONE: the checkpoint took longer than 1 s"),
+        ("silent", "quiet 100ms", "the program wrote no file: the checkpoint took longer than 1 s"),
+    ] {
+        let world = World::new();
+        world.write(mark, "");
+        let keys = format!("command: {{signal: USR1, until: {until}, every: 100ms, timeout: 1s}}");
+        let mut running = start_program(&world, IN_TWO_PARTS, "", &keys, "");
+        let failed = running.sees("the dropped checkpoint", |event| {
+            is(event, "checkpoint_failed") && event["reason"].as_str().unwrap().contains(reason)
+        });
+        assert!(failed["reason"].as_str().unwrap().starts_with("rank "), "{failed}");
+        assert!(world.path("handling.0").exists() || world.path("handling.1").exists(), "the program has the signal");
+        assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
+        end(&world, 0, 0);
+        end(&world, 1, 0);
+        running.end();
+        world.assert_nothing_is_left();
+    }
+}
+
+/// Renames a file for each of two patterns, with files before that do not count.
+const RENAMES: &str = r#"
+cd "$1" || exit 9
+put() {
+    echo "$2" > "new.$HOLDFAST_RANK"
+    mv "new.$HOLDFAST_RANK" "$1.$HOLDFAST_RANK"
+}
+echo written > "index.$HOLDFAST_RANK"
+put field renamed
+until [ -e "go" ]; do sleep 0.02; done
+put field newest
+put index renamed
+until [ -e "ends.$HOLDFAST_RANK" ]; do sleep 0.02; done
+"#;
+
+#[test]
+fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file() {
+    let world = World::new();
+    for rank in 0..2 {
+        world.write(&format!("field.{rank}"), "before the start");
+        world.write(&format!("index.{rank}"), "before the start");
+    }
+    let keys = format!("watch: {{files: [\"{0}/fi*d.$HOLDFAST_RANK\", \"{0}/index.$HOLDFAST_RANK\"]}}", {
+        world.path("").display().to_string().trim_end_matches('/').to_owned()
+    });
+    let mut running = start_program(&world, RENAMES, "", &keys, "halt: {grace: 0s}");
+    let renamed = |rank| fs::read_to_string(world.path(&format!("field.{rank}"))).is_ok_and(|text| text == "renamed\n");
+    world.wait("the first file", || (0..2).all(renamed).then_some(()));
+    assert_eq!(world.all("checkpoint_started"), [] as [Value; 0], "one pattern has no renamed file");
+    world.write("go", "");
+    running.sees_checkpoint(1);
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let files = |rank| {
+        [("field", "newest\n"), ("index", "renamed\n")]
+            .map(|(name, text)| (format!("rank_{rank}.{name}.{rank}"), text.to_owned()))
+    };
+    assert_eq!(drained(&world), [files(0), files(1)].concat());
+    assert_eq!(world.all("checkpoint_started").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn checkpoints_are_progress_and_launches_without_one_end_the_job() {
+    let world = World::new();
+    let mut running = start(&world, SAVE, EVERY, "relaunch: {no_progress_limit: 1}");
+    for generation in 1..=3 {
+        running.sees("a checkpoint", |event| is(event, "checkpoint_complete") && event["generation"] == generation);
+        assert_eq!(world.kill(|line| line.contains("rank --role checkpoints")), 2);
+        running.sees("the next launch", |event| is(event, "restarted") && event["generation"] == generation + 1);
+    }
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    let ended = world.all("generation_ended");
+    assert!(ended[..3].iter().all(|event| event["progress"]["source"] == "checkpoint"), "{ended:#?}");
+
+    let world = World::new();
+    end(&world, 0, 7);
+    end(&world, 1, 7);
+    let keys = "command: {save: [SAVE], every: 1h}";
+    let ran = start(&world, SAVE, keys, "relaunch: {no_progress_limit: 2}").ends_with(91);
+    ran.prints(&["no progress: 2 generations in a row (relaunch.no_progress_limit)"]);
+}
+
+#[test]
+fn a_signal_to_a_rank_process_reaches_the_program_and_its_group_and_its_end_is_that_of_the_rank() {
+    const PROGRAM: &str = r#"
+        cd "$1" || exit 9
+        trap ': > "signalled.$HOLDFAST_RANK"' USR2
+        sh -c 'trap ": > child.$HOLDFAST_RANK" USR2; : > "ready.$HOLDFAST_RANK"; while :; do sleep 0.02; done' &
+        until [ -e "dies.$HOLDFAST_RANK" ]; do sleep 0.02; done
+        kill -SEGV $$
+    "#;
+    let world = World::new();
+    let mut running =
+        start_program(&world, PROGRAM, "", "command: {save: [SAVE], every: 1h}", "relaunch: {attempts: 0}");
+    let all = |name: &str| (0..2).all(|rank| world.path(&format!("{name}.{rank}")).exists()).then_some(());
+    world.wait("the programs", || all("ready"));
+    for (pid, _) in world.processes().into_iter().filter(|(_, line)| line.contains("rank --role checkpoints")) {
+        crate::world::signal(pid, Signal::USR2);
+    }
+    world.wait("the signal", || all("signalled").and_then(|()| all("child")));
+    world.write("dies.1", "");
+    let exited = running.sees("the end of rank 1", |event| is(event, "rank_exited") && event["rank"] == 1);
+    assert!(exited.to_string().contains("11"), "{exited}");
+    running.ends_with(90);
+    world.assert_nothing_is_left();
 }
 
 #[test]

@@ -6,15 +6,17 @@ use crate::world::World;
 
 #[test]
 fn gives_up_without_progress() {
-    let world = World::new();
-    let job = Job::new(&world, 0).heat("--exit-at 22 --exit-code 3").top("relaunch: {no_progress_limit: 2}");
-    let ran = job.run(91);
-    ran.prints(&["relaunch.no_progress_limit", "a checkpoint newer than 4", "exit code 3"]);
-    // The first generation made progress, because there was none before it.
-    assert_eq!(world.all("generation_launched").len(), 3);
-    assert_eq!(world.all("restarted")[2]["checkpoint"], 4);
-    pfs::assert_current(&world.prefix(), 4);
-    world.assert_nothing_is_left();
+    for (source, heat) in [("scr", ""), ("variables", "--variables")] {
+        let world = World::new();
+        let job = Job::new(&world, 0).checkpoint(&format!("source: {source}")).heat("--exit-at 22 --exit-code 3");
+        let ran = job.heat(heat).top("relaunch: {no_progress_limit: 2}").run(91);
+        ran.prints(&["relaunch.no_progress_limit", "a checkpoint newer than 4", "exit code 3"]);
+        // The first generation made progress, because there was none before it.
+        assert_eq!(world.all("generation_launched").len(), 3);
+        assert_eq!(world.all("restarted")[2]["checkpoint"], 4);
+        pfs::assert_current(&world.prefix(), 4);
+        world.assert_nothing_is_left();
+    }
 }
 
 #[test]

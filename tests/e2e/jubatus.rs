@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use holdfast_testkit::harness::ignore;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -241,6 +242,39 @@ fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_befor
     world.assert_nothing_is_left();
 }
 
+/// Kills all servers of a generation.
+fn kill_servers(world: &World, generation: u64, running: &mut Running<'_>) {
+    running.sees("the servers", |event| event["event"] == "restarted" && event["generation"] == generation);
+    let is_server = |line: &str| line.contains("--rpc-port") && !line.contains("holdfast rank");
+    let count = || world.processes().iter().filter(|(_, line)| is_server(line)).count();
+    world.wait("the servers", || (count() == 3).then_some(()));
+    assert_eq!(world.kill(is_server), 3);
+}
+
+#[test]
+fn saved_models_are_progress_and_launches_without_one_end_the_job() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3);
+    let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 1}}\n", servers.yaml()));
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    for generation in 1..=3 {
+        let is_saved = |event: &Value| event["event"] == "checkpoint_complete" && event["generation"] == generation;
+        running.sees("a checkpoint", is_saved);
+        kill_servers(&world, generation, &mut running);
+    }
+    running.sees("the fourth launch", |event| event["event"] == "restarted" && event["generation"] == 4);
+    servers.halt();
+    running.ends_with(75);
+
+    let world = World::new();
+    let servers = Servers::new(&world, 3).with("every: 10h");
+    let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 2}}\n", servers.yaml()));
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    (1..=2).for_each(|generation| kill_servers(&world, generation, &mut running));
+    running.ends_with(91).prints(&["no progress: 2 generations in a row (relaunch.no_progress_limit)"]);
+    world.assert_nothing_is_left();
+}
+
 #[test]
 fn a_model_that_a_server_refuses_is_replaced_by_that_of_the_checkpoint_before() {
     let world = World::new();
@@ -289,6 +323,36 @@ fn a_server_that_cannot_be_used_fails_its_rank_with_the_reason() {
     let output = fails(&servers);
     assert!(output.contains("`get_status`") && output.contains("has not answered within"), "{output}");
     world.assert_nothing_is_left();
+}
+
+#[test]
+fn servers_are_found_by_the_names_of_their_nodes() {
+    if !rustix::process::geteuid().is_root() {
+        ignore("the names of virtual nodes are made known by a mount, which needs root");
+    }
+    let world = World::new();
+    let mut servers = Servers::new(&world, 4);
+    servers.jubatus = "{type: stat, host: node, every: 200ms}".to_owned();
+    let names: String = (0..4).map(|node| format!("{} node{node}\n", servers.address)).collect();
+    let hosts = world.write("hosts", &names);
+    let spec = world.write("job.yaml", &servers.yaml());
+    let mut command = world.command("unshare");
+    command.args(["--mount", "sh", "-c", "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"", "sh"]);
+    command.arg(hosts).arg(env!("CARGO_BIN_EXE_holdfast")).arg("run").arg(spec);
+    let mut running = world.start(command);
+    (0..3).for_each(|rank| servers.push(rank, 3.0));
+    sees_new_checkpoint(&world, &mut running);
+    lose_node_of(&world, 1, &mut running);
+    servers.have([3.0; 3]);
+    servers.halt();
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+    // Without the mount nobody knows these names.
+    let world = World::new();
+    let mut servers = Servers::new(&world, 3);
+    servers.jubatus = "{type: stat, host: node, every: 200ms}".to_owned();
+    let output = fails(&servers);
+    assert!((0..3).any(|rank| output.contains(&format!("node{rank}:{}", servers.port(rank)))), "{output}");
 }
 
 #[test]
