@@ -87,11 +87,37 @@ fn a_dropped_checkpoint_ends_the_wait_with_an_error() {
     let keys = "command: {save: [SAVE], every: 10h, timeout: 30s}";
     let mut running = start_command(&world, "echo no disk >&2; exit 3", keys, "");
     running.sees_event("restarted");
-    request(&world, &[], 65).prints(&["checkpoint 1 was dropped", "checkpoint_failed"]);
+    request(&world, &[], 65).prints(&["checkpoint 1 was dropped", "cause: rank ", "sh ended with exit code 3"]);
     end(&world, 0, 0);
     end(&world, 1, 0);
     // No checkpoint was kept.
     running.ends_with(65);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_begun_ends_the_wait_with_the_reason() {
+    let world = World::new();
+    let save = r#"echo "$HOLDFAST_RANK" > "$HOLDFAST_CHECKPOINT_DIR/state""#;
+    let mut running = start_command(&world, save, "command: {save: [SAVE], every: 10h, timeout: 30s}", "");
+    running.sees_event("restarted");
+    request(&world, &[], 0).prints(&["checkpoint 1 is complete"]);
+    // The place of the next checkpoint is taken on one node.
+    let caches = holdfast_testkit::files_below(&world.node_root("node1"));
+    let first = caches.iter().find_map(|file| file.ancestors().find(|path| path.ends_with("checkpoint.1"))).unwrap();
+    let taken = first.with_file_name("checkpoint.2");
+    fs::write(&taken, "in the way").unwrap();
+    let refused = request(&world, &["--json"], 65).json();
+    let (message, causes) = (&refused["error"]["message"], refused["error"]["causes"].to_string());
+    assert_eq!(message, "checkpoint 2 was dropped");
+    assert!(causes.contains("node1") && causes.contains("checkpoint.2"), "{causes}");
+    let failed = world.the("checkpoint_failed");
+    assert!(causes.contains(failed["reason"].as_str().unwrap()), "{failed} {causes}");
+    fs::remove_file(taken).unwrap();
+    request(&world, &[], 0).prints(&["checkpoint 2 is complete"]);
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    world.assert_nothing_is_left();
 }
 
 #[test]

@@ -36,6 +36,13 @@ fn is_of(file: &std::path::Path, id: u64) -> bool {
     file.file_name().unwrap().to_str().unwrap().starts_with(&format!("Ckpt{id}-"))
 }
 
+/// `holdfast status` shows the level of the newest checkpoint.
+#[track_caller]
+fn assert_newest_is_of_level(job: &Job<'_>, level: u32) {
+    job.command(&["status"], 0).prints(&[&format!("newest checkpoint 4 of level {level}, protected")]);
+    assert_eq!(job.command(&["status", "--json"], 0).json()["level"], level);
+}
+
 fn restarted(world: &World) -> Value {
     world.all("restarted").pop().unwrap()
 }
@@ -95,8 +102,9 @@ fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels()
     job.assert_result();
     let last = restarted(&world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("rebuilt")));
-    let schemes: Vec<Value> = world.all("checkpoint_complete").iter().map(|event| event["scheme"].clone()).collect();
-    assert_eq!(schemes[..4], [json!("XOR"), json!("LOCAL"), json!("LOCAL"), json!("XOR")]);
+    let of = |event: &Value| (event["level"].as_u64().unwrap(), event["scheme"].as_str().unwrap().to_owned());
+    let levels: Vec<(u64, String)> = world.all("checkpoint_complete").iter().map(of).collect();
+    assert_eq!(levels[..4], [(3, "XOR"), (1, "LOCAL"), (1, "LOCAL"), (3, "XOR")].map(|(at, by)| (at, by.to_owned())));
 }
 
 #[test]
@@ -119,8 +127,17 @@ fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
     let job = job(&world).heat("--level 1,2").top("keep_cache: none").holding_after(4);
     let mut running = job.start();
     running.sees_checkpoint(4);
+    assert_newest_is_of_level(&job, 2);
     job.command(&["halt", "set", "--now"], 0);
     running.ends_with(75);
+    assert_newest_is_of_level(&job, 2);
+    let mut list = world.holdfast(["index", "list", "--json", "--prefix"]);
+    list.arg(world.prefix());
+    let listed = world.run(list).with_code(0).json();
+    assert_eq!((&listed["checkpoints"][0]["id"], &listed["checkpoints"][0]["level"]), (&json!(4), &json!(2)));
+    let mut list = world.holdfast(["index", "list", "--prefix"]);
+    list.arg(world.prefix());
+    world.run(list).with_code(0).prints(&[".4  level 2\n"]);
     job.go_on();
     let mut inspect = world.holdfast(["inspect"]);
     inspect.arg(world.prefix().join("scr.current/dataset.holdfast"));

@@ -31,7 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::pair::PairEvent;
 use holdfast_model::{
-    CheckpointId, ContainerPlaces, Generation, Location, NodeName, PackedRank, Progress, Rank, RestartSource, Scheme,
+    CheckpointId, ContainerPlaces, Generation, Level, Location, NodeName, PackedRank, Progress, Rank, RestartSource,
+    Scheme,
 };
 
 use crate::pairs;
@@ -282,6 +283,8 @@ pub enum AgentEvent {
         generation: Generation,
         checkpoint: CheckpointId,
         scheme: Scheme,
+        /// Of a checkpoint of variables.
+        level: Option<Level>,
         /// Bytes of all ranks' files.
         bytes: u64,
         /// From the call to its end, milliseconds.
@@ -386,8 +389,8 @@ pub enum RequestState {
     Begun { checkpoint: CheckpointId },
     /// It is complete in cache.
     Complete { checkpoint: CheckpointId },
-    /// It was dropped; the event log has the reason.
-    Dropped { checkpoint: CheckpointId },
+    /// It was dropped, or could not be begun.
+    Dropped { checkpoint: CheckpointId, reason: String },
 }
 
 /// Sends SIGTERM to the ranks of a generation.

@@ -33,7 +33,7 @@ Examples:
 
 Exit codes:
    0  the checkpoint is complete, or requested with --no-wait
-  65  it was dropped; the event log has the reason
+  65  it was dropped, or could not be begun
   69  the job is not running, its checkpoints cannot be requested, or the timeout has passed
 
 JSON: {version, state, checkpoint}; state is `complete`, or with --no-wait `waiting` or `begun`; checkpoint is null \
@@ -94,10 +94,10 @@ fn report_of(requested: &RequestedCheckpoint, no_wait: bool) -> Result<Option<Ch
         RequestState::Begun { checkpoint } if no_wait => report(State::Begun, Some(*checkpoint)),
         RequestState::Waiting if no_wait => report(State::Waiting, None),
         RequestState::Begun { .. } | RequestState::Waiting => Ok(None),
-        RequestState::Dropped { checkpoint } => {
+        RequestState::Dropped { checkpoint, reason } => {
             let message = format!("checkpoint {checkpoint} was dropped");
-            let remedy = "the event `checkpoint_failed` of the job's event log has the reason; correct it, and repeat";
-            Err(Failure::new(exit::DAMAGED_DATA, message).remedy(remedy))
+            let remedy = "correct the reason, and repeat the command; the job continues";
+            Err(Failure::new(exit::DAMAGED_DATA, message).because(reason.clone()).remedy(remedy))
         }
         RequestState::Refused { reason } => {
             let message = "checkpoints of this job cannot be requested".to_owned();

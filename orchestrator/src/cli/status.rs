@@ -26,9 +26,10 @@ Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
 
-JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, protected, nodes: [{name, state, ranks, \
+JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, nodes: [{name, state, ranks, \
 reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, \
-outcome}…], pairs, jobs}; stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
+outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; \
+stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
 event generation_ended; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
 
@@ -146,6 +147,11 @@ impl Status {
         self.health.values().filter_map(|health| health.newest).max().max(decided)
     }
 
+    /// The level of the newest checkpoint, if it is one of variables.
+    fn level(&self) -> Option<u32> {
+        self.history.levels.get(&self.checkpoint()?).copied()
+    }
+
     fn protected(&self) -> bool {
         self.explanation.as_ref().is_some_and(|explanation| explanation.protected)
     }
@@ -247,10 +253,11 @@ impl Report for Status {
                 state.orchestrator
             )?;
         }
+        let level = self.level().map(|level| format!(" of level {level}")).unwrap_or_default();
         match self.checkpoint() {
             _ if self.pairs.is_some() => {}
-            Some(id) if self.protected() => writeln!(to, "newest checkpoint {id}, protected")?,
-            Some(id) => writeln!(to, "newest checkpoint {id}, not protected")?,
+            Some(id) if self.protected() => writeln!(to, "newest checkpoint {id}{level}, protected")?,
+            Some(id) => writeln!(to, "newest checkpoint {id}{level}, not protected")?,
             None => writeln!(to, "no checkpoint yet")?,
         }
         for node in self.nodes() {
@@ -302,6 +309,7 @@ impl Report for Status {
             "generation": state.generation(),
             "phase": self.phase(),
             "checkpoint": self.checkpoint(),
+            "level": self.level(),
             "protected": self.protected(),
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),

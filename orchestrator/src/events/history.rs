@@ -1,5 +1,7 @@
 //! The history of a job, from the events of its log.
 
+use std::collections::BTreeMap;
+
 use holdfast_model::{CheckpointId, Generation, Timestamp};
 
 use super::log::Record;
@@ -11,6 +13,8 @@ use super::{EndCause, GenerationProgress, LogEvent};
 pub struct History {
     /// The generations of the job, oldest first.
     pub generations: Vec<PastGeneration>,
+    /// The levels of checkpoints of variables, those of earlier allocations too.
+    pub levels: BTreeMap<CheckpointId, u32>,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
 }
@@ -49,6 +53,9 @@ impl History {
             }
             LogEvent::Restarted { generation, checkpoint, .. } => {
                 self.change(generation, |past| past.from = Some(checkpoint));
+            }
+            LogEvent::CheckpointComplete { checkpoint, level: Some(level), .. } => {
+                self.levels.insert(checkpoint, level);
             }
             LogEvent::GenerationEnded { generation, cause, progress, .. } => {
                 self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));
@@ -89,6 +96,19 @@ mod tests {
         })
     }
 
+    fn complete(checkpoint: u64, level: Option<u32>) -> LogEvent {
+        LogEvent::CheckpointComplete {
+            node: "n1".into(),
+            generation: Generation(4),
+            checkpoint: CheckpointId(checkpoint),
+            scheme: holdfast_model::Scheme::new("XOR"),
+            level,
+            protected: true,
+            bytes: 1,
+            millis: 1,
+        }
+    }
+
     #[test]
     fn generations_have_a_start_and_an_end_and_a_new_allocation_begins_a_new_history() {
         let started =
@@ -110,6 +130,8 @@ mod tests {
             record(ended),
             placed(4),
             restarted(4, Some(CheckpointId(6))),
+            record(complete(6, Some(3))),
+            record(complete(7, None)),
             record(LogEvent::EncodeStarted {
                 node: "n1".into(),
                 generation: Generation(4),
@@ -122,6 +144,7 @@ mod tests {
         assert_eq!(third.progress, Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }));
         assert_eq!((fourth.generation, fourth.from), (Generation(4), Some(Some(CheckpointId(6)))));
         assert_eq!((&fourth.ended, &fourth.progress), (&None, &None));
-        assert!(history.last.unwrap().1.starts_with("started from checkpoint 6"));
+        assert_eq!(history.levels, BTreeMap::from([(CheckpointId(6), 3)]));
+        assert!(history.last.unwrap().1.starts_with("checkpoint 7 complete"));
     }
 }

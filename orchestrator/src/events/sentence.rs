@@ -135,10 +135,11 @@ impl LogEvent {
             LogEvent::RebuildStarted { checkpoint, ranks, .. } => {
                 format!("rebuilding {} of checkpoint {checkpoint} in cache", ranks_text(ranks))
             }
-            LogEvent::CheckpointComplete { checkpoint, scheme, protected, bytes, millis, .. } => {
+            LogEvent::CheckpointComplete { checkpoint, scheme, level, protected, bytes, millis, .. } => {
+                let level = level.map(|level| format!(" of level {level}")).unwrap_or_default();
                 let protection = if *protected { "protected" } else { "not protected" };
                 let size = indicatif::HumanBytes(*bytes);
-                format!("checkpoint {checkpoint} complete, {protection} ({scheme}), {size} in {millis} ms")
+                format!("checkpoint {checkpoint}{level} complete, {protection} ({scheme}), {size} in {millis} ms")
             }
             LogEvent::CheckpointFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} dropped: {reason}")
@@ -324,21 +325,22 @@ mod tests {
 
     #[test]
     fn a_checkpoint_without_redundancy_is_not_shown_as_protected() {
-        let complete = |scheme: &str, protected: bool| {
+        let complete = |scheme: &str, level: Option<u32>, protected: bool| {
             let event = LogEvent::CheckpointComplete {
                 node: "node0".into(),
                 generation: Generation(1),
                 checkpoint: CheckpointId(3),
                 scheme: scheme.parse().unwrap(),
+                level,
                 protected,
                 bytes: 1 << 20,
                 millis: 7,
             };
             event.sentence().unwrap()
         };
-        assert!(complete("LOCAL", false).contains("not protected"));
-        let sentence = complete("XOR", true);
-        assert!(sentence.contains("complete, protected (XOR), 1.00 MiB in 7 ms"), "{sentence}");
+        assert!(complete("LOCAL", None, false).contains("not protected"));
+        let sentence = complete("XOR", Some(3), true);
+        assert_eq!(sentence, "checkpoint 3 of level 3 complete, protected (XOR), 1.00 MiB in 7 ms");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use holdfast_core::redundancy::registry;
 use holdfast_model::pair::{PairChange, PairEvent};
-use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource, Timestamp};
+use holdfast_model::{CheckpointId, Generation, Level, NodeName, Rank, RankEnd, RestartSource, Timestamp};
 use holdfast_wire::agent::AgentEvent;
 use serde::{Deserialize, Serialize};
 
@@ -359,6 +359,9 @@ vocabulary! {
         checkpoint: CheckpointId,
         /// The redundancy scheme.
         scheme: holdfast_model::Scheme,
+        /// The level of a checkpoint of variables, 1 to 4; absent for others.
+        #[serde(default)]
+        level: Option<u32>,
         /// True if it survives the loss of a node.
         protected: bool,
         /// Total size of the files of all ranks, bytes.
@@ -756,9 +759,9 @@ impl LogEvent {
             AgentEvent::RebuildStarted { generation, checkpoint, ranks } => {
                 LogEvent::RebuildStarted { node, generation, checkpoint, ranks }
             }
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis } => {
-                let protected = !registry::is_unprotected(scheme);
-                LogEvent::CheckpointComplete { node, generation, checkpoint, scheme, protected, bytes, millis }
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, level, bytes, millis } => {
+                let (protected, level) = (!registry::is_unprotected(scheme), level.map(Level::number));
+                LogEvent::CheckpointComplete { node, generation, checkpoint, scheme, level, protected, bytes, millis }
             }
             AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
                 LogEvent::CheckpointFailed { node, generation, checkpoint, reason }

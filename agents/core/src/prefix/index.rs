@@ -28,8 +28,8 @@ pub const INDEX_FILE: &str = "index.scr";
 const VERSION: &str = "1";
 /// Times in the index, local and without a zone.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S";
-/// The header of `scr_index --list`.
-const LIST_HEADER: &str = "FLAGS  FLUSHED              CKPT  DIRECTORY\n";
+/// The first line that `scr_index --list` prints.
+pub const LIST_HEADER: &str = "FLAGS  FLUSHED              CKPT  DIRECTORY";
 /// How often an index that cannot be decoded is read before it counts as damaged.
 const READ_ATTEMPTS: u32 = 4;
 /// The time between: much longer than SCR's rewriting of a small file takes.
@@ -229,14 +229,17 @@ fn read_entry(id: CheckpointId, directory: DirectoryName, record: &Tree) -> Inde
 
 /// The text that `scr_index --list` prints for these entries, header included.
 pub fn list_text(entries: &[IndexEntry]) -> String {
-    let mut text = LIST_HEADER.to_owned();
-    for entry in entries {
-        let complete = if entry.complete == Some(true) { 'c' } else { 'x' };
-        let failed = if entry.has_failed { 'f' } else { '-' };
-        let flushed = entry.flushed.map(|time| time.format(TIME_FORMAT).to_string()).unwrap_or_default();
-        text.push_str(&format!("{complete}{failed}     {flushed:19}{:6}  {}\n", entry.id.0, entry.directory));
-    }
+    let mut text = format!("{LIST_HEADER}\n");
+    entries.iter().for_each(|entry| text.push_str(&format!("{}\n", list_line(entry))));
     text
+}
+
+/// The line that `scr_index --list` prints for an entry.
+pub fn list_line(entry: &IndexEntry) -> String {
+    let complete = if entry.complete == Some(true) { 'c' } else { 'x' };
+    let failed = if entry.has_failed { 'f' } else { '-' };
+    let flushed = entry.flushed.map(|time| time.format(TIME_FORMAT).to_string()).unwrap_or_default();
+    format!("{complete}{failed}     {flushed:19}{:6}  {}", entry.id.0, entry.directory)
 }
 
 /// Reads the index; `None` if there is none yet.

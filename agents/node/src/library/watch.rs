@@ -186,7 +186,8 @@ fn report(agent: &Arc<Agent>, run: &Arc<Run>, event: LibraryEvent) {
         LibraryEvent::CheckpointStarted(checkpoint) => AgentEvent::CheckpointStarted { generation, checkpoint },
         LibraryEvent::CheckpointComplete { checkpoint, took } => {
             let (scheme, bytes) = describe(agent, run, checkpoint);
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis: millis(took) }
+            let (level, millis) = (None, millis(took));
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, level, bytes, millis }
         }
         LibraryEvent::Flushed { checkpoint, took } => {
             // The prefix directory may not answer.

@@ -9,8 +9,9 @@ use chrono::{Local, NaiveDateTime};
 use holdfast_agent::dataset_directory::OPEN_DATASET;
 use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::add::AddOutcome;
-use holdfast_core::prefix::index::{self, IndexEntry, list_text};
-use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add, publish};
+use holdfast_core::prefix::index::{self, IndexEntry, LIST_HEADER, list_line};
+use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add, dataset, publish};
+use holdfast_model::Level;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -35,9 +36,9 @@ Examples:
   holdfast index list --prefix ./heat-run
   holdfast index list --json | jq -r '.checkpoints[] | select(.complete) | .directory'
 
-Flags: c complete, x incomplete; f a restart from it failed
+Flags: c complete, x incomplete; f a restart from it failed. A checkpoint of variables has its level behind it
 
-JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, flushed, \
+JSON: {version, prefix, current, checkpoints: [{id, directory, complete, current, level, flushed, \
 fetched: [time…], failed: [time…]}…]}; of a job of several steps also steps: [{name, prefix, current, checkpoints}…]")]
     List(PrefixArg),
     /// Check a checkpoint directory, rebuild missing files if possible, and add it to the index
@@ -191,8 +192,9 @@ fn listed(prefix: &Prefix, output: &dyn Output) -> Result<Option<ListedPrefix>, 
         output.warn(&error.to_string());
         None
     });
-    let prefix = prefix.path().display().to_string();
-    Ok(Some(ListedPrefix { prefix, current, entries: index.entries() }))
+    let path = prefix.path().display().to_string();
+    let entries = index.entries().into_iter().map(|entry| ListedEntry::read(prefix, entry, output)).collect();
+    Ok(Some(ListedPrefix { prefix: path, current, entries }))
 }
 
 struct Listed {
@@ -204,7 +206,23 @@ struct Listed {
 struct ListedPrefix {
     prefix: String,
     current: Option<DirectoryName>,
-    entries: Vec<IndexEntry>,
+    entries: Vec<ListedEntry>,
+}
+
+struct ListedEntry {
+    entry: IndexEntry,
+    /// Of a checkpoint of variables. SCR's index has no place for it: it is in the record of the directory.
+    level: Option<Level>,
+}
+
+impl ListedEntry {
+    fn read(prefix: &Prefix, entry: IndexEntry, output: &dyn Output) -> Self {
+        let record = dataset::read(prefix, &entry.directory).unwrap_or_else(|error| {
+            output.warn(&error.to_string());
+            None
+        });
+        ListedEntry { entry, level: record.and_then(|record| record.level) }
+    }
 }
 
 impl ListedPrefix {
@@ -213,19 +231,24 @@ impl ListedPrefix {
     }
 
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        // Line by line, because names may contain control characters.
-        list_text(&self.entries).lines().try_for_each(|line| writeln!(to, "{}", printable(line)))
+        writeln!(to, "{LIST_HEADER}")?;
+        self.entries.iter().try_for_each(|ListedEntry { entry, level }| {
+            let level = level.map(|level| format!("  level {level}")).unwrap_or_default();
+            // Names may contain control characters.
+            writeln!(to, "{}{level}", printable(&list_line(entry)))
+        })
     }
 
     fn json(&self) -> Value {
         let time = |time: &NaiveDateTime| time.format("%Y-%m-%dT%H:%M:%S").to_string();
         let times = |times: &[NaiveDateTime]| times.iter().map(time).collect::<Vec<_>>();
-        let checkpoint = |entry: &IndexEntry| {
+        let checkpoint = |ListedEntry { entry, level }: &ListedEntry| {
             json!({
                 "id": entry.id,
                 "directory": entry.directory.as_str(),
                 "complete": entry.complete == Some(true),
                 "current": self.current.as_ref() == Some(&entry.directory),
+                "level": level.map(Level::number),
                 "flushed": entry.flushed.as_ref().map(time),
                 "fetched": times(&entry.fetched),
                 "failed": times(&entry.failed),

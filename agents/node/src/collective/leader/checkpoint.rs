@@ -16,6 +16,7 @@ use super::collective::{delete, halt_condition, spread_halt};
 use super::context::Context;
 use super::layout::Protection;
 use super::memory::CompletedDataset;
+use super::request::DroppedCheckpoint;
 use super::{datasets, direct, files, flush, restart};
 use crate::collective::CallError;
 use crate::collective::writers;
@@ -36,8 +37,8 @@ pub(super) async fn snapshot(cx: &Context, intervals: Option<SnapshotIntervals>)
     Ok(Reply::Level(due.max(cx.checkpoint_requested().then_some(Level::Parity))))
 }
 
-/// Begins a checkpoint: makes room for it, records what protects it, makes its directories.
-pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
+/// Makes room for a dataset, records what protects it, makes its directories.
+async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
     // The program did not complete its restart.
     if let Some(restart) = cx.memory(|memory| memory.restart.clone()) {
         restart::accept(cx, restart.checkpoint).await?;
@@ -68,10 +69,7 @@ pub(super) async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallE
         // What is being flushed must not be deleted meanwhile.
         cx.flush_ended_of(*id).await;
     }
-    cx.policy(|policy, now| policy.checkpoint_begins(now));
-    if dataset.checkpoint {
-        cx.with(|state| state.requests.waiting = false);
-    }
+    begins(cx, &dataset);
     datasets::describe(cx, checkpoint, dataset).await?;
     let orders = cx.layout().members(&protection.descriptors()).into_iter();
     let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
@@ -125,6 +123,48 @@ async fn half_evicted(cx: &Context, begun: CheckpointId) -> Result<Vec<Checkpoin
     Ok(cached.into_iter().filter(|id| *id != begun && !here.contains(id)).collect())
 }
 
+/// Begins a dataset, in cache or in the prefix directory itself.
+pub(super) async fn begin(cx: &Context, dataset: Dataset, bypass: bool) -> Result<Reply, CallError> {
+    let is_checkpoint = dataset.checkpoint;
+    let begun = if bypass { direct::start(cx, dataset).await } else { start(cx, dataset).await };
+    begun.map_err(|error| {
+        let failure = Failure::from(error);
+        not_begun(cx, is_checkpoint, failure.to_string());
+        CallError::Order(failure)
+    })
+}
+
+/// A procedure begins a dataset.
+pub(super) fn begins(cx: &Context, dataset: &Dataset) {
+    cx.policy(|policy, now| policy.checkpoint_begins(now));
+    cx.with(|state| {
+        state.requests.not_begun = None;
+        if dataset.checkpoint {
+            (state.requests.waiting, state.requests.dropped) = (false, None);
+        }
+    });
+}
+
+/// Nobody waits any longer for a checkpoint that could not be begun.
+fn not_begun(cx: &Context, is_checkpoint: bool, reason: String) {
+    let checkpoint = cx.memory(|memory| memory.open.unwrap_or_else(|| memory.last.next()));
+    cx.with(|state| {
+        state.requests.not_begun = Some(checkpoint);
+        state.requests.waiting &= !is_checkpoint;
+    });
+    dropped(cx, checkpoint, is_checkpoint, reason);
+}
+
+/// Reports a dataset that is not kept.
+fn dropped(cx: &Context, checkpoint: CheckpointId, is_checkpoint: bool, reason: String) {
+    cx.policy(|policy, now| policy.checkpoint_dropped(now));
+    if is_checkpoint {
+        let dropped = DroppedCheckpoint { checkpoint, reason: reason.clone() };
+        cx.with(|state| state.requests.dropped = Some(dropped));
+    }
+    cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason });
+}
+
 /// The id of the dataset that begins now.
 pub(super) fn next_id(cx: &Context) -> CheckpointId {
     cx.memory(|memory| {
@@ -154,11 +194,11 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     let completed = match completed {
         Ok(completed) => completed,
         Err(error) => {
-            cx.policy(|policy, now| policy.checkpoint_dropped(now));
-            if dataset.checkpoint {
-                cx.with(|state| state.requests.dropped = Some(checkpoint));
+            dropped(cx, checkpoint, dataset.checkpoint, Failure::from(error).to_string());
+            if let Some(directory) = &dataset.direct {
+                direct::give_up(cx, directory).await;
             }
-            give_up(cx, checkpoint, &dataset, error).await?;
+            delete(cx, checkpoint).await?;
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });
         }
     };
@@ -217,21 +257,13 @@ async fn finish(
     Ok(completed)
 }
 
-async fn give_up(cx: &Context, checkpoint: CheckpointId, dataset: &Dataset, error: CallError) -> Result<(), CallError> {
-    let reason = Failure::from(error).to_string();
-    cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason });
-    if let Some(directory) = &dataset.direct {
-        direct::give_up(cx, directory).await;
-    }
-    delete(cx, checkpoint).await
-}
-
 /// A run that writes only output makes no progress: what becomes of the output is reported when it is on the prefix
 /// directory.
 fn report(cx: &Context, dataset: &Dataset, completed: CompletedDataset) {
     let (generation, CompletedDataset { checkpoint, scheme, bytes, millis }) = (cx.generation(), completed);
     if cx.policy(|policy, _| policy.is_progress(dataset)) {
-        cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, millis });
+        let level = dataset.level;
+        cx.emit(AgentEvent::CheckpointComplete { generation, checkpoint, scheme, level, bytes, millis });
     } else if let Some(directory) = &dataset.direct {
         cx.emit(AgentEvent::Flushed { generation, checkpoint, directory: directory.clone(), millis });
     }

@@ -43,9 +43,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
     match first {
         Call::Init => restart::init(cx).await,
         Call::Need => checkpoint::need(cx).await,
-        Call::Start => checkpoint::start(cx, Dataset::default()).await.inspect_err(|_| {
-            cx.policy(|policy, now| policy.checkpoint_dropped(now));
-        }),
+        Call::Start => checkpoint::begin(cx, Dataset::default(), false).await,
         Call::StartOutput { .. } => {
             if let Some((rank, _)) = calls.by_rank.iter().find(|(_, other)| **other != first) {
                 return Err(CallError::DifferentDatasets(*rank));
@@ -57,7 +55,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
             if let Some((rank, _)) = calls.by_rank.iter().find(|(_, other)| **other != first) {
                 return Err(CallError::DifferentLevels(*rank));
             }
-            checkpoint::start(cx, Dataset { level: Some(level), ..Dataset::default() }).await
+            checkpoint::begin(cx, Dataset { level: Some(level), ..Dataset::default() }, false).await
         }
         Call::Snapshot { intervals } => checkpoint::snapshot(cx, intervals).await,
         Call::RestartName => Ok(datasets::restart_name(cx)),

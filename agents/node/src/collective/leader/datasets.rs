@@ -17,7 +17,7 @@ use holdfast_wire::rank::Reply;
 use super::collective::{clear_cache, delete};
 use super::context::Context;
 use super::restart::{Inventories, note_in_cache, restarted};
-use super::{checkpoint, direct, fetch, files, flush, rebuild};
+use super::{checkpoint, fetch, files, flush, rebuild};
 use crate::collective::CallError;
 
 /// Begins a dataset that the application described.
@@ -28,7 +28,7 @@ pub(super) async fn start_output(cx: &Context, dataset: Dataset, bypass: bool) -
     if !dataset.checkpoint && !dataset.output {
         return Err(CallError::NoPurpose);
     }
-    if bypass { direct::start(cx, dataset).await } else { checkpoint::start(cx, dataset).await }
+    checkpoint::begin(cx, dataset, bypass).await
 }
 
 /// Records on every node what a dataset is, before there are files of it.

@@ -11,7 +11,7 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{DatasetFile, Order};
 use holdfast_wire::rank::Reply;
 
-use super::checkpoint::next_id;
+use super::checkpoint::{self, next_id};
 use super::collective::delete;
 use super::context::Context;
 use super::fetch::{self, fetched};
@@ -28,7 +28,7 @@ pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
 pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
     let begun_before = cx.memory(|memory| memory.open);
     let checkpoint = next_id(cx);
-    cx.policy(|policy, now| policy.checkpoint_begins(now));
+    checkpoint::begins(cx, &dataset);
     // A start that failed is resumed in the directory that it made. Otherwise a record of this id belongs to an older
     // dataset, which the run did not restart from and whose files are kept.
     let made = begun_before.and_then(|_| cx.dataset(checkpoint).direct);

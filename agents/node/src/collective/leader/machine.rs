@@ -106,9 +106,9 @@ impl LeaderMachine {
         self.context.with(|state| std::mem::take(&mut state.actions))
     }
 
-    /// A checkpoint with a larger id has not begun.
-    pub fn newest_begun(&self) -> CheckpointId {
-        self.context.with(|state| request::newest_begun(&state.memory))
+    /// Begins a request: for a checkpoint with a larger id than this, which has not begun.
+    pub fn new_request(&mut self) -> CheckpointId {
+        self.context.with(request::begin)
     }
 
     /// What became of the checkpoint that was requested with this id.

@@ -7,20 +7,36 @@ use holdfast_model::CheckpointId;
 use holdfast_wire::agent::RequestState;
 
 use super::context::LeaderState;
-use super::memory::LeaderMemory;
 
 /// What the leader knows of requests.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
     /// A checkpoint was requested and has not begun.
     pub(super) waiting: bool,
-    /// The newest checkpoint that was dropped.
-    pub(super) dropped: Option<CheckpointId>,
+    /// The dataset that could not be begun. Its id is that of the next attempt, and stays open until then.
+    pub(super) not_begun: Option<CheckpointId>,
+    /// The newest checkpoint that was dropped, until one begins.
+    pub(super) dropped: Option<DroppedCheckpoint>,
 }
 
-/// The newest dataset that the ranks have begun.
-pub(super) fn newest_begun(memory: &LeaderMemory) -> CheckpointId {
-    memory.open.map_or(memory.last, |open| open.max(memory.last))
+#[derive(Clone, Debug)]
+pub(super) struct DroppedCheckpoint {
+    pub(super) checkpoint: CheckpointId,
+    pub(super) reason: String,
+}
+
+/// Returns the newest dataset that the ranks have begun: a checkpoint with a larger id is requested.
+pub(super) fn begin(state: &mut LeaderState) -> CheckpointId {
+    let last = state.memory.last;
+    let after = begun(state).map_or(last, |begun| begun.max(last));
+    // One that could not be begun has a larger id, and is not the requested one.
+    state.requests.dropped.take_if(|dropped| dropped.checkpoint > after);
+    after
+}
+
+/// The dataset that the ranks write.
+fn begun(state: &LeaderState) -> Option<CheckpointId> {
+    state.memory.open.filter(|open| state.requests.not_begun != Some(*open))
 }
 
 /// Makes a checkpoint due, unless one with a larger id has begun.
@@ -38,13 +54,13 @@ pub(super) fn state_of(state: &LeaderState, after: CheckpointId) -> RequestState
     let memory = &state.memory;
     let newer = |id: Option<CheckpointId>| id.filter(|id| *id > after);
     // Output has ids, too.
-    let open = memory.open.filter(|open| memory.dataset(*open).checkpoint);
+    let open = begun(state).filter(|open| memory.dataset(*open).checkpoint);
     if let Some(checkpoint) = newer(memory.complete) {
         RequestState::Complete { checkpoint }
     } else if let Some(checkpoint) = newer(open) {
         RequestState::Begun { checkpoint }
-    } else if let Some(checkpoint) = newer(state.requests.dropped) {
-        RequestState::Dropped { checkpoint }
+    } else if let Some(dropped) = state.requests.dropped.as_ref().filter(|dropped| dropped.checkpoint > after) {
+        RequestState::Dropped { checkpoint: dropped.checkpoint, reason: dropped.reason.clone() }
     } else {
         RequestState::Waiting
     }

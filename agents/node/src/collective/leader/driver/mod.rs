@@ -139,7 +139,7 @@ pub(in crate::collective) async fn drive(agent: Arc<Agent>, driver: Driver) {
             }
             Ok(Some(Input::Event(event))) => event,
             Ok(Some(Input::CheckpointRequest { after, answer })) => {
-                let after = after.unwrap_or_else(|| machine.newest_begun());
+                let after = after.unwrap_or_else(|| machine.new_request());
                 // An answer that nobody waits for any more is dropped.
                 let _ = answer.send(RequestedCheckpoint { after, state: machine.state_of_request(after) });
                 LeaderEvent::CheckpointRequested { after }

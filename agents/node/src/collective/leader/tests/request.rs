@@ -1,12 +1,13 @@
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Level};
-use holdfast_wire::agent::RequestState;
+use holdfast_wire::agent::{AgentEvent, RequestState};
+use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Awaited, Call, ProgramState, Reply};
 use holdfast_wire::run::{CheckpointSchedule, SourceName};
 
 use super::super::LeaderEvent;
-use super::world::World;
+use super::world::{World, disk_full};
 
 fn world(source: &str) -> World {
     let mut world = World::with(|plan| {
@@ -20,7 +21,7 @@ fn world(source: &str) -> World {
 
 /// Requests a checkpoint that has not begun; returns the id after which it is.
 fn request(world: &mut World) -> CheckpointId {
-    let after = world.machine.newest_begun();
+    let after = world.machine.new_request();
     assert_eq!(world.machine.state_of_request(after), RequestState::Waiting);
     world.handle(LeaderEvent::CheckpointRequested { after });
     after
@@ -71,9 +72,58 @@ fn a_dropped_checkpoint_ends_the_request() {
     let after = request(&mut world);
     world.call(Call::Start).unwrap();
     world.call(Call::Complete { valid: false }).unwrap();
-    let checkpoint = CheckpointId(after.0 + 1);
-    assert_eq!(world.machine.state_of_request(after), RequestState::Dropped { checkpoint });
+    assert_dropped(&world, after, "reported");
     assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
+}
+
+#[track_caller]
+fn assert_dropped(world: &World, after: CheckpointId, why: &str) {
+    let RequestState::Dropped { checkpoint, reason } = world.machine.state_of_request(after) else { panic!() };
+    assert_eq!(checkpoint, after.next());
+    assert!(reason.contains(why), "{reason}");
+}
+
+#[test]
+fn a_checkpoint_that_could_not_be_begun_ends_the_request_and_the_next_one_serves_another() {
+    for (source, start) in [("scr", Call::Start), ("variables", Call::StartLevel { level: Level::Parity })] {
+        let mut world = world(source);
+        let after = request(&mut world);
+        world.fail_orders(|_, order| matches!(order, Order::Prepare { .. }).then(disk_full));
+        assert!(world.call(start.clone()).is_err());
+        assert_dropped(&world, after, "no space left");
+        let last = world.events.last().unwrap();
+        assert!(matches!(last, AgentEvent::CheckpointFailed { reason, .. } if reason.contains("no space")), "{last:?}");
+        assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)), "the program is not asked again at once");
+        world.fail_orders(|_, _| None);
+        // The next one has the same id.
+        let again = request(&mut world);
+        assert_eq!(again, after);
+        let Ok(Reply::Started { checkpoint, .. }) = world.call(start) else { panic!() };
+        assert_eq!(world.machine.state_of_request(again), RequestState::Begun { checkpoint });
+        world.call(Call::Complete { valid: true }).unwrap();
+        assert_eq!(world.machine.state_of_request(again), RequestState::Complete { checkpoint });
+    }
+}
+
+#[test]
+fn output_that_could_not_be_begun_is_not_the_requested_checkpoint() {
+    let mut world = world("scr");
+    let after = request(&mut world);
+    world.fail_orders(|_, order| matches!(order, Order::Prepare { .. }).then(disk_full));
+    let output = Call::StartOutput { name: None, checkpoint: false, output: true, bypass: false };
+    assert!(world.call(output).is_err());
+    assert_eq!(world.machine.state_of_request(after), RequestState::Waiting);
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(true)));
+}
+
+#[test]
+fn a_checkpoint_that_bypasses_the_cache_serves_the_request() {
+    let mut world = world("scr");
+    let after = request(&mut world);
+    world.call(Call::StartOutput { name: None, checkpoint: true, output: false, bypass: true }).unwrap();
+    assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
+    world.call(Call::Complete { valid: true }).unwrap();
+    assert_eq!(world.machine.state_of_request(after), RequestState::Complete { checkpoint: after.next() });
 }
 
 #[test]
@@ -99,7 +149,7 @@ fn a_requested_snapshot_is_at_the_level_that_survives_lost_nodes() {
 fn sources_whose_programs_decide_refuse_requests() {
     for source in ["none", "scr-files"] {
         let mut world = world(source);
-        let after = world.machine.newest_begun();
+        let after = world.machine.new_request();
         world.handle(LeaderEvent::CheckpointRequested { after });
         assert!(matches!(world.machine.state_of_request(after), RequestState::Refused { .. }), "{source}");
     }
