@@ -63,6 +63,16 @@ fn links_between_pages_lead_to_files() {
 }
 
 #[test]
+fn first_page_names_every_checkpoint_source() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let table = text.split("| `source` |").nth(1).unwrap().split("\n\n").next().unwrap();
+    for source in holdfast_agent::sources::REGISTRY {
+        let line = table.lines().find(|line| line.starts_with(&format!("| `{}`", source.name)));
+        assert!(line.is_some_and(|line| line.contains("](docs/")), "{}", source.name);
+    }
+}
+
+#[test]
 fn paths_in_architecture_page_exist() {
     let repository = repository();
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

@@ -72,7 +72,7 @@ fn a_dropped_checkpoint_ends_the_request() {
     let after = request(&mut world);
     world.call(Call::Start).unwrap();
     world.call(Call::Complete { valid: false }).unwrap();
-    assert_dropped(&world, after, "reported");
+    assert_dropped(&world, after, "could not write their files");
     assert_eq!(world.call(Call::Need), Ok(Reply::Flag(false)));
 }
 
