@@ -26,10 +26,10 @@ Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
 
-JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, nodes: [{name, state, ranks, \
-reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, exit_code, \
-outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; \
-stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
+JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, nodes: [{name, state, \
+ranks, reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, \
+exit_code, outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; stage: running, undrained, \
+kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
 event generation_ended; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
 

@@ -11,7 +11,7 @@ use super::reading::{Reader, Section};
 use super::value_kinds::{Choice, choice, duration, text, whole};
 
 /// The default port of Jubatus servers.
-const USUAL_PORT: u16 = 9199;
+const DEFAULT_PORT: u16 = 9199;
 const LOOPBACK: &str = "127.0.0.1";
 /// A save takes some time, in which calls that change the model wait.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -120,7 +120,7 @@ impl Jubatus {
         if self.servers.is_empty() {
             return own.endpoint().map(JubatusServers::From);
         }
-        let first = self.port.unwrap_or(USUAL_PORT);
+        let first = self.port.unwrap_or(DEFAULT_PORT);
         let each = (0_u16..).zip(&self.servers).map(|(rank, server)| {
             let server = JubatusServer {
                 r#type: server.r#type.or(self.r#type),
@@ -139,7 +139,7 @@ impl JubatusServer {
         Some(JubatusEndpoint {
             engine: self.r#type?.name().to_owned(),
             host: self.host.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
-            port: self.port.unwrap_or(USUAL_PORT),
+            port: self.port.unwrap_or(DEFAULT_PORT),
             name: self.name.clone().unwrap_or_default(),
         })
     }
@@ -162,7 +162,7 @@ pub(super) fn check(step: &Step, path: &str, reader: &Reader) {
             None => reader.mistake(&format!("{path}checkpoint.source"), message, "write `jubatus: {type: classifier}`"),
         }
     }
-    let first = jubatus.port.unwrap_or(USUAL_PORT);
+    let first = jubatus.port.unwrap_or(DEFAULT_PORT);
     let counts = jubatus.servers.is_empty() || jubatus.servers.iter().any(|server| server.port.is_none());
     if counts && u64::from(first) + u64::from(ranks) > u64::from(u16::MAX) + 1 {
         let message = format!("the port of the last rank would be {}", u64::from(first) + u64::from(ranks) - 1);

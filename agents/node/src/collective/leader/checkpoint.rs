@@ -69,7 +69,7 @@ async fn start(cx: &Context, dataset: Dataset) -> Result<Reply, CallError> {
         // What is being flushed must not be deleted meanwhile.
         cx.flush_ended_of(*id).await;
     }
-    begins(cx, &dataset);
+    mark_begun(cx, &dataset);
     datasets::describe(cx, checkpoint, dataset).await?;
     let orders = cx.layout().members(&protection.descriptors()).into_iter();
     let orders = orders.map(|(node, members)| (node, Order::Prepare { checkpoint, delete: delete.clone(), members }));
@@ -129,13 +129,13 @@ pub(super) async fn begin(cx: &Context, dataset: Dataset, bypass: bool) -> Resul
     let begun = if bypass { direct::start(cx, dataset).await } else { start(cx, dataset).await };
     begun.map_err(|error| {
         let failure = Failure::from(error);
-        not_begun(cx, is_checkpoint, failure.to_string());
+        mark_not_begun(cx, is_checkpoint, failure.to_string());
         CallError::Order(failure)
     })
 }
 
-/// A procedure begins a dataset.
-pub(super) fn begins(cx: &Context, dataset: &Dataset) {
+/// Records that the ranks are about to write a dataset: a requested checkpoint is this one.
+pub(super) fn mark_begun(cx: &Context, dataset: &Dataset) {
     cx.policy(|policy, now| policy.checkpoint_begins(now));
     cx.with(|state| {
         state.requests.not_begun = None;
@@ -145,18 +145,18 @@ pub(super) fn begins(cx: &Context, dataset: &Dataset) {
     });
 }
 
-/// Nobody waits any longer for a checkpoint that could not be begun.
-fn not_begun(cx: &Context, is_checkpoint: bool, reason: String) {
+/// Reports a dataset that could not be begun, and ends the request for it.
+fn mark_not_begun(cx: &Context, is_checkpoint: bool, reason: String) {
     let checkpoint = cx.memory(|memory| memory.open.unwrap_or_else(|| memory.last.next()));
     cx.with(|state| {
         state.requests.not_begun = Some(checkpoint);
         state.requests.waiting &= !is_checkpoint;
     });
-    dropped(cx, checkpoint, is_checkpoint, reason);
+    report_dropped(cx, checkpoint, is_checkpoint, reason);
 }
 
 /// Reports a dataset that is not kept.
-fn dropped(cx: &Context, checkpoint: CheckpointId, is_checkpoint: bool, reason: String) {
+fn report_dropped(cx: &Context, checkpoint: CheckpointId, is_checkpoint: bool, reason: String) {
     cx.policy(|policy, now| policy.checkpoint_dropped(now));
     if is_checkpoint {
         let dropped = DroppedCheckpoint { checkpoint, reason: reason.clone() };
@@ -194,7 +194,7 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     let completed = match completed {
         Ok(completed) => completed,
         Err(error) => {
-            dropped(cx, checkpoint, dataset.checkpoint, Failure::from(error).to_string());
+            report_dropped(cx, checkpoint, dataset.checkpoint, Failure::from(error).to_string());
             if let Some(directory) = &dataset.direct {
                 direct::give_up(cx, directory).await;
             }

@@ -28,7 +28,7 @@ pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
 pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
     let begun_before = cx.memory(|memory| memory.open);
     let checkpoint = next_id(cx);
-    checkpoint::begins(cx, &dataset);
+    checkpoint::mark_begun(cx, &dataset);
     // A start that failed is resumed in the directory that it made. Otherwise a record of this id belongs to an older
     // dataset, which the run did not restart from and whose files are kept.
     let made = begun_before.and_then(|_| cx.dataset(checkpoint).direct);
