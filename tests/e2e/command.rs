@@ -352,8 +352,7 @@ fn a_signal_to_a_rank_process_reaches_the_program_and_its_group_and_its_end_is_t
         kill -SEGV $$
     "#;
     let world = World::new();
-    let mut running =
-        start_program(&world, PROGRAM, "", "command: {save: [SAVE], every: 1h}", "relaunch: {attempts: 0}");
+    let running = start_program(&world, PROGRAM, "", "command: {save: [SAVE], every: 1h}", "relaunch: {attempts: 0}");
     let all = |name: &str| (0..2).all(|rank| world.path(&format!("{name}.{rank}")).exists()).then_some(());
     world.wait("the programs", || all("ready"));
     for (pid, _) in world.processes().into_iter().filter(|(_, line)| line.contains("rank --role checkpoints")) {
