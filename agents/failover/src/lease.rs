@@ -4,6 +4,16 @@
 //! orchestrator has received last, plus the time of a lease. The node's permission therefore ends before that time has
 //! passed for the orchestrator, however long messages were under way. The other node gets the next term when this one
 //! has said that its term is over, or when the time has passed with a margin for clocks of different speed.
+//!
+//! An orchestrator may go on although another one has replaced it: it was stopped, or cut off, and the lock of the job
+//! was lost with its node. Agents obey only the one with the highest epoch that they know, but each of the two may reach
+//! another node. Two rules exclude that both grant the lease of a pair:
+//!
+//! * A lease ends at the latest its time after the orchestrator was last known to be the newest one. It knows that from
+//!   the epoch in the job's state, which is the newest one's, or from the answers of both nodes: none of their agents
+//!   has obeyed another one. An agent that was started since may have forgotten whom it obeyed.
+//! * A new orchestrator grants a lease only when it has the answers of both nodes, which obey it from then on, or when
+//!   that time has passed since the answer of one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,12 +43,26 @@ pub struct SplitPair {
     pub start_within: Duration,
 }
 
+/// An answer of a node's agent to a synchronisation.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    pub instance: u64,
+    /// The agent's clock when it answered.
+    pub clock: Duration,
+    /// When it was asked, by the orchestrator's clock.
+    pub asked: Duration,
+    pub pairs: &'a [PairStatus],
+}
+
 /// The last answer of a node's agent.
 #[derive(Clone, Copy, Debug)]
 struct NodeView {
     instance: u64,
     clock: Duration,
+    asked: Duration,
     received: Duration,
+    /// When the first answer of this instance was received.
+    since: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +74,8 @@ struct Holder {
     revoked: bool,
     after: Option<MirroredCheckpoint>,
     cause: Option<FailureCause>,
+    /// Its node was not sent the lease: this orchestrator may have been replaced.
+    unsent: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +124,10 @@ pub struct Granter {
     number: u64,
     pairs: BTreeMap<u32, Pair>,
     nodes: BTreeMap<u32, NodeView>,
+    /// When each node answered for the first time: from then on, it obeys no earlier orchestrator.
+    first_answers: BTreeMap<u32, Duration>,
+    /// When the job's state last had this orchestrator's epoch.
+    confirmed: Option<Duration>,
     /// Nodes with orders that they have not been sent.
     urgent: BTreeSet<u32>,
 }
@@ -119,6 +149,8 @@ impl Granter {
             number: 0,
             pairs: pairs.into_iter().map(|(index, split)| (index, pair(split))).collect(),
             nodes: BTreeMap::new(),
+            first_answers: BTreeMap::new(),
+            confirmed: None,
             urgent: BTreeSet::new(),
         }
     }
@@ -128,21 +160,39 @@ impl Granter {
         self.ttl / 4
     }
 
+    /// The job's state has this orchestrator's epoch, as was found by reading it at this time or later.
+    pub fn confirmed(&mut self, now: Duration, since: Duration) {
+        self.confirmed = self.confirmed.max(Some(since));
+        self.tick(now);
+    }
+
+    /// True if leases wait until the epoch in the job's state has been read again: an agent has answered for the first
+    /// time.
+    pub fn awaits_confirmation(&self) -> bool {
+        self.nodes.values().any(|view| !self.is_confirmed_since(view.since))
+    }
+
     /// An agent answered. Answers that are older than one already received are ignored.
-    pub fn answered(&mut self, now: Duration, node: u32, instance: u64, clock: Duration, pairs: &[PairStatus]) {
-        if self.nodes.get(&node).is_some_and(|view| view.instance == instance && clock < view.clock) {
+    pub fn answered(&mut self, now: Duration, node: u32, answer: Answer<'_>) {
+        let Answer { instance, clock, asked, pairs } = answer;
+        let before = self.nodes.get(&node).filter(|view| view.instance == instance);
+        if before.is_some_and(|view| clock < view.clock) {
             return;
         }
-        self.nodes.insert(node, NodeView { instance, clock, received: now });
+        let since = before.map_or(now, |view| view.since);
+        self.nodes.insert(node, NodeView { instance, clock, asked, received: now, since });
+        self.first_answers.entry(node).or_insert(now);
         for status in pairs {
             let Some(pair) = self.pairs.get_mut(&status.pair) else { continue };
             let side = Side::BOTH.into_iter().find(|side| pair.node(*side) == node);
             let Some((side, copy)) = side.and_then(|side| Some((side, status.copy(side)?))) else { continue };
             let lease = status.lease.clone().unwrap_or_default();
-            if let (None, Some(term)) = (&pair.holder, lease.held) {
-                // Granted by an earlier orchestrator, before this one began.
+            if let Some(term) = lease.held
+                && pair.holder.as_ref().is_none_or(|holder| holder.term < term)
+            {
+                // Granted by an earlier orchestrator. The other node's term, if it is older, was over then.
                 let expires = now + self.ttl;
-                let holder = Holder { side, term, expires, revoked: false, after: None, cause: None };
+                let holder = Holder { side, term, expires, revoked: false, after: None, cause: None, unsent: true };
                 pair.holder = Some(holder);
             }
             if copy.state == CopyState::Finished && !pair.finished {
@@ -169,6 +219,11 @@ impl Granter {
         for index in indices {
             self.decide(now, index);
         }
+        let waits = |pair: &Pair| {
+            let holder = pair.holder.as_ref().filter(|holder| holder.unsent)?;
+            self.lease_end(now, pair, holder.side).map(|_| pair.node(holder.side))
+        };
+        self.urgent.extend(self.pairs.values().filter_map(waits).collect::<Vec<_>>());
     }
 
     /// The nodes to which something new is to be sent at once.
@@ -181,6 +236,9 @@ impl Granter {
         self.tick(now);
         self.urgent.remove(&node);
         let view = self.nodes.get(&node).copied();
+        let end = |pair: &Pair| self.lease_end(now, pair, pair.holder.as_ref()?.side);
+        let ends: BTreeMap<u32, Duration> =
+            self.pairs.iter().filter_map(|(index, pair)| Some((*index, end(pair)?))).collect();
         let mut orders = Orders { instance: view.map_or(0, |view| view.instance), ..Orders::default() };
         for (index, pair) in &mut self.pairs {
             if !pair.split.nodes.contains(&node) {
@@ -195,18 +253,58 @@ impl Granter {
             };
             if holder.revoked || pair.finished {
                 orders.revoked.push(Revocation { pair: *index, term: holder.term });
-            } else if let Some(view) = view {
-                holder.expires = holder.expires.max(view.received + self.ttl);
-                orders.grants.push(Grant {
-                    pair: *index,
-                    term: holder.term,
-                    until: view.clock + self.ttl,
-                    after: holder.after,
-                    cause: holder.cause.clone(),
-                });
+                continue;
             }
+            let (Some(view), Some(end)) = (view, ends.get(index)) else {
+                holder.unsent = true;
+                continue;
+            };
+            holder.unsent = false;
+            holder.expires = holder.expires.max(*end);
+            orders.grants.push(Grant {
+                pair: *index,
+                term: holder.term,
+                // The agent's clock showed its value not later than when it was received.
+                until: (view.clock + *end).saturating_sub(view.received),
+                after: holder.after,
+                cause: holder.cause.clone(),
+            });
         }
         orders
+    }
+
+    /// When a lease ends that is given to this side now, by the orchestrator's clock. `None`: another orchestrator may
+    /// have granted it, or it would be over.
+    fn lease_end(&self, now: Duration, pair: &Pair, side: Side) -> Option<Duration> {
+        let view = self.nodes.get(&pair.node(side)).filter(|view| self.is_confirmed_since(view.since))?;
+        let end = self.newest_at(pair)?.min(view.received) + self.ttl;
+        (end > now && self.knows_earlier_grants(now, pair)).then_some(end)
+    }
+
+    fn is_confirmed_since(&self, time: Duration) -> bool {
+        self.confirmed.is_some_and(|confirmed| confirmed >= time)
+    }
+
+    /// The last time at which this orchestrator was known to be the newest one that can have granted the pair's lease.
+    fn newest_at(&self, pair: &Pair) -> Option<Duration> {
+        let obeyed = |node: &u32| {
+            let view = self.nodes.get(node).filter(|view| self.is_confirmed_since(view.since))?;
+            Some(view.asked)
+        };
+        let both = pair.split.nodes.iter().map(obeyed).collect::<Option<Vec<_>>>();
+        self.confirmed.max(both.and_then(|asked| asked.into_iter().min()))
+    }
+
+    /// Both nodes obey this orchestrator and have reported what they hold, or what earlier ones have granted is over.
+    fn knows_earlier_grants(&self, now: Duration, pair: &Pair) -> bool {
+        pair.views.iter().all(Option::is_some) || self.earlier_grants_end(pair).is_some_and(|end| end <= now)
+    }
+
+    /// An earlier orchestrator could grant the lease until this one's epoch was on disk, or, while both nodes answered
+    /// it, until one of them obeyed this one, which is later.
+    fn earlier_grants_end(&self, pair: &Pair) -> Option<Duration> {
+        let first = pair.split.nodes.iter().filter_map(|node| self.first_answers.get(node)).min()?;
+        Some(*first + self.ttl + self.margin())
     }
 
     /// When [`Granter::tick`] is due.
@@ -215,7 +313,7 @@ impl Granter {
         let of = |pair: &Pair| match &pair.holder {
             _ if pair.finished => None,
             Some(holder) => Some(holder.expires + margin),
-            None => [self.began + self.ttl + margin, self.began + pair.split.start_within].into_iter().min(),
+            None => self.earlier_grants_end(pair).into_iter().chain([self.began + pair.split.start_within]).min(),
         };
         self.pairs.values().filter_map(of).min()
     }
@@ -284,20 +382,13 @@ impl Granter {
                 let order = [pair.preferred, pair.preferred.other()];
                 let side = order.into_iter().find(|side| asleep(*side));
                 if let Some(side) = side
-                    && self.is_free(now, pair)
+                    && self.lease_end(now, pair, side).is_some()
                     && (side == pair.preferred || !self.is_patient(now, pair))
                 {
                     self.grant(now, index, side);
                 }
             }
         }
-    }
-
-    /// Nothing that an earlier orchestrator granted is valid: both agents know this orchestrator and hold nothing, or
-    /// the time is over.
-    fn is_free(&self, now: Duration, pair: &Pair) -> bool {
-        let silent = |view: &Option<CopyView>| view.as_ref().is_some_and(|view| view.lease.held.is_none());
-        pair.predecessor.is_some() || pair.views.iter().all(silent) || now >= self.began + self.ttl + self.margin()
     }
 
     /// The preferred copy, which is about to register for the first time, is waited for.
@@ -325,14 +416,16 @@ impl Granter {
     fn grant(&mut self, now: Duration, index: u32, side: Side) {
         let Some(pair) = self.pairs.get_mut(&index) else { return };
         self.number += 1;
-        let before = pair.predecessor.as_ref().filter(|before| before.side != side);
+        let before = pair.predecessor.clone().or_else(|| pair.reported_predecessor());
+        let before = before.filter(|before| before.side != side);
         pair.holder = Some(Holder {
             side,
             term: Term { epoch: self.epoch, number: self.number },
             expires: now + self.ttl,
             revoked: false,
-            after: before.and_then(|before| before.checkpoint),
-            cause: before.map(|before| before.cause.clone()),
+            after: before.as_ref().and_then(|before| before.checkpoint),
+            cause: before.map(|before| before.cause),
+            unsent: true,
         });
         let node = pair.node(side);
         self.urgent.insert(node);
@@ -340,6 +433,17 @@ impl Granter {
 }
 
 impl Pair {
+    /// The side that was awake last under an earlier orchestrator, as the nodes report it.
+    fn reported_predecessor(&self) -> Option<Predecessor> {
+        let released =
+            |side: &Side| self.views[side.index()].as_ref().map_or(Term::default(), |view| view.lease.released);
+        let side = Side::BOTH.into_iter().max_by_key(released).filter(|side| released(side) > Term::default())?;
+        let view = self.views[side.index()].as_ref()?;
+        let cause = view.lease.cause.clone().unwrap_or(FailureCause::Lease);
+        let checkpoint = MirroredCheckpoint { term: view.lease.released, sequence: view.checkpoint };
+        Some(Predecessor { side, cause, checkpoint: Some(checkpoint) })
+    }
+
     /// The term is over if its node says so, or by time.
     fn end_term(&mut self, now: Duration, margin: Duration) {
         let Some(holder) = &self.holder else { return };

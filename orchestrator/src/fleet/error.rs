@@ -76,6 +76,11 @@ impl RequestError {
         matches!(self, RequestError::Refused { kind: Some(FailureKind::Unwritable), .. })
     }
 
+    /// True if the agent obeys a later orchestrator, or a later generation.
+    pub fn is_superseded(&self) -> bool {
+        matches!(self, RequestError::Refused { kind: Some(FailureKind::Superseded), .. })
+    }
+
     /// True if the agent refused, or the request could not be sent: the agent is not lost, and the same request would
     /// fail again.
     pub fn is_refusal(&self) -> bool {

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_failover::lease::{Granter, Orders, SplitPair};
+use holdfast_failover::lease::{Answer, Granter, Orders, SplitPair};
 use holdfast_model::NodeName;
 use holdfast_model::pair::{JobStatus, PairCommand, PairStatus};
 use holdfast_wire::pairs::PairsReport;
@@ -75,7 +75,15 @@ pub enum Event {
     Reported {
         node: NodeName,
         report: PairsReport,
+        /// When the request was sent.
+        asked: Duration,
     },
+    /// The job's record has this orchestrator's epoch, as was found by reading it at this time or later.
+    Confirmed {
+        since: Duration,
+    },
+    /// Another orchestrator has taken the job over.
+    Replaced,
     /// All copies and jobs of the node have ended.
     Stopped {
         node: NodeName,
@@ -128,6 +136,8 @@ pub enum Action {
         node: NodeName,
         reason: String,
     },
+    /// Read the epoch in the job's record now; ends as `Confirmed` or `Replaced`. It is read regularly, too.
+    Confirm,
     /// The request with this number was taken up.
     RecordRequest {
         number: u64,
@@ -171,6 +181,8 @@ pub enum PairsEnd {
         node: NodeName,
         reason: String,
     },
+    /// Another orchestrator goes on with the job, its agents and copies.
+    Replaced,
 }
 
 /// How the job ended.
@@ -191,7 +203,13 @@ impl Outcome {
             | PairsEnd::Signal { .. }
             | PairsEnd::PlanRefused { .. }
             | PairsEnd::NoAgents { .. } => exit::NOT_FINISHED,
+            PairsEnd::Replaced => exit::UNAVAILABLE,
         }
+    }
+
+    /// Another orchestrator has the job: nothing of it may be touched any more.
+    pub fn is_replaced(&self) -> bool {
+        self.end == PairsEnd::Replaced
     }
 }
 
@@ -210,6 +228,7 @@ impl fmt::Display for PairsEnd {
             PairsEnd::NoAgents { node, reason } => {
                 write!(f, "no agent could be started; the last attempt, on {node}: {reason}")
             }
+            PairsEnd::Replaced => f.write_str("another orchestrator has taken the job over and goes on with it"),
         }
     }
 }
@@ -328,7 +347,14 @@ impl Machine {
                 actions.push(Action::RecordRequest { number });
             }
             Event::PlanRefused { node, reason } => self.plan_refused(now, node, reason, &mut actions),
-            Event::Reported { node, report } => self.reported(now, &node, report, &mut actions),
+            Event::Reported { node, report, asked } => self.reported(now, &node, report, asked, &mut actions),
+            Event::Confirmed { since } => self.granter.confirmed(now, since),
+            Event::Replaced => {
+                if !matches!(self.phase, Phase::Ended) {
+                    self.phase = Phase::Ended;
+                    actions.push(Action::Finish(Outcome { end: PairsEnd::Replaced, unreachable: Vec::new() }));
+                }
+            }
             Event::Stopped { node } => {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.stopped = true;
@@ -480,14 +506,25 @@ impl Machine {
         }
     }
 
-    fn reported(&mut self, now: Duration, name: &NodeName, report: PairsReport, actions: &mut Vec<Action>) {
+    fn reported(
+        &mut self,
+        now: Duration,
+        name: &NodeName,
+        report: PairsReport,
+        asked: Duration,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if !matches!(self.phase, Phase::Running) {
             return;
         }
         if let Some(number) = number_of(&self.config.nodes, name) {
             let clock = Duration::from_millis(report.clock);
-            self.granter.answered(now, number, report.instance, clock, &report.pairs);
+            let answer = Answer { instance: report.instance, clock, asked, pairs: &report.pairs };
+            self.granter.answered(now, number, answer);
+            if self.granter.awaits_confirmation() {
+                actions.push(Action::Confirm);
+            }
             // The node waits for the next request with the renewed leases.
             let orders = self.granter.orders(now, number);
             actions.push(Action::Order { node: name.clone(), orders });

@@ -45,7 +45,10 @@ pub type CopyKey = (u32, Side);
 pub struct Agent {
     pub instance: u64,
     pub machines: BTreeMap<u32, PairMachine>,
+    /// Of the newest orchestrator that this process has obeyed.
     pub epoch: u64,
+    /// The last requests of orchestrators, by epoch: when they were sent and received.
+    pub requests: BTreeMap<u64, (Time, Time)>,
 }
 
 /// What survives a restart of the agent; shared memory only until the node goes down.

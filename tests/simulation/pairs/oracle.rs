@@ -64,7 +64,9 @@ impl World {
     fn could_work(&self, pair: u32, number: usize) -> bool {
         let node = &self.nodes[number];
         let local = self.pairs[pair as usize].is_local();
-        let granted = local || self.orchestrator.is_some() && self.links[number] == Link::Good;
+        let newest = self.orchestrators.get(&self.epoch);
+        let reached = newest.is_some_and(|newest| newest.is_well() && newest.links[number] == Link::Good);
+        let granted = local || reached;
         let asleep = node.processes.iter().any(|((of, _), process)| {
             *of == pair && process.alive && process.state == CopyState::Asleep && !process.stopped
         });
@@ -73,6 +75,8 @@ impl World {
 
     /// After a time without faults.
     pub fn check_end(&mut self) {
+        let left: Vec<_> = self.orchestrators.keys().collect();
+        assert_eq!(left, [&self.epoch], "orchestrators that were replaced still run");
         for pair in 0..self.pairs.len() as u32 {
             let working = self.working(pair);
             let spec = &self.pairs[pair as usize];

@@ -1,9 +1,9 @@
-//! Two nodes, an orchestrator that dies and returns, links between the three, and faults.
+//! Two nodes, orchestrators of which one replaces the other, also while that still runs, links between them, and faults.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_failover::lease::{Granter, Orders, SplitPair};
+use holdfast_failover::lease::{Answer, Granter, Orders, SplitPair};
 use holdfast_failover::{Action, Event, LocalSides, PairMachine};
 use holdfast_model::pair::{
     CopyState, MirroredCheckpoint, PairChange, PairCommand, PairConfig, PairStatus, RestartBackOff, Side,
@@ -16,6 +16,12 @@ use super::oracle::Oracle;
 use crate::queue::{MS, Queue, Time};
 
 const LEASE: Duration = Duration::from_secs(2);
+/// A grant is of no use after the time of a lease, by clocks of different speed.
+const LONGEST_ON_ITS_WAY: Time = 2_100 * MS;
+/// Between two looks at which orchestrator is the newest one.
+const CONFIRM_EVERY: Time = 250 * MS;
+/// An agent delays an answer by this at most.
+const LONGEST_WAIT: Time = 500 * MS;
 /// Faults end here; then links heal, and what is dead returns.
 const FAULTS_END: Time = 40_000 * MS;
 const HEALED: Time = 50_000 * MS;
@@ -43,6 +49,16 @@ pub enum Defect {
     KilledLate,
     /// The newest checkpoint is the one with the highest number.
     MirrorByNumber,
+    /// Agents obey every orchestrator.
+    EpochIgnored,
+    /// An orchestrator that cannot read who is the newest one takes itself for it.
+    ClaimNotRead,
+    /// An orchestrator trusts agents that may have forgotten whom they obeyed.
+    RestartsForgotten,
+    /// An orchestrator that was replaced goes on.
+    NotReplaced,
+    /// The main starts again when it has finished.
+    FinishedForgotten,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +67,8 @@ pub struct PairSpec {
     pub finished: bool,
     /// The orchestrator's journal has it.
     told: bool,
+    /// When an orchestrator learned of it.
+    told_at: Option<Time>,
     finished_on: Option<usize>,
     config: PairConfig,
     /// Where the replica's last work ended, while nothing disturbed it and its mirror.
@@ -73,8 +91,20 @@ impl PairSpec {
 }
 
 pub struct Orchestrator {
-    epoch: u64,
-    granter: Granter,
+    pub granter: Granter,
+    /// To each node.
+    pub links: [Link; 2],
+    /// Good if the prefix directory answers.
+    pub prefix: Link,
+    /// What reaches it while it is stopped.
+    paused: Option<Vec<Happening>>,
+}
+
+impl Orchestrator {
+    /// It runs, and the prefix directory answers.
+    pub fn is_well(&self) -> bool {
+        self.paused.is_none() && self.prefix == Link::Good
+    }
 }
 
 #[derive(Debug)]
@@ -138,6 +168,7 @@ enum Happening {
     Request {
         node: usize,
         epoch: u64,
+        asked: Time,
         orders: Orders,
     },
     Answer {
@@ -145,14 +176,39 @@ enum Happening {
         epoch: u64,
         instance: u64,
         clock: Duration,
+        asked: Time,
         statuses: Vec<PairStatus>,
+    },
+    /// The agent obeys another orchestrator.
+    Refused {
+        epoch: u64,
+    },
+    /// Looks regularly which orchestrator is the newest one.
+    Looks {
+        epoch: u64,
+    },
+    /// Reads which orchestrator is the newest one.
+    Reads {
+        epoch: u64,
+    },
+    /// It was read.
+    Read {
+        epoch: u64,
+        since: Time,
+        newest: u64,
+    },
+    Resumes {
+        epoch: u64,
     },
     GranterTick {
         epoch: u64,
     },
     Fault,
-    LinkHeals {
-        link: usize,
+    /// Between the nodes.
+    LinkHeals,
+    /// Of the orchestrator.
+    LinksHeal {
+        epoch: u64,
     },
     AgentStarts {
         node: usize,
@@ -160,7 +216,10 @@ enum Happening {
     NodeBoots {
         node: usize,
     },
-    OrchestratorStarts,
+    OrchestratorStarts {
+        /// It does not reach this node at first.
+        cut_off: Option<usize>,
+    },
     Heal,
     End,
 }
@@ -173,6 +232,10 @@ pub struct Tally {
     pub handed_over: u64,
     pub fenced: u64,
     pub finished: u64,
+    /// Orchestrators that ended because another one had replaced them.
+    pub replaced: u64,
+    /// Requests of a replaced orchestrator that an agent refused.
+    pub refused: u64,
 }
 
 impl Tally {
@@ -182,6 +245,8 @@ impl Tally {
         self.handed_over += other.handed_over;
         self.fenced += other.fenced;
         self.finished += other.finished;
+        self.replaced += other.replaced;
+        self.refused += other.refused;
     }
 }
 
@@ -193,17 +258,19 @@ pub struct World {
     defect: Option<Defect>,
     pub nodes: [Node; 2],
     pub pairs: Vec<PairSpec>,
-    /// Between the orchestrator and each node, and between the nodes.
-    pub links: [Link; 3],
-    pub orchestrator: Option<Orchestrator>,
-    epoch: u64,
+    /// Between the nodes.
+    pub link: Link,
+    /// By epoch.
+    pub orchestrators: BTreeMap<u64, Orchestrator>,
+    /// The newest epoch, in the prefix directory.
+    pub epoch: u64,
     instances: u64,
     pids: u32,
     pub oracle: Oracle,
     tally: Tally,
     /// Deadlines that are in the queue.
     ticks: BTreeSet<(usize, u32, Time)>,
-    granter_ticks: BTreeSet<Time>,
+    granter_ticks: BTreeSet<(u64, Time)>,
 }
 
 fn config() -> PairConfig {
@@ -236,6 +303,7 @@ impl World {
                 nodes: placed(&mut dice),
                 finished: false,
                 told: false,
+                told_at: None,
                 finished_on: None,
                 config: config(),
                 left: None,
@@ -249,8 +317,8 @@ impl World {
             defect,
             nodes: Default::default(),
             pairs,
-            links: [Link::Good; 3],
-            orchestrator: None,
+            link: Link::Good,
+            orchestrators: BTreeMap::new(),
             epoch: 0,
             instances: 0,
             pids: 100,
@@ -259,7 +327,7 @@ impl World {
             ticks: BTreeSet::new(),
             granter_ticks: BTreeSet::new(),
         };
-        world.queue.enter(0, Happening::OrchestratorStarts);
+        world.queue.enter(0, Happening::OrchestratorStarts { cut_off: None });
         for node in 0..2 {
             let at = world.dice.below(1_000 * MS);
             world.queue.enter(at, Happening::NodeBoots { node });
@@ -304,7 +372,28 @@ impl World {
         self.nodes[node].processes.get_mut(&(pair, side)).filter(|process| process.pid == pid)
     }
 
+    /// The orchestrator to which this happens.
+    fn orchestrator_of(happening: &Happening) -> Option<u64> {
+        match happening {
+            Happening::Sync { epoch, .. }
+            | Happening::Answer { epoch, .. }
+            | Happening::Refused { epoch }
+            | Happening::Looks { epoch }
+            | Happening::Reads { epoch }
+            | Happening::Read { epoch, .. }
+            | Happening::GranterTick { epoch } => Some(*epoch),
+            _ => None,
+        }
+    }
+
     fn happen(&mut self, happening: Happening) {
+        if let Some(epoch) = World::orchestrator_of(&happening) {
+            let Some(orchestrator) = self.orchestrators.get_mut(&epoch) else { return };
+            if let Some(waiting) = &mut orchestrator.paused {
+                waiting.push(happening);
+                return;
+            }
+        }
         match happening {
             Happening::Tick { node, instance, pair } => {
                 if self.ticks.remove(&(node, pair, self.now))
@@ -345,34 +434,94 @@ impl World {
             Happening::Mirror { node, pair } => self.mirror(node, pair, true),
             Happening::Mirrored { node, pair, checkpoint } => self.mirrored(node, pair, checkpoint),
             Happening::Sync { node, epoch } => {
-                if self.orchestrator.as_ref().is_some_and(|orchestrator| orchestrator.epoch == epoch) {
-                    self.send_orders(node);
-                    let renewal = u64::try_from(LEASE.as_micros()).unwrap() / 4;
-                    self.after(renewal, Happening::Sync { node, epoch });
+                self.send_orders(node, epoch);
+                let renewal = u64::try_from(LEASE.as_micros()).unwrap() / 4;
+                self.after(renewal, Happening::Sync { node, epoch });
+            }
+            Happening::Request { node, epoch, asked, orders } => self.request(node, epoch, asked, orders),
+            Happening::Refused { epoch } => {
+                self.tally.refused += 1;
+                self.replaced(epoch);
+            }
+            Happening::Looks { epoch } => {
+                self.after(0, Happening::Reads { epoch });
+                self.after(CONFIRM_EVERY, Happening::Looks { epoch });
+            }
+            Happening::Reads { epoch } => {
+                let Some(orchestrator) = self.orchestrators.get(&epoch) else { return };
+                let delay = match orchestrator.prefix {
+                    Link::Good => self.up_to(20),
+                    Link::Bad => self.up_to(3_000),
+                    Link::Cut if self.defect == Some(Defect::ClaimNotRead) => {
+                        self.after(0, Happening::Read { epoch, since: self.now, newest: epoch });
+                        return;
+                    }
+                    Link::Cut => {
+                        self.after(100 * MS, Happening::Reads { epoch });
+                        return;
+                    }
+                };
+                let (since, newest) = (self.now, self.epoch);
+                self.after(delay, Happening::Read { epoch, since, newest });
+            }
+            Happening::Read { epoch, since, newest } => {
+                if newest != epoch {
+                    self.replaced(epoch);
+                    return;
+                }
+                let now = self.time();
+                if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
+                    orchestrator.granter.confirmed(now, Duration::from_micros(since));
+                    self.follow_granter(epoch);
                 }
             }
-            Happening::Request { node, epoch, orders } => self.request(node, epoch, orders),
-            Happening::Answer { node, epoch, instance, clock, statuses } => {
+            Happening::Resumes { epoch } => {
+                let waiting = self.orchestrators.get_mut(&epoch).and_then(|orchestrator| orchestrator.paused.take());
+                for happening in waiting.into_iter().flatten() {
+                    self.queue.enter(self.now, happening);
+                }
+            }
+            Happening::Answer { node, epoch, instance, clock, asked, statuses } => {
                 let now = self.time();
-                let Some(orchestrator) = self.orchestrator.as_mut().filter(|one| one.epoch == epoch) else { return };
+                // Written by the newest orchestrator only.
+                let is_newest = epoch == self.epoch;
+                let Some(orchestrator) = self.orchestrators.get_mut(&epoch) else { return };
                 let states = |status: &PairStatus| Side::BOTH.map(|side| status.copy(side).map(|copy| copy.state));
                 for status in statuses.iter().filter(|status| states(status).contains(&Some(CopyState::Finished))) {
                     let spec = &mut self.pairs[status.pair as usize];
-                    (spec.finished, spec.told) = (true, true);
+                    (spec.finished, spec.told) = (true, spec.told || is_newest);
+                    spec.told_at.get_or_insert(self.now);
                 }
-                orchestrator.granter.answered(now, node as u32, instance, clock, &statuses);
-                self.follow_granter();
+                let asked = Duration::from_micros(asked);
+                let answer = Answer { instance, clock, asked, pairs: &statuses };
+                if self.defect == Some(Defect::NoWaitAfterRestart) {
+                    // As if it had been there for long.
+                    let before = now.saturating_sub(2 * LEASE);
+                    orchestrator.granter.answered(before, node as u32, Answer { pairs: &[], ..answer });
+                }
+                orchestrator.granter.answered(now, node as u32, answer);
+                if orchestrator.granter.awaits_confirmation() {
+                    if self.defect == Some(Defect::RestartsForgotten) {
+                        orchestrator.granter.confirmed(now, now);
+                    }
+                    self.after(0, Happening::Reads { epoch });
+                }
+                self.follow_granter(epoch);
             }
             Happening::GranterTick { epoch } => {
                 let now = self.time();
-                self.granter_ticks.remove(&self.now);
-                if let Some(orchestrator) = self.orchestrator.as_mut().filter(|one| one.epoch == epoch) {
+                if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
                     orchestrator.granter.tick(now);
-                    self.follow_granter();
+                    self.follow_granter(epoch);
                 }
             }
             Happening::Fault => self.fault(),
-            Happening::LinkHeals { link } => self.links[link] = Link::Good,
+            Happening::LinkHeals => self.link = Link::Good,
+            Happening::LinksHeal { epoch } => {
+                if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
+                    (orchestrator.links, orchestrator.prefix) = ([Link::Good; 2], Link::Good);
+                }
+            }
             Happening::AgentStarts { node } => self.start_agent(node),
             Happening::NodeBoots { node } => {
                 if !self.nodes[node].up {
@@ -382,16 +531,25 @@ impl World {
                     self.after(delay, Happening::AgentStarts { node });
                 }
             }
-            Happening::OrchestratorStarts => self.start_orchestrator(),
+            // Those that were on their way when the faults ended.
+            Happening::OrchestratorStarts { .. } if self.now > HEALED => {}
+            Happening::OrchestratorStarts { cut_off } => {
+                self.start_orchestrator();
+                if let Some(orchestrator) = self.orchestrators.get_mut(&self.epoch)
+                    && let Some(node) = cut_off
+                {
+                    orchestrator.links[node] = Link::Cut;
+                    let back = self.up_to(8_000);
+                    self.after(back, Happening::LinksHeal { epoch: self.epoch });
+                }
+            }
             Happening::Heal => self.heal(),
             Happening::End => {}
         }
     }
 
+    /// Another orchestrator begins. Earlier ones may still run.
     fn start_orchestrator(&mut self) {
-        if self.orchestrator.is_some() {
-            return;
-        }
         self.epoch += 1;
         let epoch = self.epoch;
         let split = |(index, pair): (usize, &PairSpec)| {
@@ -400,40 +558,47 @@ impl World {
             (!pair.is_local()).then_some((index as u32, SplitPair { nodes, start_within }))
         };
         let pairs: Vec<_> = self.pairs.iter().enumerate().filter_map(split).collect();
-        let mut began = self.time();
-        if self.defect == Some(Defect::NoWaitAfterRestart) {
-            began = began.saturating_sub(2 * LEASE);
-        }
-        let mut granter = Granter::new(epoch, LEASE, began, pairs);
+        let mut granter = Granter::new(epoch, LEASE, self.time(), pairs);
         for (index, _) in self.pairs.iter().enumerate().filter(|(_, pair)| pair.told) {
             granter.finished(index as u32);
         }
-        self.orchestrator = Some(Orchestrator { epoch, granter });
+        let links = [Link::Good; 2];
+        self.orchestrators.insert(epoch, Orchestrator { granter, links, prefix: Link::Good, paused: None });
         for node in 0..2 {
             self.after(0, Happening::Sync { node, epoch });
         }
-        self.follow_granter();
+        self.after(0, Happening::Looks { epoch });
+        self.follow_granter(epoch);
     }
 
-    fn follow_granter(&mut self) {
-        let Some(orchestrator) = &self.orchestrator else { return };
-        let epoch = orchestrator.epoch;
+    /// The orchestrator learns that another one has replaced it.
+    fn replaced(&mut self, epoch: u64) {
+        if self.defect == Some(Defect::NotReplaced) {
+            return;
+        }
+        assert_ne!(epoch, self.epoch, "the newest orchestrator ends");
+        self.orchestrators.remove(&epoch);
+        self.tally.replaced += 1;
+    }
+
+    fn follow_granter(&mut self, epoch: u64) {
+        let Some(orchestrator) = self.orchestrators.get(&epoch) else { return };
         let urgent: Vec<_> = orchestrator.granter.urgent().collect();
         for node in urgent {
-            self.send_orders(node as usize);
+            self.send_orders(node as usize, epoch);
         }
-        let deadline = self.orchestrator.as_ref().and_then(|orchestrator| orchestrator.granter.next_deadline());
+        let deadline = self.orchestrators.get(&epoch).and_then(|orchestrator| orchestrator.granter.next_deadline());
         let at = deadline.and_then(|at| u64::try_from(at.as_micros()).ok()).filter(|at| *at > self.now);
         if let Some(at) = at
-            && self.granter_ticks.insert(at)
+            && self.granter_ticks.insert((epoch, at))
         {
             self.queue.enter(at, Happening::GranterTick { epoch });
         }
     }
 
     /// The time that a message takes; `None`: it is lost.
-    fn delay(&mut self, link: usize) -> Option<Time> {
-        match self.links[link] {
+    fn delay(&mut self, link: Link) -> Option<Time> {
+        match link {
             Link::Good => Some(self.up_to(5)),
             Link::Bad if self.dice.percent(40) => None,
             Link::Bad => Some(self.up_to(4_000)),
@@ -441,21 +606,32 @@ impl World {
         }
     }
 
-    fn send_orders(&mut self, node: usize) {
+    fn send_orders(&mut self, node: usize, epoch: u64) {
         let now = self.time();
-        let Some(orchestrator) = &mut self.orchestrator else { return };
-        let epoch = orchestrator.epoch;
+        let Some(orchestrator) = self.orchestrators.get_mut(&epoch) else { return };
         let orders = orchestrator.granter.orders(now, node as u32);
-        if let Some(delay) = self.delay(node) {
-            self.after(delay, Happening::Request { node, epoch, orders });
+        let link = orchestrator.links[node];
+        if let Some(delay) = self.delay(link) {
+            self.after(delay, Happening::Request { node, epoch, asked: self.now, orders });
         }
     }
 
-    fn request(&mut self, node: usize, epoch: u64, orders: Orders) {
+    fn request(&mut self, node: usize, epoch: u64, asked: Time, orders: Orders) {
         let clock = self.nodes[node].clock(self.now);
         let late = self.defect == Some(Defect::ClockOfSending);
-        let Some(agent) = self.nodes[node].agent.as_mut().filter(|agent| agent.epoch <= epoch) else { return };
-        agent.epoch = epoch;
+        let obeys_all = self.defect == Some(Defect::EpochIgnored);
+        let now = self.now;
+        let Some(agent) = self.nodes[node].agent.as_mut() else { return };
+        if agent.epoch > epoch && !obeys_all {
+            let link = self.orchestrators.get(&epoch).map_or(Link::Cut, |orchestrator| orchestrator.links[node]);
+            if let Some(delay) = self.delay(link) {
+                self.after(delay, Happening::Refused { epoch });
+            }
+            return;
+        }
+        agent.epoch = agent.epoch.max(epoch);
+        let last = agent.requests.entry(epoch).or_default();
+        *last = (last.0.max(asked), now);
         let current = agent.instance == orders.instance;
         for revocation in orders.revoked {
             self.machine(node, revocation.pair, Event::Revoke(revocation.term));
@@ -472,17 +648,24 @@ impl World {
         self.answer(node);
     }
 
+    /// Answers the requests that wait, also that of an orchestrator that another one has replaced meanwhile.
     fn answer(&mut self, node: usize) {
         if !self.nodes[node].up {
             return;
         }
         let clock = Duration::from_millis(self.nodes[node].clock(self.now).as_millis() as u64);
         let statuses = self.nodes[node].statuses(self.now);
-        let Some((epoch, instance)) = self.nodes[node].agent.as_ref().map(|agent| (agent.epoch, agent.instance)) else {
-            return;
-        };
-        if let Some(delay) = self.delay(node) {
-            self.after(delay, Happening::Answer { node, epoch, instance, clock, statuses });
+        let Some(agent) = &self.nodes[node].agent else { return };
+        let (newest, instance) = (agent.epoch, agent.instance);
+        let waits =
+            |(epoch, (_, received)): &(u64, (Time, Time))| *epoch == newest || self.now - received < LONGEST_WAIT;
+        let requests: Vec<_> = agent.requests.iter().map(|(epoch, times)| (*epoch, *times)).filter(waits).collect();
+        for (epoch, (asked, _)) in requests {
+            let Some(orchestrator) = self.orchestrators.get(&epoch) else { continue };
+            let (link, statuses) = (orchestrator.links[node], statuses.clone());
+            if let Some(delay) = self.delay(link) {
+                self.after(delay, Happening::Answer { node, epoch, instance, clock, asked, statuses });
+            }
         }
     }
 
@@ -493,7 +676,8 @@ impl World {
         self.instances += 1;
         let instance = self.instances;
         let now = self.nodes[number].clock(self.now);
-        self.nodes[number].agent = Some(Agent { instance, machines: Default::default(), epoch: 0 });
+        self.nodes[number].agent =
+            Some(Agent { instance, machines: Default::default(), epoch: 0, requests: BTreeMap::new() });
         for index in 0..self.pairs.len() {
             let pair = index as u32;
             let Some(sides) = self.pairs[index].sides(number) else { continue };
@@ -501,7 +685,8 @@ impl World {
             if self.pairs[index].told && !self.nodes[number].disk.contains_key(&pair) {
                 continue;
             }
-            let (snapshot, found, held) = self.nodes[number].found(pair, sides);
+            let (mut snapshot, found, held) = self.nodes[number].found(pair, sides);
+            snapshot.finished &= self.defect != Some(Defect::FinishedForgotten);
             let config = self.pairs[index].config.clone();
             let (machine, actions) = PairMachine::restore(&config, sides, &snapshot, &found, held, now);
             if let Some(agent) = &mut self.nodes[number].agent {
@@ -653,6 +838,9 @@ impl World {
             return;
         }
         assert_eq!(process.state, CopyState::Asleep, "pair {pair}: a copy is woken");
+        // A lease that was on its way lets a copy be woken once more.
+        let late = spec.told_at.is_some_and(|told| spec.told && now > told + LONGEST_ON_ITS_WAY);
+        assert!(!late, "pair {pair}: the {side} is woken, although the pair has finished");
         process.state = CopyState::Awake;
         process.woken = now;
         process.from = from;
@@ -663,6 +851,12 @@ impl World {
         self.after(0, Happening::Mirror { node: number, pair });
     }
 
+    /// Nothing is in the way of handing a checkpoint over.
+    fn is_undisturbed(&self) -> bool {
+        let links = self.orchestrators.values().all(|one| one.links == [Link::Good; 2] && one.is_well());
+        links && self.link == Link::Good && self.nodes.iter().all(|node| node.agent.is_some())
+    }
+
     /// The process ends.
     fn end(&mut self, node: usize, pair: u32, side: Side, pid: u32, end: RankEnd) {
         let newest = self.nodes[node].checkpoint(self.now, pair);
@@ -671,7 +865,7 @@ impl World {
         process.end = end;
         process.finished = end == RankEnd::SUCCESS;
         let (asked, was_awake) = (end == RankEnd::Signal(15), process.state == CopyState::Awake);
-        let undisturbed = self.links == [Link::Good; 3] && self.nodes.iter().all(|node| node.agent.is_some());
+        let undisturbed = self.is_undisturbed();
         if was_awake {
             let term = self.nodes[node].disk.get(&pair).map(|(_, term)| *term).unwrap_or_default();
             let newest = MirroredCheckpoint { term, sequence: newest.sequence };
@@ -714,7 +908,7 @@ impl World {
         let term = self.nodes[number].disk.get(&pair).map(|(_, term)| *term).unwrap_or_default();
         if self.nodes[number].agent.is_some() && newest.sequence > 0 {
             let checkpoint = MirroredCheckpoint { term, sequence: newest.sequence };
-            if let Some(delay) = self.delay(2) {
+            if let Some(delay) = self.delay(self.link) {
                 self.after(delay, Happening::Mirrored { node: 1 - number, pair, checkpoint });
             }
         }
@@ -758,20 +952,72 @@ impl World {
                 }
             }
             52..62 => self.crash(number, back),
-            62..80 => {
-                let link = self.dice.below(3_usize);
-                self.links[link] = if self.dice.percent(60) { Link::Cut } else { Link::Bad };
-                self.after(back, Happening::LinkHeals { link });
+            62..68 => {
+                self.link = self.worse();
+                self.after(back, Happening::LinkHeals);
             }
-            80..92 => {
-                if self.orchestrator.take().is_some() {
-                    self.after(back, Happening::OrchestratorStarts);
-                }
-            }
+            68..92 => self.disturb_orchestrators(kind, back),
             _ => {
                 let command = if self.dice.percent(50) { PairCommand::FailOver } else { PairCommand::FailBack };
                 self.command(pair, command);
             }
+        }
+    }
+
+    fn worse(&mut self) -> Link {
+        if self.dice.percent(60) { Link::Cut } else { Link::Bad }
+    }
+
+    /// One of the orchestrators dies, is stopped or cut off; another one may be started, before or after its return.
+    fn disturb_orchestrators(&mut self, kind: u64, back: Time) {
+        let count = self.orchestrators.len();
+        if count == 0 {
+            return;
+        }
+        let chosen = self.dice.below(count);
+        let Some(epoch) = self.orchestrators.keys().nth(chosen).copied() else { return };
+        let another = self.up_to(5_000);
+        match kind {
+            68..74 => {
+                self.orchestrators.remove(&epoch);
+                self.after(back, Happening::OrchestratorStarts { cut_off: None });
+                return;
+            }
+            74..79 => {
+                if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
+                    orchestrator.paused.get_or_insert_default();
+                }
+                self.after(back, Happening::Resumes { epoch });
+            }
+            79..83 => {
+                let prefix = self.worse();
+                if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
+                    orchestrator.prefix = prefix;
+                }
+                self.after(back, Happening::LinksHeal { epoch });
+            }
+            _ => {
+                let worse = [self.worse(), self.worse(), self.worse()];
+                // Often it reaches one node, and its successor only the other one.
+                let (which, cut_off) = (self.dice.below(4_usize), self.dice.below(2_usize));
+                if which == 3 {
+                    let another = Happening::OrchestratorStarts { cut_off: Some(1 - cut_off) };
+                    self.after(500 * MS, another);
+                }
+                if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
+                    for node in (0..2).filter(|node| which == *node || which == 2) {
+                        orchestrator.links[node] = worse[node];
+                    }
+                    if which == 3 {
+                        orchestrator.links[cut_off] = Link::Cut;
+                        orchestrator.prefix = worse[2];
+                    }
+                }
+                self.after(back, Happening::LinksHeal { epoch });
+            }
+        }
+        if self.dice.percent(60) {
+            self.after(another, Happening::OrchestratorStarts { cut_off: None });
         }
     }
 
@@ -845,24 +1091,36 @@ impl World {
             return;
         }
         let now = self.time();
-        if let Some(orchestrator) = &mut self.orchestrator
-            && orchestrator.granter.check(pair, command).is_ok()
-        {
-            orchestrator.granter.command(now, pair, command);
-            self.follow_granter();
+        // All read the requests of users from the prefix directory.
+        let epochs: Vec<_> = self.orchestrators.keys().copied().collect();
+        for epoch in epochs {
+            if let Some(orchestrator) = self.orchestrators.get_mut(&epoch)
+                && orchestrator.is_well()
+                && orchestrator.granter.check(pair, command).is_ok()
+            {
+                orchestrator.granter.command(now, pair, command);
+                self.follow_granter(epoch);
+            }
         }
     }
 
     /// Everything that is down returns; what a user moved away is moved back.
     fn heal(&mut self) {
-        self.links = [Link::Good; 3];
+        self.link = Link::Good;
+        let epochs: Vec<_> = self.orchestrators.keys().copied().collect();
+        for epoch in epochs {
+            self.happen(Happening::Resumes { epoch });
+            self.happen(Happening::LinksHeal { epoch });
+        }
         for node in 0..2 {
             if !self.nodes[node].up {
                 self.happen(Happening::NodeBoots { node });
             }
             self.start_agent(node);
         }
-        self.start_orchestrator();
+        if !self.orchestrators.contains_key(&self.epoch) {
+            self.start_orchestrator();
+        }
         for pair in 0..self.pairs.len() as u32 {
             self.command(pair, PairCommand::FailBack);
         }

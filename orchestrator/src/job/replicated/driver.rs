@@ -9,7 +9,7 @@ use holdfast_failover::lease::Orders;
 use holdfast_model::NodeName;
 use holdfast_wire::agent::{HaltReport, PollReply};
 use holdfast_wire::pairs::{PairsPlan, PairsSettings, PairsStop, PairsSync, PeerOfPair};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::MissedTickBehavior;
 
 use super::super::error::RunError;
@@ -19,6 +19,7 @@ use super::super::settings;
 use super::super::signals::Signals;
 use super::super::start::{self, RunOptions};
 use super::super::state::{self, JobLock, JobState};
+use super::claim::Claim;
 use super::follow::{FollowReport, FollowedNode, Follower};
 use super::history::{History, quote_output};
 use super::opening::{self, Opened};
@@ -41,6 +42,10 @@ const LAST_EVENTS_WITHIN: Duration = Duration::from_secs(1);
 const OUTPUT_WITHIN: Duration = Duration::from_secs(5);
 /// An agent delays the answer about its pairs by this at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// The longest time between two looks at which orchestrator is the newest one.
+const CONFIRM_EVERY: Duration = Duration::from_millis(250);
+/// An agent is started when no other orchestrator has the job, or when that is not known after this time.
+const UNCONFIRMED_START: Duration = Duration::from_secs(2);
 /// How long an answer may take beyond that delay.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -70,10 +75,14 @@ pub(in super::super) async fn run(options: &RunOptions, replicated: &Replicated)
         Ok(opened) => {
             allocation_id = Some(opened.allocation.allocation_id());
             let job = Job { spec, replicated, prefix: &prefix, directory: prepared.working_directory, began };
-            job.run(opened, reporter, &mut signals).await.map(|(report, progress)| {
-                made_progress = progress;
-                report
-            })
+            match job.run(opened, reporter, &mut signals).await {
+                // The chain of allocations is the other orchestrator's, too.
+                Ok(EndedJob { report, is_replaced: true, .. }) => return Ok(report),
+                ended => ended.map(|ended| {
+                    made_progress = ended.made_progress;
+                    ended.report
+                }),
+            }
         }
     };
     // While the lock is held, and signals do not end the process.
@@ -90,15 +99,16 @@ struct Job<'a> {
     began: Instant,
 }
 
+struct EndedJob {
+    report: RunReport,
+    made_progress: bool,
+    is_replaced: bool,
+}
+
 impl Job<'_> {
-    async fn run(
-        self,
-        opened: Opened,
-        reporter: Reporter,
-        signals: &mut Signals,
-    ) -> Result<(RunReport, bool), RunError> {
+    async fn run(self, opened: Opened, reporter: Reporter, signals: &mut Signals) -> Result<EndedJob, RunError> {
         let Job { spec, replicated, prefix, directory, began } = self;
-        let Opened { allocation, placement, state, took_over } = opened;
+        let Opened { allocation, placement, state, claim, took_over } = opened;
         let clock = Clock::since(unix_now());
         let end = allocation.end().map(settings::epoch);
         let fleet = FleetSettings {
@@ -142,8 +152,11 @@ impl Job<'_> {
             agents,
             allocation,
             placement,
-            writer: StateWriter::start(prefix.to_owned(), state.clone()),
+            writer: StateWriter::start(prefix.to_owned(), state.clone(), claim.clone()),
             state,
+            claim,
+            confirm: Arc::new(Notify::new()),
+            starts: BTreeMap::new(),
             reporter,
             clock,
             followers: BTreeMap::new(),
@@ -164,10 +177,18 @@ impl Job<'_> {
         }
         driver.perform(actions);
         let outcome = driver.follow_job(signals, (inbox, followed)).await;
-        driver.last_events().await;
+        if !outcome.is_replaced() {
+            driver.last_events().await;
+        }
         let overview = driver.machine.overview();
         let report_pairs = with_output(driver.history.report(&overview), prefix).await;
         let (exit_code, message) = (outcome.exit_code(), outcome.to_string());
+        if outcome.is_replaced() {
+            // Agents, nodes, the state and the event log are those of another orchestrator.
+            let ended = (driver.state.agents.job_id, message, exit_code);
+            let report = report(spec, prefix, ended, report_pairs, began);
+            return Ok(EndedJob { report, made_progress: false, is_replaced: true });
+        }
         driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone() });
         let Driver { mut agents, allocation, mut state, mut reporter, writer, followers, was_awake, .. } = driver;
         drop(followers);
@@ -179,7 +200,8 @@ impl Job<'_> {
         };
         writer.finish(interrupted).await;
         let ended = (state.agents.job_id.clone(), message, exit_code);
-        Ok((report(spec, prefix, ended, report_pairs, began), was_awake))
+        let report = report(spec, prefix, ended, report_pairs, began);
+        Ok(EndedJob { report, made_progress: was_awake, is_replaced: false })
     }
 }
 
@@ -240,6 +262,12 @@ struct Driver {
     patience: Duration,
     before_end: Duration,
     state: JobState,
+    claim: Claim,
+    /// The claim is to be looked at now.
+    confirm: Arc<Notify>,
+    /// The nodes on which agents are to be started, and since when: a process that was stopped for long may find that
+    /// it has lost agents which another orchestrator has.
+    starts: BTreeMap<NodeName, Duration>,
     writer: StateWriter,
     reporter: Reporter,
     clock: Clock,
@@ -263,6 +291,7 @@ impl Driver {
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let end_watch = self.watch_end();
         let requests_watch = self.watch_requests();
+        let claim_watch = self.watch_claim();
         let outcome = loop {
             if let Some(outcome) = self.outcome.take() {
                 break outcome;
@@ -278,6 +307,7 @@ impl Driver {
                 _ = check.tick() => None,
             };
             let now = self.clock.now();
+            self.start_agents(now, event.as_ref());
             let mut actions = event.map(|event| self.machine.handle(now, event)).unwrap_or_default();
             actions.extend(self.machine.tick(now));
             self.perform(actions);
@@ -285,6 +315,7 @@ impl Driver {
         };
         end_watch.abort();
         requests_watch.abort();
+        claim_watch.abort();
         outcome
     }
 
@@ -364,6 +395,31 @@ impl Driver {
         })
     }
 
+    /// Looks again and again whether another orchestrator has claimed the job. While the prefix directory does not
+    /// answer, there is no event.
+    fn watch_claim(&self) -> tokio::task::JoinHandle<()> {
+        let (prefix, claim, sender) = (self.prefix.clone(), self.claim.clone(), self.sender.clone());
+        let (clock, confirm, every) = (self.clock, self.confirm.clone(), CONFIRM_EVERY.min(self.settings.lease / 8));
+        tokio::spawn(async move {
+            loop {
+                let (prefix, claim, since) = (prefix.clone(), claim.clone(), clock.now());
+                let event = match tokio::task::spawn_blocking(move || claim.is_newest(&prefix)).await {
+                    Ok(Ok(true)) => Some(Event::Confirmed { since }),
+                    Ok(Ok(false)) => Some(Event::Replaced),
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, "it is not known whether another orchestrator has the job");
+                        None
+                    }
+                    Err(_) => return,
+                };
+                if event.is_some_and(|event| sender.send(event).is_err()) {
+                    return;
+                }
+                let _ = tokio::time::timeout(every, confirm.notified()).await;
+            }
+        })
+    }
+
     fn signal(&mut self, name: &'static str) -> Option<Event> {
         self.signals += 1;
         let number = self.signals;
@@ -377,19 +433,21 @@ impl Driver {
     fn report_of(&mut self, report: FollowReport) -> Option<Event> {
         let (node, address) = match &report {
             FollowReport::Reported { node, address, .. } | FollowReport::Lost { node, address, .. } => (node, address),
+            FollowReport::Replaced => return Some(Event::Replaced),
         };
         // A report about an agent that was replaced since.
         if self.followers.get(node).is_none_or(|follower| follower.address != *address) {
             return None;
         }
         match report {
-            FollowReport::Reported { node, report, .. } => {
+            FollowReport::Replaced => None,
+            FollowReport::Reported { node, report, asked, .. } => {
                 self.was_awake |= report.pairs.iter().any(|pair| pair.awake().is_some());
                 if report.version == 0 {
                     // An agent that was restarted meanwhile at the same address.
                     return Some(Event::AgentLost { node, reason: "it has no plan".to_owned() });
                 }
-                Some(Event::Reported { node, report })
+                Some(Event::Reported { node, report, asked })
             }
             FollowReport::Lost { node, reason, .. } => {
                 self.reporter.emit(LogEvent::AgentLost { node: node.clone(), reason: reason.clone() });
@@ -451,7 +509,10 @@ impl Driver {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::StartAgent { node } => self.agents.start(node),
+                Action::StartAgent { node } => {
+                    self.starts.insert(node, self.clock.now());
+                    self.confirm.notify_one();
+                }
                 Action::End { reason } => self.reporter.emit(LogEvent::PairsEnding { reason }),
                 Action::SendPlan { node } => self.send_plan(&node),
                 Action::Follow { node, orders } => self.follow(node, orders),
@@ -465,6 +526,7 @@ impl Driver {
                 Action::ReportFailure { node, reason } => {
                     self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
                 }
+                Action::Confirm => self.confirm.notify_one(),
                 Action::RecordRequest { number } => {
                     if let Some(pairs) = &mut self.state.pairs {
                         pairs.requests_done = number;
@@ -483,6 +545,18 @@ impl Driver {
         }
     }
 
+    /// Starts the agents that waited for this event, or long enough.
+    fn start_agents(&mut self, now: Duration, event: Option<&Event>) {
+        let is_due = |asked: Duration| match event {
+            Some(Event::Confirmed { since }) => *since >= asked,
+            Some(Event::Replaced) => false,
+            _ => now >= asked + UNCONFIRMED_START,
+        };
+        for (node, _) in self.starts.extract_if(.., |_, asked| is_due(*asked)) {
+            self.agents.start(node);
+        }
+    }
+
     fn plan(&self, node: &NodeName) -> PairsPlan {
         self.placement.plan(node, self.epoch, &self.settings, &self.machine.agents())
     }
@@ -496,6 +570,7 @@ impl Driver {
         let done = move |node, answer: Result<_, RequestError>| {
             let event = match answer {
                 Ok(_) => Event::Planned { node },
+                Err(error) if error.is_superseded() => Event::Replaced,
                 Err(error) => Event::PlanRefused { node, reason: error.to_string() },
             };
             let _ = sender.send(event);
@@ -505,7 +580,8 @@ impl Driver {
 
     fn follow(&mut self, node: NodeName, orders: Orders) {
         let Some(address) = self.machine.agents().get(&node).copied() else { return };
-        let followed = FollowedNode { node: node.clone(), address, wait: self.wait, patience: self.patience };
+        let (wait, patience, clock) = (self.wait, self.patience, self.clock);
+        let followed = FollowedNode { node: node.clone(), address, wait, patience, clock };
         // An agent may have come up after this node's plan was made.
         let peers = self.plan(&node).pairs.into_iter();
         let peers = peers.filter_map(|pair| Some(PeerOfPair { pair: pair.index, address: pair.peer? })).collect();
@@ -544,6 +620,7 @@ impl Driver {
         let done = move |node, answer: Result<_, RequestError>| {
             let event = match answer {
                 Ok(_) => Event::Stopped { node },
+                Err(error) if error.is_superseded() => Event::Replaced,
                 Err(error) => Event::PlanRefused { node, reason: error.to_string() },
             };
             let _ = sender.send(event);

@@ -9,7 +9,7 @@ use holdfast_wire::pairs::{PairsReport, PairsSync};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::fleet::AgentClient;
+use crate::fleet::{AgentClient, Clock};
 
 /// After a failure, the agent is asked once more: this process itself may have been stopped meanwhile.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -23,13 +23,26 @@ pub(super) struct FollowedNode {
     pub(super) wait: Duration,
     /// An answer that takes this much longer does not come any more.
     pub(super) patience: Duration,
+    pub(super) clock: Clock,
 }
 
 /// What the task reports.
 #[derive(Debug)]
 pub(super) enum FollowReport {
-    Reported { node: NodeName, address: SocketAddr, report: PairsReport },
-    Lost { node: NodeName, address: SocketAddr, reason: String },
+    Reported {
+        node: NodeName,
+        address: SocketAddr,
+        report: PairsReport,
+        /// When the request was sent.
+        asked: Duration,
+    },
+    Lost {
+        node: NodeName,
+        address: SocketAddr,
+        reason: String,
+    },
+    /// The agent obeys another orchestrator.
+    Replaced,
 }
 
 /// The task; it ends when this is dropped.
@@ -72,7 +85,7 @@ async fn follow(
     mut requests: watch::Receiver<PairsSync>,
     reports: mpsc::UnboundedSender<FollowReport>,
 ) {
-    let FollowedNode { node, address, wait, patience } = node;
+    let FollowedNode { node, address, wait, patience, clock } = node;
     let mut seen = 0;
     let mut failed = false;
     loop {
@@ -81,6 +94,7 @@ async fn follow(
         // The second attempt is to be answered at once.
         let wait = if failed { Duration::ZERO } else { wait };
         request.wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let asked = clock.now();
         let answer = tokio::select! {
             biased;
             changed = requests.changed() => match changed {
@@ -93,11 +107,15 @@ async fn follow(
             Ok(report) => {
                 failed = false;
                 seen = report.version;
-                let report = FollowReport::Reported { node: node.clone(), address, report };
+                let report = FollowReport::Reported { node: node.clone(), address, report, asked };
                 // The next request has the leases that follow from this answer.
                 if reports.send(report).is_err() || requests.changed().await.is_err() {
                     return;
                 }
+            }
+            Err(error) if error.is_superseded() => {
+                let _ = reports.send(FollowReport::Replaced);
+                return;
             }
             Err(error) if !failed => {
                 tracing::debug!(%node, %error, "no report about pairs");

@@ -14,8 +14,9 @@ use super::super::preflight::manager;
 use super::super::reporter::Reporter;
 use super::super::signals::Signals;
 use super::super::start::{self, Plan};
-use super::super::state::{self, JobState, PairsState, Stage};
+use super::super::state::{self, JobState, PairsState, Stage, StateError};
 use super::super::{requeue, site};
+use super::claim::Claim;
 use super::writer;
 use crate::allocation::{AgentTemplate, Allocation, AllocationRequest, ManagerEntry};
 use crate::events::{LogEvent, Screen};
@@ -112,6 +113,8 @@ pub(super) struct Opened {
     pub(super) placement: Placement,
     /// On disk, with an epoch that no earlier orchestrator had.
     pub(super) state: JobState,
+    /// With the same epoch.
+    pub(super) claim: Claim,
     pub(super) took_over: bool,
 }
 
@@ -129,10 +132,9 @@ pub(super) async fn open(
     let logs = state::directory(prefix).join("agents");
     match previous {
         Some(mut state) if state.stage == Stage::Running => {
-            let Some(pairs) = &mut state.pairs else {
+            let Some(pairs) = &state.pairs else {
                 return Err(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" });
             };
-            pairs.epoch += 1;
             let places = pairs.places.clone();
             let allocation = signals.or(state.allocation.reopen(Vec::new(), logs)).await?;
             let placement = Placement::new(replicated, allocation.nodes(), &prepared.programs)?;
@@ -140,8 +142,9 @@ pub(super) async fn open(
             let changed = compare(&places, pairs.begun.as_ref(), &begun, &placement)
                 .map_err(|change| RunError::OtherPairs { prefix: prefix.to_owned(), change })?;
             pairs.begun = Some(begun);
-            state.orchestrator = std::process::id();
             make_output(prefix)?;
+            let claim = claimed(prefix, &mut state).await?;
+            state.orchestrator = std::process::id();
             writer::write_now(prefix.to_owned(), state.clone()).await?;
             if !changed.is_empty() {
                 let changed = changed.join(", ");
@@ -149,7 +152,7 @@ pub(super) async fn open(
                     .screen
                     .line(&format!("the spec has changed for {changed}: used when a process is started next"));
             }
-            Ok(Opened { allocation, placement, state, took_over: true })
+            Ok(Opened { allocation, placement, state, claim, took_over: true })
         }
         previous => {
             if let Some(state) = previous {
@@ -163,15 +166,13 @@ pub(super) async fn open(
                 make_output(prefix)?;
                 Ok(begun)
             });
-            let (placement, state) = begun.inspect_err(|_| {
-                let _ = allocation.release();
-            })?;
+            let release = || allocation.release().map_or_else(drop, drop);
+            let (placement, mut state) = begun.inspect_err(|_| release())?;
+            let claim = claimed(prefix, &mut state).await.inspect_err(|_| release())?;
             let written = writer::write_now(prefix.to_owned(), state.clone()).await;
-            written.inspect_err(|_| {
-                let _ = allocation.release();
-            })?;
+            written.inspect_err(|_| release())?;
             start::announce(&state, prefix, reporter);
-            Ok(Opened { allocation, placement, state, took_over: false })
+            Ok(Opened { allocation, placement, state, claim, took_over: false })
         }
     }
 }
@@ -185,6 +186,18 @@ fn compare(
 ) -> Result<Vec<String>, String> {
     compare_places(places, placement.pairs())?;
     before.map_or_else(|| Ok(Vec::new()), |before| before.compare(now, placement))
+}
+
+/// Claims the job for this process, and enters the epoch in the state.
+async fn claimed(prefix: &Path, state: &mut JobState) -> Result<Claim, StateError> {
+    let (path, job_id) = (prefix.to_owned(), state.agents.job_id.clone());
+    let epoch = state.pairs.as_ref().map_or(0, |pairs| pairs.epoch) + 1;
+    let claim = tokio::task::spawn_blocking(move || Claim::make(&path, &job_id, epoch)).await;
+    let claim = claim.unwrap_or_else(|error| Err(StateError::file("write", prefix)(std::io::Error::other(error))))?;
+    if let Some(pairs) = &mut state.pairs {
+        pairs.epoch = claim.epoch;
+    }
+    Ok(claim)
 }
 
 /// The directory for the output of copies and jobs.
@@ -234,7 +247,7 @@ fn begin(
     state.requests_at_once = spec.health.requests;
     let places = placement.pairs().cloned().collect();
     let begun = Some(Begun::new(&placement, &replicated.settings));
-    state.pairs = Some(PairsState { epoch: 1, places, finished: BTreeSet::new(), requests_done: 0, begun });
+    state.pairs = Some(PairsState { epoch: 0, places, finished: BTreeSet::new(), requests_done: 0, begun });
     Ok((placement, state))
 }
 

@@ -1,4 +1,5 @@
-//! Writes the state of the job. The loop hands over the newest state and never waits for the prefix directory.
+//! Writes the state of the job. The loop hands over the newest state and never waits for the prefix directory. Nothing
+//! is written when another orchestrator has claimed the job: the state is its own then.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::claim::Claim;
 use crate::job::state::{JobState, StateError};
 
 /// The end of the job is not recorded in a prefix directory that does not answer for so long.
@@ -19,13 +21,14 @@ pub(super) struct StateWriter {
 
 impl StateWriter {
     /// The writer of a state that is on disk.
-    pub(super) fn start(prefix: PathBuf, state: JobState) -> Self {
+    pub(super) fn start(prefix: PathBuf, state: JobState, claim: Claim) -> Self {
         let (newest, mut changes) = watch::channel(state);
         let task = tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let state = changes.borrow_and_update().clone();
-                let prefix = prefix.clone();
-                let written = tokio::task::spawn_blocking(move || state.write(&prefix)).await;
+                let (prefix, claim) = (prefix.clone(), claim.clone());
+                let write = move || if claim.is_newest(&prefix)? { state.write(&prefix) } else { Ok(()) };
+                let written = tokio::task::spawn_blocking(write).await;
                 if let Ok(Err(error)) = written {
                     tracing::warn!(%error, "the state of the job is not written");
                 }
