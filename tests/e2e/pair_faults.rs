@@ -179,6 +179,53 @@ fn pairs_on_two_nodes_sleep_until_there_is_an_orchestrator_again() {
     world.assert_nothing_is_left();
 }
 
+/// An orchestrator whose lock is lost, as that of a node which does not answer the file system's server any more, and
+/// another one that is started meanwhile.
+fn orchestrator_is_replaced(is_stopped: bool) {
+    let world = World::new();
+    let spec = clock(&world);
+    let old = run(&world, &spec);
+    world.wait("the main's work", || (!awake(&world, "main").is_empty()).then_some(()));
+    waits_for_state(&world, 0, "replica", "asleep");
+    let agents = ["node0", "node1"].map(|node| world.agent_pid(node));
+    if is_stopped {
+        old.signal(Signal::STOP);
+    }
+    fs::remove_file(world.prefix().join(".holdfast/lock")).unwrap();
+    let mut new = run(&world, &spec);
+    assert_eq!(new.sees_event("pairs_taken_over")["epoch"], 2);
+    // The lease is the other one's now.
+    let taken_over = now();
+    let works_after = |time| world.wait("work", || awake(&world, "main").into_iter().find(|at| *at > time + 2 * LEASE));
+    works_after(taken_over);
+    // It may have ended with its lease, if the other orchestrator needed longer to start.
+    let main = waits_for_state(&world, 0, "main", "awake");
+    let main_is_back = now();
+    if is_stopped {
+        old.signal(Signal::CONT);
+    }
+    old.ends_with(69).prints(&["another orchestrator has taken the job over"]);
+    let ended = now();
+    works_after(ended);
+    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
+    assert_eq!(["node0", "node1"].map(|node| world.agent_pid(node)), agents);
+    assert_eq!(world.state()["pairs"]["epoch"], 2);
+    fs::write(world.path("end"), "").unwrap();
+    new.ends_with(0).prints(&["all pairs are finished"]);
+    assert!(awake(&world, "replica").into_iter().all(|time| time < main_is_back), "a fail-over after the takeover");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn orchestrator_that_was_stopped_and_replaced_ends_and_changes_nothing() {
+    orchestrator_is_replaced(true);
+}
+
+#[test]
+fn orchestrator_that_is_replaced_ends_and_changes_nothing() {
+    orchestrator_is_replaced(false);
+}
+
 /// A pair whose copies pause for ever after each round, and are held at their start while a file exists.
 fn held_pair(world: &World) -> PathBuf {
     let command = held(world, &format!(r#""{}", example, pair"#, env!("CARGO_BIN_EXE_holdfast")));
