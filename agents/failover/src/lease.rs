@@ -6,12 +6,12 @@
 //! has said that its term is over, or when the time has passed with a margin for clocks of different speed.
 //!
 //! An orchestrator may go on although another one has replaced it: it was stopped, or cut off, and the lock of the job
-//! was lost with its node. Agents obey only the one with the highest epoch that they know, but each of the two may reach
-//! another node. Two rules exclude that both grant the lease of a pair:
+//! was lost. Agents obey only the one with the highest epoch that they know, but each of the two may reach another
+//! node. Two rules exclude that both grant the lease of a pair:
 //!
 //! * A lease ends at the latest its time after the orchestrator was last known to be the newest one. It knows that from
-//!   the epoch in the job's state, which is the newest one's, or from the answers of both nodes: none of their agents
-//!   has obeyed another one. An agent that was started since may have forgotten whom it obeyed.
+//!   the job's record of the newest epoch, or from the answers of both nodes: none of their agents has obeyed another
+//!   one. An agent that was started since the record was read may have forgotten whom it obeyed.
 //! * A new orchestrator grants a lease only when it has the answers of both nodes, which obey it from then on, or when
 //!   that time has passed since the answer of one of them.
 
@@ -126,7 +126,7 @@ pub struct Granter {
     nodes: BTreeMap<u32, NodeView>,
     /// When each node answered for the first time: from then on, it obeys no earlier orchestrator.
     first_answers: BTreeMap<u32, Duration>,
-    /// When the job's state last had this orchestrator's epoch.
+    /// When the job's record last had this orchestrator's epoch.
     confirmed: Option<Duration>,
     /// Nodes with orders that they have not been sent.
     urgent: BTreeSet<u32>,
@@ -160,14 +160,13 @@ impl Granter {
         self.ttl / 4
     }
 
-    /// The job's state has this orchestrator's epoch, as was found by reading it at this time or later.
+    /// The job's record has this orchestrator's epoch, as was found by reading it at this time or later.
     pub fn confirmed(&mut self, now: Duration, since: Duration) {
         self.confirmed = self.confirmed.max(Some(since));
         self.tick(now);
     }
 
-    /// True if leases wait until the epoch in the job's state has been read again: an agent has answered for the first
-    /// time.
+    /// True if leases wait until the job's record has been read again: an agent has answered for the first time.
     pub fn awaits_confirmation(&self) -> bool {
         self.nodes.values().any(|view| !self.is_confirmed_since(view.since))
     }

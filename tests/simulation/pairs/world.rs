@@ -1,4 +1,4 @@
-//! Two nodes, orchestrators of which one replaces the other, also while that still runs, links between them, and faults.
+//! Two nodes, orchestrators that replace each other, also while the earlier one runs, links between them, and faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
