@@ -15,6 +15,9 @@
 //! * A new orchestrator grants a lease only when it has the answers of both nodes, which obey it from then on, or when
 //!   that time has passed since the answer of one of them.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
