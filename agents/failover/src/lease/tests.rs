@@ -30,7 +30,18 @@ fn answers(granter: &mut Granter, at: u64, node: u32, state: CopyState, held: Op
     let (main, replica) = if node == 0 { (Some(copy), None) } else { (None, Some(copy)) };
     let lease = Some(LeaseStatus { held, ..LeaseStatus::default() });
     let (name, checkpoint, fail_overs, fail_backs) = (String::new(), 0, 0, 0);
-    let status = PairStatus { pair: 0, name, main, replica, checkpoint, fail_overs, fail_backs, lease };
+    let status = PairStatus {
+        pair: 0,
+        name,
+        main,
+        replica,
+        checkpoint,
+        checkpoint_age_ms: None,
+        missed: 0,
+        fail_overs,
+        fail_backs,
+        lease,
+    };
     let answer = Answer { instance: 7, clock: agent_clock(at), asked: ms(at - 10), pairs: &[status] };
     granter.answered(ms(at), node, answer);
 }

@@ -132,7 +132,7 @@ pub(super) async fn open(
     let logs = state::directory(prefix).join("agents");
     match previous {
         Some(mut state) if state.stage == Stage::Running => {
-            let Some(pairs) = &state.pairs else {
+            let Some(pairs) = &mut state.pairs else {
                 return Err(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" });
             };
             let places = pairs.places.clone();
