@@ -96,7 +96,8 @@ impl BeatWatch {
             }
             heart.quiet += gap;
             let Watched { incarnation, period, misses } = heart.watched;
-            // An observation that was a little early counts as one in time: otherwise a miss would often be a tick late.
+            // An observation that was a little early counts as one in time: otherwise a miss would often be a tick
+            // late.
             let periods = (heart.quiet + self.tick / 4).as_nanos() / period.as_nanos().max(1);
             let periods = u32::try_from(periods).unwrap_or(u32::MAX);
             heart.missed += u64::from(periods.saturating_sub(heart.counted));

@@ -213,7 +213,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         let event: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
-        assert_eq!((&event["v"], &event["job"], &event["event"]), (&"1.4".into(), &"heat".into(), &"halt_set".into()));
+        assert_eq!((&event["v"], &event["job"], &event["event"]), (&"1.5".into(), &"heat".into(), &"halt_set".into()));
         assert_eq!(event["reason"], "a\nb");
         assert!(chrono::DateTime::parse_from_rfc3339(event["time"].as_str().unwrap()).is_ok());
     }

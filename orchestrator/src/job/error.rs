@@ -60,9 +60,9 @@ pub enum RunError {
     )]
     OtherKind { prefix: PathBuf, running: &'static str },
     #[error(
-        "the job of the prefix directory {} was begun with another spec, and its copies may still run: {change}; restore \
-         that and run it again, which takes the job over, or end it (`holdfast halt set --now`) and then run the new \
-         spec",
+        "the job of the prefix directory {} was begun with another spec, and its copies may still run: {change}; \
+         restore that and run it again, which takes the job over, or end it (`holdfast halt set --now`) and then run \
+         the new spec",
         prefix.display()
     )]
     OtherPairs { prefix: PathBuf, change: String },

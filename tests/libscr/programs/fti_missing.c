@@ -17,7 +17,8 @@ int FTI_DefineDataset(int id, int rank, int *lengths, char *name, void *group);
 
 int main(void)
 {
-    return FTI_RecoverVar(1) + FTI_BitFlip(1) + FTI_InitComplexType(0, 0, 0, 0, 0, 0) + FTI_AddSimpleField(0, 0, 0, 0, 0)
-        + FTI_AddComplexField(0, 0, 0, 0, 0, 0, 0) + FTI_InitGroup(0, 0, 0) + FTI_RenameGroup(0, 0)
+    return FTI_RecoverVar(1) + FTI_BitFlip(1) + FTI_InitComplexType(0, 0, 0, 0, 0, 0)
+        + FTI_AddSimpleField(0, 0, 0, 0, 0) + FTI_AddComplexField(0, 0, 0, 0, 0, 0, 0)
+        + FTI_InitGroup(0, 0, 0) + FTI_RenameGroup(0, 0)
         + FTI_DefineDataset(0, 0, 0, 0, 0);
 }

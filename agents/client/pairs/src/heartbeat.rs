@@ -1,9 +1,9 @@
 //! The thread that increments the copy's counter each period.
 //!
 //! It sleeps to multiples of the period, so that the periods do not drift, and without the timer slack of 50 µs that
-//! ordinary threads have. All copies of a machine thus beat at the same time: one interrupt of a timer wakes all of them
-//! that run on a processor, which costs much less than an interrupt for each. A beat that comes too late is not made up
-//! for.
+//! ordinary threads have. All copies of a machine thus beat at the same time: one interrupt of a timer wakes all of
+//! them that run on a processor, which costs much less than an interrupt for each. A beat that comes too late is not
+//! made up for.
 //!
 //! It also ends the process when the pair's lease has run out; for that it runs, without beating, in programs that beat
 //! themselves.

@@ -88,7 +88,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The number and the state, unless this state was saved last: a renewed lease, for instance, changes nothing in it.
+    /// The number and the state, unless this state was saved last: a renewed lease, for instance, changes nothing in
+    /// it.
     fn unsaved(&mut self) -> Option<(u32, PairState)> {
         let process = |place: &Place| Some((place.incarnation, place.process.as_ref()?.id));
         let state = PairState {
@@ -376,8 +377,8 @@ impl Watcher {
     }
 
     /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run or
-    /// waits for its timer, or it was just woken and has not come that far. For a limited time: otherwise it would never
-    /// be replaced.
+    /// waits for its timer, or it was just woken and has not come that far. For a limited time: otherwise it would
+    /// never be replaced.
     fn is_excused(&mut self, at: usize, side: Side, now: Duration, state: SlotState) -> bool {
         let Some(pair) = self.pairs.get_mut(at) else { return false };
         let place = &mut pair.places[side.index()];
