@@ -136,10 +136,10 @@ impl LogEvent {
                 format!("rebuilding {} of checkpoint {checkpoint} in cache", ranks_text(ranks))
             }
             LogEvent::CheckpointComplete { checkpoint, scheme, level, protected, bytes, millis, .. } => {
-                let level = level.map(|level| format!(" of level {level}")).unwrap_or_default();
+                let level = level.map(|level| format!(" at level {level}")).unwrap_or_default();
                 let protection = if *protected { "protected" } else { "not protected" };
                 let size = indicatif::HumanBytes(*bytes);
-                format!("checkpoint {checkpoint}{level} complete, {protection} ({scheme}), {size} in {millis} ms")
+                format!("checkpoint {checkpoint} complete{level}, {protection} ({scheme}), {size} in {millis} ms")
             }
             LogEvent::CheckpointFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} dropped: {reason}")
@@ -340,7 +340,7 @@ mod tests {
         };
         assert!(complete("LOCAL", None, false).contains("not protected"));
         let sentence = complete("XOR", Some(3), true);
-        assert_eq!(sentence, "checkpoint 3 of level 3 complete, protected (XOR), 1.00 MiB in 7 ms");
+        assert_eq!(sentence, "checkpoint 3 complete at level 3, protected (XOR), 1.00 MiB in 7 ms");
     }
 
     #[test]

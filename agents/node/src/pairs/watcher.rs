@@ -85,6 +85,8 @@ struct Pair {
     /// Missed heartbeats of copies that are not watched any more.
     missed: u64,
     saved: Option<PairState>,
+    /// The newest checkpoint when a copy was woken last: it stores further ones at once.
+    woken_at: Option<u64>,
 }
 
 impl Pair {
@@ -275,6 +277,7 @@ impl Watcher {
                 deadline: None,
                 missed: 0,
                 saved: None,
+                woken_at: None,
             });
             first.push((at, actions));
         }
@@ -592,6 +595,7 @@ impl Watcher {
                 if let Some((term, _)) = pair.lease {
                     self.mirror.worked(index, term);
                 }
+                pair.woken_at = Some(newest_checkpoint(&self.registry, index));
                 self.registry.wake(index, side, incarnation);
                 pair.places[side.index()].woken = Some(now);
             }
@@ -641,20 +645,17 @@ impl Watcher {
     /// A report with what only the watcher knows.
     fn completed(&self, at: usize, now: Duration, mut change: PairChange) -> PairChange {
         let Some(pair) = self.pairs.get(at) else { return change };
+        let goes_on_from = pair.woken_at.unwrap_or_else(|| newest_checkpoint(&self.registry, pair.index));
         let since = || u64::try_from(clock::now().saturating_sub(now).as_micros()).unwrap_or(u64::MAX);
         match &mut change {
-            PairChange::Awake { checkpoint, .. } => *checkpoint = self.checkpoint(pair.index),
+            PairChange::Awake { checkpoint, .. } => *checkpoint = goes_on_from,
             PairChange::FailOver { checkpoint, micros, .. } | PairChange::FailBack { checkpoint, micros } => {
-                *checkpoint = self.checkpoint(pair.index);
+                *checkpoint = goes_on_from;
                 *micros = micros.saturating_add(since());
             }
             _ => {}
         }
         change
-    }
-
-    fn checkpoint(&self, index: u32) -> u64 {
-        self.registry.newest(index).map_or(0, |newest| newest.sequence)
     }
 
     /// The names of the pairs by their numbers.
@@ -789,6 +790,11 @@ fn hold(registry: &Registry, pair: &Pair, side: Side) {
         let until = pair.lease.map_or(Duration::from_nanos(1), |(_, until)| until);
         registry.hold_until(pair.index, side, Some(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)));
     }
+}
+
+/// 0 if there is none.
+fn newest_checkpoint(registry: &Registry, index: u32) -> u64 {
+    registry.newest(index).map_or(0, |newest| newest.sequence)
 }
 
 /// The first time after this one that is half a period after a multiple of the period.
