@@ -17,7 +17,7 @@ use holdfast_model::pair::{
 };
 use holdfast_model::{RankEnd, Side};
 use holdfast_shm::process::start_time;
-use holdfast_shm::{Registry, Seat, ShmError, Woken};
+use holdfast_shm::{Registry, Seat, ShmError, SlotState, Woken};
 use holdfast_wire::agent::{AgentEvent, Empty, OF_USER, POLL, PollReply, PollRequest, REQUEST_OF};
 use holdfast_wire::pairs::{
     COMMAND, CommandRequest, PLAN, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop,
@@ -753,7 +753,8 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
         loop {
             let slot = registry().copy(0, Side::Main);
             // More, if this machine was so busy that a copy had no processor.
-            if slot.incarnation >= count && registry().beats(0, Side::Main) > 5 {
+            let is_awake = slot.state == SlotState::Awake && registry().beats(0, Side::Main) > 5;
+            if slot.incarnation >= count && is_awake {
                 return slot.pid;
             }
             assert!(begun.elapsed() < LIMIT, "no main {count}: {slot:?}");
