@@ -51,6 +51,9 @@ fn next_run_detects_job_that_ended_meanwhile() {
     job.go_on();
     // The output file gets its name after the last step.
     world.wait("the application's end", || world.path("end.heat").exists().then_some(()));
+    // The agents have checkpoint 8; whether it is protected was reported to nobody.
+    job.command(&["status"], 0).prints(&["newest checkpoint 8\n"]);
+    assert_eq!(job.command(&["status", "--json"], 0).json()["protected"], serde_json::Value::Null);
     job.run(0);
     job.assert_result();
     pfs::assert_current(&world.prefix(), 8);

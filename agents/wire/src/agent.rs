@@ -187,7 +187,7 @@ pub struct Health {
     /// Connections refused because they had no token, or no TLS, since the agent started.
     #[serde(rename = "strangers")]
     pub unauthenticated: u64,
-    /// The newest checkpoint that is complete in cache here, and whether it can survive this node.
+    /// The newest checkpoint that is complete in cache here.
     pub newest: Option<CheckpointId>,
     /// The agent's own resident memory, bytes.
     pub agent_memory: u64,

@@ -149,11 +149,16 @@ impl Status {
 
     /// The level of the newest checkpoint, if it is one of variables.
     fn level(&self) -> Option<u32> {
-        self.history.levels.get(&self.checkpoint()?).copied()
+        self.history.checkpoints.get(&self.checkpoint()?)?.level
     }
 
-    fn protected(&self) -> bool {
-        self.explanation.as_ref().is_some_and(|explanation| explanation.protected)
+    /// Whether the newest checkpoint is protected; `None` if only the agents know of it so far.
+    fn protected(&self) -> Option<bool> {
+        let newest = self.checkpoint()?;
+        let decided = self.explanation.as_ref().filter(|explanation| explanation.newest == Some(newest));
+        decided
+            .map(|explanation| explanation.protected)
+            .or_else(|| self.history.checkpoints.get(&newest).map(|checkpoint| checkpoint.protected))
     }
 
     /// True if neither an orchestrator nor agents are left.
@@ -256,8 +261,14 @@ impl Report for Status {
         let level = self.level().map(|level| format!(" of level {level}")).unwrap_or_default();
         match self.checkpoint() {
             _ if self.pairs.is_some() => {}
-            Some(id) if self.protected() => writeln!(to, "newest checkpoint {id}{level}, protected")?,
-            Some(id) => writeln!(to, "newest checkpoint {id}{level}, not protected")?,
+            Some(id) => {
+                let protection = match self.protected() {
+                    Some(true) => ", protected",
+                    Some(false) => ", not protected",
+                    None => "",
+                };
+                writeln!(to, "newest checkpoint {id}{level}{protection}")?;
+            }
             None => writeln!(to, "no checkpoint yet")?,
         }
         for node in self.nodes() {

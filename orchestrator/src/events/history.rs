@@ -13,10 +13,19 @@ use super::{EndCause, GenerationProgress, LogEvent};
 pub struct History {
     /// The generations of the job, oldest first.
     pub generations: Vec<PastGeneration>,
-    /// The levels of checkpoints of variables, those of earlier allocations too.
-    pub levels: BTreeMap<CheckpointId, u32>,
+    /// The complete checkpoints, those of earlier allocations too.
+    pub checkpoints: BTreeMap<CheckpointId, PastCheckpoint>,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
+}
+
+/// A checkpoint as it was when it was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastCheckpoint {
+    /// Its level, if it is one of variables.
+    pub level: Option<u32>,
+    /// True if it survives the loss of a node.
+    pub protected: bool,
 }
 
 /// A generation, as far as it is in the log.
@@ -54,8 +63,8 @@ impl History {
             LogEvent::Restarted { generation, checkpoint, .. } => {
                 self.change(generation, |past| past.from = Some(checkpoint));
             }
-            LogEvent::CheckpointComplete { checkpoint, level: Some(level), .. } => {
-                self.levels.insert(checkpoint, level);
+            LogEvent::CheckpointComplete { checkpoint, level, protected, .. } => {
+                self.checkpoints.insert(checkpoint, PastCheckpoint { level, protected });
             }
             LogEvent::GenerationEnded { generation, cause, progress, .. } => {
                 self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));
@@ -144,7 +153,9 @@ mod tests {
         assert_eq!(third.progress, Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }));
         assert_eq!((fourth.generation, fourth.from), (Generation(4), Some(Some(CheckpointId(6)))));
         assert_eq!((&fourth.ended, &fourth.progress), (&None, &None));
-        assert_eq!(history.levels, BTreeMap::from([(CheckpointId(6), 3)]));
+        let complete = |level| PastCheckpoint { level, protected: true };
+        let checkpoints = [(CheckpointId(6), complete(Some(3))), (CheckpointId(7), complete(None))];
+        assert_eq!(history.checkpoints, BTreeMap::from(checkpoints));
         assert!(history.last.unwrap().1.starts_with("checkpoint 7 complete"));
     }
 }
