@@ -1,7 +1,6 @@
 //! Pairs of main and replica on one node: from the loss of a main to the first instruction of its replica, the cost of
 //! watching, and checkpoints in shared memory. Beside it the design of the Fault-tolerant Scheme for Multiple Jobs.
 
-use std::collections::BTreeMap;
 use std::hint::spin_loop;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -80,18 +79,7 @@ impl Node {
             suspends: None,
         };
         let on_node = |index| PairOnNode { index, config: config(index), sides: SidesOnNode::Both, peer: None };
-        let plan = PairsPlan {
-            epoch: 1,
-            pairs: (0..pairs).map(on_node).collect(),
-            jobs: Vec::new(),
-            settings: PairsSettings {
-                lease: Duration::from_secs(2),
-                pin_watcher: None,
-                directory: PathBuf::from("/"),
-                output: None,
-                environment: BTreeMap::from([(PART.to_owned(), "copy".to_owned())]),
-            },
-        };
+        let plan = plan((0..pairs).map(on_node).collect(), &[(PART, "copy")]);
         let accepted = cluster.runtime.block_on(cluster.client.pairs_plan(address, &plan))?;
         Ok(Node { cluster, address, registry: accepted.registry, pairs })
     }
@@ -136,6 +124,23 @@ impl Node {
         let statuses = self.statuses()?;
         let missed = |status: &PairStatus| status.main.map_or(0, |main| main.missed);
         Ok((statuses.iter().map(|status| status.fail_overs).sum(), statuses.iter().map(missed).sum()))
+    }
+}
+
+/// A plan without jobs, whose copies have these variables.
+pub fn plan(pairs: Vec<PairOnNode>, variables: &[(&str, &str)]) -> PairsPlan {
+    let variable = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    PairsPlan {
+        epoch: 1,
+        pairs,
+        jobs: Vec::new(),
+        settings: PairsSettings {
+            lease: Duration::from_secs(2),
+            pin_watcher: None,
+            directory: PathBuf::from("/"),
+            output: None,
+            environment: variables.iter().map(variable).collect(),
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! A copy of a pair, for the benchmark `pairs`: waits for its turn, and beats until it is told to end. With
+//! A copy of a pair, for the benchmark `pairs`: waits for its turn, and beats until its agent ends it. With
 //! `HOLDFAST_BENCH_CHECKPOINT`, it also stores a checkpoint of so many bytes each 10 ms.
 
 use std::thread::sleep;

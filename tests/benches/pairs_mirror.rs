@@ -3,17 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_model::pair::{CopyState, Grant, PairConfig, RestartBackOff, Term};
 use holdfast_shm::Registry;
-use holdfast_wire::pairs::{PairOnNode, PairsPlan, PairsSettings, PairsStop, PairsSync, SidesOnNode};
+use holdfast_wire::pairs::{PairOnNode, PairsPlan, PairsStop, PairsSync, SidesOnNode};
 
 use crate::agents::Cluster;
 use crate::figures::below;
-use crate::pairs::{CHECKPOINT, LIMIT, PERIOD, TOGETHER, percentiles, this_program};
+use crate::pairs::{self, CHECKPOINT, LIMIT, PERIOD, TOGETHER, percentiles, this_program};
 use crate::pairs_copy::{self, BETWEEN};
 use crate::{Extent, PART, Result};
 
@@ -37,19 +36,7 @@ fn config() -> Result<PairConfig> {
 }
 
 fn plan(pairs: Vec<PairOnNode>) -> PairsPlan {
-    let variables = [(PART, "copy".to_owned()), (pairs_copy::CHECKPOINT, CHECKPOINT.to_string())];
-    PairsPlan {
-        epoch: 1,
-        pairs,
-        jobs: Vec::new(),
-        settings: PairsSettings {
-            lease: Duration::from_secs(2),
-            pin_watcher: None,
-            directory: PathBuf::from("/"),
-            output: None,
-            environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
-        },
-    }
+    pairs::plan(pairs, &[(PART, "copy"), (pairs_copy::CHECKPOINT, &CHECKPOINT.to_string())])
 }
 
 /// Two agents with the copies of the same pairs, mains on the first one.

@@ -347,7 +347,7 @@ fn servers_are_found_by_the_names_of_their_nodes() {
     servers.halt();
     running.ends_with(75);
     world.assert_nothing_is_left();
-    // Without the mount nobody knows these names.
+    // Without the mount, these names have no addresses.
     let world = World::new();
     let mut servers = Servers::new(&world, 3);
     servers.jubatus = "{type: stat, host: node, every: 200ms}".to_owned();

@@ -13,7 +13,7 @@ use holdfast_testkit::awake;
 pub const RECORDS: &str = "PAIRS_TEST_RECORDS";
 const BETWEEN_STEPS: Duration = Duration::from_millis(10);
 
-/// The process is a copy of a pair if its environment says so.
+/// Runs as a copy of a pair, and ends the process, if the environment has [`RECORDS`].
 pub fn program_if_copy() {
     let Some(directory) = std::env::var_os(RECORDS).map(PathBuf::from) else { return };
     let side = Place::from_environment().unwrap().side;

@@ -349,7 +349,7 @@ fn copy_that_does_not_end_has_the_whole_grace() {
     waits_for_state(&world, 0, "replica", "asleep");
     signal(waits_for_state(&world, 0, "main", "awake"), Signal::KILL);
     sees(&mut job, "dnn0", "fail_over", None);
-    // The replica is told to end when there is a main again, not before the event of its start.
+    // The replica must end when there is a main again, not before the event of its start.
     let again = job.sees("another main", |event| starts_of_main(event) == 2)["at"].as_u64().unwrap();
     sees(&mut job, "dnn0", "fail_back", None);
     let clock = Duration::from_millis(boot_offset_ms());

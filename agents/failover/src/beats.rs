@@ -21,6 +21,8 @@ pub struct Missed {
     pub side: Side,
     pub incarnation: u64,
     pub misses: u32,
+    /// The counter, which did not change.
+    pub beats: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +106,7 @@ impl BeatWatch {
             heart.counted = periods;
             if periods >= misses && !heart.reported {
                 heart.reported = true;
-                missed.push(Missed { pair: *pair, side: *side, incarnation, misses: periods });
+                missed.push(Missed { pair: *pair, side: *side, incarnation, misses: periods, beats: count });
             }
         }
         missed
@@ -150,7 +152,7 @@ mod tests {
         for at in 0..3 {
             assert_eq!(watch.observe(MS * at, |_, _| 100), []);
         }
-        let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3 };
+        let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3, beats: 100 };
         assert_eq!(watch.observe(MS * 3, |_, _| 100), [missed]);
         assert_eq!(watch.observe(MS * 4, |_, _| 100), []);
         assert_eq!(watch.counts(7, Side::Main), (0, 4));

@@ -65,6 +65,7 @@ pub mod mapping;
 pub mod process;
 mod registry;
 pub mod ring;
+pub mod schedule;
 mod seat;
 
 pub use control::{CopySlot, SlotState};

@@ -104,8 +104,8 @@ pub struct PairsSettings {
 }
 
 /// The pairs and jobs of a node. The same plan again, also for an agent that was restarted, changes nothing but the
-/// peers' addresses. One with other commands, environment or restart policies changes these; what is laid out in shared
-/// memory, and what running copies were told, must be the same.
+/// peers' addresses. One with other commands, environment or restart policies changes these; the layout of the shared
+/// memory, and the settings that running copies have read, must be the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairsPlan {
     /// The orchestrator's epoch.

@@ -35,7 +35,7 @@ use crate::exit;
 use crate::fleet::AgentRecord;
 use crate::host::own_files::{self, OWN};
 use crate::pairs::placement::PairPlace;
-use crate::pairs::takeover::Begun;
+use crate::pairs::takeover::InitialSpec;
 use crate::relaunch::changes::Unfit;
 use crate::relaunch::{Changes, Explanation, Snapshot};
 use crate::spec::{GroupAccess, JobSpec, Step};
@@ -119,7 +119,7 @@ pub struct PairsState {
     pub requests_done: u64,
     /// What else must not change while its copies run; `None` in the state of an earlier version.
     #[serde(default)]
-    pub begun: Option<Begun>,
+    pub initial_spec: Option<InitialSpec>,
 }
 
 /// The part of the state that changes while the job runs, without agents and the machine's state.

@@ -1,7 +1,7 @@
 //! What of a spec may change when `holdfast run` takes over a job whose orchestrator died.
 //!
-//! Copies go on meanwhile. What they were told when they were started, what is laid out in the shared memory of their
-//! nodes, and the time of a lease must be the same; all else is used from the next start of a copy or job on.
+//! Copies go on meanwhile. The settings that they read when they were started, the layout of the shared memory, and the
+//! time of a lease must be the same; all else is used from the next start of a copy or job on.
 
 use holdfast_model::NodeName;
 use holdfast_model::pair::{JobConfig, PairConfig};
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use super::placement::{PairPlace, Placement};
 use crate::spec::Replication;
 
-/// What a job was begun with, without the names and nodes of its pairs.
+/// The spec with which a job was started, without the names and nodes of its pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct InitialSpec {
     /// In the order of [`Placement::pairs`].
-    pairs: Vec<BegunPair>,
-    jobs: Vec<BegunJob>,
+    pairs: Vec<InitialPair>,
+    jobs: Vec<InitialJob>,
     lease_ms: u64,
     pin_watcher: Option<u32>,
     /// Of environment and working directory.
-    settings: u32,
+    settings_check: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct BegunPair {
+struct InitialPair {
     checkpoint_bytes: u64,
     period_us: u64,
     /// Of everything.
@@ -31,7 +31,7 @@ struct BegunPair {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct BegunJob {
+struct InitialJob {
     name: String,
     node: NodeName,
     order: u32,
@@ -39,7 +39,7 @@ struct BegunJob {
     check: u32,
 }
 
-/// Tells whether a value has changed; nothing depends on it but a message.
+/// A checksum that shows whether a value has changed. Only a message depends on it.
 fn check(value: &impl Serialize) -> u32 {
     crc32fast::hash(&serde_json::to_vec(value).unwrap_or_default())
 }
@@ -47,46 +47,53 @@ fn check(value: &impl Serialize) -> u32 {
 /// A key that must not change has changed, as a sentence.
 type Refused = String;
 
-impl Begun {
-    /// What a job is begun with.
+impl InitialSpec {
+    /// The spec of a job that is started.
     pub fn new(placement: &Placement, settings: &Replication) -> Self {
-        let pair = |config: &PairConfig| BegunPair {
+        let pair = |config: &PairConfig| InitialPair {
             checkpoint_bytes: config.checkpoint_bytes,
             period_us: u64::try_from(config.period.as_micros()).unwrap_or(u64::MAX),
             check: check(config),
         };
-        let job = |(config, node): &(JobConfig, NodeName)| BegunJob {
+        let job = |(config, node): &(JobConfig, NodeName)| InitialJob {
             name: config.name.clone(),
             node: node.clone(),
             order: config.order,
             check: check(config),
         };
-        Begun {
+        InitialSpec {
             pairs: placement.configs().map(pair).collect(),
             jobs: placement.jobs().iter().map(job).collect(),
             lease_ms: u64::try_from(settings.lease.as_millis()).unwrap_or(u64::MAX),
             pin_watcher: settings.pin_watcher,
-            settings: check(&(&settings.env, &settings.directory)),
+            settings_check: check(&(&settings.env, &settings.directory)),
         }
     }
 }
 
-/// Compares the pairs with those with which a job was begun.
+/// Refuses names that have gone, are new, or have another order. `kind`: a pair or a job.
+fn compare_names(kind: &str, before: &[&str], now: &[&str]) -> Result<(), Refused> {
+    if let Some(gone) = before.iter().find(|name| !now.contains(name)) {
+        return Err(format!("its {kind} `{gone}` is not in the spec"));
+    }
+    if let Some(new) = now.iter().find(|name| !before.contains(name)) {
+        return Err(format!("the {kind} `{new}` is new"));
+    }
+    match before.iter().zip(now).find(|(before, now)| before != now) {
+        Some((before, now)) => Err(format!("the {kind} `{now}` is where `{before}` was: restore their order")),
+        None => Ok(()),
+    }
+}
+
+/// Compares the pairs with those with which a job was started.
 ///
 /// # Errors
 /// The first difference.
-pub fn compare_places<'a>(begun: &[PairPlace], now: impl Iterator<Item = &'a PairPlace>) -> Result<(), Refused> {
+pub fn compare_places<'a>(before: &[PairPlace], now: impl Iterator<Item = &'a PairPlace>) -> Result<(), Refused> {
     let now: Vec<&PairPlace> = now.collect();
-    if let Some(gone) = begun.iter().find(|pair| !now.iter().any(|other| other.name == pair.name)) {
-        return Err(format!("its pair `{}` is not in the spec", gone.name));
-    }
-    if let Some(new) = now.iter().find(|pair| !begun.iter().any(|other| other.name == pair.name)) {
-        return Err(format!("the pair `{}` is new", new.name));
-    }
-    for (before, now) in begun.iter().zip(now) {
-        if before.name != now.name {
-            return Err(format!("the pair `{}` is where `{}` was: restore their order", now.name, before.name));
-        }
+    let names: Vec<&str> = before.iter().map(|pair| &*pair.name).collect();
+    compare_names("pair", &names, &now.iter().map(|pair| &*pair.name).collect::<Vec<_>>())?;
+    for (before, now) in before.iter().zip(now) {
         if before != now {
             let PairPlace { name, main, replica } = before;
             return Err(format!(
@@ -98,13 +105,17 @@ pub fn compare_places<'a>(begun: &[PairPlace], now: impl Iterator<Item = &'a Pai
     Ok(())
 }
 
-impl Begun {
-    /// Compares what a job was begun with with the present spec, whose pairs have the same names and nodes. Returns
+impl InitialSpec {
+    fn job_names(&self) -> Vec<&str> {
+        self.jobs.iter().map(|job| &*job.name).collect()
+    }
+
+    /// Compares with the present spec, whose pairs have the same names and nodes. Returns
     /// the names of pairs and jobs that changed in what may change, and `replication` if that did.
     ///
     /// # Errors
     /// The first difference that is not possible.
-    pub fn compare(&self, now: &Begun, placement: &Placement) -> Result<Vec<String>, Refused> {
+    pub fn compare(&self, now: &InitialSpec, placement: &Placement) -> Result<Vec<String>, Refused> {
         let mut changed = Vec::new();
         for ((before, after), place) in self.pairs.iter().zip(&now.pairs).zip(placement.pairs()) {
             let name = &place.name;
@@ -118,17 +129,9 @@ impl Begun {
                 changed.push(name.clone());
             }
         }
-        if let Some(gone) = self.jobs.iter().find(|job| !now.jobs.iter().any(|other| other.name == job.name)) {
-            return Err(format!("its job `{}` is not in the spec", gone.name));
-        }
-        if let Some(new) = now.jobs.iter().find(|job| !self.jobs.iter().any(|other| other.name == job.name)) {
-            return Err(format!("the job `{}` is new", new.name));
-        }
+        compare_names("job", &self.job_names(), &now.job_names())?;
         for (before, after) in self.jobs.iter().zip(&now.jobs) {
-            if before.name != after.name {
-                return Err(format!("the job `{}` is where `{}` was: restore their order", after.name, before.name));
-            }
-            let BegunJob { name, node, order, .. } = before;
+            let InitialJob { name, node, order, .. } = before;
             if *node != after.node {
                 return Err(format!("`node` of the job `{name}` was {node}, and is {}", after.node));
             }
@@ -148,7 +151,7 @@ impl Begun {
             let (before, after) = (text(self.pin_watcher), text(now.pin_watcher));
             return Err(format!("`replication.pin_watcher` was {before}, and is {after}"));
         }
-        if self.settings != now.settings {
+        if self.settings_check != now.settings_check {
             changed.push("replication".to_owned());
         }
         Ok(changed)

@@ -98,7 +98,7 @@ program main
     call expect(error == HOLDFAST_SUCCESS, 'holdfast_recover')
     call expect(bytes == (step + 1)*cell_bytes, 'a cell for each step')
     call expect(all([(cells(i + 1)%step == i .and. cells(i + 1)%value == i/3d0, i=0, step)]), 'cells')
-    call compare(step)
+    call compare_all(step)
   end if
   call holdfast_should_exit(taken, error)
   call expect(error == HOLDFAST_SUCCESS .and. .not. taken, 'holdfast_should_exit')
@@ -148,29 +148,11 @@ contains
     call expect(error == HOLDFAST_SUCCESS, 'an address')
   end subroutine
 
-  subroutine set(number)
-    integer, intent(in) :: number
-    tiny_number = int(number, int8)
-    small_numbers = int(1000 + number, int16)
-    single = number/7.0
-    double = number/7d0
-    single_complex = cmplx(number, -number)
-    double_complex = cmplx(number/3d0, number, real64)
-    flag = [.true., mod(number, 2) == 0, .false.]
-    write (text(1), '(i7)') number
-    text(2) = 'step'
-  end subroutine
+  include 'values.inc'
 
-  subroutine compare(number)
+  subroutine compare_all(number)
     integer, intent(in) :: number
-    character(7) :: digits
-    write (digits, '(i7)') number
-    call expect(tiny_number == number .and. all(small_numbers == 1000 + number), 'integers')
-    call expect(all(single == number/7.0) .and. all(double == number/7d0), 'reals')
-    call expect(single_complex == cmplx(number, -number), 'complex(4)')
-    call expect(all(double_complex == cmplx(number/3d0, number, real64)), 'complex(8)')
-    call expect(flag(1) .and. (flag(2) .eqv. mod(number, 2) == 0) .and. .not. flag(3), 'logicals')
-    call expect(text(1) == digits .and. text(2) == 'step', 'characters')
+    call compare(number)
     call expect(total == number*(number + 1)/2*(rank + 1), 'the sum')
   end subroutine
 end program

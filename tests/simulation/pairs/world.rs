@@ -66,9 +66,9 @@ pub struct PairSpec {
     pub nodes: [usize; 2],
     pub finished: bool,
     /// The orchestrator's journal has it.
-    told: bool,
-    /// When an orchestrator learned of it.
-    told_at: Option<Time>,
+    journalled: bool,
+    /// When it was reported to an orchestrator.
+    reported_at: Option<Time>,
     finished_on: Option<usize>,
     config: PairConfig,
     /// Where the replica's last work ended, while nothing disturbed it and its mirror.
@@ -302,8 +302,8 @@ impl World {
             .map(|_| PairSpec {
                 nodes: placed(&mut dice),
                 finished: false,
-                told: false,
-                told_at: None,
+                journalled: false,
+                reported_at: None,
                 finished_on: None,
                 config: config(),
                 left: None,
@@ -489,8 +489,8 @@ impl World {
                 let states = |status: &PairStatus| Side::BOTH.map(|side| status.copy(side).map(|copy| copy.state));
                 for status in statuses.iter().filter(|status| states(status).contains(&Some(CopyState::Finished))) {
                     let spec = &mut self.pairs[status.pair as usize];
-                    (spec.finished, spec.told) = (true, spec.told || is_newest);
-                    spec.told_at.get_or_insert(self.now);
+                    (spec.finished, spec.journalled) = (true, spec.journalled || is_newest);
+                    spec.reported_at.get_or_insert(self.now);
                 }
                 let asked = Duration::from_micros(asked);
                 let answer = Answer { instance, clock, asked, pairs: &statuses };
@@ -559,7 +559,7 @@ impl World {
         };
         let pairs: Vec<_> = self.pairs.iter().enumerate().filter_map(split).collect();
         let mut granter = Granter::new(epoch, LEASE, self.time(), pairs);
-        for (index, _) in self.pairs.iter().enumerate().filter(|(_, pair)| pair.told) {
+        for (index, _) in self.pairs.iter().enumerate().filter(|(_, pair)| pair.journalled) {
             granter.finished(index as u32);
         }
         let links = [Link::Good; 2];
@@ -682,7 +682,7 @@ impl World {
             let pair = index as u32;
             let Some(sides) = self.pairs[index].sides(number) else { continue };
             // A new plan does not have it.
-            if self.pairs[index].told && !self.nodes[number].disk.contains_key(&pair) {
+            if self.pairs[index].journalled && !self.nodes[number].disk.contains_key(&pair) {
                 continue;
             }
             let (mut snapshot, found, held) = self.nodes[number].found(pair, sides);
@@ -839,7 +839,7 @@ impl World {
         }
         assert_eq!(process.state, CopyState::Asleep, "pair {pair}: a copy is woken");
         // A lease that was on its way lets a copy be woken once more.
-        let late = spec.told_at.is_some_and(|told| spec.told && now > told + LONGEST_ON_ITS_WAY);
+        let late = spec.reported_at.is_some_and(|at| spec.journalled && now > at + LONGEST_ON_ITS_WAY);
         assert!(!late, "pair {pair}: the {side} is woken, although the pair has finished");
         process.state = CopyState::Awake;
         process.woken = now;
@@ -1076,7 +1076,7 @@ impl World {
         for (index, spec) in self.pairs.iter_mut().enumerate() {
             let on_disk = self.nodes[number].disk.get(&(index as u32)).is_some_and(|(snapshot, _)| snapshot.finished);
             // Otherwise nobody knows it any more.
-            if spec.finished_on == Some(number) && !spec.told {
+            if spec.finished_on == Some(number) && !spec.journalled {
                 spec.finished = on_disk;
             }
         }

@@ -8,7 +8,6 @@
 //! It also ends the process when the pair's lease has run out; for that it runs, without beating, in programs that beat
 //! themselves.
 
-use std::ffi::CStr;
 use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -18,13 +17,12 @@ use std::time::Duration;
 
 use holdfast_shm::Seat;
 use holdfast_shm::process::{run_soon, with_signals_blocked};
+use holdfast_shm::schedule::{BEAT_THREAD, next_beat};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack, set_name};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// A stack for a loop of two calls; the usual one would count against the program's memory limits.
 const STACK_BYTES: usize = 64 << 10;
-/// The name of the thread while it beats, by which the agent finds it.
-const BEATS: &CStr = c"holdfast-beat";
 /// A thread that must end looks at least this often whether it must.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -77,7 +75,7 @@ fn run(seat: &Seat, period: Duration, orders: &Orders) {
     // Refused by some sandboxes: beats are then up to 50 µs late.
     let _ = set_current_timer_slack(NonZero::new(1));
     run_soon();
-    let mut next = following(period, now());
+    let mut next = next_beat(period, now());
     let mut is_named = false;
     while !orders.ends.load(Ordering::Relaxed) {
         let until = next.min(now() + LONGEST_SLEEP);
@@ -91,35 +89,16 @@ fn run(seat: &Seat, period: Duration, orders: &Orders) {
                 seat.beat();
                 if !is_named {
                     // Without its name, the agent excuses no late beats.
-                    is_named = set_name(BEATS).is_ok();
+                    is_named = set_name(BEAT_THREAD).is_ok();
                 }
             } else {
                 seat.obey_lease();
             }
-            next = following(period, now);
+            next = next_beat(period, now);
         }
     }
 }
 
-/// The next multiple of the period after this time.
-fn following(period: Duration, now: Duration) -> Duration {
-    let since = now.as_nanos() % period.as_nanos().max(1);
-    now + period.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(0)))
-}
-
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn beats_do_not_drift_and_are_not_made_up_for() {
-        let ms = Duration::from_millis;
-        assert_eq!(following(ms(1), ms(10)), ms(11));
-        assert_eq!(following(ms(1), ms(10) + Duration::from_micros(200)), ms(11));
-        assert_eq!(following(ms(20), ms(507)), ms(520));
-    }
 }

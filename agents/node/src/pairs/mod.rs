@@ -43,7 +43,7 @@ use board::Board;
 use mirror::Mirror;
 use process::{CopyProcess, ProcessId};
 use requests::{Request, Requests};
-use start::Surroundings;
+use start::Directories;
 use state::State;
 use watcher::Watcher;
 
@@ -309,14 +309,10 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
     let board = Arc::new(Board::new(agent.instance, registry_path));
     let failed = |source| PairsError::Io { action: "watch the pairs".to_owned(), source };
     let (requests, inbox) = requests::requests().map_err(failed)?;
-    let surroundings = Surroundings {
-        output: plan.settings.output.clone().unwrap_or_else(|| at.clone()),
-        pairs: at,
-        directory: plan.settings.directory.clone(),
-        environment: plan.settings.environment.clone(),
-    };
+    let output = plan.settings.output.clone().unwrap_or_else(|| at.clone());
+    let directories = Directories { pairs: at, output };
     let (work, worker) =
-        start::spawn(surroundings, State::of(plan.clone()), requests.clone(), agent.events.clone()).map_err(failed)?;
+        start::spawn(directories, State::of(plan.clone()), requests.clone(), agent.events.clone()).map_err(failed)?;
     let registry = Arc::new(registry);
     let connector = agent.streams.peer_connector()?;
     let mirror = Arc::new(Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease));

@@ -1,6 +1,5 @@
 //! The thread that does for the watcher what may block: saves the state, starts processes, reports events.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +15,7 @@ use holdfast_model::Side;
 use holdfast_model::pair::PairEvent;
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::environment;
+use holdfast_wire::pairs::PairsSettings;
 use rustix::fs::OFlags;
 
 use super::freezer;
@@ -48,29 +48,22 @@ pub(super) struct Start {
 pub(super) enum Work {
     /// Saved before what follows is started.
     Save(Box<StateChange>),
-    /// What follows is started with these.
-    Change {
-        directory: PathBuf,
-        environment: BTreeMap<String, String>,
-    },
     Start(Start),
     Report(PairEvent),
 }
 
-/// Where and how processes are started.
+/// Directories of the pairs.
 #[derive(Debug)]
-pub(super) struct Surroundings {
-    /// The directory of registry and state.
+pub(super) struct Directories {
+    /// Registry and state.
     pub pairs: PathBuf,
-    /// The working directory of what is started from now on.
-    pub directory: PathBuf,
+    /// What copies and jobs print.
     pub output: PathBuf,
-    pub environment: BTreeMap<String, String>,
 }
 
 /// Starts the thread; it ends when the sender is dropped.
 pub(super) fn spawn(
-    surroundings: Surroundings,
+    directories: Directories,
     state: State,
     requests: Requests,
     events: Arc<EventLog>,
@@ -78,17 +71,11 @@ pub(super) fn spawn(
     let (sender, work) = channel();
     let thread = std::thread::Builder::new()
         .name("pairs-start".to_owned())
-        .spawn(move || run(surroundings, state, &work, &requests, &events))?;
+        .spawn(move || run(&directories, state, &work, &requests, &events))?;
     Ok((sender, thread))
 }
 
-fn run(
-    mut surroundings: Surroundings,
-    mut state: State,
-    work: &Receiver<Work>,
-    requests: &Requests,
-    events: &EventLog,
-) {
+fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
     while let Ok(first) = work.recv() {
         // Only the newest state counts, and it is on disk before what it lists is started.
         let (mut changed, mut starts, mut reports) = (false, Vec::new(), Vec::new());
@@ -98,41 +85,39 @@ fn run(
                     state.change(*change);
                     changed = true;
                 }
-                Work::Change { directory, environment } => {
-                    (surroundings.directory, surroundings.environment) = (directory, environment);
-                }
                 Work::Start(start) => starts.push(start),
                 Work::Report(event) => reports.push(event),
             }
         }
-        if changed && let Err(error) = state::write(&surroundings.pairs, &state) {
+        if changed && let Err(error) = state::write(&directories.pairs, &state) {
             // The registry has what an agent that follows needs most.
-            tracing::error!(directory = %surroundings.pairs.display(), %error, "pairs_state_not_written");
+            tracing::error!(directory = %directories.pairs.display(), %error, "pairs_state_not_written");
         }
         reports.into_iter().for_each(|event| events.add(AgentEvent::Pair(event)));
         for start in starts {
             let whose = start.whose;
             let program = start.command.first().cloned().unwrap_or_default();
-            let process = started(&surroundings, start).map_err(|error| start_failure(&program, &error));
+            let process = started(&directories.output, &state.plan.settings, start)
+                .map_err(|error| start_failure(&program, &error));
             requests.send(Request::Started { whose, process });
         }
     }
 }
 
-fn started(surroundings: &Surroundings, start: Start) -> io::Result<CopyProcess> {
+fn started(output_directory: &Path, settings: &PairsSettings, start: Start) -> io::Result<CopyProcess> {
     let Start { whose, command, environment, output } = start;
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let output = open_output(&surroundings.output.join(output))?;
-    let program = program_path(&surroundings.directory, program);
+    let output = open_output(&output_directory.join(output))?;
+    let program = program_path(&settings.directory, program);
     let group = matches!(whose, Whose::Job { .. }).then(freezer::new_group).flatten();
     let mut command = group.as_ref().map_or_else(|| Command::new(&program), |group| group.command(&program));
     command
         .args(arguments)
         // Generations of ranks are not theirs.
         .env_remove(environment::GENERATION)
-        .envs(&surroundings.environment)
+        .envs(&settings.environment)
         .envs(environment)
-        .current_dir(&surroundings.directory)
+        .current_dir(&settings.directory)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)

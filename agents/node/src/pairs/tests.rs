@@ -17,6 +17,7 @@ use holdfast_model::pair::{
 };
 use holdfast_model::{RankEnd, Side};
 use holdfast_shm::process::start_time;
+use holdfast_shm::schedule::BEAT_THREAD;
 use holdfast_shm::{Registry, Seat, ShmError, SlotState, Woken};
 use holdfast_wire::agent::{AgentEvent, Empty, OF_USER, POLL, PollReply, PollRequest, REQUEST_OF};
 use holdfast_wire::pairs::{
@@ -65,7 +66,7 @@ fn copy_process() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    std::thread::Builder::new().name("holdfast-beat".to_owned()).spawn(beat).unwrap();
+    std::thread::Builder::new().name(BEAT_THREAD.to_str().unwrap().to_owned()).spawn(beat).unwrap();
     let mut bytes = Vec::new();
     let newest = seat.newest_checkpoint(&mut bytes).unwrap();
     let mut count = newest.map_or(0, |newest| newest.tag);

@@ -1,6 +1,7 @@
 //! The loop of a job with pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -431,16 +432,17 @@ impl Driver {
     }
 
     fn report_of(&mut self, report: FollowReport) -> Option<Event> {
-        let (node, address) = match &report {
-            FollowReport::Reported { node, address, .. } | FollowReport::Lost { node, address, .. } => (node, address),
-            FollowReport::Replaced => return Some(Event::Replaced),
+        let is_current = |node: &NodeName, address: &SocketAddr| {
+            self.followers.get(node).is_some_and(|follower| follower.address == *address)
         };
-        // A report about an agent that was replaced since.
-        if self.followers.get(node).is_none_or(|follower| follower.address != *address) {
-            return None;
-        }
         match report {
-            FollowReport::Replaced => None,
+            FollowReport::Replaced => Some(Event::Replaced),
+            // An agent that was replaced since.
+            FollowReport::Reported { ref node, ref address, .. } | FollowReport::Lost { ref node, ref address, .. }
+                if !is_current(node, address) =>
+            {
+                None
+            }
             FollowReport::Reported { node, report, asked, .. } => {
                 self.was_awake |= report.pairs.iter().any(|pair| pair.awake().is_some());
                 if report.version == 0 {

@@ -26,7 +26,7 @@ use crate::host::program::{self, ProgramError};
 use crate::launch::LaunchError;
 use crate::pairs::Placement;
 use crate::pairs::placement::PairPlace;
-use crate::pairs::takeover::{Begun, compare_places};
+use crate::pairs::takeover::{InitialSpec, compare_places};
 use crate::spec::{JobSpec, Replicated};
 
 /// Where the output of copies and jobs is, below the directory of the job's state.
@@ -96,8 +96,8 @@ pub(in super::super) fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &P
             Some(pairs) => {
                 text.push_str(&format!("  would take over job {}\n", old.agents.job_id));
                 let placement = Placement::new(replicated, old.allocation.nodes(), &prepared.programs)?;
-                let now = Begun::new(&placement, &replicated.settings);
-                let compared = compare(&pairs.places, pairs.begun.as_ref(), &now, &placement);
+                let now = InitialSpec::new(&placement, &replicated.settings);
+                let compared = compare(&pairs.places, pairs.initial_spec.as_ref(), &now, &placement);
                 let refused = |change| RunError::OtherPairs { prefix: prefix.to_owned(), change };
                 refusal = refusal.or(compared.err().map(refused));
             }
@@ -138,10 +138,10 @@ pub(super) async fn open(
             let places = pairs.places.clone();
             let allocation = signals.or(state.allocation.reopen(Vec::new(), logs)).await?;
             let placement = Placement::new(replicated, allocation.nodes(), &prepared.programs)?;
-            let begun = Begun::new(&placement, &replicated.settings);
-            let changed = compare(&places, pairs.begun.as_ref(), &begun, &placement)
+            let now = InitialSpec::new(&placement, &replicated.settings);
+            let changed = compare(&places, pairs.initial_spec.as_ref(), &now, &placement)
                 .map_err(|change| RunError::OtherPairs { prefix: prefix.to_owned(), change })?;
-            pairs.begun = Some(begun);
+            pairs.initial_spec = Some(now);
             make_output(prefix)?;
             let claim = claimed(prefix, &mut state).await?;
             state.orchestrator = std::process::id();
@@ -180,8 +180,8 @@ pub(super) async fn open(
 /// Whether a job with these pairs can go on with this placement. Returns what has changed.
 fn compare(
     places: &[PairPlace],
-    before: Option<&Begun>,
-    now: &Begun,
+    before: Option<&InitialSpec>,
+    now: &InitialSpec,
     placement: &Placement,
 ) -> Result<Vec<String>, String> {
     compare_places(places, placement.pairs())?;
@@ -246,8 +246,8 @@ fn begin(
     state.group_access = spec.group_access;
     state.requests_at_once = spec.health.requests;
     let places = placement.pairs().cloned().collect();
-    let begun = Some(Begun::new(&placement, &replicated.settings));
-    state.pairs = Some(PairsState { epoch: 0, places, finished: BTreeSet::new(), requests_done: 0, begun });
+    let initial_spec = Some(InitialSpec::new(&placement, &replicated.settings));
+    state.pairs = Some(PairsState { epoch: 0, places, finished: BTreeSet::new(), requests_done: 0, initial_spec });
     Ok((placement, state))
 }
 

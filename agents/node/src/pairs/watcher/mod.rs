@@ -1,6 +1,8 @@
 //! The thread that watches all pairs of the node: their processes by pidfds, their heartbeats by a timer. It performs
 //! what the pairs' machines decide, and does nothing that may block.
 
+mod heartbeats;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -13,14 +15,11 @@ use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, PairChange, PairEvent, PairStatus, Term};
 use holdfast_shm::{Registry, SlotState};
 use holdfast_wire::environment;
-use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PairsSettings, PeerOfPair, SidesOnNode};
+use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, SidesOnNode};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::process::Signal;
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime, timerfd_create,
-    timerfd_settime,
-};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use tokio::sync::oneshot;
 
 use super::board::Board;
@@ -34,18 +33,8 @@ use super::state::{PairState, State, StateChange};
 
 /// Events that are taken at a time.
 const EVENTS: usize = 256;
-/// How often registrations are looked for while a copy is awaited, if the heartbeats are slower.
-const REGISTRATION: Duration = Duration::from_millis(5);
 /// How often the numbers of heartbeats and checkpoints are published.
 const PUBLISH: Duration = Duration::from_millis(200);
-/// For so long, a copy is excused that would beat if it had a processor.
-const EXCUSED: Duration = Duration::from_secs(1);
-/// For so long, a copy is excused whose thread sleeps until its next heartbeat: its timer is late, as when a hypervisor
-/// has stopped one processor of the machine.
-const LATE: Duration = Duration::from_millis(50);
-/// The thread of a program that beats.
-const BEAT_THREAD: &str = "holdfast-beat";
-
 /// The data of epoll events: the position of a pair and its side, or one of these.
 const TIMER: u64 = u64::MAX;
 const REQUESTS: u64 = u64::MAX - 1;
@@ -135,7 +124,6 @@ pub(super) struct Watcher {
     mirror: Arc<Mirror>,
     registrations: u32,
     published: Duration,
-    /// The plan changed, or the jobs.
     changed: Changed,
     /// Positions of pairs that changed. What is saved and published follows from the changes alone: 100 pairs take
     /// milliseconds, in which other copies may fail.
@@ -362,53 +350,6 @@ impl Watcher {
         self.feed(at, now, Event::Exited { side, incarnation, end, finished });
     }
 
-    fn beats(&mut self, now: Duration) {
-        let registry = &self.registry;
-        let missed = self.watch.observe(now, |pair, side| registry.beats(pair, side));
-        for missed in missed {
-            let (Some(at), side) = (self.positions.get(&missed.pair).copied(), missed.side) else { continue };
-            let slot = self.registry.copy(missed.pair, side);
-            let incarnation = missed.incarnation;
-            if slot.incarnation == incarnation && slot.state == SlotState::Finished {
-                self.feed(at, now, Event::Finishing { side, incarnation });
-            } else if self.is_excused(at, side, now, slot.state) {
-                self.watch.excuse(missed.pair, side);
-            } else {
-                self.feed(at, now, Event::BeatsMissed { side, incarnation, misses: missed.misses });
-            }
-        }
-    }
-
-    /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run or
-    /// waits for its timer, or it was just woken and has not come that far. For a limited time: otherwise it would
-    /// never be replaced.
-    fn is_excused(&mut self, at: usize, side: Side, now: Duration, state: SlotState) -> bool {
-        let Some(pair) = self.pairs.get_mut(at) else { return false };
-        let place = &mut pair.places[side.index()];
-        let Some(process) = &place.process else { return false };
-        let (beats, _) = self.watch.counts(pair.index, side);
-        let since = match place.excused {
-            Some((of, since)) if of == beats => since,
-            _ => now,
-        };
-        place.excused = Some((beats, since));
-        if now.saturating_sub(since) >= EXCUSED {
-            return false;
-        }
-        let threads = process.threads();
-        let stopped = |state: u8| matches!(state, b'T' | b't' | b'Z' | b'X');
-        if threads.iter().all(|(_, state)| stopped(*state)) {
-            return false;
-        }
-        let noticed = state == SlotState::Awake;
-        match threads.iter().find(|(name, _)| name == BEAT_THREAD) {
-            Some((_, b'S')) => now.saturating_sub(since) < LATE || !noticed,
-            Some((_, state)) => *state == b'R' || !noticed,
-            // It has no such thread yet, or beats by itself.
-            None => place.woken.is_some_and(|woken| now.saturating_sub(woken) < EXCUSED),
-        }
-    }
-
     /// Copies that wait for their turn now.
     fn registrations(&mut self, now: Duration) {
         let count = self.registry.registrations();
@@ -450,8 +391,6 @@ impl Watcher {
                         pair.machine.configure(&planned.config);
                     }
                     self.jobs.configure(&plan.jobs);
-                    let PairsSettings { directory, environment, .. } = plan.settings.clone();
-                    let _ = self.work.send(Work::Change { directory, environment });
                     self.plan = plan;
                     self.changed = Changed { plan: true, jobs: true };
                     self.touched.extend(0..self.pairs.len());
@@ -746,29 +685,6 @@ impl Watcher {
         Some(status)
     }
 
-    /// The timer runs while there are heartbeats to read, or a copy is to register.
-    fn set_timer(&mut self) {
-        let awaited = |place: &Place| !place.registered && (place.starting || place.process.is_some());
-        let starting = || self.pairs.iter().any(|pair| pair.places.iter().any(awaited));
-        let wanted = match self.watch.is_empty() {
-            false => Some(self.period.min(if starting() { REGISTRATION } else { self.period })),
-            true => starting().then_some(REGISTRATION),
-        };
-        if wanted == self.timed {
-            return;
-        }
-        // Copies beat at multiples of their period: their beats are read half a period later, when they are there.
-        let interval = wanted.unwrap_or_default();
-        let first = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
-        let first = wanted.map_or(Duration::ZERO, |interval| between_beats(interval, first));
-        let spec = |duration| rustix::time::Timespec::try_from(duration).unwrap_or_default();
-        let spec = Itimerspec { it_interval: spec(interval), it_value: spec(first) };
-        match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            Ok(_) => self.timed = wanted,
-            Err(error) => tracing::error!(%error, "pairs_timer_not_set"),
-        }
-    }
-
     fn deadline(&self) -> Option<Duration> {
         let pairs = self.pairs.iter().filter_map(|pair| pair.deadline);
         pairs.chain(self.jobs.next_deadline()).chain([self.published + PUBLISH]).min()
@@ -795,12 +711,6 @@ fn hold(registry: &Registry, pair: &Pair, side: Side) {
 /// 0 if there is none.
 fn newest_checkpoint(registry: &Registry, index: u32) -> u64 {
     registry.newest(index).map_or(0, |newest| newest.sequence)
-}
-
-/// The first time after this one that is half a period after a multiple of the period.
-fn between_beats(period: Duration, now: Duration) -> Duration {
-    let since = (now + period / 2).as_nanos() % period.as_nanos().max(1);
-    now + period.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(0)))
 }
 
 /// What of a pair is sent to its other node.
