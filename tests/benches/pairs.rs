@@ -3,6 +3,7 @@
 
 use std::hint::spin_loop;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_model::pair::{CopyState, PairConfig, PairStatus, RestartBackOff};
+use holdfast_shm::process::run_soon;
+use holdfast_shm::schedule::next_beat;
 use holdfast_shm::{Layout, Registry, Seat, Side, SlotState, Woken};
 use holdfast_wire::environment;
 use holdfast_wire::pairs::{PairOnNode, PairsPlan, PairsSettings, PairsStop, PairsSync, SidesOnNode};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::agents::{Cluster, living_threads_seconds};
 use crate::figures::{Samples, below, ratio, title};
@@ -36,7 +40,9 @@ pub fn run(extent: Extent) -> Result<()> {
     let seconds = std::env::var(SECONDS).ok().map(|text| text.parse()).transpose()?.unwrap_or(extent.idle_seconds);
     title(&format!("Pairs: {pairs} of them, a heartbeat each millisecond, {MISSES} may be missed"));
     fail_overs(pairs, extent, seconds)?;
-    title("The same with a polling thread for each pair");
+    title("A thread that sleeps until the next millisecond, without pairs");
+    wake_ups(extent.idle_seconds)?;
+    title("The same pairs with a polling thread for each");
     polling(pairs, extent, seconds)?;
     title("Checkpoints of 400 kB in shared memory");
     checkpoints(extent)?;
@@ -205,6 +211,43 @@ fn load(seconds: u64) {
         thread::sleep(Duration::from_secs(seconds));
         busy.store(false, Ordering::Relaxed);
     });
+}
+
+/// How late a thread runs that sleeps until each millisecond: what a copy must expect of this machine, and what short
+/// slices do for it.
+fn wake_ups(seconds: u64) -> Result<()> {
+    let measured = |short: bool, busy: bool| -> Result<Vec<f64>> {
+        thread::scope(|scope| {
+            let late = scope.spawn(move || late_wake_ups(seconds, short));
+            if busy {
+                load(seconds);
+            }
+            late.join().map_err(|_| "a thread panicked".into())
+        })
+    };
+    percentiles("late by, nothing else running", measured(true, false)?);
+    percentiles("late by, all processors busy, usual slices", measured(false, true)?);
+    percentiles("late by, all processors busy, short slices", measured(true, true)?);
+    Ok(())
+}
+
+/// Milliseconds.
+fn late_wake_ups(seconds: u64, short_slices: bool) -> Vec<f64> {
+    let _ = set_current_timer_slack(NonZero::new(1));
+    if short_slices {
+        run_soon();
+    }
+    let clock = || Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    let end = clock() + Duration::from_secs(seconds);
+    let mut delays = Vec::new();
+    loop {
+        let next = next_beat(PERIOD, clock());
+        if next > end {
+            return delays;
+        }
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &Timespec::try_from(next).unwrap_or_default());
+        delays.push(clock().saturating_sub(next).as_secs_f64() * 1e3);
+    }
 }
 
 fn fail_overs(pairs: u32, extent: Extent, seconds: u64) -> Result<()> {
