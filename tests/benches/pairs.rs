@@ -71,6 +71,7 @@ impl Node {
         let address = cluster.agents().next().ok_or("no agent")?.address;
         let command = vec![this_program()?];
         let config = |index: u32| PairConfig {
+            spec_index: index,
             name: format!("pair{index}"),
             main: command.clone(),
             replica: command.clone(),
@@ -303,6 +304,7 @@ fn polling(pairs: u32, extent: Extent, seconds: u64) -> Result<()> {
             let copy = Command::new(this_program()?)
                 .env(PART, "copy")
                 .env(environment::PAIRS, &path)
+                .env(environment::PAIR_NUMBER, pair.to_string())
                 .env(environment::PAIR_INDEX, pair.to_string())
                 .env(environment::PAIR_SIDE, side.to_string())
                 .env(environment::PAIR_INCARNATION, "1")

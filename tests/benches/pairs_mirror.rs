@@ -20,6 +20,7 @@ use crate::{Extent, PART, Result};
 fn config() -> Result<PairConfig> {
     let command = vec![this_program()?];
     Ok(PairConfig {
+        spec_index: 0,
         name: String::new(),
         main: command.clone(),
         replica: command,

@@ -11,6 +11,8 @@ use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
 
 use crate::job::Job;
+use crate::pair_faults::registry_path;
+use crate::pairs;
 use crate::pfs;
 use crate::world::{OTHER_USER, Ran, World};
 
@@ -416,4 +418,36 @@ fn members_of_the_group_run_status_where_setting_and_umask_permit_it_and_no_othe
 
 fn prefix_of(world: &World) -> String {
     world.prefix().to_string_lossy().into_owned()
+}
+
+#[test]
+fn no_other_user_maps_the_registry_of_pairs_or_commands_them() {
+    needs_root();
+    let world = World::new();
+    world.open_to_others();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
+    let job = pairs::run(&world, &pairs::spec(&world, &format!("name: dnn0, {main}"), ""));
+    pairs::waits_for_line(&world, "dnn0.main", "6");
+    let replica = pairs::waits_for_state(&world, 0, "replica", "asleep");
+    let main = pairs::waits_for_state(&world, 0, "main", "awake");
+    // They see the files of the world, and the environment of a copy only if it is their own.
+    let registry = registry_path(main);
+    for group in [OTHER_USER, 0] {
+        let mut read = world.command("setpriv");
+        read.arg(format!("--reuid={OTHER_USER}")).arg(format!("--regid={group}")).arg("--clear-groups");
+        read.arg("cat").arg(&registry);
+        let read = world.run(read);
+        assert!(!read.status.success() && read.err.contains("Permission denied"), "{}", read.err);
+        for words in [&["list"][..], &["fail-over", "dnn0"], &["restart", "--side", "main", "dnn0"]] {
+            let words = ["pairs"].iter().chain(words).map(|word| (*word).to_owned());
+            let words = words.chain(["--prefix".to_owned(), prefix_of(&world)]);
+            let ran = world.run(world.holdfast_as(group, words)).with_code(REFUSED);
+            ran.prints(&["belongs to user id 0"]);
+        }
+    }
+    assert_eq!(pairs::waits_for_state(&world, 0, "main", "awake"), main);
+    assert_eq!(pairs::waits_for_state(&world, 0, "replica", "asleep"), replica);
+    job.signal(Signal::TERM);
+    job.ends_with(75);
+    world.assert_nothing_is_left();
 }

@@ -1,7 +1,9 @@
-//! Pairs whose copies and agents are killed and stopped at bad moments: no two copies are awake, and the work goes on.
+//! Pairs whose copies and agents are killed and stopped at bad moments, and whose shared memory is damaged: no two copies
+//! are awake, and the work goes on.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 
 use holdfast_shm::{Registry, Side, SlotState};
 use rustix::process::Signal;
@@ -9,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use crate::pair_programs::{compile, held};
-use crate::pairs::{printed, run, sees, spec, waits_for_line, waits_for_state};
+use crate::pairs::{list, printed, run, sees, spec, waits_for_line, waits_for_state};
 use crate::world::{Running, World, signal};
 
 /// The lease of pairs on two nodes.
@@ -63,7 +65,7 @@ fn registry_of(pid: u32) -> Registry {
     Registry::open(&registry_path(pid)).unwrap()
 }
 
-fn registry_path(pid: u32) -> PathBuf {
+pub fn registry_path(pid: u32) -> PathBuf {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     let variables: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     variables.iter().find_map(|it| it.strip_prefix("HOLDFAST_PAIRS=")).unwrap().into()
@@ -158,6 +160,8 @@ fn pairs_on_two_nodes_sleep_until_there_is_an_orchestrator_again() {
     let killed = now();
     // The main has ended with its lease. The next one and the replica sleep: nobody permits them to wake.
     world.wait("another main", || {
+        // What users ask of the agents does not count as their orchestrator.
+        list(&world);
         let copy = Registry::open(&registry).unwrap().copy(0, Side::Main);
         (copy.pid != main && copy.state == SlotState::Asleep).then_some(())
     });
@@ -165,6 +169,7 @@ fn pairs_on_two_nodes_sleep_until_there_is_an_orchestrator_again() {
     assert!(last < killed + 2 * LEASE, "the main was awake {} ns after its orchestrator", last - killed);
     assert_eq!((process_state(main), process_state(replica)), (None, Some('S')));
     assert_eq!(registry_of(replica).copy(0, Side::Replica).state, SlotState::Asleep);
+    list(&world);
     let resumed = now();
     let mut second = run(&world, &spec);
     second.sees_event("pairs_taken_over");
@@ -296,5 +301,70 @@ fn replica_that_is_killed_while_awake_comes_back_as_its_main_does() {
     job.ends_with(0).prints(&["all pairs are finished"]);
     assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");
     assert_eq!(printed(&world, "dnn0.replica"), "7\n9\n12\n");
+    world.assert_nothing_is_left();
+}
+
+/// Writes garbage over these bytes of a registry.
+fn damage(registry: &Path, offset: u64, bytes: usize) {
+    let file = fs::OpenOptions::new().write(true).open(registry).unwrap();
+    file.write_all_at(&vec![0xa5; bytes], offset).unwrap();
+}
+
+#[test]
+fn garbage_behind_the_header_of_the_registry_harms_no_other_pair() {
+    let world = World::new();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "100000000"]"#;
+    let pair = format!("name: dnn0, {main}, restart: {{first: 1s}}");
+    let other =
+        format!("  - {{name: other, {main}, restart: {{first: 1s}}, heartbeat: {{period: 5ms, misses: 200}}}}\n");
+    let mut job = run(&world, &spec(&world, &pair, &other));
+    for name in ["dnn0", "other"] {
+        waits_for_line(&world, &format!("{name}.main"), "6");
+    }
+    let mains = [0, 1].map(|pair| {
+        waits_for_state(&world, pair, "replica", "asleep");
+        waits_for_state(&world, pair, "main", "awake")
+    });
+    // All words of `dnn0` but its heartbeats, and the heads of its checkpoints.
+    damage(&registry_path(mains[0]), 4096 + 512, 2048);
+    for main in mains {
+        signal(main, Signal::KILL);
+    }
+    for name in ["other", "dnn0"] {
+        sees(&mut job, name, "fail_over", None);
+    }
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!(printed(&world, "other.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(&world, "other.replica"), "7\n9\n12\n");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn registry_whose_header_is_damaged_is_replaced_and_the_user_told() {
+    let world = World::new();
+    let mut job = run(&world, &held_pair(&world));
+    waits_for_line(&world, "dnn0.main", "6");
+    let replica = waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    damage(&registry_path(main), 0, 64);
+    // An agent needs the header only to find the copies of the one before.
+    signal(world.agent_pid("node0"), Signal::KILL);
+    let replaced = sees(&mut job, "dnn0", "registry_replaced", None);
+    let reason = replaced["reason"].as_str().unwrap();
+    assert!(reason.contains("registry"), "{replaced}");
+    let new_main = waits_for_state(&world, 0, "main", "awake");
+    let new_replica = waits_for_state(&world, 0, "replica", "asleep");
+    assert!(new_main != main && new_replica != replica);
+    for old in [main, replica] {
+        // Its parent is gone.
+        assert!(matches!(process_state(old), None | Some('Z')), "a copy of the damaged registry is left");
+    }
+    fs::write(world.path("hold.main"), "").unwrap();
+    waits_for_line(&world, "dnn0.main", "6");
+    signal(new_main, Signal::KILL);
+    waits_for_line(&world, "dnn0.replica", "12");
+    fs::remove_file(world.path("hold.main")).unwrap();
+    job.ends_with(0).prints(&["checkpoints in shared memory lost, because the registry was replaced"]);
+    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n1\n3\n6\n13\n15\n18\n");
     world.assert_nothing_is_left();
 }

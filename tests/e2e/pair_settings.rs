@@ -48,6 +48,20 @@ fn boot_time() -> Duration {
 }
 
 #[test]
+fn index_in_commands_counts_within_an_element() {
+    let world = World::new();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "1"]"#;
+    // The example refuses a number that is not that of its copy.
+    let pairs = |name: &str| format!("name: \"{name}{{index}}\", count: 2, {main}, {HEARTBEAT}");
+    let job = run(&world, &spec(&world, 1, &pairs("a"), &format!("  - {{{}}}\n", pairs("b"))));
+    job.ends_with(0).prints(&["all pairs are finished"]);
+    for name in ["a0", "a1", "b0", "b1"] {
+        assert_eq!(printed(&world, &format!("{name}.main")), "1\n3\n6\n7\n9\n12\n13\n15\n18\n", "{name}");
+    }
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn listed_jobs_are_suspended_in_their_order_and_resumed_in_reverse() {
     let world = World::new();
     let pair = format!(

@@ -88,6 +88,28 @@ fn changed_commands_and_policies_are_used_when_a_process_is_started_next() {
 }
 
 #[test]
+fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake() {
+    let world = World::new();
+    // A main that hangs would be found after more than an hour.
+    let patient = spec(&world, "job.yaml", &[("misses: 200", "misses: 1000000")]);
+    let job = run(&world, &patient);
+    waits_for_line(&world, "dnn0.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    job.signal(Signal::KILL);
+    job.end();
+    signal(main, Signal::STOP);
+    let changes = [("misses: 200", "misses: 300"), ("restart: {first: 10min", "restart: {first: 1s")];
+    let mut job = run(&world, &spec(&world, "changed.yaml", &changes));
+    let fail_over = sees(&mut job, "dnn0", "fail_over", None);
+    assert_eq!(fail_over["cause"], "hang", "{fail_over}");
+    assert!(fail_over["misses"].as_u64() >= Some(300), "{fail_over}");
+    sees(&mut job, "dnn0", "fail_back", None);
+    job.ends_with(0).prints(&["the spec has changed for dnn0"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn agent_that_dies_after_the_change_goes_on_with_it() {
     let world = World::new();
     let [main, _] = begun(&world);

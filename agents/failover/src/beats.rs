@@ -76,6 +76,13 @@ impl BeatWatch {
         self.hearts.remove(&(pair, side));
     }
 
+    /// Changes the periods without a heartbeat after which the copy is reported, if it is watched.
+    pub fn set_misses(&mut self, pair: u32, side: Side, misses: u32) {
+        if let Some(heart) = self.hearts.get_mut(&(pair, side)) {
+            heart.watched.misses = misses;
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.hearts.is_empty()
     }
@@ -156,6 +163,17 @@ mod tests {
         assert_eq!(watch.observe(MS * 3, |_, _| 100), [missed]);
         assert_eq!(watch.observe(MS * 4, |_, _| 100), []);
         assert_eq!(watch.counts(7, Side::Main), (0, 4));
+    }
+
+    #[test]
+    fn another_number_of_misses_counts_at_once() {
+        let mut watch = watch();
+        for at in 0..3 {
+            watch.observe(MS * at, |_, _| 100);
+        }
+        watch.set_misses(7, Side::Main, 5);
+        assert_eq!([3, 4].map(|at| watch.observe(MS * at, |_, _| 100).len()), [0, 0]);
+        assert_eq!(watch.observe(MS * 5, |_, _| 100)[0].misses, 5);
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub struct RestartBackOff {
 /// What a job asks for a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairConfig {
+    /// `{index}` in the spec: the number of the pair among those of its element.
+    pub spec_index: u32,
     pub name: String,
     /// The command of the main.
     pub main: Vec<String>,
@@ -377,6 +379,10 @@ pub enum PairChange {
     /// The lease ran out: the copy that was awake was killed.
     LeaseExpired {
         side: Side,
+    },
+    /// The registry could not be used any more: its copies were killed, and the checkpoints in it are lost.
+    RegistryReplaced {
+        reason: String,
     },
     JobStarted {
         pid: u32,

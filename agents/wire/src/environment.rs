@@ -21,6 +21,8 @@ pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";
 /// Of a copy of a pair: the pair's name.
 pub const PAIR: &str = "HOLDFAST_PAIR";
 /// Of a copy of a pair: the pair's number in the job.
+pub const PAIR_NUMBER: &str = "HOLDFAST_PAIR_NUMBER";
+/// Of a copy of a pair: `{index}` of the spec, the pair's number among those of its element.
 pub const PAIR_INDEX: &str = "HOLDFAST_PAIR_INDEX";
 /// Of a copy of a pair: `main` or `replica`.
 pub const PAIR_SIDE: &str = "HOLDFAST_PAIR_SIDE";

@@ -45,7 +45,7 @@ pub struct PairArgs {
 pub(super) fn run(args: &PairArgs) -> Result<u8, Failure> {
     let failed = |error: PairsError| Failure::of(exit::UNAVAILABLE, &error);
     let place = Place::from_environment().map_err(failed)?;
-    let told = (place.side.to_string(), place.pair);
+    let told = (place.side.to_string(), place.index);
     if told != (args.side.clone(), args.number) {
         let message = format!("this process is the {} of pair {}, not what its command says", told.0, told.1);
         return Err(Failure::new(exit::USAGE, message).remedy("write `\"{side}\", \"{index}\"` in the spec's command"));

@@ -281,7 +281,6 @@ fn source_text(source: RestartSource) -> &'static str {
     }
 }
 
-/// The first few names, and the number of the others.
 fn within(millis: u64) -> String {
     match millis {
         0 => "now".to_owned(),
@@ -307,6 +306,9 @@ fn pair_text(change: &PairChange) -> String {
         PairChange::GivenUp { side, failures } => format!("{side} given up after {failures} failures"),
         PairChange::Finished { side } => format!("finished by its {side}"),
         PairChange::LeaseExpired { side } => format!("{side} killed: its lease ran out"),
+        PairChange::RegistryReplaced { reason } => {
+            format!("copies killed, checkpoints in shared memory lost, because the registry was replaced: {reason}")
+        }
         PairChange::JobStarted { pid } => format!("job started, process {pid}"),
         PairChange::JobFailed { end } => format!("job failed: {end}"),
         PairChange::JobFinished => "job finished".to_owned(),

@@ -378,12 +378,14 @@ impl WrittenReplicated {
 
 impl WrittenPairs {
     fn pair(&self, index: u32, settings: &Replication) -> PlacedPair {
+        let spec_index = index;
         let index = index.to_string();
         let numbered = |text: &str| text.replace(INDEX_PLACEHOLDER, &index);
         let command = |words: &[String], side: Side| {
             words.iter().map(|word| numbered(word).replace(SIDE_PLACEHOLDER, &side.to_string())).collect()
         };
         let config = PairConfig {
+            spec_index,
             name: numbered(&self.name),
             main: command(&self.main, Side::Main),
             replica: command(&self.replica, Side::Replica),

@@ -275,6 +275,7 @@ pub struct World {
 
 fn config() -> PairConfig {
     PairConfig {
+        spec_index: 0,
         name: "pair".to_owned(),
         main: Vec::new(),
         replica: Vec::new(),

@@ -43,7 +43,7 @@ extern "C" {
  * tid:     not used
  * jobname: begins with "main" or "replica", such as the first argument of the program; compared with the side for which
  *          the agent started the process, so that a wrong command in the spec is found. NULL: not compared
- * index:   the number of the pair, such as the second argument of the program; compared likewise */
+ * index:   `{index}` of the pair in the spec, such as the second argument of the program; compared likewise */
 int ft_init_wait(unsigned int pid, unsigned int tid, const char *jobname, int index);
 
 /* Registers this process as a copy, and waits until it is its turn, without using the processor. Ends the process as

@@ -119,7 +119,7 @@ impl Session {
             }
         }
         if let Some(index) = said.index {
-            check_index(index, place.pair)?;
+            check_index(index, place.index)?;
         }
         if self.copy.is_some() {
             return Err(SessionError::Twice);
@@ -137,7 +137,7 @@ impl Session {
     pub fn start_heartbeat(&mut self, index: Option<c_int>) -> SessionResult<()> {
         let copy = self.copy.as_mut().ok_or(SessionError::NotStarted)?;
         if let Some(index) = index {
-            check_index(index, copy.pair())?;
+            check_index(index, copy.index())?;
         }
         Ok(copy.start_heartbeat()?)
     }
@@ -145,7 +145,7 @@ impl Session {
     /// One heartbeat of the program's own.
     pub fn beat(&self, index: c_int) -> SessionResult<()> {
         let copy = self.copy()?;
-        check_index(index, copy.pair())?;
+        check_index(index, copy.index())?;
         copy.beat();
         Ok(())
     }

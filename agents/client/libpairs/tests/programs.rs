@@ -99,6 +99,7 @@ impl Agent {
             .args(arguments)
             .env("HOLDFAST_PAIRS", self.path("registry"))
             .env("HOLDFAST_PAIR", "dnn1")
+            .env("HOLDFAST_PAIR_NUMBER", PAIR.to_string())
             .env("HOLDFAST_PAIR_INDEX", PAIR.to_string())
             .env("HOLDFAST_PAIR_SIDE", side.to_string())
             .env("HOLDFAST_PAIR_INCARNATION", incarnation.to_string())

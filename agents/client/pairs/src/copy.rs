@@ -85,9 +85,9 @@ impl PairCopy {
         self.place.side
     }
 
-    /// The number of the pair.
-    pub fn pair(&self) -> u32 {
-        self.place.pair
+    /// The number of the pair among those of its element of the spec, `{index}` there.
+    pub fn index(&self) -> u32 {
+        self.place.index
     }
 
     /// The largest checkpoint that the job permits, in bytes.
@@ -148,7 +148,7 @@ mod tests {
 
     fn place(directory: &Path, side: Side, incarnation: u64) -> Place {
         let period = Duration::from_millis(1);
-        Place { registry: directory.join("registry"), pair: 0, side, incarnation, period }
+        Place { registry: directory.join("registry"), pair: 0, index: 0, side, incarnation, period }
     }
 
     fn beats_beyond(registry: &Registry, side: Side, count: u64) -> bool {

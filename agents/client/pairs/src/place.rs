@@ -3,7 +3,8 @@
 //! | variable | content |
 //! |---|---|
 //! | `HOLDFAST_PAIRS` | the path of the registry |
-//! | `HOLDFAST_PAIR_INDEX` | the number of the pair |
+//! | `HOLDFAST_PAIR_NUMBER` | the number of the pair in the job |
+//! | `HOLDFAST_PAIR_INDEX` | `{index}` in the spec |
 //! | `HOLDFAST_PAIR_SIDE` | `main` or `replica` |
 //! | `HOLDFAST_PAIR_INCARNATION` | counts the starts of this side |
 //! | `HOLDFAST_PAIR_PERIOD_US` | microseconds between heartbeats; 1000 without it |
@@ -19,6 +20,7 @@ use holdfast_shm::Side;
 use crate::error::PairsError;
 
 const REGISTRY: &str = "HOLDFAST_PAIRS";
+const NUMBER: &str = "HOLDFAST_PAIR_NUMBER";
 const INDEX: &str = "HOLDFAST_PAIR_INDEX";
 const SIDE: &str = "HOLDFAST_PAIR_SIDE";
 const INCARNATION: &str = "HOLDFAST_PAIR_INCARNATION";
@@ -34,8 +36,10 @@ const PERIODS_US: std::ops::RangeInclusive<u64> = 50..=60_000_000;
 pub struct Place {
     /// The path of the registry.
     pub registry: PathBuf,
-    /// The number of the pair.
+    /// The number of the pair in the job, and so in the registry.
     pub pair: u32,
+    /// The number of the pair among those of its element of the spec, `{index}` there.
+    pub index: u32,
     /// The side of this copy.
     pub side: Side,
     /// Counts the starts of this side.
@@ -76,9 +80,10 @@ impl Place {
                 Duration::from_micros(microseconds)
             }
         };
-        let pair = number(INDEX, &some(INDEX)?)?;
+        let pair = number(NUMBER, &some(NUMBER)?)?;
+        let index = number(INDEX, &some(INDEX)?)?;
         let incarnation = number(INCARNATION, &some(INCARNATION)?)?;
-        Ok(Place { registry, pair, side, incarnation, period })
+        Ok(Place { registry, pair, index, side, incarnation, period })
     }
 }
 
@@ -96,8 +101,14 @@ mod tests {
     use super::*;
 
     fn place(changed: &str, value: Option<&str>) -> Result<Place, String> {
-        let variables =
-            [(REGISTRY, "/dev/shm/r"), (INDEX, "7"), (SIDE, "replica"), (INCARNATION, "3"), (PERIOD, "2500")];
+        let variables = [
+            (REGISTRY, "/dev/shm/r"),
+            (NUMBER, "7"),
+            (INDEX, "2"),
+            (SIDE, "replica"),
+            (INCARNATION, "3"),
+            (PERIOD, "2500"),
+        ];
         let read = Place::from_variables(|name| {
             if name == changed {
                 return value.map(OsString::from);
@@ -112,19 +123,25 @@ mod tests {
         let place_read = place("", None).unwrap();
         let period = Duration::from_micros(2500);
         let registry = PathBuf::from("/dev/shm/r");
-        assert_eq!(place_read, Place { registry, pair: 7, side: Side::Replica, incarnation: 3, period });
+        assert_eq!(place_read, Place { registry, pair: 7, index: 2, side: Side::Replica, incarnation: 3, period });
         assert_eq!(place(PERIOD, None).unwrap().period, Duration::from_millis(1));
     }
 
     #[test]
     fn missing_and_senseless_variables_are_named() {
-        for name in [REGISTRY, INDEX, SIDE, INCARNATION] {
+        for name in [REGISTRY, NUMBER, INDEX, SIDE, INCARNATION] {
             let error = place(name, None).unwrap_err();
             assert!(error.starts_with(&format!("{name} is not set")), "{error}");
         }
-        for (name, value) in
-            [(REGISTRY, "r"), (INDEX, "-1"), (SIDE, "Main"), (INCARNATION, ""), (PERIOD, "1"), (PERIOD, "1ms")]
-        {
+        for (name, value) in [
+            (REGISTRY, "r"),
+            (NUMBER, "x"),
+            (INDEX, "-1"),
+            (SIDE, "Main"),
+            (INCARNATION, ""),
+            (PERIOD, "1"),
+            (PERIOD, "1ms"),
+        ] {
             let error = place(name, Some(value)).unwrap_err();
             assert!(error.starts_with(&format!("{name}={value} cannot be used")), "{error}");
         }

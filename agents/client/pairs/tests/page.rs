@@ -29,6 +29,7 @@ fn start(registry: &Registry, directory: &Path, side: Side) -> Child {
     registry.expect(0, side, 1);
     Command::new(program)
         .env("HOLDFAST_PAIRS", directory.join("registry"))
+        .env("HOLDFAST_PAIR_NUMBER", "0")
         .env("HOLDFAST_PAIR_INDEX", "0")
         .env("HOLDFAST_PAIR_SIDE", side.to_string())
         .env("HOLDFAST_PAIR_INCARNATION", "1")

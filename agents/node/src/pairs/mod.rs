@@ -22,11 +22,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use holdfast_model::Side;
-use holdfast_model::pair::{CHECKPOINT_RING, CopyState, JobConfig, JobRunState, PairConfig, PairStatus};
+use holdfast_model::pair::{
+    CHECKPOINT_RING, CopyState, JobConfig, JobRunState, PairChange, PairConfig, PairEvent, PairStatus,
+};
 use holdfast_shm::{Layout, Registry, ShmError};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::pairs::{
     AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsSync, PlanFault,
 };
@@ -305,7 +308,15 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
     claim::directory_below(&agent.paths, agent.paths.control_node_path(), Path::new(DIRECTORY))?;
     let kept = state::read(&at, &clock::boot()).filter(|kept| is_compatible(&kept.plan, &plan));
     let registry_path = at.join(REGISTRY);
-    let (registry, kept) = open_registry(&registry_path, agent.paths.job_id(), &plan, kept)?;
+    let opened = open_registry(&registry_path, agent.paths.job_id(), &plan, kept)?;
+    let OpenedRegistry { registry, kept, replaced } = opened;
+    if let Some(reason) = replaced {
+        for pair in &plan.pairs {
+            let change = PairChange::RegistryReplaced { reason: reason.clone() };
+            let name = pair.config.name.clone();
+            agent.events.add(AgentEvent::Pair(PairEvent { name, at: SystemTime::now().into(), change }));
+        }
+    }
     let board = Arc::new(Board::new(agent.instance, registry_path));
     let failed = |source| PairsError::Io { action: "watch the pairs".to_owned(), source };
     let (requests, inbox) = requests::requests().map_err(failed)?;
@@ -347,18 +358,23 @@ fn allowed_cpu(cpu: u32) -> Result<CpuSet, PairsError> {
     Ok(set)
 }
 
-/// The registry of an earlier agent, or a new one. If the earlier one is damaged, its copies can be neither woken nor
-/// stopped by it: they are killed.
-fn open_registry(
-    path: &Path,
-    job: &str,
-    plan: &PairsPlan,
+/// The registry of an earlier agent or a new one, and what is left of the earlier agent's state.
+struct OpenedRegistry {
+    registry: Registry,
     kept: Option<State>,
-) -> Result<(Registry, Option<State>), PairsError> {
+    /// Why there is a new one in place of an earlier one.
+    replaced: Option<String>,
+}
+
+/// If the earlier registry is damaged, its copies can be neither woken nor stopped by it: they are killed.
+fn open_registry(path: &Path, job: &str, plan: &PairsPlan, kept: Option<State>) -> Result<OpenedRegistry, PairsError> {
     let layout = layout(plan);
+    let mut replaced = None;
     if fs::symlink_metadata(path).is_ok() {
         let reason = match Registry::open(path) {
-            Ok(registry) if registry.is_of_job(job) && registry.layout() == layout => return Ok((registry, kept)),
+            Ok(registry) if registry.is_of_job(job) && registry.layout() == layout => {
+                return Ok(OpenedRegistry { registry, kept, replaced });
+            }
             Ok(registry) => {
                 kill_registered(&registry);
                 "it is of another plan".to_owned()
@@ -367,13 +383,14 @@ fn open_registry(
         };
         tracing::warn!(path = %path.display(), reason, "registry_replaced");
         remove(path)?;
+        replaced = Some(reason);
     }
     if let Some(kept) = &kept {
         let processes = kept.pairs.values().flat_map(|pair| pair.processes).flatten();
         processes.filter_map(|(_, id)| CopyProcess::open(id)).for_each(|process| process.signal(Signal::KILL));
     }
     let kept = kept.map(without_copies);
-    Ok((Registry::create(path, &layout, job)?, kept))
+    Ok(OpenedRegistry { registry: Registry::create(path, &layout, job)?, kept, replaced })
 }
 
 /// The state after all copies were killed.

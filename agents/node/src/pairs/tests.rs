@@ -46,7 +46,7 @@ fn copy_process() {
     let variable = |name: &str| std::env::var(name).unwrap();
     let name = variable(environment::PAIR);
     let side = if variable(environment::PAIR_SIDE) == "main" { Side::Main } else { Side::Replica };
-    let pair = variable(environment::PAIR_INDEX).parse().unwrap();
+    let pair = variable(environment::PAIR_NUMBER).parse().unwrap();
     let incarnation = variable(environment::PAIR_INCARNATION).parse().unwrap();
     if name.starts_with("dumb") {
         std::thread::sleep(LIMIT);
@@ -104,6 +104,7 @@ fn this_program(test: &str) -> Vec<String> {
 
 fn config(name: &str) -> PairConfig {
     PairConfig {
+        spec_index: 0,
         name: name.to_owned(),
         main: this_program("copy_process"),
         replica: this_program("copy_process"),

@@ -549,6 +549,7 @@ fn back_off() -> RestartBackOff {
 
 pub fn pair_config(name: &str, command: Vec<String>) -> PairConfig {
     PairConfig {
+        spec_index: 0,
         name: name.to_owned(),
         main: command.clone(),
         replica: command,

@@ -18,6 +18,7 @@ const KILLED: RankEnd = RankEnd::Signal(9);
 
 fn config() -> PairConfig {
     PairConfig {
+        spec_index: 0,
         name: "dnn1".to_owned(),
         main: vec!["./dnn".to_owned()],
         replica: vec!["./dnn".to_owned()],

@@ -389,6 +389,9 @@ impl Watcher {
                         pair.plan.peer = planned.peer;
                         pair.plan.config = planned.config.clone();
                         pair.machine.configure(&planned.config);
+                        for side in Side::BOTH {
+                            self.watch.set_misses(pair.index, side, planned.config.misses);
+                        }
                     }
                     self.jobs.configure(&plan.jobs);
                     self.plan = plan;
@@ -520,7 +523,8 @@ impl Watcher {
                 };
                 let environment = vec![
                     (environment::PAIR, config.name.clone()),
-                    (environment::PAIR_INDEX, index.to_string()),
+                    (environment::PAIR_NUMBER, index.to_string()),
+                    (environment::PAIR_INDEX, config.spec_index.to_string()),
                     (environment::PAIR_SIDE, side.to_string()),
                     (environment::PAIR_INCARNATION, incarnation.to_string()),
                     (environment::PAIRS, self.board.registry.display().to_string()),
