@@ -1,0 +1,155 @@
+//! Pairs whose copies are on two nodes: leases, mirrored checkpoints, suspended jobs.
+
+use std::time::{Duration, Instant};
+
+use holdfast_model::Side;
+use holdfast_model::pair::{CopyState, Grant, JobRunState, MirroredCheckpoint, PairChange, Revocation, Term};
+use holdfast_wire::pairs::{PairsReport, PairsSync, PeerOfPair, SYNC, SidesOnNode};
+use rustix::process::Signal;
+
+use super::world::{LIMIT, World, job, signal};
+
+#[test]
+fn a_copy_of_a_split_pair_is_awake_only_under_a_lease_and_killed_at_its_end() {
+    let world = World::split(SidesOnNode::Replica, Vec::new());
+    let asleep = world.wait_replica("a replica asleep", |replica| replica.state == CopyState::Asleep);
+    // Grants to another agent have no effect.
+    let grant = Grant { pair: 0, term: Term { epoch: 1, number: 1 }, until: LIMIT * 1000, after: None, cause: None };
+    let sync = PairsSync { epoch: 1, instance: 7, leases: vec![grant], ..PairsSync::default() };
+    let report: PairsReport = world.post(SYNC, &sync);
+    assert_eq!(report.pairs[0].lease.as_ref().unwrap().held, None);
+    world.grant(1, LIMIT);
+    let awake =
+        world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake && replica.beats > 3);
+    assert_eq!(awake.pid, asleep.pid);
+    world.revoke(1);
+    world
+        .wait_replica("a new replica asleep", |replica| replica.incarnation == 2 && replica.state == CopyState::Asleep);
+    // Renewed, it goes on; not renewed, it is killed.
+    world.grant(2, Duration::from_millis(600));
+    world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake);
+    world.grant(2, Duration::from_millis(1500));
+    let expired =
+        |change: &PairChange| matches!(change, PairChange::LeaseExpired { side: Side::Replica }).then_some(());
+    world.wait_change("the end of the lease", expired);
+    world
+        .wait_replica("a new replica asleep", |replica| replica.incarnation == 3 && replica.state == CopyState::Asleep);
+    assert!(!world.processes().contains(&awake.pid.unwrap()));
+    world.stop();
+}
+
+#[test]
+fn a_copy_whose_agent_died_is_gone_when_its_lease_ends() {
+    let mut world = World::split(SidesOnNode::Replica, Vec::new());
+    world.grant(1, Duration::from_secs(3));
+    let awake =
+        world.wait_replica("the replica awake", |replica| replica.state == CopyState::Awake && replica.beats > 3);
+    world.kill_agent();
+    let begun = Instant::now();
+    while !world.processes().is_empty() {
+        assert!(begun.elapsed() < LIMIT, "the copy goes on without a lease");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    world.start_agent();
+    let replica = world.wait_replica("a replica asleep", |replica| replica.state == CopyState::Asleep);
+    assert!(replica.incarnation > awake.incarnation);
+    assert!(world.report().pairs[0].lease.clone().unwrap().released >= Term { epoch: 1, number: 1 });
+    world.stop();
+}
+
+#[test]
+fn a_new_agent_goes_on_with_the_lease_of_the_one_before() {
+    let mut world = World::split(SidesOnNode::Main, Vec::new());
+    world.grant(1, LIMIT);
+    let is_awake = |report: &PairsReport| report.pairs[0].main.filter(|main| main.state == CopyState::Awake);
+    let before = world.wait_for("the main awake", is_awake);
+    world.kill_agent();
+    world.start_agent();
+    let after = world.wait_for("the main awake", is_awake);
+    assert_eq!(after.pid, before.pid);
+    assert_eq!(world.report().pairs[0].lease.clone().unwrap().held, Some(Term { epoch: 1, number: 1 }));
+    world.stop();
+}
+
+#[test]
+fn jobs_are_suspended_while_a_replica_of_another_node_works() {
+    let counting = "while :; do echo x; sleep 0.01; done";
+    let world = World::split(SidesOnNode::Replica, vec![job("app1", counting), job("app2", counting)]);
+    let states = |report: &PairsReport, state| report.jobs.iter().all(|job| job.state == state).then_some(());
+    world.wait_for("jobs run", |report| states(report, JobRunState::Running));
+    world.grant(1, LIMIT);
+    world.wait_for("jobs are suspended", |report| states(report, JobRunState::Suspended));
+    let lines = || [world.output("app1.log"), world.output("app2.log")].map(|text| text.len());
+    let begun = Instant::now();
+    // What was written before is in the files after a moment.
+    loop {
+        let before = lines();
+        std::thread::sleep(Duration::from_millis(300));
+        if before == lines() {
+            break;
+        }
+        assert!(begun.elapsed() < LIMIT, "a suspended job goes on");
+    }
+    let before = lines();
+    let revoke = vec![Revocation { pair: 0, term: Term { epoch: 1, number: 1 } }];
+    world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, revoke, ..PairsSync::default() });
+    world.wait_for("jobs run again", |report| states(report, JobRunState::Running));
+    while lines().iter().zip(before).any(|(now, before)| *now == before) {
+        assert!(begun.elapsed() < LIMIT, "a resumed job does not go on");
+    }
+    world.wait_change("the suspension", |change| match change {
+        PairChange::JobSuspended { pair, .. } => (pair == "count").then_some(()),
+        _ => None,
+    });
+    world.stop();
+}
+
+#[test]
+fn a_replica_goes_on_from_the_mirrored_checkpoint_of_a_lost_node_and_hands_over_when_it_is_back() {
+    let [mut main, replica] = World::two_nodes(true);
+    main.grant(1, LIMIT);
+    let written = main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 10);
+    replica.wait_checkpoint("mirrored checkpoints", |checkpoint| checkpoint >= written);
+    // The node of the main is lost.
+    main.kill_agent();
+    main.processes().into_iter().for_each(|pid| signal(pid, Signal::KILL));
+    let last = replica.report().pairs[0].checkpoint;
+    replica.grant_after(2, LIMIT, Some(MirroredCheckpoint { term: Term { epoch: 1, number: 1 }, sequence: last }));
+    replica.wait_output("count.replica.log", &format!("replica begins after {last}\n"));
+    replica.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > last + 10);
+    // It is back, at another address.
+    main.start_agent();
+    let peers = vec![PeerOfPair { pair: 0, address: main.address }];
+    replica.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
+    main.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > last + 10);
+    let last = replica.revoke(2);
+    main.grant_after(3, LIMIT, Some(MirroredCheckpoint { term: Term { epoch: 1, number: 2 }, sequence: last }));
+    main.wait_output("count.main.log", &format!("main begins after {last}\n"));
+    main.stop();
+    replica.stop();
+}
+
+#[test]
+fn checkpoints_of_an_earlier_lease_do_not_replace_those_of_a_later_one() {
+    let [main, replica] = World::two_nodes(false);
+    main.grant(1, LIMIT);
+    main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 400);
+    main.revoke(1);
+    // A partition: the replica has none of them.
+    replica.grant(2, LIMIT);
+    replica.wait_output("count.replica.log", "replica begins after 0\n");
+    replica.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > 5);
+    let last = replica.revoke(2);
+    assert!(last < 400);
+    // It ends: the main's node has more checkpoints, and older ones.
+    for (world, other) in [(&main, &replica), (&replica, &main)] {
+        let peers = vec![PeerOfPair { pair: 0, address: other.address }];
+        world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
+    }
+    main.wait_checkpoint("the replica's checkpoints", |checkpoint| checkpoint == last);
+    assert_eq!(replica.report().pairs[0].checkpoint, last);
+    main.grant(3, LIMIT);
+    main.wait_output("count.main.log", &format!("main begins after {last}\n"));
+    main.stop();
+    replica.stop();
+}
