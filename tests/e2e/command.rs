@@ -277,6 +277,40 @@ fn files_that_are_not_complete_in_time_after_a_signal_are_no_checkpoint() {
     }
 }
 
+/// After its first signal, writes the second of its files when `go` is there; it writes both for each signal.
+const SLOW: &str = r#"
+cd "$1" || exit 9
+save() {
+    echo one > "$HOLDFAST_CHECKPOINT_DIR/first"
+    until [ -e go ]; do sleep 0.02; done
+    echo two > "$HOLDFAST_CHECKPOINT_DIR/second"
+    : > "$HOLDFAST_CHECKPOINT_DIR/DONE"
+}
+trap save USR1
+until [ -e "ends.$HOLDFAST_RANK" ]; do sleep 0.02; done
+"#;
+
+#[test]
+fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one() {
+    let world = World::new();
+    let keys = "command: {signal: USR1, until: file DONE, every: 100ms, timeout: 1s}";
+    let mut running = start_program(&world, SLOW, "", keys, "halt: {grace: 60s}");
+    running.sees("a checkpoint that waits for the signal before", |event| {
+        is(event, "checkpoint_failed")
+            && event["reason"].as_str().unwrap().contains("still writes for the signal before")
+    });
+    world.write("go", "");
+    let complete = running.sees_event("checkpoint_complete");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert!(complete["checkpoint"].as_u64() > Some(2), "{complete}");
+    let both = |rank| {
+        [("first", "one\n"), ("second", "two\n")].map(|(name, text)| (format!("rank_{rank}.{name}"), text.to_owned()))
+    };
+    assert_eq!(drained(&world), [both(0), both(1)].concat());
+    world.assert_nothing_is_left();
+}
+
 /// Renames a file for each of two patterns, with files before that do not count.
 const RENAMES: &str = r#"
 cd "$1" || exit 9

@@ -275,8 +275,11 @@ impl<'a> RankProcess<'a> {
 
     /// Has the program write its files, and moves them into the checkpoint.
     fn save(&mut self, checkpoint: CheckpointId) -> Result<(), SaveError> {
-        files::empty(&self.checkpoint_directory)?;
         let program = self.program().filter(|_| !self.has_ended());
+        if let Some(program) = &program {
+            self.saver.settle(program, &self.checkpoint_directory)?;
+        }
+        files::empty(&self.checkpoint_directory)?;
         let saved = match program {
             Some(program) => self.saver.save(&program, checkpoint, &self.checkpoint_directory),
             None => Ok(()),

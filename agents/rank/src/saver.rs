@@ -47,6 +47,14 @@ pub trait Saver: Send {
         Ok(())
     }
 
+    /// Waits until the program writes no more for a checkpoint that was dropped: its directory is emptied next.
+    ///
+    /// # Errors
+    /// It still writes: this checkpoint is dropped, too.
+    fn settle(&mut self, _program: &Program, _directory: &Path) -> Result<(), SaveError> {
+        Ok(())
+    }
+
     /// Has the program write its files into a directory, which is empty. Blocks until they are complete.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub(crate) struct SignalSaver {
     signal: Signal,
     until: Until,
     timeout: Duration,
+    /// The program has not completed the files of its last signal.
+    is_unanswered: bool,
 }
 
 /// What shows that a file changes.
@@ -51,7 +53,7 @@ pub fn signal_of(text: &str) -> Result<Signal, SaveError> {
 
 impl SignalSaver {
     pub(crate) fn new(signal: &str, until: Until, timeout: Duration) -> Result<Self, SaveError> {
-        Ok(SignalSaver { signal: signal_of(signal)?, until, timeout })
+        Ok(SignalSaver { signal: signal_of(signal)?, until, timeout, is_unanswered: false })
     }
 
     /// Whether the files are complete.
@@ -64,6 +66,29 @@ impl SignalSaver {
 }
 
 impl Saver for SignalSaver {
+    fn started(&mut self, _: &Program) -> Result<(), SaveError> {
+        self.is_unanswered = false;
+        Ok(())
+    }
+
+    /// What the program writes for an earlier signal would count as the files of the next one, and some of them would
+    /// be gone.
+    fn settle(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
+        let begun = Instant::now();
+        let mut seen = QuietSince { since: begun, listing: Listing::new() };
+        while self.is_unanswered && program.end().is_none() {
+            if self.is_complete(directory, &mut seen).map_err(SaveError::io("read", directory))? {
+                self.is_unanswered = false;
+            } else if begun.elapsed() >= self.timeout {
+                let what = "the program still writes for the signal before: the checkpoint".to_owned();
+                return Err(SaveError::TimedOut { what, limit: self.timeout });
+            } else {
+                std::thread::sleep(LOOKED_EVERY);
+            }
+        }
+        Ok(())
+    }
+
     fn save(&mut self, program: &Program, _: CheckpointId, directory: &Path) -> Result<(), SaveError> {
         let begun = Instant::now();
         // A program that does not handle the signal, or has just been started, would be ended by it.
@@ -77,6 +102,7 @@ impl Saver for SignalSaver {
             std::thread::sleep(LOOKED_EVERY);
         }
         program.signal(self.signal).map_err(SaveError::io("send a signal to the program for", directory))?;
+        self.is_unanswered = true;
         let mut seen = QuietSince { since: begun, listing: Listing::new() };
         while !self.is_complete(directory, &mut seen).map_err(SaveError::io("read", directory))? {
             if let Some(end) = program.end() {
@@ -94,6 +120,7 @@ impl Saver for SignalSaver {
             }
             std::thread::sleep(LOOKED_EVERY);
         }
+        self.is_unanswered = false;
         if let Until::File(name) = &self.until {
             let mark = directory.join(name);
             fs::remove_file(&mark).map_err(SaveError::io("remove", &mark))?;
