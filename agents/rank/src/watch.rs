@@ -36,6 +36,7 @@ const EVENT_BYTES: usize = 16 << 10;
 /// The files of the next checkpoint, if they are complete: below this directory, which is the saver's own.
 #[derive(Debug)]
 pub(crate) struct WatchSaver {
+    watch: Arc<Mutex<Watch>>,
     ready: Arc<Mutex<bool>>,
     directory: PathBuf,
 }
@@ -49,8 +50,9 @@ impl WatchSaver {
         files::empty(&directory)?;
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
         let inotify = inotify.map_err(|errno| SaveError::io("watch files for", &directory)(errno.into()))?;
+        let inotify = Arc::new(inotify);
         let mut watch = Watch {
-            inotify,
+            inotify: inotify.clone(),
             set: FileSet::new(patterns),
             directories: BTreeMap::new(),
             ready: ready.clone(),
@@ -59,14 +61,25 @@ impl WatchSaver {
         };
         // Before the program is started: none of its renames is missed.
         watch.find_directories(false);
-        let run = move || watch.run();
+        let watch = Arc::new(Mutex::new(watch));
+        let watched = watch.clone();
+        let run = move || run(&watched, &inotify);
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(run);
         thread.map_err(SaveError::io("watch files for", &directory))?;
-        Ok(WatchSaver { ready, directory })
+        Ok(WatchSaver { watch, ready, directory })
     }
 }
 
 impl Saver for WatchSaver {
+    /// What an earlier program has renamed is of another run: the ranks may have gone back to an older checkpoint.
+    fn before_start(&mut self) -> Result<(), SaveError> {
+        let mut watch = self.watch.lock();
+        watch.receive();
+        watch.set.forget();
+        *self.ready.lock() = false;
+        files::empty(&self.directory)
+    }
+
     fn save(&mut self, _: &Program, _: CheckpointId, into: &Path) -> Result<(), SaveError> {
         // No new set is made ready while the lock is held.
         let mut ready = self.ready.lock();
@@ -159,8 +172,9 @@ impl FileSet {
     }
 }
 
+#[derive(Debug)]
 struct Watch {
-    inotify: OwnedFd,
+    inotify: Arc<OwnedFd>,
     set: FileSet,
     directories: BTreeMap<i32, PathBuf>,
     ready: Arc<Mutex<bool>>,
@@ -168,24 +182,27 @@ struct Watch {
     interrupter: Interrupter,
 }
 
-impl Watch {
-    fn run(mut self) {
-        loop {
-            self.find_directories(true);
-            self.receive();
-            if let Some(set) = self.set.complete() {
-                self.take(&set);
+fn run(watch: &Mutex<Watch>, inotify: &OwnedFd) {
+    loop {
+        let limit = {
+            let mut watch = watch.lock();
+            watch.find_directories(true);
+            watch.receive();
+            if let Some(set) = watch.set.complete() {
+                watch.take(&set);
                 continue;
             }
-            let incomplete = self.directories.len() < self.set.directories().len();
-            let limit = incomplete.then_some(&DIRECTORY_LOOKED_FOR_EVERY);
-            match poll(&mut [PollFd::new(&self.inotify, PollFlags::IN)], limit) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return eprintln!("holdfast: files can no longer be watched: {error}"),
-            }
+            let incomplete = watch.directories.len() < watch.set.directories().len();
+            incomplete.then_some(&DIRECTORY_LOOKED_FOR_EVERY)
+        };
+        match poll(&mut [PollFd::new(inotify, PollFlags::IN)], limit) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return eprintln!("holdfast: files can no longer be watched: {error}"),
         }
     }
+}
 
+impl Watch {
     /// Watches the directories that exist. In one that the program has made since it was started, all files are its
     /// own.
     fn find_directories(&mut self, is_started: bool) {
@@ -194,7 +211,7 @@ impl Watch {
                 continue;
             }
             let flags = WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-            let Ok(number) = inotify::add_watch(&self.inotify, &directory, flags) else { continue };
+            let Ok(number) = inotify::add_watch(&*self.inotify, &directory, flags) else { continue };
             self.directories.insert(number, directory.clone());
             if is_started {
                 let names = fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -208,7 +225,7 @@ impl Watch {
         let mut buffer = vec![MaybeUninit::uninit(); EVENT_BYTES];
         let mut events = Vec::new();
         let mut lost = false;
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut reader = Reader::new(&*self.inotify, &mut buffer);
         while let Ok(event) = reader.next() {
             lost |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
             let name = event.file_name().map(|name| OsString::from(OsStr::from_bytes(name.to_bytes())));

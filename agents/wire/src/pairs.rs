@@ -40,7 +40,7 @@ pub const LARGEST_MIRRORED: u64 = 256 << 20;
 /// The shortest period of heartbeats.
 pub const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
 /// The longest period of heartbeats.
-pub const LONGEST_PERIOD: Duration = Duration::from_secs(3600);
+pub const LONGEST_PERIOD: Duration = Duration::from_secs(60);
 /// The longest name of a pair or job, bytes.
 pub const LONGEST_NAME: usize = 100;
 

@@ -206,7 +206,7 @@ keys! {
 impl Heartbeat {
     fn check(&self, section: &Section<'_>) {
         if !(SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&self.period) {
-            section.mistake("period", "a period is at least 1ms and at most 1h", "write `period: 1ms`, for example");
+            section.mistake("period", "a period is at least 100us and at most 60s", "write `period: 1ms`, for example");
         }
     }
 }

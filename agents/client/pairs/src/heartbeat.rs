@@ -25,6 +25,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 const STACK_BYTES: usize = 64 << 10;
 /// A thread that must end looks at least this often whether it must.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// And one under a lease, of 100 ms at least, whether that has run out: nobody else is permitted to wake for a tenth of
+/// the lease after it.
+const LONGEST_SLEEP_UNDER_LEASE: Duration = Duration::from_millis(5);
 
 /// A running heartbeat. It ends when this is dropped.
 #[derive(Debug)]
@@ -78,11 +81,13 @@ fn run(seat: &Seat, period: Duration, orders: &Orders) {
     let mut next = next_beat(period, now());
     let mut is_named = false;
     while !orders.ends.load(Ordering::Relaxed) {
-        let until = next.min(now() + LONGEST_SLEEP);
+        let longest = if seat.has_lease() { LONGEST_SLEEP_UNDER_LEASE } else { LONGEST_SLEEP };
+        let until = next.min(now() + longest);
         if let Ok(until) = Timespec::try_from(until) {
             // Interrupted by a signal: the time is compared below.
             let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
         }
+        seat.obey_lease();
         let now = now();
         if now >= next {
             if orders.beats.load(Ordering::Relaxed) {
@@ -91,8 +96,6 @@ fn run(seat: &Seat, period: Duration, orders: &Orders) {
                     // Without its name, the agent excuses no late beats.
                     is_named = set_name(BEAT_THREAD).is_ok();
                 }
-            } else {
-                seat.obey_lease();
             }
             next = next_beat(period, now);
         }

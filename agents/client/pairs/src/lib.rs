@@ -15,7 +15,9 @@
 //!     step += 1;
 //!     copy.update_checkpoint(step, b"the state after the step")?;
 //! }
-//! copy.job_end();
+//! if step == 1000 {
+//!     copy.job_end(); // not when it was told to end: the other copy goes on
+//! }
 //! # Ok(())
 //! # }
 //! ```

@@ -10,6 +10,7 @@ use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_model::{Level, SnapshotIntervals, VariablesLayout};
 
 use super::{Protected, Variables, VariablesError};
+use crate::ClientError;
 use crate::client::Completed;
 
 impl Variables {
@@ -29,7 +30,21 @@ impl Variables {
         self.files.link();
         self.client.start_level(level)?;
         let name = FileName { checkpoint: Some(id), role: FileRole::Rank, rank: self.client.rank().0 };
-        let path = self.client.route_file(name.to_string())?;
+        let path = match self.client.route_file(name.to_string()) {
+            Ok(path) => path,
+            // The other ranks wait for this one.
+            Err(error @ ClientError::Failed { .. }) => {
+                self.files.unlink();
+                let completed = self.client.drop_checkpoint(&error.to_string())?;
+                self.write_error = Some(error.into());
+                self.last = id;
+                return Ok(completed);
+            }
+            Err(error) => {
+                self.files.unlink();
+                return Err(error.into());
+            }
+        };
         let written = self.write(&path, id);
         self.files.unlink();
         let completed = match written {
