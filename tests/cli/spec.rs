@@ -644,6 +644,7 @@ fn keys_of_a_checkpoint_source_are_refused_where_they_have_no_effect() {
         ("source: command, command: {signal: USR1, until: file a/b}", "command.until: expected `file NAME` or"),
         ("source: command, command: {signal: USR1, until: quiet 60s}", "command.until: not shorter than `timeout`"),
         ("source: command, watch: {files: []}", "watch.files: the list is empty"),
+        ("source: command, watch: {files: [a/s, b/s]}", "watch.files[1]: `b/s` and `a/s` have the same name"),
         ("source: command, watch: {files: ['*/a']}", "watch.files[0]: `*/a` is not a pattern of files"),
         (
             "source: command, watch: {files: [a]}, command: {every: 5s}",

@@ -333,7 +333,9 @@ fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file()
         world.write(&format!("field.{rank}"), "before the start");
         world.write(&format!("index.{rank}"), "before the start");
     }
-    let keys = format!("watch: {{files: [\"{0}/fi*d.$HOLDFAST_RANK\", \"{0}/index.$HOLDFAST_RANK\"]}}", {
+    // One directory under two names.
+    std::os::unix::fs::symlink(".", world.path("link")).unwrap();
+    let keys = format!("watch: {{files: [\"{0}/fi*d.$HOLDFAST_RANK\", \"{0}/link/index.$HOLDFAST_RANK\"]}}", {
         world.path("").display().to_string().trim_end_matches('/').to_owned()
     });
     let mut running = start_program(&world, RENAMES, "", &keys, "halt: {grace: 0s}");
@@ -397,6 +399,30 @@ fn a_signal_to_a_rank_process_reaches_the_program_and_its_group_and_its_end_is_t
     running.ends_with(90);
     let ended = world.the("generation_ended");
     assert_eq!((&ended["rank"], &ended["end"]["signal"]), (&1.into(), &11.into()), "{ended}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn programs_that_all_end_during_a_checkpoint_leave_the_one_before_as_the_newest() {
+    let world = World::new();
+    let save = format!("{SAVE}\ncd \"$1\"\nwhile [ -e hold ]; do : > \"held.$HOLDFAST_RANK\"; sleep 0.02; done");
+    let mut running = start(&world, &save, EVERY, "");
+    running.sees_checkpoint(1);
+    fs::write(world.path("hold"), "").unwrap();
+    let all = |name: &str| (0..2).all(|rank| world.path(&format!("{name}.{rank}")).exists());
+    world.wait("the next checkpoint", || all("held").then_some(()));
+    for rank in 0..2 {
+        end(&world, rank, 0);
+        let pid = fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
+        let status = format!("/proc/{}/cmdline", pid.trim());
+        // A process that has ended has no command line, also if nobody has waited for it.
+        let has_ended = || fs::read(&status).unwrap_or_default().is_empty().then_some(());
+        world.wait("the end of a program", has_ended);
+    }
+    fs::remove_file(world.path("hold")).unwrap();
+    running.ends_with(0);
+    let files = drained(&world);
+    assert_eq!(files.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["rank_0.state", "rank_1.state"]);
     world.assert_nothing_is_left();
 }
 

@@ -76,6 +76,23 @@ fn drain_alone_ends_the_ranks_and_saves_the_newest_checkpoint() {
 }
 
 #[test]
+fn dry_run_of_a_drain_leaves_ranks_without_orchestrator_alone() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4);
+    job.abandon_after(4);
+    let agent = world.agent_pid("node0");
+    job.command(&["drain", "--dry-run"], 0).prints(&["checkpoint 4 would be drained"]);
+    assert_eq!(world.agent_pid("node0"), agent);
+    let mut second = job.start();
+    second.sees_event("took_over");
+    job.go_on();
+    second.ends_with(0).prints(&["took over the running job"]);
+    job.assert_result();
+    assert_eq!(world.all("generation_launched").len(), 1, "the ranks went on");
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn drain_alone_starts_agents_when_every_process_ended() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);

@@ -259,8 +259,13 @@ impl<'a> RankProcess<'a> {
         if let Some(end) = self.failure() {
             return Ok(Some(end));
         }
+        let has_files = matches!(saved, Ok(Saved::Files));
+        let any_has_files = unless_failed(self.client.allgather(&[u8::from(has_files)]))?
+            .is_none_or(|all| all.iter().any(|has_files| has_files == &[1]));
         let completed = match saved {
-            Ok(()) => self.client.complete_checkpoint(true),
+            // Nobody could restart from it, and it would take the place of one from which they can.
+            Ok(Saved::End) if !any_has_files => self.client.drop_checkpoint("the programs of all ranks have ended"),
+            Ok(_) => self.client.complete_checkpoint(true),
             Err(error) => self.client.drop_checkpoint(&error.to_string()),
         };
         let halts = unless_failed(completed)?.is_some_and(|completed| completed.halt.is_some());
@@ -274,7 +279,7 @@ impl<'a> RankProcess<'a> {
     }
 
     /// Has the program write its files, and moves them into the checkpoint.
-    fn save(&mut self, checkpoint: CheckpointId) -> Result<(), SaveError> {
+    fn save(&mut self, checkpoint: CheckpointId) -> Result<Saved, SaveError> {
         let program = self.program().filter(|_| !self.has_ended());
         if let Some(program) = &program {
             self.saver.settle(program, &self.checkpoint_directory)?;
@@ -293,18 +298,28 @@ impl<'a> RankProcess<'a> {
             let to = self.route(&files::dataset_name(self.client.rank(), &name))?;
             files::move_file(&path, &to)?;
         }
-        Ok(())
+        Ok(Saved::Files)
     }
 
     /// Records that the program has ended.
-    fn save_end(&mut self) -> Result<(), SaveError> {
+    fn save_end(&mut self) -> Result<Saved, SaveError> {
         let to = self.route(&files::ended_name(self.client.rank()))?;
-        std::fs::write(&to, files::ENDED_CONTENT).map_err(SaveError::io("write", &to))
+        std::fs::write(&to, files::ENDED_CONTENT).map_err(SaveError::io("write", &to))?;
+        Ok(Saved::End)
     }
 
     fn route(&mut self, name: &str) -> Result<PathBuf, SaveError> {
         self.client.route_file(Path::new(name)).map_err(call_failed)
     }
+}
+
+/// What a rank has in a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Saved {
+    /// The files of its program.
+    Files,
+    /// That its program has ended.
+    End,
 }
 
 /// `None` if the agents could not carry out a call, on any rank: the program continues without this checkpoint.

@@ -176,7 +176,8 @@ impl FileSet {
 struct Watch {
     inotify: Arc<OwnedFd>,
     set: FileSet,
-    directories: BTreeMap<i32, PathBuf>,
+    /// The names of each directory that is watched: it can have several.
+    directories: BTreeMap<i32, BTreeSet<PathBuf>>,
     ready: Arc<Mutex<bool>>,
     directory: PathBuf,
     interrupter: Interrupter,
@@ -192,7 +193,8 @@ fn run(watch: &Mutex<Watch>, inotify: &OwnedFd) {
                 watch.take(&set);
                 continue;
             }
-            let incomplete = watch.directories.len() < watch.set.directories().len();
+            let incomplete =
+                watch.directories.values().map(BTreeSet::len).sum::<usize>() < watch.set.directories().len();
             incomplete.then_some(&DIRECTORY_LOOKED_FOR_EVERY)
         };
         match poll(&mut [PollFd::new(inotify, PollFlags::IN)], limit) {
@@ -207,13 +209,15 @@ impl Watch {
     /// own.
     fn find_directories(&mut self, is_started: bool) {
         for directory in self.set.directories() {
-            if self.directories.values().any(|known| *known == directory) {
+            if self.directories.values().any(|names| names.contains(&directory)) {
                 continue;
             }
             let flags = WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
             let Ok(number) = inotify::add_watch(&*self.inotify, &directory, flags) else { continue };
-            self.directories.insert(number, directory.clone());
-            if is_started {
+            let names = self.directories.entry(number).or_default();
+            let is_new = names.is_empty();
+            names.insert(directory.clone());
+            if is_started && is_new {
                 let names = fs::read_dir(&directory).into_iter().flatten().flatten();
                 names.for_each(|entry| _ = self.set.renamed(&directory, &entry.file_name()));
             }
@@ -239,8 +243,10 @@ impl Watch {
             if flags.contains(ReadFlags::IGNORED) {
                 // The directory was removed.
                 self.directories.remove(&number);
-            } else if let (Some(directory), Some(name)) = (self.directories.get(&number), name) {
-                matches |= self.set.renamed(directory, &name);
+            } else if let (Some(directories), Some(name)) = (self.directories.get(&number), name) {
+                for directory in directories {
+                    matches |= self.set.renamed(directory, &name);
+                }
             }
         }
         matches || lost

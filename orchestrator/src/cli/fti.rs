@@ -182,6 +182,14 @@ impl GroupArgs {
             error => error.into(),
         })?;
         let differential = with_differential && !survivors.files().is_empty();
+        if let Some(wanted) = self.checkpoint
+            && !survivors.checkpoints().is_empty()
+            && !survivors.files().iter().any(|file| file.name.checkpoint == Some(wanted))
+        {
+            let known: Vec<String> = survivors.checkpoints().iter().map(ToString::to_string).collect();
+            return Err(Failure::new(exit::UNAVAILABLE, format!("there is no checkpoint {wanted}"))
+                .remedy(format!("give one of the checkpoints that are there: {}", known.join(", "))));
+        }
         if survivors.checkpoints().is_empty() && !differential {
             let place = roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
             return Err(Failure::new(exit::UNAVAILABLE, "no FTI checkpoint in these directories")

@@ -3,6 +3,7 @@
 //! Agents that do not run are started; ranks that still run are ended first, as the end of the allocation would do.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -295,7 +296,8 @@ pub struct Preview {
     pub silent: Vec<NodeName>,
 }
 
-/// Plans a drain without changing anything: uses the agents that are up, or starts agents and ends them again.
+/// Plans a drain without changing anything: uses the agents that are up, or, if there is none, starts agents and ends
+/// them again. Agents that are up may serve ranks that run, also without an orchestrator.
 ///
 /// # Errors
 /// [`StandaloneError`].
@@ -315,13 +317,13 @@ pub async fn preview(
             if state.finished_steps().is_some() && state.generation() == Generation::NONE {
                 return Ok(None);
             }
-            if JobLock::is_held(prefix) {
-                // The agents belong to a running orchestrator: only their inventories are read.
-                survey_of_running(prefix, &state, requested).await?
+            let client = AgentClient::new(&state.template()?.trust, state.requests_at_once)?;
+            let up = agents_up(&client, &state).await;
+            if !up.is_empty() || JobLock::is_held(prefix) {
+                survey_of(up, client, prefix, &state, requested).await
             } else {
                 let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
-                let mut agents = DrainAgents::new(allocation, state.template()?, state.requests_at_once, reporter)?;
-                agents.agents.adopt(&state.running).await;
+                let agents = DrainAgents::new(allocation, state.template()?, state.requests_at_once, reporter)?;
                 agents.survey(prefix, requested).await
             }
         }
@@ -332,29 +334,33 @@ pub async fn preview(
     Ok(Some(Preview { plan, held, silent: silent.into_keys().collect() }))
 }
 
-/// The inventories of the agents of a running job.
-async fn survey_of_running(
+/// The agents of the state that answer.
+async fn agents_up(client: &AgentClient, state: &JobState) -> BTreeMap<NodeName, SocketAddr> {
+    let answers = client.each(&state.running, |(node, record): (&NodeName, &AgentRecord)| async move {
+        let reply = client.poll(record.address, &PollRequest::HEALTH_ONLY, ANSWER_WITHIN).await.ok()?;
+        (reply.health.node == *node).then(|| (node.clone(), record.address))
+    });
+    answers.await.into_iter().flatten().collect()
+}
+
+/// Reads the inventories of these agents.
+async fn survey_of(
+    up: BTreeMap<NodeName, SocketAddr>,
+    client: AgentClient,
     prefix: &Path,
     state: &JobState,
     requested: Option<CheckpointId>,
-) -> Result<Result<Survey, DrainError>, StandaloneError> {
-    let client = AgentClient::new(&state.template()?.trust, state.requests_at_once)?;
+) -> Result<Survey, DrainError> {
+    let down = state.running.keys().filter(|node| !up.contains_key(*node)).cloned().collect();
     let roster = Roster::default();
-    let answers = client.each(&state.running, |(node, record): (&NodeName, &AgentRecord)| {
-        let client = &client;
-        async move {
-            let reply = client.poll(record.address, &PollRequest::HEALTH_ONLY, ANSWER_WITHIN).await.ok()?;
-            (reply.health.node == *node).then_some((node, record.address))
-        }
-    });
-    for (node, address) in answers.await.into_iter().flatten() {
-        roster.agent_up(node, address);
+    for (node, address) in up {
+        roster.agent_up(&node, address);
     }
     let (events, _) = mpsc::unbounded_channel();
     let order = DrainOrder {
         client,
         roster,
-        down: Vec::new(),
+        down,
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),
         generation: Generation::NONE,
@@ -362,7 +368,7 @@ async fn survey_of_running(
         requested,
         events,
     };
-    Ok(drain::survey(&order).await)
+    drain::survey(&order).await
 }
 
 fn logs(prefix: &Path) -> PathBuf {

@@ -2,7 +2,8 @@
 //!
 //! The defaults are SCR's (`SCR manual §10`).
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_agent::sources;
@@ -172,9 +173,17 @@ impl WatchedFiles {
         if self.files.as_ref().is_some_and(Vec::is_empty) {
             section.mistake("files", "the list is empty", "write `files: [\"state/*.ckpt\"]`, or leave it out");
         }
+        let mut names = BTreeMap::new();
         for (at, pattern) in self.files.iter().flatten().enumerate() {
             if let Err(error) = WatchedPattern::of(pattern) {
                 section.mistake(&format!("files[{at}]"), error.to_string(), "write for example `state/*.ckpt`");
+            }
+            // Patterns may match one file; different files of one name cannot be in one checkpoint.
+            let name = Path::new(pattern).file_name().filter(|name| !name.to_string_lossy().contains(['*', '?', '[']));
+            if let Some(other) = name.and_then(|name| names.insert(name, pattern)).filter(|other| *other != pattern) {
+                let message =
+                    format!("`{pattern}` and `{other}` have the same name, and a checkpoint has no directories");
+                section.mistake(&format!("files[{at}]"), message, "have the program give its files different names");
             }
         }
     }
