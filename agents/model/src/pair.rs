@@ -387,6 +387,10 @@ pub enum PairChange {
     JobStarted {
         pid: u32,
     },
+    /// A job was found running by an agent that was restarted.
+    JobAdopted {
+        pid: u32,
+    },
     JobFailed {
         end: RankEnd,
     },

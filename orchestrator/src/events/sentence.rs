@@ -310,6 +310,7 @@ fn pair_text(change: &PairChange) -> String {
             format!("copies killed, checkpoints in shared memory lost, because the registry was replaced: {reason}")
         }
         PairChange::JobStarted { pid } => format!("job started, process {pid}"),
+        PairChange::JobAdopted { pid } => format!("job goes on, process {pid}"),
         PairChange::JobFailed { end } => format!("job failed: {end}"),
         PairChange::JobFinished => "job finished".to_owned(),
         PairChange::JobGivenUp { failures } => format!("job given up after {failures} failures"),

@@ -69,9 +69,7 @@ impl Jobs {
             let phase = match (&found, finished, given_up) {
                 (Some(process), ..) => {
                     adopted.push(at);
-                    effects.reports.push((config.name.clone(), PairChange::JobStarted { pid: process.id.pid }));
-                    // The agent before may have suspended it; if a replica needs that, it is suspended again.
-                    freezer::resume(process);
+                    effects.reports.push((config.name.clone(), PairChange::JobAdopted { pid: process.id.pid }));
                     Phase::Runs { since: now }
                 }
                 (None, true, _) => Phase::Finished,
@@ -81,6 +79,13 @@ impl Jobs {
             jobs.jobs.push(Job { config: config.clone(), phase, process: found, back_off });
         }
         (jobs, adopted, effects)
+    }
+
+    /// Resumes the jobs that the agent before has suspended, and for which no replica is awake now.
+    pub fn resume_adopted(&self) {
+        for job in self.jobs.iter().filter(|job| !self.queue.is_suspended(&job.config.name)) {
+            job.process.iter().for_each(freezer::resume);
+        }
     }
 
     /// Changes commands and restarts from the next start on. The jobs are the same, in the same order.

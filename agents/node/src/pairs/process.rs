@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use holdfast_model::RankEnd;
 use holdfast_shm::process::start_time;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -50,10 +50,13 @@ impl CopyProcess {
 
     /// Sends a signal to the process and to its group. The number of a group is not used again while it has members.
     pub fn signal(&self, signal: Signal) {
-        let _ = pidfd_send_signal(&self.pidfd, signal);
         // Another process with this number has another group: the group of the one that ended is empty then.
-        if start_time(self.id.pid).is_none_or(|found| found == self.id.start_time) {
-            let _ = kill_process_group(self.pid, signal);
+        let has_group = start_time(self.id.pid).is_none_or(|found| found == self.id.start_time);
+        let is_sent = has_group && kill_process_group(self.pid, signal).is_ok();
+        // Not twice to a program that handles it; one that has left its group gets it here.
+        let is_member = is_sent && getpgid(Some(self.pid)) == Ok(self.pid);
+        if !is_member {
+            let _ = pidfd_send_signal(&self.pidfd, signal);
         }
     }
 

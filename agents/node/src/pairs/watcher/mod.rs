@@ -277,6 +277,7 @@ impl Watcher {
         for (at, actions) in first {
             watcher.perform(at, now, actions);
         }
+        watcher.jobs.resume_adopted();
         watcher.settle(now);
         Ok((watcher, adopted))
     }
