@@ -185,7 +185,16 @@ fn pairs_fail_over_without_an_orchestrator_and_the_next_one_takes_over() {
     assert_eq!(second.sees_event("pairs_taken_over")["epoch"], 2);
     // What happened meanwhile is in the log.
     sees(&mut second, "dnn0", "fail_over", None);
-    finishes_as_the_document_says(&world, second);
+    sees(&mut second, "dnn0", "fail_back", None);
+    second.signal(Signal::KILL);
+    second.end();
+    // So has the report of the last orchestrator, once.
+    let third = run(&world, &spec).ends_with(0);
+    third.prints(&["all pairs are finished", "fail-overs 1, fail-backs 1"]);
+    assert_eq!((third.out.matches("replica woken in").count(), third.out.matches("main woken in").count()), (1, 1));
+    assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(&world, "dnn0.replica"), "7\n9\n12\n");
+    world.assert_nothing_is_left();
 }
 
 #[test]

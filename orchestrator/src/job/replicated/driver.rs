@@ -172,6 +172,9 @@ impl Job<'_> {
         let output = opening::output(prefix);
         driver.reporter.screen.line(&format!("output of copies and jobs: {}/*.log", output.display()));
         if took_over {
+            let directory = state::directory(prefix);
+            let read = tokio::task::spawn_blocking(move || History::of_log(&directory)).await;
+            driver.history = read.unwrap_or_default();
             driver.reporter.emit(LogEvent::PairsTakenOver { epoch: driver.epoch });
             let running = driver.state.running.clone();
             driver.agents.adopt(&running).await;

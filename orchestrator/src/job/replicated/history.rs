@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use holdfast_model::pair::{PairChange, Side};
 
 use crate::events::LogEvent;
+use crate::events::reader::Reader;
 use crate::events::report::{LastOutput, PairReport, PairSwitch};
 use crate::host::own_files;
 use crate::pairs::Overview;
@@ -58,6 +59,19 @@ pub(super) struct History {
 }
 
 impl History {
+    /// What the event log has of the job so far, without records that cannot be read. Blocks.
+    pub(super) fn of_log(directory: &Path) -> Self {
+        let mut history = History::default();
+        let records = Reader::open(directory).ok().flatten();
+        for record in records.into_iter().flatten().flatten() {
+            match record.event {
+                LogEvent::JobStarted { .. } => history = History::default(),
+                event => history.note(&event),
+            }
+        }
+        history
+    }
+
     /// Notes the fail-overs and fail-backs.
     pub(super) fn note(&mut self, event: &LogEvent) {
         let LogEvent::Pair { name, at, change, .. } = event else { return };
@@ -67,7 +81,9 @@ impl History {
             _ => return,
         };
         let switches = self.switches.entry(name.clone()).or_default();
-        if switches.len() < MOST_LISTED {
+        // After a takeover, agents report again what the earlier orchestrator had not saved as received.
+        let is_known = switches.iter().any(|switch| (switch.at, switch.to) == (*at, to));
+        if switches.len() < MOST_LISTED && !is_known {
             switches.push(PairSwitch { at: *at, to, cause, micros });
         }
     }
