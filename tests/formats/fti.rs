@@ -192,6 +192,17 @@ fn reports_lost_ranks_and_wrong_groups_instead_of_intact() {
 }
 
 #[test]
+fn verify_names_an_empty_file_and_a_checkpoint_that_is_not_there() {
+    let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l2/c6"));
+    let missing = run("fti verify --checkpoint 77", &[copy.path()]);
+    assert!(missing.code == 69 && missing.err.contains("there is no checkpoint 77"), "{}", missing.err);
+    fs::write(file_named(copy.path(), "Ckpt6-Rank1.fti"), "").unwrap();
+    let ran = run("fti verify", &[copy.path()]);
+    assert!(ran.code == 65 && ran.out.contains("Ckpt6-Rank1.fti: it is empty"), "{}", ran.out);
+    assert!(!ran.out.contains("Pcof2.fti: it has"), "the copy is intact: {}", ran.out);
+}
+
+#[test]
 fn takes_no_other_file_in_place_of_partner_copy() {
     // Files of different size by rank, and of equal size.
     for (tree, checkpoint) in [("v1.1/seven-l2/c6", 6), ("v1.6/seven-l2/c6", 6), ("v1.1/mixed-levels", 3)] {

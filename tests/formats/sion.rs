@@ -226,6 +226,8 @@ fn join_takes_every_file_or_names_it_in_an_error() {
     fs::create_dir_all(tasks.join("t_00000.d")).unwrap();
     let ran = run("sion join", &[&tasks, &output]);
     assert!(ran.code == 64 && ran.err.contains("t_00000.d is not named"), "{}", ran.err);
+    let inside = run("sion join", &[&tasks, &tasks.join("out.sion")]);
+    assert!(inside.code == 64 && inside.err.contains("outside of the directory"), "{}", inside.err);
     let missing = run("sion join", &[&directory.path().join("missing"), &output]);
     assert!(missing.code == 69 && missing.err.contains("cannot read the directory"), "{}", missing.err);
 }

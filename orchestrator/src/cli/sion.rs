@@ -351,6 +351,12 @@ fn check_output(output: &Path, force: bool) -> Result<(), Failure> {
 
 fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
     check_output(&args.output, args.force)?;
+    let parent = args.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if parent.canonicalize().is_ok_and(|parent| args.directory.canonicalize().is_ok_and(|input| parent == input)) {
+        return Err(Failure::new(exit::USAGE, "the container would be among the files that it is made of")
+            .at(printable(&args.output.display().to_string()))
+            .remedy("give an output outside of the directory that is joined"));
+    }
     let input = JoinInput::from_directory(&args.directory)?;
     let options = JoinOptions {
         files: args.files,

@@ -121,8 +121,14 @@ fn own_hashes(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
 }
 
 fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+    let own_place = own.display().to_string();
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
     let place = copy.display().to_string();
+    if own.size() == 0 && other.size() > 0 {
+        let what = format!("it is empty, and its copy has {} bytes", other.size());
+        check.damage(Damage::new("empty", own_place, what));
+        return Ok(());
+    }
     if own.size() != other.size() {
         let what = format!("it has {} bytes, the file it copies has {}", other.size(), own.size());
         check.damage(Damage::new("copy-differs", place, what));

@@ -337,7 +337,7 @@ impl Report for Added {
                 "is not complete; indexed as such, and not used for a restart unless it is set as current"
             }
             (AddOutcome::Incomplete, true) => "is not complete, and would be indexed as such",
-            (AddOutcome::NothingUsable, _) => "has no usable file; not indexed",
+            (AddOutcome::NothingUsable, _) => "has no usable file; no restart uses it",
         };
         writeln!(to, " {what}")?;
         let verb = if self.dry_run { "would rebuild" } else { "rebuilt" };
