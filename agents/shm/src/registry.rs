@@ -201,21 +201,22 @@ impl Registry {
     /// # Errors
     /// It is too large, or a copy of this node is awake: what arrives then is too late.
     pub fn put_mirrored(&self, pair: u32, sequence: u64, tag: i64, bytes: &[u8]) -> Result<(), ShmError> {
-        let area = self.some_area(pair)?;
-        let awake = Side::BOTH.into_iter().find(|side| self.is_woken(pair, *side));
-        if let Some(side) = awake {
-            return Err(ShmError::AwakeHere(side));
-        }
-        area.store_mirrored(pair, sequence, tag, bytes)
+        self.asleep_area(pair)?.store_mirrored(pair, sequence, tag, bytes, false)
     }
 
-    /// Drops all checkpoints of the pair, of which no copy of this node may be awake.
+    /// The same; drops all other checkpoints of the pair once this one is stored: those of another course of the work.
     ///
     /// # Errors
-    /// There is no such pair.
-    pub fn forget_checkpoints(&self, pair: u32) -> Result<(), ShmError> {
-        self.some_area(pair)?.forget();
-        Ok(())
+    /// As [`Self::put_mirrored`]; then nothing is dropped.
+    pub fn replace_by_mirrored(&self, pair: u32, sequence: u64, tag: i64, bytes: &[u8]) -> Result<(), ShmError> {
+        self.asleep_area(pair)?.store_mirrored(pair, sequence, tag, bytes, true)
+    }
+
+    /// The area of a pair of which no copy of this node is awake.
+    fn asleep_area(&self, pair: u32) -> Result<Area<'_>, ShmError> {
+        let area = self.some_area(pair)?;
+        let awake = Side::BOTH.into_iter().find(|side| self.is_woken(pair, *side));
+        awake.map_or(Ok(area), |side| Err(ShmError::AwakeHere(side)))
     }
 
     /// Changes with each new checkpoint of the pair. One load.

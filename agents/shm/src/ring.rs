@@ -161,38 +161,42 @@ impl Area<'_> {
         Ok(None)
     }
 
-    /// Drops all checkpoints.
-    pub fn forget(&self) {
-        for head in &self.words().heads {
-            head.sequence.store(0, Ordering::Release);
-        }
-        self.words().newest.0.store(0, Ordering::Release);
-    }
-
     /// Stores a checkpoint of another node, whose numbers hold: newer ones in the ring are those of a copy that lost
-    /// its turn before they had been mirrored, and are dropped.
+    /// its turn before they had been mirrored, and are dropped. With `alone`, older ones are dropped as well.
+    ///
+    /// It is stored before others are dropped: an agent that is killed in between leaves one of them at least.
     ///
     /// # Errors
     /// It is too large, or its number is 0.
-    pub fn store_mirrored(&self, pair: u32, sequence: u64, tag: i64, bytes: &[u8]) -> Result<(), ShmError> {
+    pub fn store_mirrored(
+        &self,
+        pair: u32,
+        sequence: u64,
+        tag: i64,
+        bytes: &[u8],
+        alone: bool,
+    ) -> Result<(), ShmError> {
         if sequence == 0 {
             return Err(ShmError::NoNextSequence(pair));
         }
-        let crc = crc32fast::hash(bytes);
-        for entry in self.entries() {
-            let same = (entry.view.sequence, entry.view.tag, entry.view.bytes, entry.crc)
-                == (sequence, tag, bytes.len() as u64, crc);
-            if same {
-                return Ok(());
-            }
-            if entry.view.sequence < sequence {
-                break;
-            }
+        let (entries, crc) = (self.entries(), crc32fast::hash(bytes));
+        let of_node = |entry: &&Entry| (entry.view.sequence, entry.view.side) == (sequence, None);
+        let same = entries
+            .iter()
+            .find(of_node)
+            .is_some_and(|entry| (entry.view.tag, entry.view.bytes, entry.crc) == (tag, bytes.len() as u64, crc));
+        if !same {
+            self.store(sequence, None, tag, bytes)?;
+        }
+        let place = sequence % u64::from(self.ring());
+        let dropped = |entry: &&Entry| (alone || entry.view.sequence > sequence) && u64::from(entry.index) != place;
+        for entry in entries.iter().filter(dropped) {
             if let Some(head) = self.words().heads.get(entry.index as usize) {
                 head.sequence.store(0, Ordering::Release);
             }
         }
-        self.store(sequence, None, tag, bytes)
+        self.words().newest.0.store(sequence, Ordering::Release);
+        Ok(())
     }
 }
 

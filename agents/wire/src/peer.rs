@@ -100,7 +100,7 @@ pub enum ToMirror {
 pub enum MirrorAnswer {
     /// The checkpoint is in the registry of the node.
     Done,
-    /// It is not used, and not to be sent again.
+    /// It is not used; it may be later, when the node has its plan, or the turn has passed.
     Refused { reason: String },
 }
 

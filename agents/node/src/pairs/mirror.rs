@@ -4,7 +4,8 @@
 //!
 //! Each message names the term of the lease under which the checkpoint was written. A receiver whose own copy worked
 //! under a later term refuses it; when the first one of a later term arrives, it forgets the checkpoints of earlier
-//! ones, which the work that goes on does not follow.
+//! ones, which the work that goes on does not follow. So the term is the one under which a copy has worked: a lease that
+//! is held makes no work of its own out of an older checkpoint. What is refused is sent again after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Before another attempt to reach a peer.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause before a checkpoint is sent again that was refused.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a sender sleeps between two looks at the registry.
 const LOOK: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
 
@@ -36,11 +39,19 @@ const LOOK: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Dura
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub pair: u32,
-    /// The lease that is held, or was held last.
+    /// The term under which a copy of this node works, or worked last.
     pub term: Term,
     pub peer: SocketAddr,
     /// The time between two checkpoints.
     pub period: Duration,
+}
+
+/// Why a checkpoint is not sent for a while.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    until: Instant,
+    /// Before the next attempt, if that is refused as well.
+    pause: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +59,60 @@ struct Sending {
     tasks: Vec<Task>,
     /// The peers that have a thread.
     peers: BTreeSet<SocketAddr>,
+    /// Counts what the senders are woken for: a sender that does not wait at that moment must not miss it.
+    wake_ups: u64,
     ended: bool,
+}
+
+/// What the senders have to do.
+#[derive(Debug, Default)]
+struct Orders {
+    sending: Mutex<Sending>,
+    changed: Condvar,
+}
+
+impl Orders {
+    /// Sets what is sent from now on; returns the peers that need a thread.
+    fn set(&self, tasks: Vec<Task>) -> Vec<SocketAddr> {
+        let mut sending = self.sending.lock();
+        if sending.tasks == tasks || sending.ended {
+            return Vec::new();
+        }
+        let new = tasks.iter().map(|task| task.peer).filter(|peer| sending.peers.insert(*peer)).collect();
+        sending.tasks = tasks;
+        self.wake(&mut sending);
+        new
+    }
+
+    fn flush(&self) {
+        self.wake(&mut self.sending.lock());
+    }
+
+    fn end(&self) {
+        let mut sending = self.sending.lock();
+        sending.ended = true;
+        self.wake(&mut sending);
+    }
+
+    fn wake(&self, sending: &mut Sending) {
+        sending.wake_ups += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for this long, or until there was a wake-up after those that were `seen`. Returns the tasks of the peer,
+    /// and whether there was one; `None` if the peer needs no thread any more.
+    fn next(&self, peer: SocketAddr, seen: &mut u64, pause: Duration) -> Option<(Vec<Task>, bool)> {
+        let mut sending = self.sending.lock();
+        let known = *seen;
+        self.changed.wait_while_for(&mut sending, |sending| sending.wake_ups == known, pause);
+        *seen = sending.wake_ups;
+        let tasks: Vec<Task> = sending.tasks.iter().filter(|task| task.peer == peer).copied().collect();
+        if sending.ended || tasks.is_empty() {
+            sending.peers.remove(&peer);
+            return None;
+        }
+        Some((tasks, *seen != known))
+    }
 }
 
 #[derive(Debug)]
@@ -57,126 +121,119 @@ pub(super) struct Mirror {
     requests: Requests,
     connector: PeerConnector,
     patience: Duration,
-    sending: Mutex<Sending>,
-    changed: Condvar,
-    /// The latest term of each pair under which a copy of this node worked, or a checkpoint arrived. Locked while one
-    /// is entered: a copy is not woken meanwhile.
-    terms: Mutex<BTreeMap<u32, Term>>,
+    orders: Orders,
+    /// The latest term of each pair under which a copy of this node worked, or a checkpoint arrived. One is locked
+    /// while a checkpoint of its pair is entered: a copy of that pair is not woken meanwhile, all others are.
+    terms: BTreeMap<u32, Mutex<Term>>,
 }
 
 impl Mirror {
-    pub fn new(registry: Arc<Registry>, requests: Requests, connector: PeerConnector, lease: Duration) -> Mirror {
+    pub fn new(
+        registry: Arc<Registry>,
+        requests: Requests,
+        connector: PeerConnector,
+        lease: Duration,
+        pairs: impl Iterator<Item = u32>,
+    ) -> Mirror {
         Mirror {
             registry,
             requests,
             connector,
             patience: lease.max(LEAST_PATIENCE),
-            sending: Mutex::default(),
-            changed: Condvar::new(),
-            terms: Mutex::default(),
+            orders: Orders::default(),
+            terms: pairs.map(|pair| (pair, Mutex::default())).collect(),
         }
     }
 
     /// The copy of this node worked under this term, or is about to be woken under it.
     pub fn worked(&self, pair: u32, term: Term) {
-        let mut terms = self.terms.lock();
-        let known = terms.entry(pair).or_default();
-        *known = term.max(*known);
+        if let Some(known) = self.terms.get(&pair) {
+            let mut known = known.lock();
+            *known = term.max(*known);
+        }
     }
 
-    /// Sets what is sent from now on.
-    pub fn send(self: &Arc<Self>, tasks: Vec<Task>) {
-        let mut sending = self.sending.lock();
-        if sending.tasks == tasks || sending.ended {
-            return;
+    /// Sets what is sent from now on; returns the peers for which [`Self::begin`] is to be called.
+    pub fn send(&self, tasks: Vec<Task>) -> Vec<SocketAddr> {
+        self.orders.set(tasks)
+    }
+
+    /// Starts the thread for a peer. Not to be called by the watcher's thread, whose processor and short slices it
+    /// would inherit.
+    pub fn begin(self: &Arc<Self>, peer: SocketAddr) {
+        let mirror = self.clone();
+        let thread = std::thread::Builder::new().name("pairs-mirror".to_owned());
+        if let Err(error) = thread.spawn(move || mirror.send_to(peer)) {
+            tracing::error!(%error, "pairs_not_mirrored");
+            self.orders.sending.lock().peers.remove(&peer);
         }
-        for task in &tasks {
-            if sending.peers.insert(task.peer) {
-                let (mirror, peer) = (self.clone(), task.peer);
-                let thread = std::thread::Builder::new().name("pairs-mirror".to_owned());
-                if let Err(error) = thread.spawn(move || mirror.send_to(peer)) {
-                    tracing::error!(%error, "pairs_not_mirrored");
-                    sending.peers.remove(&task.peer);
-                }
-            }
-        }
-        sending.tasks = tasks;
-        self.changed.notify_all();
     }
 
     /// Sends what is new now.
     pub fn flush(&self) {
-        self.changed.notify_all();
+        self.orders.flush();
     }
 
     /// Sends nothing any more.
     pub fn end(&self) {
-        self.sending.lock().ended = true;
-        self.changed.notify_all();
+        self.orders.end();
     }
 
     /// The thread for one peer; ends when no pair has this peer.
     fn send_to(&self, peer: SocketAddr) {
-        let (mut stream, mut pause) = (None::<OutgoingStream>, Duration::ZERO);
+        let (mut stream, mut pause, mut seen) = (None::<OutgoingStream>, Duration::ZERO, 0);
         let mut sent: BTreeMap<u32, (u64, Term)> = BTreeMap::new();
+        let mut refused: BTreeMap<u32, Refusal> = BTreeMap::new();
         let (mut bytes, mut last) = (Vec::new(), Instant::now());
-        loop {
-            let tasks: Vec<Task> = {
-                let mut sending = self.sending.lock();
-                if !pause.is_zero() {
-                    self.changed.wait_for(&mut sending, pause);
-                }
-                let tasks: Vec<Task> = sending.tasks.iter().filter(|task| task.peer == peer).copied().collect();
-                if sending.ended || tasks.is_empty() {
-                    sending.peers.remove(&peer);
-                    return;
-                }
-                tasks
-            };
+        while let Some((tasks, woken)) = self.orders.next(peer, &mut seen, pause) {
             let period = tasks.iter().map(|task| task.period).min().unwrap_or_default();
             pause = (period / 2).clamp(*LOOK.start(), *LOOK.end());
-            let mut send = |message: &ToMirror| match self.exchange(&mut stream, peer, message) {
-                Ok(MirrorAnswer::Done) => {
-                    last = Instant::now();
-                    true
-                }
-                Ok(MirrorAnswer::Refused { reason }) => {
-                    tracing::info!(%peer, reason, "checkpoint_not_mirrored");
-                    true
-                }
-                Err(error) => {
-                    tracing::debug!(%peer, %error, "mirror_broken");
-                    stream = None;
-                    false
-                }
-            };
             let mut connected = true;
             for Task { pair, term, .. } in tasks {
                 let counter = self.registry.checkpoint_counter(pair);
-                if counter == 0 || sent.get(&pair) == Some(&(counter, term)) {
+                let waits = refused.get(&pair).is_some_and(|refusal| !woken && Instant::now() < refusal.until);
+                if counter == 0 || waits || sent.get(&pair) == Some(&(counter, term)) {
                     continue;
                 }
                 let newest = self.registry.read_newest(pair, &mut bytes);
                 // One that was mirrored to this node, or none: the other node has it.
                 let Ok(Some(newest)) = newest.map(|found| found.filter(|newest| newest.side.is_some())) else {
                     sent.insert(pair, (counter, term));
+                    refused.remove(&pair);
                     continue;
                 };
                 let checkpoint = MirroredCheckpoint { term, sequence: newest.sequence };
                 let content = std::mem::take(&mut bytes).into();
-                connected = send(&ToMirror::Checkpoint { pair, checkpoint, tag: newest.tag, bytes: content });
-                if !connected {
-                    break;
+                let message = ToMirror::Checkpoint { pair, checkpoint, tag: newest.tag, bytes: content };
+                match self.exchange(&mut stream, peer, &message) {
+                    Ok(MirrorAnswer::Done) => {
+                        last = Instant::now();
+                        sent.insert(pair, (counter, term));
+                        refused.remove(&pair);
+                    }
+                    // The other node may accept it later: an agent that has just started has no pairs yet.
+                    Ok(MirrorAnswer::Refused { reason }) => {
+                        last = Instant::now();
+                        let pause = refused.get(&pair).map_or(PAUSE, |refusal| refusal.pause);
+                        refused.insert(pair, Refusal { until: last + pause, pause: (2 * pause).min(LONGEST_PAUSE) });
+                        tracing::info!(%peer, reason, "checkpoint_not_mirrored");
+                    }
+                    Err(error) => {
+                        tracing::debug!(%peer, %error, "mirror_broken");
+                        connected = false;
+                        break;
+                    }
                 }
-                sent.insert(pair, (counter, term));
             }
             if connected && stream.is_some() && last.elapsed() >= IDLE {
                 connected = self.exchange(&mut stream, peer, &ToMirror::Idle).is_ok();
                 last = Instant::now();
             }
             if !connected {
-                stream = None;
-                pause = PAUSE;
+                (stream, pause) = (None, PAUSE);
+                // There may be another agent at this address, which has nothing.
+                sent.clear();
+                refused.clear();
             }
         }
     }
@@ -211,18 +268,47 @@ impl Mirror {
     }
 
     fn enter(&self, pair: u32, checkpoint: MirroredCheckpoint, tag: i64, bytes: &[u8]) -> Result<(), String> {
-        let mut terms = self.terms.lock();
-        let known = terms.get(&pair).copied().unwrap_or_default();
-        if checkpoint.term < known {
+        let known = self.terms.get(&pair).ok_or_else(|| format!("the node has no pair number {pair}"))?;
+        let mut known = known.lock();
+        if checkpoint.term < *known {
             return Err(format!("pair {pair} went on here under a later lease"));
         }
         if let Some(side) = Side::BOTH.into_iter().find(|side| self.registry.is_woken(pair, *side)) {
             return Err(format!("the {side} of pair {pair} is awake here"));
         }
-        if checkpoint.term > known {
-            self.registry.forget_checkpoints(pair).map_err(|error| error.to_string())?;
-            terms.insert(pair, checkpoint.term);
-        }
-        self.registry.put_mirrored(pair, checkpoint.sequence, tag, bytes).map_err(|error| error.to_string())
+        let MirroredCheckpoint { term, sequence } = checkpoint;
+        let entered = match term > *known {
+            true => self.registry.replace_by_mirrored(pair, sequence, tag, bytes),
+            false => self.registry.put_mirrored(pair, sequence, tag, bytes),
+        };
+        entered.map_err(|error| error.to_string())?;
+        *known = term;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(number: u64) -> Task {
+        let (peer, period) = (SocketAddr::from(([127, 0, 0, 1], 1)), Duration::from_secs(60));
+        Task { pair: 0, term: Term { epoch: 1, number }, peer, period }
+    }
+
+    #[test]
+    fn what_happens_while_a_sender_is_busy_is_not_missed() {
+        let (orders, hours, mut seen) = (Orders::default(), Duration::from_secs(3600), 0);
+        let peer = task(1).peer;
+        assert_eq!(orders.set(vec![task(1)]), [peer]);
+        assert_eq!(orders.next(peer, &mut seen, hours), Some((vec![task(1)], true)));
+        // Nobody waits, and the next wait does not begin all the same.
+        orders.flush();
+        assert_eq!(orders.next(peer, &mut seen, hours), Some((vec![task(1)], true)));
+        assert!(orders.set(vec![task(2)]).is_empty(), "there is a thread");
+        assert_eq!(orders.next(peer, &mut seen, hours), Some((vec![task(2)], true)));
+        assert_eq!(orders.next(peer, &mut seen, Duration::from_millis(1)), Some((vec![task(2)], false)));
+        orders.end();
+        assert_eq!(orders.next(peer, &mut seen, hours), None);
     }
 }

@@ -326,7 +326,9 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
         start::spawn(directories, State::of(plan.clone()), requests.clone(), agent.events.clone()).map_err(failed)?;
     let registry = Arc::new(registry);
     let connector = agent.streams.peer_connector()?;
-    let mirror = Arc::new(Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease));
+    let numbers = plan.pairs.iter().map(|pair| pair.index);
+    let mirror = Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease, numbers);
+    let mirror = Arc::new(mirror);
     let made = Watcher::new(plan.clone(), kept, registry, inbox, work, (board.clone(), mirror.clone()));
     let (watcher, adopted) = made.map_err(failed)?;
     let run = move || {
@@ -395,7 +397,11 @@ fn open_registry(path: &Path, job: &str, plan: &PairsPlan, kept: Option<State>) 
 
 /// The state after all copies were killed.
 fn without_copies(mut kept: State) -> State {
-    kept.pairs.values_mut().for_each(|pair| pair.processes = [None, None]);
+    kept.pairs.values_mut().for_each(|pair| {
+        pair.processes = [None, None];
+        // Their checkpoints went with the registry.
+        pair.worked = None;
+    });
     kept
 }
 

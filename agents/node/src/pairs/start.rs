@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use holdfast_wire::pairs::PairsSettings;
 use rustix::fs::OFlags;
 
 use super::freezer;
+use super::mirror::Mirror;
 use super::process::{CopyProcess, ProcessId, start_failure};
 use super::requests::{Request, Requests};
 use super::state::{self, State, StateChange};
@@ -50,6 +52,8 @@ pub(super) enum Work {
     Save(Box<StateChange>),
     Start(Start),
     Report(PairEvent),
+    /// Checkpoints are sent to this peer from now on.
+    Mirror(Arc<Mirror>, SocketAddr),
 }
 
 /// Directories of the pairs.
@@ -87,6 +91,7 @@ fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, reque
                 }
                 Work::Start(start) => starts.push(start),
                 Work::Report(event) => reports.push(event),
+                Work::Mirror(mirror, peer) => mirror.begin(peer),
             }
         }
         if changed && let Err(error) = state::write(&directories.pairs, &state) {

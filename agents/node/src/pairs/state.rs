@@ -24,6 +24,9 @@ pub(super) struct PairState {
     pub processes: [Option<(u64, ProcessId)>; 2],
     /// The term that is held; its end is in the registry.
     pub lease: Option<Term>,
+    /// The term under which a copy of this node worked last.
+    #[serde(default)]
+    pub worked: Option<Term>,
 }
 
 /// The state of a non-critical job.

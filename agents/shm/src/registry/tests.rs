@@ -356,13 +356,22 @@ fn a_lease_that_has_run_out_refuses_checkpoints() {
 }
 
 #[test]
-fn checkpoints_that_are_forgotten_are_not_read() {
+fn a_mirrored_checkpoint_replaces_all_others_once_it_is_stored() {
     let world = World::new(&[100, 100]);
     for pair in [0, 1] {
-        world.awake(pair, Side::Main, 1).update_checkpoint(0, b"x").unwrap();
+        let main = world.awake(pair, Side::Main, 1);
+        (0..40).for_each(|step| drop(main.update_checkpoint(step, b"x").unwrap()));
+        world.registry.expect(pair, Side::Main, 2);
     }
-    world.registry.forget_checkpoints(0).unwrap();
-    assert_eq!((world.newest(0), world.registry.checkpoint_counter(0)), (None, 0));
-    assert!(world.newest(1).is_some());
-    assert!(world.registry.forget_checkpoints(2).is_err());
+    // It does not fit: what is there stays.
+    let replace = |sequence, bytes: &[u8]| world.registry.replace_by_mirrored(0, sequence, 9, bytes);
+    assert!(matches!(replace(4, &[0; 101]), Err(ShmError::TooLarge { .. })));
+    assert_eq!(world.newest(0), Some((40, b"x".to_vec())));
+    replace(39, b"y").unwrap();
+    assert_eq!((world.newest(0), world.registry.checkpoint_counter(0)), (Some((39, b"y".to_vec())), 39));
+    // No older one is left: when this one is damaged, there is none.
+    world.registry.put_mirrored(0, 1, 0, b"first").unwrap();
+    assert_eq!(world.newest(0), Some((1, b"first".to_vec())));
+    assert_eq!(world.newest(1), Some((40, b"x".to_vec())));
+    assert!(world.registry.replace_by_mirrored(2, 1, 0, b"").is_err());
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, Grant, JobRunState, MirroredCheckpoint, PairChange, Revocation, Term};
-use holdfast_wire::pairs::{PairsReport, PairsSync, PeerOfPair, SYNC, SidesOnNode};
+use holdfast_wire::pairs::{PLAN, PairsAccepted, PairsReport, PairsSync, SYNC, SidesOnNode};
 use rustix::process::Signal;
 
 use super::world::{LIMIT, World, job, signal};
@@ -119,8 +119,7 @@ fn a_replica_goes_on_from_the_mirrored_checkpoint_of_a_lost_node_and_hands_over_
     replica.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > last + 10);
     // It is back, at another address.
     main.start_agent();
-    let peers = vec![PeerOfPair { pair: 0, address: main.address }];
-    replica.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
+    replica.connect(&main);
     main.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > last + 10);
     let last = replica.revoke(2);
     main.grant_after(3, LIMIT, Some(MirroredCheckpoint { term: Term { epoch: 1, number: 2 }, sequence: last }));
@@ -142,14 +141,91 @@ fn checkpoints_of_an_earlier_lease_do_not_replace_those_of_a_later_one() {
     let last = replica.revoke(2);
     assert!(last < 400);
     // It ends: the main's node has more checkpoints, and older ones.
-    for (world, other) in [(&main, &replica), (&replica, &main)] {
-        let peers = vec![PeerOfPair { pair: 0, address: other.address }];
-        world.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
-    }
+    main.connect(&replica);
+    replica.connect(&main);
     main.wait_checkpoint("the replica's checkpoints", |checkpoint| checkpoint == last);
     assert_eq!(replica.report().pairs[0].checkpoint, last);
     main.grant(3, LIMIT);
     main.wait_output("count.main.log", &format!("main begins after {last}\n"));
+    main.stop();
+    replica.stop();
+}
+
+#[test]
+fn a_checkpoint_that_is_refused_is_sent_again() {
+    let [mut main, replica] = World::two_idle_nodes();
+    main.plan.pairs[0].peer = Some(replica.address);
+    main.post::<PairsAccepted>(PLAN, &main.plan);
+    main.grant(1, LIMIT);
+    main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 10);
+    // There is no newer one from here on, and the agent of the replica has no plan yet.
+    let last = main.revoke(1);
+    std::thread::sleep(Duration::from_millis(300));
+    replica.post::<PairsAccepted>(PLAN, &replica.plan);
+    replica.wait_checkpoint("the main's last checkpoint", |checkpoint| checkpoint == last);
+    main.stop();
+    replica.stop();
+}
+
+#[test]
+fn a_node_that_has_not_worked_under_its_lease_does_not_replace_the_work_of_the_other_one() {
+    let [main, replica] = World::two_nodes(false);
+    main.grant(1, LIMIT);
+    main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 100);
+    main.revoke(1);
+    // A partition: the replica has none of them.
+    replica.grant(2, LIMIT);
+    replica.wait_checkpoint("checkpoints of the replica", |checkpoint| checkpoint > 5);
+    let last = replica.revoke(2);
+    assert!(last < 100);
+    // The main gets the lease, and waits for the replica's checkpoint until the lease is over.
+    main.connect(&replica);
+    let after = MirroredCheckpoint { term: Term { epoch: 1, number: 2 }, sequence: last };
+    main.grant_after(3, Duration::from_millis(700), Some(after));
+    let released = Term { epoch: 1, number: 3 };
+    main.wait_for("the end of the lease", |report| {
+        (report.pairs[0].lease.as_ref().unwrap().released == released).then_some(())
+    });
+    assert!(!main.output("count.main.log").contains("begins after 1"), "the main has worked");
+    assert_eq!(replica.report().pairs[0].checkpoint, last);
+    replica.connect(&main);
+    main.wait_checkpoint("the replica's last checkpoint", |checkpoint| checkpoint == last);
+    assert_eq!(replica.report().pairs[0].checkpoint, last);
+    main.stop();
+    replica.stop();
+}
+
+#[test]
+fn a_new_agent_sends_what_was_written_under_the_one_before() {
+    let [mut main, replica] = World::two_nodes(false);
+    main.grant(1, LIMIT);
+    main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 10);
+    let last = main.revoke(1);
+    main.kill_agent();
+    main.start_agent();
+    main.wait_checkpoint("the last checkpoint", |checkpoint| checkpoint == last);
+    main.connect(&replica);
+    replica.wait_checkpoint("the main's last checkpoint", |checkpoint| checkpoint == last);
+    main.stop();
+    replica.stop();
+}
+
+#[test]
+fn the_cpu_of_the_watcher_is_not_that_of_the_mirror() {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let [mut main, replica] = World::two_idle_nodes();
+    main.plan.settings.pin_watcher = (0..1000).find(|cpu| allowed.is_set(*cpu as usize));
+    let pinned = main.plan.settings.pin_watcher.unwrap().to_string();
+    [&main, &replica].map(|world| world.post::<PairsAccepted>(PLAN, &world.plan));
+    let begun = Instant::now();
+    while main.cpus_of("pairs") != [pinned.clone()] {
+        assert!(begun.elapsed() < LIMIT, "the watcher is not pinned");
+    }
+    main.connect(&replica);
+    main.grant(1, LIMIT);
+    replica.wait_checkpoint("mirrored checkpoints", |checkpoint| checkpoint > 0);
+    assert_eq!(main.cpus_of("pairs-mirror"), main.cpus_of("pairs-start"));
+    assert!(allowed.count() == 1 || main.cpus_of("pairs-mirror") != [pinned]);
     main.stop();
     replica.stop();
 }

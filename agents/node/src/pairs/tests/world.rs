@@ -19,8 +19,8 @@ use holdfast_shm::schedule::BEAT_THREAD;
 use holdfast_shm::{Seat, Woken};
 use holdfast_wire::agent::{AgentEvent, Empty, POLL, PollReply, PollRequest};
 use holdfast_wire::pairs::{
-    PLAN, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync, STOP, SYNC,
-    SidesOnNode,
+    PLAN, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync, PeerOfPair, STOP,
+    SYNC, SidesOnNode,
 };
 use holdfast_wire::run::{AgentReady, AgentStart, TrustMaterial};
 use holdfast_wire::{environment, trust};
@@ -145,18 +145,40 @@ impl World {
 
     /// Two nodes, one for each copy of a pair. Without `connected`, they do not know each other's addresses.
     pub(super) fn two_nodes(connected: bool) -> [World; 2] {
-        let trust = trust::generate().unwrap();
-        let mut worlds = [SidesOnNode::Main, SidesOnNode::Replica].map(|sides| {
-            let mut world = World::trusting(trust.clone(), vec![config("count")], Vec::new(), LIMIT);
-            world.plan.pairs[0].sides = sides;
-            world
-        });
+        let mut worlds = World::two_idle_nodes();
         let addresses = [worlds[1].address, worlds[0].address];
         for (world, peer) in worlds.iter_mut().zip(addresses) {
             world.plan.pairs[0].peer = connected.then_some(peer);
             world.post::<PairsAccepted>(PLAN, &world.plan);
         }
         worlds
+    }
+
+    /// The same, without plans in force.
+    pub(super) fn two_idle_nodes() -> [World; 2] {
+        let trust = trust::generate().unwrap();
+        [SidesOnNode::Main, SidesOnNode::Replica].map(|sides| {
+            let mut world = World::trusting(trust.clone(), vec![config("count")], Vec::new(), LIMIT);
+            world.plan.pairs[0].sides = sides;
+            world
+        })
+    }
+
+    /// Tells the agent where that of the other node is.
+    pub(super) fn connect(&self, other: &World) {
+        let peers = vec![PeerOfPair { pair: 0, address: other.address }];
+        self.post::<PairsReport>(SYNC, &PairsSync { epoch: 1, peers, ..PairsSync::default() });
+    }
+
+    /// The CPUs of the agent's threads with this name.
+    pub(super) fn cpus_of(&self, thread: &str) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.agent.id())).unwrap().flatten();
+        let cpus = |task: fs::DirEntry| {
+            let status = fs::read_to_string(task.path().join("status")).ok()?;
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            (field("Name:\t")? == thread).then_some(field("Cpus_allowed_list:\t")?)
+        };
+        tasks.filter_map(cpus).collect()
     }
 
     pub(super) fn trusting(

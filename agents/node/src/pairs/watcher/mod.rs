@@ -68,8 +68,9 @@ struct Pair {
     machine: PairMachine,
     places: [Place; 2],
     lease: Option<(Term, Duration)>,
-    /// The term that is held, or was held last.
-    term: Option<Term>,
+    /// The term under which a copy of this node works, or worked last: its checkpoints are of this term, also while
+    /// the lease of a later one is held.
+    worked: Option<Term>,
     deadline: Option<Duration>,
     /// Missed heartbeats of copies that are not watched any more.
     missed: u64,
@@ -87,6 +88,7 @@ impl Pair {
             snapshot: self.machine.snapshot(),
             processes: [process(&self.places[0]), process(&self.places[1])],
             lease: self.lease.map(|(term, _)| term),
+            worked: self.worked,
         };
         if self.saved.as_ref() == Some(&state) {
             return None;
@@ -250,9 +252,11 @@ impl Watcher {
                     PairMachine::restore(&pair.config, sides, &snapshot, &all_found, held, now)
                 }
             };
-            let term = lease.map(|(term, _)| term);
-            let released = machine.status(pair.index).lease.map(|lease| lease.released);
-            if let Some(term) = term.max(released) {
+            // The registry knows of a copy that was woken just before the agent ended.
+            let is_awake = all_found.iter().any(|found| found.state == CopyState::Awake);
+            let under = lease.map(|(term, _)| term).filter(|_| is_awake);
+            let worked = under.max(state.and_then(|state| state.worked));
+            if let Some(term) = worked {
                 watcher.mirror.worked(pair.index, term);
             }
             watcher.pairs.push(Pair {
@@ -261,7 +265,7 @@ impl Watcher {
                 machine,
                 places,
                 lease,
-                term,
+                worked,
                 deadline: None,
                 missed: 0,
                 saved: None,
@@ -537,6 +541,7 @@ impl Watcher {
             }
             Action::Wake { side, incarnation } => {
                 if let Some((term, _)) = pair.lease {
+                    pair.worked = Some(term);
                     self.mirror.worked(index, term);
                 }
                 pair.woken_at = Some(newest_checkpoint(&self.registry, index));
@@ -572,9 +577,16 @@ impl Watcher {
             }
             Action::FlushMirror => self.mirror.flush(),
             Action::HoldUntil { side, until } => {
-                let term = pair.machine.status(index).lease.and_then(|lease| lease.held);
+                let status = pair.machine.status(index);
+                let term = status.lease.as_ref().and_then(|lease| lease.held);
                 pair.lease = term.zip(until);
-                pair.term = term.or(pair.term);
+                // A copy that sleeps has made nothing under this lease, and may have to wait for the last checkpoint of
+                // the other node.
+                let is_awake = status.copy(side).is_some_and(|copy| copy.state == CopyState::Awake);
+                if let Some(term) = term.filter(|term| is_awake && pair.worked != Some(*term)) {
+                    pair.worked = Some(term);
+                    self.mirror.worked(index, term);
+                }
                 hold(&self.registry, pair, side);
             }
             Action::Report(change) => {
@@ -654,7 +666,9 @@ impl Watcher {
             self.published = now;
         }
         if !touched.is_empty() {
-            self.mirror.send(self.pairs.iter().filter_map(mirrored).collect());
+            for peer in self.mirror.send(self.pairs.iter().filter_map(mirrored).collect()) {
+                let _ = self.work.send(Work::Mirror(self.mirror.clone(), peer));
+            }
         }
         let saved = StateChange {
             plan: plan.then(|| self.plan.clone()),
@@ -721,7 +735,7 @@ fn newest_checkpoint(registry: &Registry, index: u32) -> u64 {
 /// What of a pair is sent to its other node.
 fn mirrored(pair: &Pair) -> Option<Task> {
     let period = pair.plan.config.checkpoint_period;
-    Some(Task { pair: pair.index, term: pair.term?, peer: pair.plan.peer?, period })
+    Some(Task { pair: pair.index, term: pair.worked?, peer: pair.plan.peer?, period })
 }
 
 fn event(name: String, change: PairChange) -> PairEvent {
