@@ -264,6 +264,42 @@ impl Pending {
         kill_point::reach();
         settle_directory(durability, parent(&self.path)?)
     }
+
+    /// As [`Pending::commit`], only if nothing has the name; returns whether the file got it. Otherwise it is removed.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn commit_new(self) -> Result<bool, DurableError> {
+        kill_point::reach();
+        let Pending { temporary, path } = self;
+        match give_free_name(&temporary.0, &path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) => return Err(failed("create", &path)(error)),
+        }
+        // If the name is a link, the temporary one is still there, and is removed.
+        drop(temporary);
+        kill_point::reach();
+        settle_directory(Durability::Machine, parent(&path)?)?;
+        Ok(true)
+    }
+}
+
+/// Gives a file a name that nothing has; its own is then removed, or can be. Not every file system has a rename that
+/// does not replace, or hard links.
+fn give_free_name(from: &Path, to: &Path) -> io::Result<()> {
+    let renamed = rename_to_free(from, to);
+    if renamed.is_ok() || renamed == Err(rustix::io::Errno::EXIST) {
+        return Ok(renamed?);
+    }
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => match to.symlink_metadata() {
+            // There is neither. Another process that makes the file at this instant is not noticed.
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+            _ => Err(io::ErrorKind::AlreadyExists.into()),
+        },
+        linked => linked,
+    }
 }
 
 /// Makes `path` with these bytes only if nothing is there; returns whether it was made. A partial file is never

@@ -19,7 +19,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::action::AgentAt;
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
-use super::error::PrefixStepError;
 use super::event::{Answer, DrainEvent, RequestId};
 use super::prefix_steps::OpenedDirectory;
 use super::report::{DrainEnd, DrainReport, Survey};
@@ -237,7 +236,7 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
         DrainAction::CommitContainer { directory, packed, .. } => {
             let container = containers.lock().remove(&directory);
             let container = container.ok_or("the container is not under way")?;
-            blocking(move || container.commit(&packed).map_err(PrefixStepError::from)).await?;
+            blocking(move || prefix_steps::commit(container, &packed)).await?;
             Ok(Answer::ContainerCommitted)
         }
         DrainAction::Repack { directory, container, files, .. } => {

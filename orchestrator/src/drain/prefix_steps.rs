@@ -14,8 +14,9 @@ use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
 use holdfast_core::temporary;
+use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::{self, DatasetCreation};
-use holdfast_model::{CheckpointId, ContainerRequest, Rank};
+use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank};
 
 use super::action::Findings;
 use super::error::PrefixStepError;
@@ -58,6 +59,19 @@ pub(super) fn open(
     Ok(OpenedDirectory { directory, resumed, container })
 }
 
+/// Completes a container with what the nodes wrote to it.
+pub(super) fn commit(container: DatasetCreation, packed: &BTreeMap<Rank, PackedRank>) -> Result<(), PrefixStepError> {
+    warn_of_superseded(container.commit(packed)?);
+    Ok(())
+}
+
+/// A container that is left though a newer one has all its files does no harm.
+fn warn_of_superseded(left: Option<SionError>) {
+    if let Some(error) = left {
+        tracing::warn!(%error, "a superseded container cannot be removed");
+    }
+}
+
 /// Moves plain files into another container.
 pub(super) fn repack(
     directory: &Path,
@@ -65,7 +79,8 @@ pub(super) fn repack(
     of_rank: &BTreeMap<Rank, Vec<String>>,
 ) -> Result<(), PrefixStepError> {
     let files = open_files(directory)?;
-    Ok(dataset::repack(&*files, request, of_rank)?)
+    warn_of_superseded(dataset::repack(&*files, request, of_rank)?);
+    Ok(())
 }
 
 /// Removes the directories of flushes that did not end, if the job has a complete dataset. Returns their names.

@@ -87,6 +87,12 @@ pub enum SionError {
         /// The existing file.
         path: PathBuf,
     },
+    /// Another process made a file of this name meanwhile.
+    #[error("{} was made by another process meanwhile, and is not replaced; repeat the copy", path.display())]
+    Taken {
+        /// The existing file.
+        path: PathBuf,
+    },
     /// An input of `join`, or the usage reported by a writer, does not fit the container.
     #[error("cannot write {}: {mismatch}", path.display())]
     Input {

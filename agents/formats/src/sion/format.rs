@@ -37,7 +37,7 @@ impl From<SionError> for FormatsError {
             SionError::Plan { path, .. } | SionError::Input { path, .. } => {
                 FormatsError::Unwritable { path, why: what }
             }
-            SionError::Exists { path } => FormatsError::Exists { path },
+            SionError::Exists { path } | SionError::Taken { path } => FormatsError::Exists { path },
         }
     }
 }

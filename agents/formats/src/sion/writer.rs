@@ -8,7 +8,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{CreationMode, Pending};
+use holdfast_core::durable::{self, CreationMode, Pending};
 
 use super::attachment::Attachment;
 use super::error::SionError;
@@ -104,17 +104,49 @@ impl Creation {
     /// # Errors
     /// When a usage does not fit the plan, or a file cannot be written.
     pub fn commit(self, usages: &[Usage]) -> Result<(), SionError> {
+        self.close(usages)?;
+        for pending in self.pending.into_iter().rev() {
+            pending.commit()?;
+        }
+        Ok(())
+    }
+
+    /// As [`Creation::commit`], and never replaces a file that another process made meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Creation::commit`], and [`SionError::Taken`]. Nothing is left then.
+    pub fn commit_new(self, usages: &[Usage]) -> Result<(), SionError> {
+        self.close(usages)?;
+        let mut named = Vec::with_capacity(self.pending.len());
+        for (number, pending) in self.pending.into_iter().enumerate().rev() {
+            let name = part_path(&self.path, u32::try_from(number).unwrap_or(u32::MAX));
+            let failure = match pending.commit_new() {
+                Ok(true) => {
+                    named.push(name);
+                    continue;
+                }
+                Ok(false) => SionError::Taken { path: name },
+                Err(error) => error.into(),
+            };
+            for ours in &named {
+                // A part without its first file is used by no reader.
+                let _ = durable::remove(ours);
+            }
+            return Err(failure);
+        }
+        Ok(())
+    }
+
+    /// Writes the byte counts and synchronises.
+    fn close(&self, usages: &[Usage]) -> Result<(), SionError> {
         if usages.len() != self.plan.tasks() {
             let mismatch = InputMismatch::Reports { reported: usages.len(), tasks: self.plan.tasks() };
-            return Err(SionError::Input { path: self.path, mismatch });
+            return Err(SionError::Input { path: self.path.clone(), mismatch });
         }
         let parts = self.plan.parts.iter().zip(&self.attachments);
         for (part, attachment) in parts {
             let here: Vec<&Usage> = part.tasks.iter().filter_map(|task| usages.get(*task)).collect();
             close(part, attachment, &here)?;
-        }
-        for pending in self.pending.into_iter().rev() {
-            pending.commit()?;
         }
         Ok(())
     }

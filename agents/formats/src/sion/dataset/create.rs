@@ -1,7 +1,8 @@
 //! Creating and completing a container in the directory of a dataset.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use holdfast_core::durable;
 use holdfast_model::{ContainerPlaces, PackedRank, Rank};
@@ -16,6 +17,10 @@ use super::packed_files::Listing;
 use super::plan::{DatasetPlan, plan_dataset};
 use super::{RECORD_HEADER, contents};
 
+/// A part without the first file of its set that was not modified for so long is of a process that was killed: the
+/// names are given one right after the other.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+
 /// A container of a dataset that is being written. Dropping it without [`DatasetCreation::commit`] removes its files.
 #[derive(Debug)]
 pub struct DatasetCreation {
@@ -27,7 +32,8 @@ pub struct DatasetCreation {
 
 impl DatasetCreation {
     /// Creates the physical files, at most `files`, of a container for a dataset of so many ranks, of which `streams`
-    /// gives the bytes. Parts that a killed process left without their first file are removed.
+    /// gives the bytes. Its number is higher than that of any other in the directory, and than that of any part: a
+    /// part without the first file of its set can belong to a process that completes a container at this instant.
     ///
     /// # Errors
     /// When the container is impossible, or a file cannot be created.
@@ -39,12 +45,6 @@ impl DatasetCreation {
     ) -> Result<DatasetCreation, SionError> {
         let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
         let present = containers(listing.names());
-        for parts in present.values().filter(|parts| !parts.contains_key(&0)) {
-            // No reader uses them: a set is complete when its first file has its name.
-            for name in parts.values() {
-                durable::remove(&directory.join(name))?;
-            }
-        }
         let number = present.last_key_value().map_or(0, |(last, _)| *last).saturating_add(1);
         let name = container_name(number);
         let path = directory.join(&name);
@@ -62,19 +62,21 @@ impl DatasetCreation {
         ContainerPlaces { files, ranks: self.plan.places() }
     }
 
-    /// Completes the container with what was written, and removes containers of the directory that hold no other files.
-    /// Without any file, nothing is left.
+    /// Completes the container with what was written. Removes plain files of the names that it holds: readers would
+    /// prefer them, and they can be of another state of the application. Then removes containers of the directory that
+    /// hold no other files; if that fails, it returns why: they do no harm. Without any file, nothing is left.
     ///
     /// # Errors
-    /// When a rank's files do not fit its place, or a file cannot be written.
-    pub fn commit(self, packed: &BTreeMap<Rank, PackedRank>) -> Result<(), SionError> {
+    /// When a rank's files do not fit its place, a file cannot be written, a container of this number was completed
+    /// meanwhile, or a plain file cannot be removed.
+    pub fn commit(self, packed: &BTreeMap<Rank, PackedRank>) -> Result<Option<SionError>, SionError> {
         let packed: BTreeMap<Rank, PackedRank> = packed
             .iter()
             .filter(|(_, rank)| !rank.files.is_empty())
             .map(|(rank, files)| (*rank, files.clone()))
             .collect();
         if packed.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let ranks = self.plan.ranks();
         let usage = |rank: u32| {
@@ -87,16 +89,35 @@ impl DatasetCreation {
         let mut writer = self.creation.task(usages.len())?;
         writer.record(0, &contents::encode(ranks, &packed))?;
         usages.push(writer.finish());
-        self.creation.commit(&usages)?;
-        remove_superseded(&self.directory, &self.path)
+        self.creation.commit_new(&usages)?;
+        // Once: a container is to save operations on names.
+        let listing = Listing::of(&self.directory).map_err(SionError::io("read the directory", &self.directory))?;
+        remove_plain(&self.directory, &listing, &packed)?;
+        Ok(remove_superseded(&self.directory, &self.path, &listing).err())
     }
 }
 
-/// Removes the containers of which every file is also in the container at `newest`.
-fn remove_superseded(directory: &Path, newest: &Path) -> Result<(), SionError> {
-    let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
+/// Removes the plain files of the names that a container holds, backwards: each file after its meta file and the file
+/// map, so that a repetition after a kill finds what is left.
+fn remove_plain(directory: &Path, listing: &Listing, packed: &BTreeMap<Rank, PackedRank>) -> Result<(), SionError> {
+    let present: HashSet<&str> = listing.names().collect();
+    let names = packed.values().flat_map(|rank| rank.files.iter().rev()).map(|file| file.name.as_str());
+    for name in names.filter(|name| present.contains(name)) {
+        durable::remove(&directory.join(name))?;
+    }
+    Ok(())
+}
+
+/// Removes the containers of which every file is also in the container at `newest`, and parts that killed processes
+/// left.
+fn remove_superseded(directory: &Path, newest: &Path, listing: &Listing) -> Result<(), SionError> {
     let sets = containers(listing.names());
     let first_of = |parts: &BTreeMap<u32, &str>| parts.get(&0).map(|name| directory.join(name));
+    for parts in sets.values().filter(|parts| !parts.contains_key(&0)) {
+        for path in parts.values().map(|name| directory.join(name)).filter(|path| is_abandoned(path)) {
+            durable::remove(&path)?;
+        }
+    }
     // Most directories have no other one, and tables of contents are long.
     if !sets.values().filter_map(first_of).any(|first| first != newest) {
         return Ok(());
@@ -114,4 +135,10 @@ fn remove_superseded(directory: &Path, newest: &Path) -> Result<(), SionError> {
         }
     }
     Ok(())
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    let modified = path.symlink_metadata().and_then(|metadata| metadata.modified()).ok();
+    let age = modified.and_then(|modified| SystemTime::now().duration_since(modified).ok());
+    age.is_some_and(|age| age > ABANDONED_AFTER)
 }

@@ -34,6 +34,10 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
     for (_, set) in sets.into_iter().rev() {
         parts.extend(set.values().map(|name| (*name).to_owned()));
         let Some(name) = set.get(&0) else {
+            if !opened.is_empty() {
+                // Of a process that was killed, or is completing the container.
+                continue;
+            }
             let name = set.values().next().copied().unwrap_or_default().to_owned();
             damaged.push((name, "the first file of its set is missing".to_owned()));
             continue;
@@ -58,6 +62,13 @@ impl Listing {
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|file| file.name.as_str())
+    }
+
+    /// Those of the files in a container of which the physical file can be used.
+    pub(super) fn usable_in(&self, path: &Path) -> HashSet<String> {
+        let Ok(container) = OpenContainer::open(path) else { return HashSet::new() };
+        let usable = container.contents.files.iter().filter(|(_, entry)| container.has_part_of(entry.rank));
+        usable.map(|(name, _)| name.clone()).collect()
     }
 
     /// The files in a container; `None` if it cannot be read.
@@ -188,6 +199,11 @@ impl OpenContainer {
         damaged.collect()
     }
 
+    /// True if the physical file with the stream of a rank can be used.
+    fn has_part_of(&self, rank: Rank) -> bool {
+        self.places.get(task_of(rank)).is_some_and(|(part, _)| self.part(*part).is_ok())
+    }
+
     fn find(&self, name: &str) -> Option<ContentsEntry> {
         self.contents.files.get(name).copied()
     }
@@ -257,12 +273,20 @@ impl PackedFiles {
         }
     }
 
-    /// The container that has this file; `None` if it is a plain file, or there is none.
+    /// The container that has this file: the newest of which the physical file can be used, or else the newest. `None`
+    /// if it is a plain file, or there is none.
     fn packed(&self, name: &str) -> Option<(&Arc<OpenContainer>, ContentsEntry)> {
         if self.plain_names.contains_key(name) {
             return None;
         }
-        self.containers.iter().find_map(|container| Some((container, container.find(name)?)))
+        let mut with_file = self.containers.iter().filter_map(|container| Some((container, container.find(name)?)));
+        let newest = with_file.next()?;
+        let is_usable =
+            |(container, entry): &(&Arc<OpenContainer>, ContentsEntry)| container.checked_stream(entry.rank).is_ok();
+        if is_usable(&newest) {
+            return Some(newest);
+        }
+        Some(with_file.find(is_usable).unwrap_or(newest))
     }
 }
 
@@ -281,7 +305,7 @@ impl DatasetFiles for PackedFiles {
         for container in &self.containers {
             for (name, entry) in &container.contents.files {
                 // Those of a lost part are missing: the part is reported once.
-                if container.places.get(task_of(entry.rank)).is_some_and(|(part, _)| container.part(*part).is_ok()) {
+                if container.has_part_of(entry.rank) {
                     listed.entry(name.clone()).or_insert(true);
                 }
             }
@@ -307,7 +331,7 @@ impl DatasetFiles for PackedFiles {
     }
 
     fn is_packed(&self, name: &str) -> bool {
-        self.packed(name).is_some()
+        !self.plain_names.contains_key(name) && self.containers.iter().any(|container| container.find(name).is_some())
     }
 
     fn damaged_containers(&self) -> Vec<(String, String)> {

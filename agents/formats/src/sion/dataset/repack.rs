@@ -10,7 +10,6 @@ use holdfast_core::control::ControlError;
 use holdfast_core::control::content::{ContentMismatch, FileContent, RecordedContent};
 use holdfast_core::control::meta::EXTENSION;
 use holdfast_core::dataset_files::{self, DatasetFiles, FoundFile, StoredFile};
-use holdfast_core::durable::{self, DurableError};
 use holdfast_core::prefix::rank_filemap::RankFilemap;
 use holdfast_core::workers;
 use holdfast_model::{ContainerRequest, PackedRank, Rank};
@@ -29,9 +28,6 @@ pub enum RepackError {
     /// A meta file cannot be used.
     #[error(transparent)]
     Meta(#[from] ControlError),
-    /// A plain file cannot be removed.
-    #[error(transparent)]
-    Remove(#[from] DurableError),
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -43,6 +39,8 @@ pub enum RepackError {
     /// A file is not what its meta file records.
     #[error("{} {mismatch}", path.display())]
     Mismatch {
+        /// The rank that owns it.
+        rank: Rank,
         /// The file.
         path: PathBuf,
         /// The difference.
@@ -54,7 +52,7 @@ pub enum RepackError {
 }
 
 /// Copies the files of these ranks, their meta files and file maps into another container, compares them with their
-/// meta files meanwhile, and removes the plain files.
+/// meta files meanwhile, and removes the plain files. Returns what [`DatasetCreation::commit`] returns.
 ///
 /// # Errors
 /// When a file is damaged or cannot be read, or the container cannot be written: nothing was removed then. When a plain
@@ -63,7 +61,7 @@ pub fn repack(
     files: &dyn DatasetFiles,
     request: &ContainerRequest,
     of_rank: &BTreeMap<Rank, Vec<String>>,
-) -> Result<(), RepackError> {
+) -> Result<Option<SionError>, RepackError> {
     let directory = files.directory();
     let ContainerRequest { ranks, streams, files: parts } = request;
     let creation = DatasetCreation::new(directory, *ranks, streams, *parts)?;
@@ -74,7 +72,7 @@ pub fn repack(
         let place = places.ranks.get(rank).and_then(|place| placed.writer(*place));
         let mut writer = place.ok_or(RepackError::NoPlace(**rank))?;
         for name in *names {
-            add(files, &mut writer, name)?;
+            add(files, **rank, &mut writer, name)?;
         }
         let filemap = RankFilemap::path_in(Path::new(""), **rank).display().to_string();
         if matches!(files.examine(&filemap, None), Ok(FoundFile::Regular(_))) {
@@ -84,20 +82,14 @@ pub fn repack(
     });
     let packed = packed.into_iter().collect::<Result<BTreeMap<Rank, PackedRank>, RepackError>>()?;
     placed.synchronise()?;
-    creation.commit(&packed)?;
-    // Backwards: each file after its meta file and the file map, so that a repetition after a kill finds what is left.
-    let written = packed.values().flat_map(|rank| rank.files.iter().rev());
-    for file in written.filter(|file| !files.is_packed(&file.name)) {
-        durable::remove(&directory.join(&file.name))?;
-    }
-    Ok(())
+    Ok(creation.commit(&packed)?)
 }
 
 /// Adds a file and its meta file.
-fn add(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Result<(), RepackError> {
+fn add(files: &dyn DatasetFiles, rank: Rank, writer: &mut RankWriter<'_>, name: &str) -> Result<(), RepackError> {
     let meta = dataset_files::read_meta(files, name)?;
     let content = copy(files, writer, name)?;
-    let mismatch = |mismatch| RepackError::Mismatch { path: files.directory().join(name), mismatch };
+    let mismatch = |mismatch| RepackError::Mismatch { rank, path: files.directory().join(name), mismatch };
     RecordedContent::from(&meta).check(content).map_err(mismatch)?;
     copy(files, writer, &format!("{name}{EXTENSION}")).map(drop)
 }

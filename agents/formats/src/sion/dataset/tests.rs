@@ -8,7 +8,7 @@ use holdfast_model::{ContainerPlaces, PackedRank, Rank};
 
 use super::*;
 use crate::Destination;
-use crate::sion::{Container, VerifyOptions, split, verify};
+use crate::sion::{Container, SplitOptions, VerifyOptions, split, verify};
 
 type RankContent = Vec<(String, Vec<u8>)>;
 
@@ -123,16 +123,116 @@ fn a_file_that_failed_is_replaced_by_the_next_and_a_second_round_writes_behind_t
 }
 
 #[test]
-fn a_container_that_is_not_committed_leaves_nothing_and_parts_without_the_first_file_are_removed() {
+fn a_container_that_is_not_committed_leaves_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let creation = create(scratch.path(), 4, 2, 100);
     write(scratch.path(), &creation.places(), 1, &content(1, 1, 10));
     assert!(open(scratch.path()).unwrap().list().unwrap().is_empty());
     drop(creation);
     assert!(names(scratch.path()).is_empty());
-    fs::write(scratch.path().join("holdfast-1.sion.000001"), "of a killed process").unwrap();
     create(scratch.path(), 4, 2, 100).commit(&BTreeMap::new()).unwrap();
     assert!(names(scratch.path()).is_empty());
+}
+
+/// Packs these ranks into a container of one file, with other content than `example`.
+fn pack(directory: &Path, ranks: &[u32]) {
+    let creation = create(directory, 5, 1, 100);
+    let places = creation.places();
+    let new = |rank: u32| (Rank(rank), write(directory, &places, rank, &content(rank, 3, 5)));
+    assert!(creation.commit(&ranks.iter().map(|rank| new(*rank)).collect()).unwrap().is_none());
+}
+
+#[test]
+fn a_part_without_the_first_file_is_kept_until_no_process_can_complete_its_set() {
+    let scratch = tempfile::tempdir().unwrap();
+    let part = scratch.path().join("holdfast-1.sion.000001");
+    fs::write(&part, "of a process that completes the container now").unwrap();
+    pack(scratch.path(), &[0]);
+    assert_eq!(names(scratch.path()), ["holdfast-1.sion.000001", "holdfast-2.sion"]);
+    assert!(open(scratch.path()).unwrap().damaged_containers().is_empty());
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(48 * 3600);
+    fs::File::options().write(true).open(&part).unwrap().set_modified(old).unwrap();
+    pack(scratch.path(), &[0]);
+    assert_eq!(names(scratch.path()), ["holdfast-3.sion"]);
+}
+
+#[test]
+fn a_container_that_another_process_completed_meanwhile_is_not_replaced() {
+    for files in [1, 2] {
+        let scratch = tempfile::tempdir().unwrap();
+        let late = create(scratch.path(), 5, files, 100);
+        let places = late.places();
+        let packed = [0, 4].map(|rank| (Rank(rank), write(scratch.path(), &places, rank, &content(rank, 1, 50))));
+        let before = example(scratch.path(), 20_000);
+        let refused = late.commit(&packed.into()).unwrap_err();
+        assert!(matches!(refused, crate::sion::SionError::Taken { .. }), "{refused}");
+        assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001"]);
+        let files = open(scratch.path()).unwrap();
+        for (name, bytes) in before.values().flatten() {
+            assert_eq!(read(&*files, name).unwrap(), *bytes, "{name}");
+        }
+    }
+    // The other one has fewer files: what was already named is removed again.
+    let scratch = tempfile::tempdir().unwrap();
+    let late = create(scratch.path(), 5, 2, 100);
+    let packed = BTreeMap::from([(Rank(0), write(scratch.path(), &late.places(), 0, &content(0, 1, 50)))]);
+    pack(scratch.path(), &[1]);
+    late.commit(&packed).unwrap_err();
+    assert_eq!(names(scratch.path()), ["holdfast-1.sion"]);
+}
+
+#[test]
+fn what_is_packed_replaces_plain_files_of_an_earlier_copy() {
+    let scratch = tempfile::tempdir().unwrap();
+    // Of another timeline; that of rank 3 is not packed.
+    for name in ["rank_1.0", "rank_1.2", "rank_3.0", "summary.scr"] {
+        fs::write(scratch.path().join(name), "old").unwrap();
+    }
+    let packed = example(scratch.path(), 20_000);
+    assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001", "rank_3.0", "summary.scr"]);
+    let files = open(scratch.path()).unwrap();
+    for (name, bytes) in packed.values().flatten() {
+        assert_eq!(read(&*files, name).unwrap(), *bytes, "{name}");
+    }
+}
+
+#[test]
+fn an_intact_file_of_an_older_container_is_read_if_the_newer_part_is_lost() {
+    let scratch = tempfile::tempdir().unwrap();
+    // The older one is kept for rank 3. The newer one has three physical files, the last with the table of contents.
+    pack(scratch.path(), &[2, 3]);
+    let creation = create(scratch.path(), 5, 3, 2000);
+    let places = creation.places();
+    let part = places.ranks[&Rank(2)].file;
+    assert_eq!(part, 1, "neither the first nor the last file");
+    let packed = [0, 1, 2, 4].map(|rank| (Rank(rank), write(scratch.path(), &places, rank, &content(rank, 3, 9))));
+    creation.commit(&packed.into()).unwrap();
+    let first = |rank: u32| read(&*open(scratch.path()).unwrap(), &format!("rank_{rank}.0"));
+    assert_eq!(first(2).unwrap(), content(2, 1, 9)[0].1);
+    fs::remove_file(scratch.path().join("holdfast-2.sion.000001")).unwrap();
+    assert_eq!(first(2).unwrap(), content(2, 1, 5)[0].1);
+    assert_eq!(first(0).unwrap(), content(0, 1, 9)[0].1);
+}
+
+#[test]
+fn splitting_a_container_with_a_damaged_table_of_contents_is_refused_with_the_remedy() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("holdfast-1.sion");
+    pack(scratch.path(), &[0, 1]);
+    let mut bytes = fs::read(&path).unwrap();
+    let name = b"rank_1.2";
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    bytes[at] ^= 0x20;
+    fs::write(&path, bytes).unwrap();
+    let split_to = |to: &Path, by_global_rank| {
+        let to = Destination::new(to, false).unwrap();
+        split(&path, &to, &SplitOptions { by_global_rank, ..Default::default() }, &mut |_, _| ())
+    };
+    let to = tempfile::tempdir().unwrap();
+    let refused = split_to(to.path(), false).unwrap_err().to_string();
+    assert!(refused.contains("table of contents") && refused.contains("--by-rank"), "{refused}");
+    assert!(names(to.path()).is_empty());
+    assert_eq!(split_to(to.path(), true).unwrap().files.len(), 7);
 }
 
 #[test]
@@ -140,14 +240,7 @@ fn plain_files_replace_packed_ones_and_a_later_container_an_earlier_one() {
     let scratch = tempfile::tempdir().unwrap();
     let old = example(scratch.path(), 20_000);
     // A later drain that has lost rank 4: the earlier container stays.
-    let pack = |ranks: &[u32]| {
-        let creation = create(scratch.path(), 5, 1, 100);
-        let places = creation.places();
-        let new = |rank: u32| (Rank(rank), write(scratch.path(), &places, rank, &content(rank, 3, 5)));
-        let packed = ranks.iter().map(|rank| new(*rank)).collect();
-        creation.commit(&packed).unwrap();
-    };
-    pack(&[0, 1, 2]);
+    pack(scratch.path(), &[0, 1, 2]);
     assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001", "holdfast-2.sion"]);
     fs::write(scratch.path().join("rank_1.0"), "rebuilt").unwrap();
     let files = open(scratch.path()).unwrap();
@@ -155,8 +248,8 @@ fn plain_files_replace_packed_ones_and_a_later_container_an_earlier_one() {
     assert_eq!(read(&*files, "rank_4.2").unwrap(), old[&4][2].1);
     assert_eq!(read(&*files, "rank_1.0").unwrap(), b"rebuilt");
     assert_eq!(files.list().unwrap().len(), 12);
-    pack(&[0, 1, 2, 4]);
-    assert_eq!(names(scratch.path()), ["holdfast-3.sion", "rank_1.0"]);
+    pack(scratch.path(), &[0, 1, 2, 4]);
+    assert_eq!(names(scratch.path()), ["holdfast-3.sion"]);
 }
 
 #[test]

@@ -8,12 +8,19 @@ use holdfast_core::dataset_files::StoredFile;
 use super::super::copying::{copy_exactly, each};
 use super::super::error::SionError;
 use super::super::split::SplitFile;
+use super::names::parse;
 use super::packed_files::{ContainerError, OpenContainer, PackedContent};
 use crate::{Destination, FormatsError, Progress};
 
-/// True if a container holds the files of a dataset, with a table of contents.
+/// True if a container holds the files of a dataset: it has a table of contents, or the name of one that must have it.
+/// [`unpack`] says what is wrong if the table cannot be used.
 pub fn is_dataset(path: &Path) -> bool {
-    OpenContainer::open(path).is_ok()
+    match OpenContainer::open(path) {
+        Ok(_) => true,
+        // It is of another kind, or its damage concerns every use of it.
+        Err(ContainerError::Sion(_) | ContainerError::NotOurs) => false,
+        Err(ContainerError::Contents(_)) => path.file_name().and_then(|name| name.to_str()).and_then(parse).is_some(),
+    }
 }
 
 /// Writes all files of the container at `path` under their own names. Returns them in the order of ranks and keys.
@@ -30,7 +37,10 @@ pub fn unpack(
     let container = match OpenContainer::open(path) {
         Ok(container) => Arc::new(container),
         Err(ContainerError::Sion(error)) => return Err(error.into()),
-        Err(error) => return Err(FormatsError::damaged("read the table of contents of", path, error)),
+        Err(error) => {
+            let what = format!("{error}; `--by-rank` writes its records by rank and key, without their names");
+            return Err(FormatsError::damaged("read the table of contents of", path, what));
+        }
     };
     let mut entries: Vec<_> = container.contents.files.iter().map(|(name, entry)| (name.clone(), *entry)).collect();
     entries.sort_unstable_by_key(|(_, entry)| (entry.rank, entry.key));

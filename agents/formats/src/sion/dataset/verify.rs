@@ -125,9 +125,7 @@ fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, S
     let mut replaced: HashSet<String> = listing.names().map(str::to_owned).collect();
     for (_, parts) in containers(listing.names()).range(number.saturating_add(1)..) {
         let first = parts.get(&0).map(|name| directory.join(name));
-        replaced.extend(
-            first.and_then(|first| listing.contents_of(&first)).into_iter().flat_map(|files| files.into_keys()),
-        );
+        replaced.extend(first.into_iter().flat_map(|first| listing.usable_in(&first)));
     }
     Ok(replaced)
 }

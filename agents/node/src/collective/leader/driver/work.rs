@@ -80,7 +80,9 @@ pub(super) fn perform(
         }
         LeaderWork::CommitContainer { directory, packed } => {
             let created = containers.lock().remove(&directory).ok_or(CallError::NoContainer)?;
-            created.commit(&packed)?;
+            if let Some(error) = created.commit(&packed)? {
+                tracing::warn!(%error, "superseded_container_not_removed");
+            }
             WorkOutput::Done
         }
         LeaderWork::Publish { directory, summary, make_current } => {
