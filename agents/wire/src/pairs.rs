@@ -299,10 +299,14 @@ pub struct CommandRequest {
     pub command: PairCommand,
 }
 
-/// Ends all copies and jobs: the flag, SIGTERM, after the grace SIGKILL. Repeated, it changes nothing.
+/// Ends all copies and jobs: the flag, SIGTERM, after the grace SIGKILL. Repeated, it changes nothing, unless it is to
+/// be at once now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairsStop {
     pub epoch: u64,
+    /// SIGKILL without a grace, also for copies that have been told to end.
+    #[serde(default)]
+    pub at_once: bool,
 }
 
 #[cfg(test)]

@@ -56,6 +56,10 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 
 pub(super) fn run(args: CheckpointArgs, style: Style) -> Result<u8, Failure> {
     let running = RunningJob::of(&args.job, &style)?;
+    running.refuse_with_pairs(
+        "checkpoints of a job with pairs cannot be requested: its programs store them by themselves",
+        "`holdfast pairs list` shows the newest one of each pair",
+    )?;
     let report = super::runtime::block_on(request(&running, &args))??;
     style.result(&report)?;
     Ok(exit::FINISHED)

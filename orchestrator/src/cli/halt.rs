@@ -214,10 +214,17 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         }
     };
     let running = RunningJob::of(job, &style)?;
+    if change.as_ref().is_some_and(|change| change.checkpoints_left.is_some()) {
+        running.refuse_with_pairs(
+            "`--checkpoints` has no effect on a job with pairs: it ends when all pairs are finished, or at once",
+            "write `--now`, or give a time with `--after` or `--before`",
+        )?;
+    }
+    let has_pairs = running.state.pairs.is_some();
     // A dry run also needs a running job, but changes nothing.
     let sent = change.clone().filter(|_| !dry_run);
     let state = super::runtime::block_on(running.halt(sent))??;
-    style.result(&HaltReport { state, would: change.filter(|_| dry_run) })?;
+    style.result(&HaltReport { state, would: change.filter(|_| dry_run), has_pairs })?;
     Ok(exit::FINISHED)
 }
 
@@ -225,26 +232,32 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
 struct HaltReport {
     state: HaltState,
     would: Option<HaltChange>,
+    /// The job does not wait for a checkpoint.
+    has_pairs: bool,
 }
 
 impl Report for HaltReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         if let Some(change) = &self.would {
             for condition in &change.unset {
-                writeln!(to, "would remove: {}", condition_text(*condition))?;
+                writeln!(to, "would remove: {}", condition_text(*condition, self.has_pairs))?;
             }
             let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
             return conditions(
                 to,
                 "would set: ",
                 &HaltState { reason, checkpoints_left, after, before, seconds, met: None },
+                self.has_pairs,
             );
         }
         if (HaltState { met: None, ..self.state.clone() }) == HaltState::default() {
             return writeln!(to, "no halt condition is set");
         }
-        conditions(to, "", &self.state)?;
+        conditions(to, "", &self.state, self.has_pairs)?;
         match &self.state.met {
+            Some(met) if self.has_pairs => {
+                writeln!(to, "the job ends its copies and jobs now: {}", printable(met))
+            }
             Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(met)),
             None => Ok(()),
         }
@@ -255,7 +268,7 @@ impl Report for HaltReport {
     }
 }
 
-fn conditions(to: &mut dyn Write, before: &str, state: &HaltState) -> io::Result<()> {
+fn conditions(to: &mut dyn Write, before: &str, state: &HaltState, has_pairs: bool) -> io::Result<()> {
     let time = |seconds: i64| {
         let time = DateTime::from_timestamp(seconds, 0).map(|time| time.with_timezone(&Local));
         time.map_or_else(|| seconds.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
@@ -266,7 +279,7 @@ fn conditions(to: &mut dyn Write, before: &str, state: &HaltState) -> io::Result
         None => format!("{seconds} s before the end of the allocation"),
     };
     let lines = [
-        state.reason.as_deref().map(|reason| format!("at the next checkpoint: {}", printable(reason))),
+        state.reason.as_deref().map(|reason| format!("{}: {}", when_requested(has_pairs), printable(reason))),
         state.checkpoints_left.map(left),
         state.after.map(|at| format!("from {}", time(at))),
         state.before.map(|at| format!("before {}", time(at))),
@@ -275,8 +288,14 @@ fn conditions(to: &mut dyn Write, before: &str, state: &HaltState) -> io::Result
     lines.into_iter().flatten().try_for_each(|line| writeln!(to, "{before}halt {line}"))
 }
 
-fn condition_text(condition: HaltCondition) -> &'static str {
+/// When a job ends that the user halts.
+fn when_requested(has_pairs: bool) -> &'static str {
+    if has_pairs { "now" } else { "at the next checkpoint" }
+}
+
+fn condition_text(condition: HaltCondition, has_pairs: bool) -> &'static str {
     match condition {
+        HaltCondition::Reason if has_pairs => "halt now",
         HaltCondition::Reason => "halt at the next checkpoint",
         HaltCondition::CheckpointsLeft => "halt after a number of checkpoints",
         HaltCondition::After => "halt from a time on",

@@ -60,7 +60,7 @@ Examples:
 
 JSON: {version, nodes: [name…], taken_up}; taken_up: the orchestrator has acted on it
 
-Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix")]
+Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix, or it is one of `kind: replicated`")]
     Exclude(ExcludeArgs),
     /// Use these nodes again
     #[command(after_help = "\
@@ -139,6 +139,10 @@ fn change(
     if running.state.stage != Stage::Running {
         return Err(running.not_running());
     }
+    running.refuse_with_pairs(
+        "nodes of a job with pairs cannot be excluded or included while it runs",
+        "to move a copy: end the job (`holdfast halt set --now`), change `nodes` of the pair in the spec, and run it",
+    )?;
     let known = running.state.allocation.nodes();
     let unknown: Vec<&NodeName> = named.iter().filter(|node| !known.contains(node)).collect();
     if !unknown.is_empty() || named.is_empty() {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use holdfast_failover::CommandRefused;
 use holdfast_model::pair::{CopyState, JobRunState, PairCommand, Side};
 use serde_json::{Value, json};
 
@@ -22,6 +23,8 @@ const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Instead of names: every pair.
 const ALL: &str = "all";
+/// Of more pairs, the reasons are not shown.
+const MOST_SHOWN: usize = 8;
 
 /// List the pairs of main and replica of a running job, or change which copy is awake
 #[derive(Clone, Debug, clap::Args)]
@@ -55,7 +58,9 @@ Examples:
   holdfast pairs fail-over dnn0,dnn1 --prefix ./vision
   holdfast pairs fail-over --dry-run all job.yaml
 
-JSON: {version, command, pairs: [name…], taken_up}
+Nothing is changed unless it is possible for all of these pairs. `all` leaves out those that have finished.
+
+JSON: {version, command, pairs: [name…], finished: [name…], taken_up}; finished: those that `all` leaves out
 
 Exit codes: 0 requested; 64 the job has no such pair; 69 no job with pairs runs in this prefix, or a copy is not in a \
 state in which that is possible")]
@@ -141,38 +146,78 @@ fn running(job: &JobSelection, style: &Style) -> Result<RunningJob, Failure> {
 
 fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, Failure> {
     let job = running(&args.job, &style)?;
-    let chosen = chosen(&job.state, &args.pairs)?;
-    let names = |pairs: &[u32]| {
-        let places = job.state.pairs.iter().flat_map(|state| &state.places);
-        let named = (0..).zip(places).filter(|(pair, _)| pairs.contains(pair));
-        named.map(|(_, place)| place.name.clone()).collect::<Vec<_>>()
+    let mut chosen = chosen(&job.state, &args.pairs)?;
+    let overview = super::runtime::block_on(job.pairs())?;
+    if overview.pairs.iter().all(|pair| pair.main.status.is_none() && pair.replica.status.is_none()) {
+        return Err(job.not_running());
+    }
+    // One whose nodes are lost is finished by the orchestrator's record only.
+    let recorded = job.state.pairs.as_ref().map(|pairs| pairs.finished.clone()).unwrap_or_default();
+    let is_finished = |pair: &PairOverview| pair.is_finished() || recorded.contains(&pair.pair);
+    let of_number = |number: &u32| overview.pairs.get(*number as usize);
+    let mut finished = Vec::new();
+    if args.pairs == ALL {
+        (finished, chosen) = chosen.into_iter().partition(|pair| of_number(pair).is_some_and(is_finished));
+    }
+    let check = |pair: &PairOverview| match is_finished(pair) {
+        true => Err(CommandRefused::Finished.into()),
+        false => pair.check(command),
     };
-    let mut requested = Requested { command, pairs: names(&chosen), dry_run: args.dry_run, taken_up: None };
+    let refused = chosen.iter().filter_map(of_number).filter_map(|pair| Some((pair, check(pair).err()?)));
+    let refused: Vec<String> = refused.map(|(pair, why)| format!("{}: {why}", pair.name)).collect();
+    if !refused.is_empty() || chosen.is_empty() {
+        return Err(not_possible(&refused, chosen.len()));
+    }
+    let names = |pairs: &[u32]| pairs.iter().filter_map(of_number).map(|pair| pair.name.clone()).collect::<Vec<_>>();
+    let mut requested = Requested {
+        command,
+        pairs: names(&chosen),
+        finished: names(&finished),
+        dry_run: args.dry_run,
+        taken_up: None,
+    };
     if args.dry_run {
-        // It also needs agents that answer.
-        let overview = super::runtime::block_on(job.pairs())?;
-        if overview.pairs.iter().all(|pair| pair.main.status.is_none() && pair.replica.status.is_none()) {
-            return Err(job.not_running());
-        }
         style.result(&requested)?;
         return Ok(exit::FINISHED);
     }
-    let is_split = |pair: &u32| {
-        let places = job.state.pairs.as_ref().map(|state| &state.places);
-        places.and_then(|places| places.get(*pair as usize)).is_some_and(|place| place.is_split())
-    };
+    let is_split = |pair: &u32| of_number(pair).is_some_and(|pair| pair.main.node != pair.replica.node);
     // Between nodes, the orchestrator decides.
     let by_orchestrator = |pair: &u32| is_split(pair) && !matches!(command, PairCommand::Restart(_));
     let (split, local): (Vec<u32>, Vec<u32>) = chosen.into_iter().partition(by_orchestrator);
-    if !split.is_empty() {
-        requested.taken_up = Some(request(&job, &split, command)?);
-    }
-    if !local.is_empty() {
-        super::runtime::block_on(job.command_pairs(&local, command))??;
-        requested.taken_up = Some(requested.taken_up.unwrap_or(true));
-    }
+    let mut done = Vec::new();
+    let of_agents = super::runtime::block_on(job.command_pairs(&local, command, &mut done))?;
+    let all = of_agents.and_then(|()| match split.is_empty() {
+        true => Ok(true),
+        false => request(&job, &split, command),
+    });
+    requested.taken_up = Some(all.map_err(|failure| partly_done(failure, &names(&done)))?);
     style.result(&requested)?;
     Ok(exit::FINISHED)
+}
+
+/// Nothing was changed, for these reasons.
+fn not_possible(refused: &[String], chosen: usize) -> Failure {
+    if chosen == 0 {
+        return Failure::new(exit::UNAVAILABLE, "all pairs have finished");
+    }
+    let shown = refused.iter().take(MOST_SHOWN).map(|reason| printable(reason).to_string()).collect::<Vec<_>>();
+    let more = refused.len() - shown.len();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let message = format!("not possible for {} of {chosen} pairs; nothing was changed", refused.len());
+    Failure::new(exit::UNAVAILABLE, message)
+        .because(format!("{}{more}", shown.join("; ")))
+        .remedy("`holdfast pairs list` shows the states of the copies; name only pairs for which it is possible")
+}
+
+/// A failure after which the request was obeyed for these pairs.
+fn partly_done(failure: Failure, done: &[String]) -> Failure {
+    match done {
+        [] => failure,
+        done => {
+            let remedy = format!("it was done for {}; repeat the command for the others", done.join(", "));
+            failure.remedy(remedy)
+        }
+    }
 }
 
 /// The numbers of the pairs with these names.
@@ -276,6 +321,8 @@ fn copy_text(copy: &CopyOverview) -> String {
 struct Requested {
     command: PairCommand,
     pairs: Vec<String>,
+    /// Those that `all` leaves out.
+    finished: Vec<String>,
     dry_run: bool,
     /// An agent or the orchestrator has acted on it.
     taken_up: Option<bool>,
@@ -293,6 +340,10 @@ impl Report for Requested {
             (true, _) => writeln!(to, "would {what} {pairs}"),
             (false, Some(true)) => writeln!(to, "requested: {what} {pairs}"),
             (false, _) => writeln!(to, "recorded, but no orchestrator has taken it up yet: {what} {pairs}"),
+        }?;
+        match &self.finished[..] {
+            [] => Ok(()),
+            finished => writeln!(to, "left out, because they have finished: {}", finished.join(", ")),
         }
     }
 
@@ -303,6 +354,6 @@ impl Report for Requested {
             PairCommand::Restart(Side::Main) => "restart_main",
             PairCommand::Restart(Side::Replica) => "restart_replica",
         };
-        document(json!({"command": command, "pairs": self.pairs, "taken_up": self.taken_up}))
+        document(json!({"command": command, "pairs": self.pairs, "finished": self.finished, "taken_up": self.taken_up}))
     }
 }

@@ -89,6 +89,14 @@ impl RunningJob {
         .remedy("to start it: `holdfast run`; to save its checkpoints: `holdfast drain`")
     }
 
+    /// Refuses what a job with pairs of main and replica does not have.
+    pub(super) fn refuse_with_pairs(&self, message: &str, remedy: &str) -> Result<(), Failure> {
+        match self.state.pairs {
+            Some(_) => Err(Failure::new(exit::UNAVAILABLE, message).at(self.prefix.display()).remedy(remedy)),
+            None => Ok(()),
+        }
+    }
+
     /// Reads or changes the halt conditions on all agents, because each node has a halt file and the generation
     /// determines which one is used.
     pub(super) async fn halt(&self, change: Option<HaltChange>) -> Result<HaltState, Failure> {
@@ -175,8 +183,13 @@ impl RunningJob {
         Overview::new(&pairs.places, &answers.await.into_iter().flatten().collect())
     }
 
-    /// Sends a request for each of these pairs to the agents of their nodes.
-    pub(super) async fn command_pairs(&self, chosen: &[u32], command: PairCommand) -> Result<(), Failure> {
+    /// Sends a request for each of these pairs to the agents of their nodes. `done` are those that were obeyed.
+    pub(super) async fn command_pairs(
+        &self,
+        chosen: &[u32],
+        command: PairCommand,
+        done: &mut Vec<u32>,
+    ) -> Result<(), Failure> {
         let (Some(pairs), Some(client)) = (&self.state.pairs, &self.client) else { return Err(self.not_running()) };
         let side = match command {
             PairCommand::FailOver | PairCommand::FailBack => Side::Main,
@@ -191,6 +204,7 @@ impl RunningJob {
                     .at(&place.name)
                     .remedy("`holdfast pairs list` shows the states of its copies")
             })?;
+            done.push(*pair);
         }
         Ok(())
     }

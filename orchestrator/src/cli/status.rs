@@ -1,6 +1,6 @@
 //! `holdfast status`: what a running job is doing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use chrono::{DateTime, Local};
@@ -14,7 +14,7 @@ use super::output::{Output, Report, Style, document, printable};
 use super::running_job::{RunningJob, StepStatus};
 use crate::events::{DownReason, GenerationProgress, History, TimedReason, reader::Reader};
 use crate::exit;
-use crate::job::state::Stage;
+use crate::job::state::{PairsState, Stage};
 use crate::pairs::Overview;
 use crate::relaunch::Explanation;
 use crate::relaunch::explain::{Activity, NodeCondition, NodeExplanation};
@@ -117,6 +117,9 @@ impl Status {
 
     /// The decisions of the orchestrator with the current answers of the agents.
     pub(super) fn nodes(&self) -> Vec<NodeLine> {
+        if let Some(pairs) = &self.job.state.pairs {
+            return self.nodes_of_pairs(pairs);
+        }
         let explained = self.explanation.iter().flat_map(|explanation| &explanation.nodes);
         let line = |node: &NodeExplanation| {
             let health = self.health.get(&node.node);
@@ -140,6 +143,22 @@ impl Status {
             NodeLine { name: node.node.to_string(), state, ranks, reason, excluded }
         };
         explained.map(line).collect()
+    }
+
+    /// Those of the pairs, and those that have agents.
+    fn nodes_of_pairs(&self, pairs: &PairsState) -> Vec<NodeLine> {
+        let of_places = pairs.places.iter().flat_map(|place| [&place.main, &place.replica]);
+        let nodes: BTreeSet<&NodeName> = of_places.chain(self.job.state.running.keys()).collect();
+        let line = |node: &NodeName| {
+            let state = match self.has_ended() {
+                true => "released",
+                // Agents answer only the job's user.
+                false if self.health.contains_key(node) || !self.job.directory.is_ours() => "used",
+                false => "silent",
+            };
+            NodeLine { name: node.to_string(), state, ranks: Vec::new(), reason: None, excluded: None }
+        };
+        nodes.into_iter().map(line).collect()
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {
@@ -271,7 +290,8 @@ impl Report for Status {
             }
             None => writeln!(to, "no checkpoint yet")?,
         }
-        for node in self.nodes() {
+        // Those of pairs follow with the processes of their agents.
+        for node in self.nodes().into_iter().filter(|_| state.pairs.is_none()) {
             node.write(to, "  ")?;
         }
         if let Some(pairs) = self.pairs.as_ref().filter(|_| !self.has_ended()) {

@@ -27,7 +27,7 @@ const ATTEMPTS_AT_FIRST: u32 = 5;
 /// The end waits so long for the ends of copies, beyond their grace.
 const STOPPED_WITHIN: Duration = Duration::from_secs(10);
 /// And so long after a second signal.
-const STOPPED_AT_ONCE: Duration = Duration::from_secs(1);
+const STOPPED_AT_ONCE: Duration = Duration::from_secs(3);
 
 /// What the machine needs to know of the job.
 #[derive(Clone, Debug)]
@@ -97,6 +97,8 @@ pub enum Event {
     /// The user or the end of the allocation ends the job.
     Halt {
         reason: String,
+        /// Without the grace of copies and jobs.
+        at_once: bool,
     },
     Signal {
         name: &'static str,
@@ -151,6 +153,8 @@ pub enum Action {
     /// End all copies and jobs of the node; ends as `Stopped` or `AgentLost`.
     Stop {
         node: NodeName,
+        /// Kill them, also those that were told to end.
+        at_once: bool,
     },
     /// The job has ended.
     Finish(Outcome),
@@ -292,7 +296,7 @@ struct Node {
 #[derive(Clone, Debug)]
 enum Phase {
     Running,
-    Ending { end: PairsEnd, until: Duration },
+    Ending { end: PairsEnd, until: Duration, at_once: bool },
     Ended,
 }
 
@@ -360,10 +364,15 @@ impl Machine {
                     node.stopped = true;
                 }
             }
-            Event::Halt { reason } => self.end(now, PairsEnd::Halted { reason }, &mut actions),
-            Event::Signal { name } => match &mut self.phase {
+            Event::Halt { reason, at_once } => {
+                self.end(now, PairsEnd::Halted { reason }, &mut actions);
+                if at_once {
+                    self.end_at_once(now, STOPPED_WITHIN, &mut actions);
+                }
+            }
+            Event::Signal { name } => match &self.phase {
                 Phase::Running => self.end(now, PairsEnd::Signal { name }, &mut actions),
-                Phase::Ending { until, .. } => *until = (*until).min(now + self.config.stop_grace + STOPPED_AT_ONCE),
+                Phase::Ending { .. } => self.end_at_once(now, STOPPED_AT_ONCE, &mut actions),
                 Phase::Ended => {}
             },
         }
@@ -489,7 +498,7 @@ impl Machine {
                 let orders = number_of(&self.config.nodes, &name).map(|number| self.granter.orders(now, number));
                 actions.push(Action::Follow { node: name, orders: orders.unwrap_or_default() });
             }
-            Phase::Ending { .. } => actions.push(Action::Stop { node: name }),
+            Phase::Ending { at_once, .. } => actions.push(Action::Stop { node: name, at_once }),
             Phase::Ended => {}
         }
     }
@@ -550,12 +559,12 @@ impl Machine {
             return;
         }
         actions.push(Action::End { reason: end.to_string() });
-        self.phase = Phase::Ending { end, until: now + self.config.stop_grace + STOPPED_WITHIN };
+        self.phase = Phase::Ending { end, until: now + self.config.stop_grace + STOPPED_WITHIN, at_once: false };
         for (name, node) in &mut self.nodes {
             match node.agent {
                 Agent::Up { plan: Plan::InForce, .. } => {
                     actions.push(Action::Unfollow { node: name.clone() });
-                    actions.push(Action::Stop { node: name.clone() });
+                    actions.push(Action::Stop { node: name.clone(), at_once: false });
                 }
                 // Without a plan it has started nothing; another agent of the node may have.
                 Agent::Up { plan: Plan::Refused { .. }, .. } if !node.was_planned => node.stopped = true,
@@ -575,8 +584,24 @@ impl Machine {
         }
     }
 
+    /// Does not wait for the grace of copies and jobs any more.
+    fn end_at_once(&mut self, now: Duration, within: Duration, actions: &mut Vec<Action>) {
+        let Phase::Ending { until, at_once, .. } = &mut self.phase else { return };
+        *until = (*until).min(now + within);
+        if *at_once {
+            return;
+        }
+        *at_once = true;
+        for (name, node) in self.nodes.iter().filter(|(_, node)| !node.stopped) {
+            if matches!(node.agent, Agent::Up { plan: Plan::InForce, .. }) {
+                actions.retain(|action| !matches!(action, Action::Stop { node, .. } if node == name));
+                actions.push(Action::Stop { node: name.clone(), at_once: true });
+            }
+        }
+    }
+
     fn finish(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let Phase::Ending { end, until } = &self.phase else { return };
+        let Phase::Ending { end, until, .. } = &self.phase else { return };
         let all_stopped = self.nodes.values().all(|node| node.stopped);
         if !all_stopped && now < *until {
             return;
@@ -702,7 +727,7 @@ mod tests {
         let ended = machine.handle(at(2), Event::Signal { name: "SIGTERM" });
         assert!(ended.contains(&Action::StartAgent { node: node() }), "{ended:?}");
         machine.handle(at(2), Event::AgentUp { node: node(), address: ADDRESS });
-        assert_eq!(machine.handle(at(2), Event::Planned { node: node() }), [Action::Stop { node: node() }]);
+        assert_eq!(machine.handle(at(2), Event::Planned { node: node() }), [Action::Stop { node: node(), at_once: false }]);
         let finished = machine.handle(at(2), Event::Stopped { node: node() });
         let [Action::Finish(outcome)] = &finished[..] else { panic!("{finished:?}") };
         assert_eq!((outcome.exit_code(), outcome.unreachable.len()), (exit::NOT_FINISHED, 0));
@@ -711,7 +736,7 @@ mod tests {
     #[test]
     fn an_end_without_an_answer_names_the_node() {
         let (mut machine, _) = machine(&["n0"]);
-        machine.handle(Duration::ZERO, Event::Halt { reason: "enough".to_owned() });
+        machine.handle(Duration::ZERO, Event::Halt { reason: "enough".to_owned(), at_once: false });
         let end = machine.deadline().unwrap();
         let finished = machine.tick(end);
         let [Action::Finish(outcome)] = &finished[..] else { panic!("{finished:?}") };

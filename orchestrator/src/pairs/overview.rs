@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_failover::CommandRefused;
 use holdfast_model::NodeName;
-use holdfast_model::pair::{CopyState, CopyStatus, JobStatus, PairStatus, Side};
+use holdfast_model::pair::{CopyState, CopyStatus, JobStatus, PairCommand, PairStatus, Side};
 use serde::Serialize;
 
 use super::placement::PairPlace;
@@ -16,6 +17,15 @@ pub struct CopyOverview {
     /// `None` if its node has not answered.
     #[serde(flatten)]
     pub status: Option<CopyStatus>,
+}
+
+/// Why a user's request for a pair cannot be obeyed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestRefused {
+    #[error(transparent)]
+    Command(#[from] CommandRefused),
+    #[error("its node {0} does not answer")]
+    Silent(NodeName),
 }
 
 /// A pair as its nodes report it.
@@ -55,6 +65,32 @@ impl PairOverview {
     /// Heartbeats of the copies since each was woken last.
     pub fn beats(&self) -> u64 {
         Side::BOTH.into_iter().filter_map(|side| self.copy(side).status).map(|copy| copy.beats).sum()
+    }
+
+    /// Whether a user's request can be obeyed, as far as the nodes' reports show it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, command: PairCommand) -> Result<(), RequestRefused> {
+        if self.is_finished() {
+            return Err(CommandRefused::Finished.into());
+        }
+        let state = |side| self.copy(side).status.map(|copy| copy.state);
+        let is_split = self.main.node != self.replica.node;
+        let silent = |side| RequestRefused::Silent(self.copy(side).node.clone());
+        match command {
+            PairCommand::FailOver => match state(Side::Replica).ok_or_else(|| silent(Side::Replica))? {
+                CopyState::Asleep | CopyState::Awake => Ok(()),
+                state => Err(CommandRefused::ReplicaNotAsleep(state).into()),
+            },
+            PairCommand::FailBack => match state(Side::Main) {
+                Some(CopyState::GivenUp) => Err(CommandRefused::MainGivenUp.into()),
+                // The main takes over when its node has returned.
+                None if !is_split => Err(silent(Side::Main)),
+                _ => Ok(()),
+            },
+            PairCommand::Restart(side) => state(side).map(drop).ok_or_else(|| silent(side)),
+        }
     }
 
     /// True if a copy has ended with success.

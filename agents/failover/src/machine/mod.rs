@@ -93,6 +93,8 @@ pub enum Event {
     PeerFinished,
     /// The job ends: all copies are ended.
     End,
+    /// The same without `stop_grace`, also for copies that were told to end before.
+    EndAtOnce,
 }
 
 /// What is to be done, in this order.
@@ -387,6 +389,15 @@ impl PairMachine {
                 }
             }
             Event::End => self.course = Course::Ended,
+            Event::EndAtOnce => {
+                self.course = Course::Ended;
+                self.end_all(now, out);
+                for copy in self.copies.iter_mut().flatten() {
+                    if let Phase::Ending { kill_at: Some(at), .. } = &mut copy.phase {
+                        *at = now;
+                    }
+                }
+            }
         }
     }
 

@@ -107,7 +107,7 @@ impl PairMachine {
     }
 
     /// The pair has finished, or the job ends.
-    fn end_all(&mut self, now: Duration, out: &mut Output) {
+    pub(super) fn end_all(&mut self, now: Duration, out: &mut Output) {
         for side in Side::BOTH {
             let Some(copy) = self.copy_mut(side) else { continue };
             match copy.phase {

@@ -225,7 +225,8 @@ impl Jobs {
                 freezer::resume(process);
             }
         }
-        self.kill_at = Some(now + grace);
+        // An end that was requested before is not delayed by another request.
+        self.kill_at = Some(self.kill_at.map_or(now + grace, |at| at.min(now + grace)));
     }
 
     /// No process of a job exists.

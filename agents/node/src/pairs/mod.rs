@@ -31,7 +31,8 @@ use holdfast_model::pair::{
 use holdfast_shm::{Layout, Registry, ShmError};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::pairs::{
-    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsSync, PlanFault,
+    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync,
+    PlanFault,
 };
 use holdfast_wire::peer::{MirrorAnswer, ToMirror};
 use parking_lot::Mutex;
@@ -203,15 +204,15 @@ impl Pairs {
     ///
     /// # Errors
     /// When the orchestrator was replaced, or the registry cannot be removed.
-    pub async fn stop(self: &Arc<Self>, agent: &Agent, epoch: u64) -> Result<(), PairsError> {
-        self.check_epoch(epoch)?;
-        self.end(directory(agent)).await
+    pub async fn stop(self: &Arc<Self>, agent: &Agent, stop: PairsStop) -> Result<(), PairsError> {
+        self.check_epoch(stop.epoch)?;
+        self.end(directory(agent), stop.at_once).await
     }
 
-    async fn end(self: &Arc<Self>, directory: PathBuf) -> Result<(), PairsError> {
+    async fn end(self: &Arc<Self>, directory: PathBuf, at_once: bool) -> Result<(), PairsError> {
         let Ok((requests, _)) = self.current() else { return Ok(()) };
         let (reply, gone) = oneshot::channel();
-        requests.send(Request::Stop { reply });
+        requests.send(Request::Stop { at_once, reply });
         // Without an answer: the thread has ended.
         let _ = gone.await;
         let pairs = self.clone();
@@ -233,7 +234,7 @@ impl Pairs {
 
     /// Ends all copies and jobs because the agent ends for good.
     pub async fn end_with_agent(self: &Arc<Self>, agent: &Agent) {
-        match tokio::time::timeout(END_WITHIN, self.end(directory(agent))).await {
+        match tokio::time::timeout(END_WITHIN, self.end(directory(agent), false)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "pairs_not_removed"),
             Err(_) => tracing::error!("pairs_not_ended"),

@@ -42,6 +42,8 @@ pub(super) enum Request {
     },
     /// Ends all copies and jobs; answered when they are gone.
     Stop {
+        /// Without a grace.
+        at_once: bool,
         reply: oneshot::Sender<()>,
     },
 }

@@ -440,6 +440,6 @@ async fn command_pair(
 
 async fn stop_pairs(State(collectives): State<Arc<Collectives>>, Message(stop): Message<PairsStop>) -> Answer<Empty> {
     let agent = &collectives.agent;
-    agent.pairs.stop(agent, stop.epoch).await?;
+    agent.pairs.stop(agent, stop).await?;
     Ok(Json(Empty {}))
 }

@@ -641,5 +641,5 @@ pub fn pair_command() -> CommandRequest {
 }
 
 pub fn pairs_stop() -> PairsStop {
-    PairsStop { epoch: 2 }
+    PairsStop { epoch: 2, at_once: true }
 }

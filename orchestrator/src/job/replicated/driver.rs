@@ -360,7 +360,7 @@ impl Driver {
                 let Ok(end) = tokio::task::spawn_blocking(move || manager.end()).await else { return };
                 let left = end.map(|end| settings::epoch(end) - unix_now());
                 if left.is_some_and(|left| left <= i64::try_from(before_end.as_secs()).unwrap_or(i64::MAX)) {
-                    let _ = sender.send(Event::Halt { reason: "the allocation ends".to_owned() });
+                    let _ = sender.send(Event::Halt { reason: "the allocation ends".to_owned(), at_once: false });
                     return;
                 }
                 tokio::time::sleep(CHECK_EVERY).await;
@@ -429,8 +429,8 @@ impl Driver {
         let number = self.signals;
         // Its sentence is about ranks and the drain.
         self.reporter.log(&LogEvent::Signal { name: name.to_owned(), number, at_once: false });
-        let again = if number > 1 { " again" } else { "" };
-        self.reporter.screen.line(&format!("{name}{again}: ending all copies and jobs"));
+        let (again, how) = if number > 1 { (" again", "killing") } else { ("", "ending") };
+        self.reporter.screen.line(&format!("{name}{again}: {how} all copies and jobs"));
         Some(Event::Signal { name })
     }
 
@@ -499,10 +499,10 @@ impl Driver {
             self.history.note(&event);
             self.reporter.emit(event);
         }
-        let HaltReport { reason, .. } = reply.health.halt?;
+        let HaltReport { reason, immediate, .. } = reply.health.halt?;
         (!self.machine.is_ending()).then(|| {
             self.reporter.emit(LogEvent::HaltSet { reason: reason.clone() });
-            Event::Halt { reason }
+            Event::Halt { reason, at_once: immediate }
         })
     }
 
@@ -544,7 +544,7 @@ impl Driver {
                     }
                     self.writer.write(&self.state);
                 }
-                Action::Stop { node } => self.stop(node),
+                Action::Stop { node, at_once } => self.stop(node, at_once),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
@@ -616,11 +616,11 @@ impl Driver {
         }
     }
 
-    fn stop(&mut self, node: NodeName) {
+    fn stop(&mut self, node: NodeName, at_once: bool) {
         self.followers.remove(&node);
         let (epoch, sender) = (self.epoch, self.sender.clone());
         let request = move |client: AgentClient, _: NodeName, address| async move {
-            client.pairs_stop(address, &PairsStop { epoch }).await
+            client.pairs_stop(address, &PairsStop { epoch, at_once }).await
         };
         let done = move |node, answer: Result<_, RequestError>| {
             let event = match answer {

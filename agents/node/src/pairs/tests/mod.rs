@@ -328,7 +328,7 @@ fn requests_of_a_replaced_orchestrator_and_impossible_plans_are_refused() {
     other.pairs[0].config.checkpoint_bytes += 1;
     let (status, body) = world.send(PLAN, &other);
     assert!(status == 409 && body.contains("another plan"), "{status} {body}");
-    world.post::<Empty>(STOP, &PairsStop { epoch: 3 });
+    world.post::<Empty>(STOP, &PairsStop { epoch: 3, at_once: false });
     assert!(world.processes().is_empty());
 }
 
@@ -369,7 +369,7 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
     signal(first, Signal::KILL);
     main(2);
     assert!(world.agent.try_wait().unwrap().is_none(), "the agent has ended");
-    world.post::<Empty>(STOP, &PairsStop { epoch: 1 });
+    world.post::<Empty>(STOP, &PairsStop { epoch: 1, at_once: false });
     let begun = Instant::now();
     while world.agent.try_wait().unwrap().is_none() {
         assert!(begun.elapsed() < LIMIT, "the agent does not end");

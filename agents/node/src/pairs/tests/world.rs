@@ -355,7 +355,7 @@ impl World {
     pub(super) fn stop(self) {
         let left = self.processes();
         assert!(!left.is_empty() || !self.report().pairs.is_empty());
-        self.post::<Empty>(STOP, &PairsStop { epoch: 1 });
+        self.post::<Empty>(STOP, &PairsStop { epoch: 1, at_once: false });
         let left = self.processes();
         assert!(left.is_empty(), "{left:?}");
         for name in [crate::pairs::REGISTRY, "state"] {

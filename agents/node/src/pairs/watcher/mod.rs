@@ -430,13 +430,15 @@ impl Watcher {
                 Request::Command { pair, command, reply } => {
                     let _ = reply.send(self.command(pair, command, now));
                 }
-                Request::Stop { reply } => {
+                Request::Stop { at_once, reply } => {
                     self.stopping.push(reply);
                     for at in 0..self.pairs.len() {
-                        self.feed(at, now, Event::End);
+                        let end = if at_once { Event::EndAtOnce } else { Event::End };
+                        self.feed(at, now, end);
                     }
                     let graces = self.plan.pairs.iter().map(|pair| pair.config.stop_grace);
-                    self.jobs.end(now, graces.max().unwrap_or(Duration::from_secs(1)));
+                    let grace = if at_once { Duration::ZERO } else { graces.max().unwrap_or(Duration::from_secs(1)) };
+                    self.jobs.end(now, grace);
                     self.changed.jobs = true;
                 }
             }
