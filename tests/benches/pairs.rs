@@ -61,7 +61,10 @@ struct Node {
 /// Copies do not end with their agent.
 impl Drop for Node {
     fn drop(&mut self) {
-        let _ = self.cluster.runtime.block_on(self.cluster.client.pairs_stop(self.address, &PairsStop { epoch: 1, at_once: false }));
+        let _ = self
+            .cluster
+            .runtime
+            .block_on(self.cluster.client.pairs_stop(self.address, &PairsStop { epoch: 1, at_once: false }));
     }
 }
 

@@ -169,13 +169,8 @@ fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, F
         return Err(not_possible(&refused, chosen.len()));
     }
     let names = |pairs: &[u32]| pairs.iter().filter_map(of_number).map(|pair| pair.name.clone()).collect::<Vec<_>>();
-    let mut requested = Requested {
-        command,
-        pairs: names(&chosen),
-        finished: names(&finished),
-        dry_run: args.dry_run,
-        taken_up: None,
-    };
+    let mut requested =
+        Requested { command, pairs: names(&chosen), finished: names(&finished), dry_run: args.dry_run, taken_up: None };
     if args.dry_run {
         style.result(&requested)?;
         return Ok(exit::FINISHED);

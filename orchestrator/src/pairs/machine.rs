@@ -727,7 +727,10 @@ mod tests {
         let ended = machine.handle(at(2), Event::Signal { name: "SIGTERM" });
         assert!(ended.contains(&Action::StartAgent { node: node() }), "{ended:?}");
         machine.handle(at(2), Event::AgentUp { node: node(), address: ADDRESS });
-        assert_eq!(machine.handle(at(2), Event::Planned { node: node() }), [Action::Stop { node: node(), at_once: false }]);
+        assert_eq!(
+            machine.handle(at(2), Event::Planned { node: node() }),
+            [Action::Stop { node: node(), at_once: false }]
+        );
         let finished = machine.handle(at(2), Event::Stopped { node: node() });
         let [Action::Finish(outcome)] = &finished[..] else { panic!("{finished:?}") };
         assert_eq!((outcome.exit_code(), outcome.unreachable.len()), (exit::NOT_FINISHED, 0));

@@ -31,8 +31,8 @@ use holdfast_model::pair::{
 use holdfast_shm::{Layout, Registry, ShmError};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::pairs::{
-    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync,
-    PlanFault,
+    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop,
+    PairsSync, PlanFault,
 };
 use holdfast_wire::peer::{MirrorAnswer, ToMirror};
 use parking_lot::Mutex;

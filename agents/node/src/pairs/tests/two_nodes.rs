@@ -216,7 +216,9 @@ fn the_cpu_of_the_watcher_is_not_that_of_the_mirror() {
     let [mut main, replica] = World::two_idle_nodes();
     main.plan.settings.pin_watcher = (0..1000).find(|cpu| allowed.is_set(*cpu as usize));
     let pinned = main.plan.settings.pin_watcher.unwrap().to_string();
-    [&main, &replica].map(|world| world.post::<PairsAccepted>(PLAN, &world.plan));
+    for world in [&main, &replica] {
+        world.post::<PairsAccepted>(PLAN, &world.plan);
+    }
     let begun = Instant::now();
     while main.cpus_of("pairs") != [pinned.clone()] {
         assert!(begun.elapsed() < LIMIT, "the watcher is not pinned");
