@@ -408,12 +408,9 @@ fn without_copies(mut kept: State) -> State {
 
 fn kill_registered(registry: &Registry) {
     for pair in 0..registry.pairs() {
-        for slot in Side::BOTH.map(|side| registry.copy(pair, side)).into_iter().filter(|slot| slot.pid != 0) {
-            let id = ProcessId { pid: slot.pid, start_time: slot.start_time };
-            if let Some(process) = CopyProcess::open(id) {
-                process.signal(Signal::KILL);
-            }
-        }
+        let ids = Side::BOTH.map(|side| ProcessId::registered(&registry.copy(pair, side)));
+        let processes = ids.into_iter().flatten().filter_map(CopyProcess::open);
+        processes.for_each(|process| process.signal(Signal::KILL));
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdfast_model::RankEnd;
+use holdfast_shm::CopySlot;
 use holdfast_shm::process::start_time;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
@@ -22,6 +23,11 @@ impl ProcessId {
     /// The process that has this number now.
     pub fn of(pid: u32) -> Option<ProcessId> {
         Some(ProcessId { pid, start_time: start_time(pid)? })
+    }
+
+    /// The process that registered as a copy.
+    pub fn registered(slot: &CopySlot) -> Option<ProcessId> {
+        (slot.pid != 0).then_some(ProcessId { pid: slot.pid, start_time: slot.start_time })
     }
 }
 
@@ -80,15 +86,28 @@ impl CopyProcess {
 
     /// The states of the process's threads, by name: `R`, `S`, `D`, `T` and so on, as in `/proc/<pid>/task/<tid>/stat`.
     pub fn threads(&self) -> Vec<(String, u8)> {
-        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.id.pid)) else { return Vec::new() };
-        let state = |stat: &[u8]| {
-            let begin = stat.iter().position(|byte| *byte == b'(')? + 1;
-            // The name may contain brackets, too.
-            let end = stat.iter().rposition(|byte| *byte == b')')?;
-            let name = String::from_utf8_lossy(stat.get(begin..end)?).into_owned();
-            Some((name, *stat.get(end + 2)?))
-        };
-        tasks.flatten().filter_map(|task| state(&fs::read(task.path().join("stat")).ok()?)).collect()
+        threads(self.id.pid)
+    }
+}
+
+fn threads(pid: u32) -> Vec<(String, u8)> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let state = |stat: &[u8]| {
+        let begin = stat.iter().position(|byte| *byte == b'(')? + 1;
+        // The name may contain brackets, too.
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let name = String::from_utf8_lossy(stat.get(begin..end)?).into_owned();
+        Some((name, *stat.get(end + 2)?))
+    };
+    tasks.flatten().filter_map(|task| state(&fs::read(task.path().join("stat")).ok()?)).collect()
+}
+
+/// The threads of the process that registered as a copy, or else of the one that was started for it: this may be a
+/// shell script that has started the program.
+pub(super) fn copy_threads(slot: &CopySlot, started: Option<&CopyProcess>) -> Vec<(String, u8)> {
+    match ProcessId::registered(slot).filter(|id| ProcessId::of(id.pid) == Some(*id)) {
+        Some(id) => threads(id.pid),
+        None => started.map(CopyProcess::threads).unwrap_or_default(),
     }
 }
 
@@ -146,5 +165,25 @@ mod tests {
         assert!(process.threads().iter().all(|(name, _)| name == "sh" || name == "sleep"));
         process.signal(Signal::KILL);
         wait(&process);
+    }
+
+    #[test]
+    fn the_threads_of_a_copy_are_those_of_the_program_behind_a_script() {
+        use std::io::{BufRead as _, BufReader};
+        let (script, mut child) = shell("sleep 600 & echo $!; wait");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let program = ProcessId::of(line.trim().parse().unwrap()).unwrap();
+        let slot = CopySlot { pid: program.pid, start_time: program.start_time, ..CopySlot::EMPTY };
+        let begun = std::time::Instant::now();
+        // It is a copy of the shell at first.
+        while copy_threads(&slot, Some(&script)).first().is_none_or(|(name, _)| name != "sleep") {
+            assert!(begun.elapsed().as_secs() < 60, "{:?}", copy_threads(&slot, Some(&script)));
+        }
+        for slot in [CopySlot::EMPTY, CopySlot { start_time: program.start_time + 1, ..slot }] {
+            assert!(copy_threads(&slot, Some(&script)).iter().all(|(name, _)| name == "sh"));
+        }
+        script.signal(Signal::KILL);
+        wait(&script);
     }
 }

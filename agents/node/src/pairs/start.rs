@@ -1,5 +1,6 @@
 //! The thread that does for the watcher what may block: saves the state, starts processes, reports events.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,7 +24,7 @@ use super::freezer;
 use super::mirror::Mirror;
 use super::process::{CopyProcess, ProcessId, start_failure};
 use super::requests::{Request, Requests};
-use super::state::{self, State, StateChange};
+use super::state::{self, JobState, State, StateChange};
 use crate::events::EventLog;
 
 /// Whose process is started.
@@ -80,13 +81,26 @@ pub(super) fn spawn(
 }
 
 fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
+    let save = |state: &State| {
+        if let Err(error) = state::write(&directories.pairs, state) {
+            // The registry has what an agent that follows needs most.
+            tracing::error!(directory = %directories.pairs.display(), %error, "pairs_state_not_written");
+        }
+    };
+    // Processes of jobs that the watcher may not know yet. Without them in the state, an agent that follows would start
+    // the jobs once more.
+    let mut running = BTreeMap::new();
     while let Ok(first) = work.recv() {
         // Only the newest state counts, and it is on disk before what it lists is started.
         let (mut changed, mut starts, mut reports) = (false, Vec::new(), Vec::new());
         for each in std::iter::once(first).chain(work.try_iter()) {
             match each {
                 Work::Save(change) => {
+                    let jobs = change.jobs.is_some();
                     state.change(*change);
+                    if jobs {
+                        keep_running(&mut state.jobs, &mut running);
+                    }
                     changed = true;
                 }
                 Work::Start(start) => starts.push(start),
@@ -94,9 +108,8 @@ fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, reque
                 Work::Mirror(mirror, peer) => mirror.begin(peer),
             }
         }
-        if changed && let Err(error) = state::write(&directories.pairs, &state) {
-            // The registry has what an agent that follows needs most.
-            tracing::error!(directory = %directories.pairs.display(), %error, "pairs_state_not_written");
+        if changed {
+            save(&state);
         }
         reports.into_iter().for_each(|event| events.add(AgentEvent::Pair(event)));
         for start in starts {
@@ -104,9 +117,25 @@ fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, reque
             let program = start.command.first().cloned().unwrap_or_default();
             let process = started(&directories.output, &state.plan.settings, start)
                 .map_err(|error| start_failure(&program, &error));
+            if let (Whose::Job { at }, Ok(process)) = (whose, &process)
+                && let Some(name) = state.plan.jobs.get(at).map(|job| job.name.clone())
+            {
+                running.insert(name.clone(), process.id);
+                state.jobs.entry(name).or_default().process = Some(process.id);
+                save(&state);
+            }
             requests.send(Request::Started { whose, process });
         }
     }
+}
+
+/// Adds the processes of jobs that run to what the watcher knows, until it knows them, or they have ended.
+fn keep_running(jobs: &mut BTreeMap<String, JobState>, running: &mut BTreeMap<String, ProcessId>) {
+    running.retain(|name, id| {
+        let Some(job) = jobs.get_mut(name).filter(|job| job.process.is_none()) else { return false };
+        job.process = Some(*id).filter(|id| CopyProcess::open(*id).is_some());
+        job.process.is_some()
+    });
 }
 
 fn started(output_directory: &Path, settings: &PairsSettings, start: Start) -> io::Result<CopyProcess> {
@@ -166,6 +195,66 @@ mod tests {
     use std::io::Write as _;
     use std::os::unix::fs::{chown, symlink};
     use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    use holdfast_model::pair::{JobConfig, RestartBackOff};
+    use holdfast_wire::pairs::PairsPlan;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::Signal;
+
+    use crate::state_file;
+
+    const RESTART: RestartBackOff =
+        RestartBackOff { first: Duration::from_secs(1), most: Duration::from_secs(1), attempts: None };
+
+    #[test]
+    fn a_job_is_in_the_state_before_the_watcher_knows_its_process() {
+        let root = tempfile::tempdir().unwrap();
+        let job = |name: &str| JobConfig { name: name.to_owned(), command: Vec::new(), order: 1, restart: RESTART };
+        let settings = PairsSettings {
+            lease: Duration::from_secs(2),
+            pin_watcher: None,
+            directory: root.path().to_owned(),
+            output: None,
+            environment: BTreeMap::new(),
+        };
+        let plan = PairsPlan { epoch: 1, pairs: Vec::new(), jobs: vec![job("app"), job("none")], settings };
+        let (requests, inbox) = super::super::requests::requests().unwrap();
+        let directories = Directories { pairs: root.path().to_owned(), output: root.path().to_owned() };
+        let events = Arc::new(EventLog::default());
+        let (work, thread) = spawn(directories, State::of(plan), requests, events).unwrap();
+        let start = |at, output: &str| {
+            let command = ["sleep", "600"].map(str::to_owned).to_vec();
+            let output = output.to_owned();
+            let start = Start { whose: Whose::Job { at }, command, environment: Vec::new(), output };
+            work.send(Work::Start(start)).unwrap();
+            poll(&mut [PollFd::new(&inbox.readable(), PollFlags::IN)], None).unwrap();
+            inbox.clear();
+            match inbox.next() {
+                Some(Request::Started { process, .. }) => process,
+                other => panic!("{other:?}"),
+            }
+        };
+        let unknown = || {
+            let jobs = BTreeMap::from(["app", "none"].map(|name| (name.to_owned(), JobState::default())));
+            work.send(Work::Save(Box::new(StateChange { jobs: Some(jobs), ..StateChange::default() }))).unwrap();
+        };
+        let saved = || state_file::read::<State>(&root.path().join("state")).unwrap().jobs["app"].process;
+        unknown();
+        let process = start(0, "app.log").unwrap();
+        assert_eq!(saved(), Some(process.id));
+        // The watcher saves another change meanwhile.
+        unknown();
+        start(1, "nowhere/none.log").unwrap_err();
+        assert_eq!(saved(), Some(process.id));
+        process.signal(Signal::KILL);
+        poll(&mut [PollFd::new(&process.ended(), PollFlags::IN)], None).unwrap();
+        process.reap();
+        unknown();
+        drop(work);
+        thread.join().unwrap();
+        assert_eq!(saved(), None);
+    }
 
     #[test]
     fn output_is_appended_only_to_a_regular_file_of_this_user() {

@@ -61,7 +61,8 @@ fn a_copy_whose_agent_died_is_gone_when_its_lease_ends() {
 fn a_new_agent_goes_on_with_the_lease_of_the_one_before() {
     let mut world = World::split(SidesOnNode::Main, Vec::new());
     world.grant(1, LIMIT);
-    let is_awake = |report: &PairsReport| report.pairs[0].main.filter(|main| main.state == CopyState::Awake);
+    let is_awake =
+        |report: &PairsReport| report.pairs[0].main.filter(|main| main.state == CopyState::Awake && main.beats > 5);
     let before = world.wait_for("the main awake", is_awake);
     world.kill_agent();
     world.start_agent();

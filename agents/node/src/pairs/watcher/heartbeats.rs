@@ -7,6 +7,7 @@ use holdfast_shm::SlotState;
 use holdfast_shm::schedule::{BEAT_THREAD, next_look};
 use rustix::time::{ClockId, Itimerspec, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_settime};
 
+use super::super::process::copy_threads;
 use super::{Place, Watcher};
 
 /// How often registrations are looked for while a copy is awaited, if the heartbeats are slower.
@@ -71,7 +72,7 @@ impl Watcher {
                 _ => now,
             };
             place.excused = Some((missed.beats, since));
-            let threads = place.process.as_ref().map(|process| process.threads()).unwrap_or_default();
+            let threads = copy_threads(&slot, place.process.as_ref());
             let silent = SilentCopy {
                 silent: now.saturating_sub(since),
                 awake: place.woken.map(|woken| now.saturating_sub(woken)),

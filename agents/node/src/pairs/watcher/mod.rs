@@ -26,7 +26,7 @@ use super::board::Board;
 use super::clock;
 use super::jobs::{Effects, Jobs};
 use super::mirror::{Mirror, Task};
-use super::process::CopyProcess;
+use super::process::{CopyProcess, ProcessId};
 use super::requests::{CommandFault, Inbox, Request};
 use super::start::{Start, Whose, Work};
 use super::state::{PairState, State, StateChange};
@@ -151,11 +151,20 @@ fn found(
     kept: Option<&PairState>,
 ) -> (Option<Found>, Option<CopyProcess>) {
     let slot = registry.copy(index, side);
-    let saved = kept.and_then(|kept| kept.processes[side.index()]).filter(|(of, _)| *of == slot.incarnation);
-    let registered =
-        (slot.pid != 0).then_some(super::process::ProcessId { pid: slot.pid, start_time: slot.start_time });
-    // The process that was started; what registered may be a child of it.
-    let process = saved.map(|(_, id)| id).or(registered).and_then(CopyProcess::open);
+    let saved = kept.and_then(|kept| kept.processes[side.index()]);
+    let saved = saved.and_then(|(of, id)| Some((of, CopyProcess::open(id)?)));
+    let started = match saved {
+        Some((of, process)) if of == slot.incarnation => Some(process),
+        // No copy that this agent can wake, or tell to stop: it may be awake.
+        Some((_, process)) => {
+            tracing::warn!(pair = index, %side, pid = process.id.pid, "unexpected_copy_killed");
+            process.signal(Signal::KILL);
+            None
+        }
+        None => None,
+    };
+    // What has registered is this process or a child of it. A child may have outlived it.
+    let process = started.or_else(|| ProcessId::registered(&slot).and_then(CopyProcess::open));
     if slot.incarnation == 0 {
         return (None, None);
     }
@@ -753,5 +762,54 @@ fn signal(place: &mut Place, incarnation: u64, signal: Signal) {
         Some(process) => process.signal(signal),
         None if place.starting => place.signal = Some(signal),
         None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    use std::process::{Child, Command};
+
+    use holdfast_shm::{Layout, Seat};
+
+    fn sleeper() -> (Child, ProcessId) {
+        let child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        let id = ProcessId::of(child.id()).unwrap();
+        (child, id)
+    }
+
+    fn of_main(incarnation: u64, id: ProcessId) -> PairState {
+        PairState { processes: [Some((incarnation, id)), None], ..PairState::default() }
+    }
+
+    #[test]
+    fn what_is_left_of_a_copy_is_adopted_or_killed() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("registry");
+        let layout = Layout { pairs: 1, checkpoint_bytes: vec![8], ring: 2 };
+        let registry = Registry::create(&path, &layout, "job").unwrap();
+        let found = |kept: Option<&PairState>| {
+            let (found, process) = found(&registry, 0, Side::Main, kept);
+            (found.map(|found| (found.incarnation, found.pid)), process.map(|process| process.id.pid))
+        };
+        let own = std::process::id();
+        // The state has a process, and the registry expects none: its control words are damaged.
+        let (mut child, id) = sleeper();
+        assert_eq!(found(Some(&of_main(1, id))), (None, None));
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        // A copy has registered; the script that has started it has ended.
+        registry.expect(0, Side::Main, 2);
+        let seat = Seat::take(&path, 0, Side::Main, 2).unwrap();
+        assert_eq!(found(Some(&of_main(2, id))), (Some((2, Some(own))), Some(own)));
+        // The script still runs: its end is the copy's end.
+        let (mut child, id) = sleeper();
+        assert_eq!(found(Some(&of_main(2, id))), (Some((2, Some(id.pid))), Some(id.pid)));
+        assert_eq!(ProcessId::of(id.pid), Some(id));
+        // It is of another copy than the one that is expected.
+        assert_eq!(found(Some(&of_main(1, id))), (Some((2, Some(own))), Some(own)));
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        drop(seat);
     }
 }
