@@ -1,6 +1,7 @@
 //! Pairs of main and replica on one node: from the loss of a main to the first instruction of its replica, the cost of
 //! watching, and checkpoints in shared memory. Beside it the design of the Fault-tolerant Scheme for Multiple Jobs.
 
+use std::collections::BTreeSet;
 use std::hint::spin_loop;
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -61,10 +62,9 @@ struct Node {
 /// Copies do not end with their agent.
 impl Drop for Node {
     fn drop(&mut self) {
-        let _ = self
-            .cluster
-            .runtime
-            .block_on(self.cluster.client.pairs_stop(self.address, &PairsStop { epoch: 1, at_once: false }));
+        let stop = PairsStop { epoch: 1, at_once: false };
+        let stop = self.cluster.client.pairs_stop(self.address, &stop, Duration::ZERO);
+        let _ = self.cluster.runtime.block_on(stop);
     }
 }
 
@@ -151,6 +151,7 @@ pub fn plan(pairs: Vec<PairOnNode>, variables: &[(&str, &str)]) -> PairsPlan {
             output: None,
             environment: variables.iter().map(variable).collect(),
         },
+        finished: BTreeSet::new(),
     }
 }
 

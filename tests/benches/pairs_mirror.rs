@@ -50,7 +50,8 @@ struct TwoNodes {
 impl Drop for TwoNodes {
     fn drop(&mut self) {
         for address in self.addresses {
-            let stop = self.cluster.client.pairs_stop(address, &PairsStop { epoch: 1, at_once: false });
+            let stop = PairsStop { epoch: 1, at_once: false };
+            let stop = self.cluster.client.pairs_stop(address, &stop, Duration::ZERO);
             let _ = self.cluster.runtime.block_on(stop);
         }
     }

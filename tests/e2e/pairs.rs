@@ -401,6 +401,33 @@ fn user_selects_the_node_on_which_a_copy_is_awake() {
 }
 
 #[test]
+fn replica_that_a_user_selected_stays_awake_under_the_next_orchestrator() {
+    let world = World::new();
+    let main = r#"main: [holdfast, example, pair, "{side}", "{index}", "20", "400000000"]"#;
+    let spec = spec(&world, &format!("name: safe, {main}, nodes: [0, 1], restart: {{first: 100ms}}"), "");
+    let text = fs::read_to_string(&spec).unwrap().replace("{manager: local}", "{manager: local, nodes: 2}");
+    fs::write(&spec, text).unwrap();
+    let mut job = run(&world, &spec);
+    waits_for_line(&world, "safe.main", "6");
+    waits_for_state(&world, 0, "replica", "asleep");
+    pairs(&world, ["fail-over", "safe"]).with_code(0);
+    sees(&mut job, "safe", "fail_over", None);
+    waits_for_state(&world, 0, "main", "asleep");
+    world.wait("the request in the state", || (world.state()["pairs"]["replica_preferred"][0] == 0).then_some(()));
+    let replica = waits_for_state(&world, 0, "replica", "awake");
+    job.signal(Signal::KILL);
+    job.end();
+    let mut second = run(&world, &spec);
+    second.sees_event("pairs_taken_over");
+    // It finishes the pair, although the main sleeps beside it.
+    second.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!(printed(&world, "safe.main"), "1\n3\n6\n");
+    assert_eq!(changes(&world, "fail_back").len(), 0);
+    assert!(printed(&world, "safe.replica").ends_with("18\n"), "{replica}");
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn example_of_pairs_finishes() {
     let world = World::new();
     let text = include_str!("../../configs/pairs.yaml").replace(r#""1000""#, r#""20""#);

@@ -229,6 +229,13 @@ pub struct LeaseStatus {
     pub released: Term,
     /// Why the copy of the released term is no longer awake.
     pub cause: Option<FailureCause>,
+    /// The newest checkpoint that the node has from the other one.
+    #[serde(default)]
+    pub mirrored: MirroredCheckpoint,
+    /// The newest checkpoint in this node's shared memory, if a copy of this node stored it: it is sent to the other
+    /// node under the term that is held, or was held last. 0: there is none, or it came from the other node.
+    #[serde(default)]
+    pub own_newest: u64,
 }
 
 /// A non-critical job of a node, which may be suspended for a replica.

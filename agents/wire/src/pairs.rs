@@ -113,6 +113,9 @@ pub struct PairsPlan {
     pub pairs: Vec<PairOnNode>,
     pub jobs: Vec<JobConfig>,
     pub settings: PairsSettings,
+    /// The numbers of pairs that are finished: an agent without a state of its own does not run them again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub finished: BTreeSet<u32>,
 }
 
 /// Why a plan cannot be carried out.

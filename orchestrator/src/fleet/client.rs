@@ -382,8 +382,9 @@ impl AgentClient {
         &self,
         address: SocketAddr,
         request: &pairs::PairsStop,
+        grace: Duration,
     ) -> Result<agent::Empty, RequestError> {
-        self.post(address, pairs::STOP, request, MEDIUM).await
+        self.post(address, pairs::STOP, request, grace + MEDIUM).await
     }
 
     async fn post<R: DeserializeOwned>(

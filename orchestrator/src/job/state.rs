@@ -117,6 +117,9 @@ pub struct PairsState {
     /// The number of the last request of a user that was taken up.
     #[serde(default)]
     pub requests_done: u64,
+    /// The numbers of pairs on two nodes whose replica is to be awake, as a user requested.
+    #[serde(default)]
+    pub replica_preferred: BTreeSet<u32>,
     /// What else must not change while its copies run; `None` in the state of an earlier version.
     #[serde(default)]
     pub initial_spec: Option<InitialSpec>,

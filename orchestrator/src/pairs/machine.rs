@@ -37,6 +37,8 @@ pub struct AgentsConfig {
     pub pairs: Vec<PairPlace>,
     /// Pairs that an earlier orchestrator saw finished.
     pub finished: BTreeSet<u32>,
+    /// Pairs on two nodes whose replica was to be awake in the time of an earlier orchestrator.
+    pub replica_preferred: BTreeSet<u32>,
     /// Higher than that of every earlier orchestrator of the job, and on disk.
     pub epoch: u64,
     /// The time of a lease.
@@ -144,6 +146,8 @@ pub enum Action {
     RecordRequest {
         number: u64,
     },
+    /// Which replicas are preferred has changed.
+    RecordPreferred,
     /// These pairs are finished, which a successor has to know.
     RecordFinished,
     /// The job is being ended.
@@ -268,15 +272,17 @@ enum Agent {
 enum Plan {
     Sent,
     InForce,
-    /// It is sent again at this time.
+    /// It, or the request to end all copies, is sent again at this time.
     Refused {
         again_at: Duration,
+        /// The plan is in force: the other request was refused, or not answered.
+        in_force: bool,
     },
 }
 
 impl Plan {
     fn is_due(self, now: Duration) -> bool {
-        matches!(self, Plan::Refused { again_at } if again_at <= now)
+        matches!(self, Plan::Refused { again_at, .. } if again_at <= now)
     }
 }
 
@@ -306,6 +312,8 @@ pub struct Machine {
     config: AgentsConfig,
     nodes: BTreeMap<NodeName, Node>,
     finished: BTreeSet<u32>,
+    /// As it was recorded last.
+    replica_preferred: BTreeSet<u32>,
     /// The leases of pairs whose copies are on two nodes.
     granter: Granter,
     /// The last time at which the leases were decided.
@@ -334,8 +342,12 @@ impl Machine {
             let nodes = [number(&place.main)?, number(&place.replica)?];
             Some((pair, SplitPair { nodes, start_within: config.start_within }))
         });
-        let granter = Granter::new(config.epoch, config.lease, now, split);
-        (Machine { nodes, finished, granter, granted_at: now, phase: Phase::Running, config }, actions)
+        let replica_preferred = config.replica_preferred.clone();
+        let granter = Granter::new(config.epoch, config.lease, now, split, &replica_preferred);
+        (
+            Machine { nodes, finished, replica_preferred, granter, granted_at: now, phase: Phase::Running, config },
+            actions,
+        )
     }
 
     /// Handles an event.
@@ -348,6 +360,7 @@ impl Machine {
             Event::Planned { node } => self.planned(now, node, &mut actions),
             Event::Requested { pair, command, number } => {
                 self.granter.command(now, pair, command);
+                self.replica_preferred = self.granter.replica_preferred();
                 actions.push(Action::RecordRequest { number });
             }
             Event::PlanRefused { node, reason } => self.plan_refused(now, node, reason, &mut actions),
@@ -386,6 +399,11 @@ impl Machine {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
+        let preferred = self.granter.replica_preferred();
+        if preferred != self.replica_preferred {
+            self.replica_preferred = preferred;
+            actions.push(Action::RecordPreferred);
+        }
         let urgent: Vec<u32> = self.granter.urgent().collect();
         let names: Vec<NodeName> = self.config.nodes.iter().cloned().collect();
         for number in urgent {
@@ -419,26 +437,54 @@ impl Machine {
                 }
             }
         }
+        if matches!(self.phase, Phase::Ending { .. }) {
+            self.repeat_end(now, &mut actions);
+        }
         self.send_urgent(now, &mut actions);
         self.finish(now, &mut actions);
         actions
     }
 
+    /// While the job ends: what has failed is tried again.
+    fn repeat_end(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        for (name, node) in self.nodes.iter_mut().filter(|(_, node)| !node.stopped) {
+            match &mut node.agent {
+                Agent::Lost { start_at } if *start_at <= now => {
+                    node.agent = Agent::Starting;
+                    actions.push(Action::StartAgent { node: name.clone() });
+                }
+                Agent::Up { plan: plan @ Plan::Refused { in_force: true, .. }, .. } if plan.is_due(now) => {
+                    *plan = Plan::InForce;
+                    actions.push(Action::Stop { node: name.clone() });
+                }
+                Agent::Up { plan, .. } if plan.is_due(now) => {
+                    *plan = Plan::Sent;
+                    actions.push(Action::SendPlan { node: name.clone() });
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// When [`tick`](Self::tick) has something to do.
     pub fn deadline(&self) -> Option<Duration> {
+        let again = |node: &Node| match node.agent {
+            Agent::Lost { start_at } => Some(start_at),
+            Agent::Up { plan: Plan::Refused { again_at, .. }, .. } => Some(again_at),
+            Agent::Starting | Agent::Up { .. } => None,
+        };
         match &self.phase {
             Phase::Running => self
                 .nodes
                 .values()
-                .filter_map(|node| match node.agent {
-                    Agent::Lost { start_at } => Some(start_at),
-                    Agent::Up { plan: Plan::Refused { again_at }, .. } => Some(again_at),
-                    Agent::Starting | Agent::Up { .. } => None,
-                })
+                .filter_map(again)
                 // A time that has passed changes nothing without a report.
                 .chain(self.granter.next_deadline().filter(|at| *at > self.granted_at))
                 .min(),
-            Phase::Ending { until, .. } => Some(*until),
+            Phase::Ending { until, .. } => {
+                let again = self.nodes.values().filter(|node| !node.stopped).filter_map(again);
+                again.chain([*until]).min()
+            }
             Phase::Ended => None,
         }
     }
@@ -462,6 +508,8 @@ impl Machine {
         let Some(node) = self.nodes.get_mut(&name) else { return };
         node.failures = node.failures.saturating_add(1);
         node.agent = Agent::Lost { start_at: now + pause(node.failures) };
+        // It has started nothing.
+        node.stopped |= !node.was_up && matches!(self.phase, Phase::Ending { .. });
         actions.push(Action::ReportFailure { node: name.clone(), reason: reason.clone() });
         let is_hopeless = |node: &Node| !node.was_up && node.failures >= ATTEMPTS_AT_FIRST;
         if self.nodes.values().all(is_hopeless) {
@@ -507,7 +555,7 @@ impl Machine {
         let Some(node) = self.nodes.get_mut(&name) else { return };
         let Agent::Up { plan, .. } = &mut node.agent else { return };
         node.failures = node.failures.saturating_add(1);
-        *plan = Plan::Refused { again_at: now + pause(node.failures) };
+        *plan = Plan::Refused { again_at: now + pause(node.failures), in_force: *plan == Plan::InForce };
         actions.push(Action::ReportFailure { node: name.clone(), reason: reason.clone() });
         let is_hopeless = |node: &Node| !node.was_planned && node.failures >= ATTEMPTS_AT_FIRST;
         if self.nodes.values().all(is_hopeless) {
@@ -623,6 +671,11 @@ impl Machine {
         &self.finished
     }
 
+    /// The pairs on two nodes whose replica is to be awake.
+    pub fn replica_preferred(&self) -> BTreeSet<u32> {
+        self.replica_preferred.clone()
+    }
+
     /// The agents that are up.
     pub fn agents(&self) -> BTreeMap<NodeName, SocketAddr> {
         let up = |(name, node): (&NodeName, &Node)| match node.agent {
@@ -660,6 +713,7 @@ mod tests {
             nodes: [NodeName::from("n0")].into(),
             pairs: vec![place],
             finished: BTreeSet::new(),
+            replica_preferred: BTreeSet::new(),
             epoch: 1,
             lease: Duration::from_secs(2),
             start_within: Duration::from_secs(30),
@@ -734,6 +788,32 @@ mod tests {
         let finished = machine.handle(at(2), Event::Stopped { node: node() });
         let [Action::Finish(outcome)] = &finished[..] else { panic!("{finished:?}") };
         assert_eq!((outcome.exit_code(), outcome.unreachable.len()), (exit::NOT_FINISHED, 0));
+    }
+
+    #[test]
+    fn the_end_repeats_what_has_failed() {
+        let (mut machine, _) = machine(&["n0"]);
+        let (at, ms) = (Duration::from_secs, Duration::from_millis);
+        machine.handle(at(1), Event::AgentUp { node: node(), address: ADDRESS });
+        machine.handle(at(1), Event::Planned { node: node() });
+        let ended = machine.handle(at(2), Event::Signal { name: "SIGTERM" });
+        assert!(ended.contains(&Action::Stop { node: node() }), "{ended:?}");
+        // The request to end all copies.
+        machine.handle(at(2), Event::PlanRefused { node: node(), reason: "no answer".to_owned() });
+        assert_eq!(machine.deadline(), Some(at(2) + FIRST_PAUSE));
+        assert_eq!(machine.tick(at(2)), []);
+        assert_eq!(machine.tick(at(2) + FIRST_PAUSE), [Action::Stop { node: node() }]);
+        // The start of an agent, and its plan.
+        machine.handle(at(3), Event::AgentLost { node: node(), reason: "gone".to_owned() });
+        machine.handle(at(3), Event::AgentStartFailed { node: node(), reason: "busy".to_owned() });
+        assert_eq!(machine.deadline(), Some(at(3) + 2 * FIRST_PAUSE));
+        assert_eq!(machine.tick(at(3) + 2 * FIRST_PAUSE), [Action::StartAgent { node: node() }]);
+        machine.handle(at(4), Event::AgentUp { node: node(), address: ADDRESS });
+        machine.handle(at(4), Event::PlanRefused { node: node(), reason: "busy".to_owned() });
+        assert_eq!(machine.tick(at(4) + 4 * FIRST_PAUSE), [Action::SendPlan { node: node() }]);
+        machine.handle(at(6), Event::Planned { node: node() });
+        let finished = machine.handle(at(6) + ms(1), Event::Stopped { node: node() });
+        assert!(matches!(&finished[..], [Action::Finish(outcome)] if outcome.unreachable.is_empty()), "{finished:?}");
     }
 
     #[test]

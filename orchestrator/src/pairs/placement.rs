@@ -135,22 +135,25 @@ impl Placement {
         of_pairs.chain(self.jobs.iter().map(|(_, node)| node)).cloned().collect()
     }
 
-    /// The plan of a node. `agents` are the addresses of the agents that are up.
+    /// The plan of a node. `agents` are the addresses of the agents that are up; `finished` are pairs of all nodes.
     pub fn plan(
         &self,
         node: &NodeName,
         epoch: u64,
         settings: &PairsSettings,
         agents: &BTreeMap<NodeName, SocketAddr>,
+        finished: &BTreeSet<u32>,
     ) -> PairsPlan {
         let on_node = |(index, (config, place)): (u32, &(PairConfig, PairPlace))| {
             let sides = place.sides_on(node)?;
             let peer = sides.only().and_then(|side| agents.get(place.node(side.other()))).copied();
             Some(PairOnNode { index, config: config.clone(), sides, peer })
         };
+        let pairs: Vec<PairOnNode> = (0..).zip(&self.pairs).filter_map(on_node).collect();
         PairsPlan {
             epoch,
-            pairs: (0..).zip(&self.pairs).filter_map(on_node).collect(),
+            finished: pairs.iter().map(|pair| pair.index).filter(|index| finished.contains(index)).collect(),
+            pairs,
             jobs: self.jobs.iter().filter(|(_, at)| at == node).map(|(job, _)| job.clone()).collect(),
             settings: settings.clone(),
         }

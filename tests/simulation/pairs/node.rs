@@ -1,6 +1,6 @@
 //! A node: its clock, the processes of its copies, its shared memory and disk, and its agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_failover::{Found, HeldLease, LocalSides, PairMachine, Snapshot};
@@ -62,6 +62,10 @@ pub struct Node {
     pub agent: Option<Agent>,
     pub processes: BTreeMap<CopyKey, Process>,
     pub checkpoints: BTreeMap<u32, MirroredCheckpoint>,
+    /// Pairs whose newest checkpoint a copy of this node has stored.
+    pub own: BTreeSet<u32>,
+    /// When it went down last.
+    pub crashed: Option<Time>,
     /// The word of shared memory that says until when a copy may work, by the node's clock.
     pub hold: BTreeMap<u32, Duration>,
     /// The state file.
@@ -96,7 +100,10 @@ impl Node {
         });
         let made = made.flatten().max();
         let kept = self.checkpoints.entry(pair).or_default();
-        *kept = (*kept).max(made.unwrap_or_default());
+        if made.is_some_and(|made| made > *kept) {
+            *kept = made.unwrap_or_default();
+            self.own.insert(pair);
+        }
         *kept
     }
 
@@ -105,6 +112,9 @@ impl Node {
         let mut statuses: Vec<_> = agent.machines.iter().map(|(pair, machine)| machine.status(*pair)).collect();
         for status in &mut statuses {
             status.checkpoint = self.checkpoint(now, status.pair).sequence;
+            if let Some(lease) = status.lease.as_mut().filter(|_| self.own.contains(&status.pair)) {
+                lease.own_newest = status.checkpoint;
+            }
         }
         statuses
     }
@@ -117,7 +127,10 @@ impl Node {
             let pid = process.alive.then_some(process.pid);
             sides.contains(side).then_some(Found { side, incarnation, pid, state: process.state, finished })
         };
-        let (snapshot, term) = self.disk.get(&pair).cloned().unwrap_or_default();
+        let (mut snapshot, term) = self.disk.get(&pair).cloned().unwrap_or_default();
+        let kept = self.checkpoints.get(&pair).copied().unwrap_or_default();
+        let is_here = kept.term == snapshot.mirrored.term && !self.own.contains(&pair);
+        snapshot.mirrored = if is_here { kept } else { MirroredCheckpoint::default() };
         let held = self.hold.get(&pair).map(|until| HeldLease { term, until: *until });
         (snapshot, Side::BOTH.into_iter().filter_map(found).collect(), held)
     }

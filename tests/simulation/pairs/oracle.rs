@@ -10,6 +10,11 @@ use crate::queue::{MS, Time};
 /// Lease, margin, waiting for a mirrored checkpoint, a renewal, a start that never ends, and the time of a fail-over.
 const LONGEST_WITHOUT: Time = 7_000 * MS;
 
+/// A replica has stored checkpoints after the time of a lease, and reported them.
+const SHORTEST_WORK: Time = 2_500 * MS;
+/// An answer on its way, a lease that is renewed after it, and its end.
+const LATE_ANSWERS: Time = 8_500 * MS;
+
 #[derive(Default)]
 pub struct Oracle {
     /// Since when no copy of the pair works, and since when one could, by node.
@@ -71,6 +76,25 @@ impl World {
             *of == pair && process.alive && process.state == CopyState::Asleep && !process.stopped
         });
         node.up && node.agent.is_some() && granted && asleep
+    }
+
+    /// A replica that has worked for a while ends only for a main that can go on from its checkpoints.
+    pub fn check_hand_over(&self, number: usize, pair: u32, side: Side) {
+        let spec = &self.pairs[pair as usize];
+        let Some(process) = self.nodes[number].processes.get(&(pair, side)) else { return };
+        if side == Side::Main || spec.is_local() || spec.finished || !process.is_healthy() {
+            return;
+        }
+        let (now, main) = (self.now, &self.nodes[1 - number]);
+        // The orchestrator may decide by answers from before, which came late.
+        let is_recent = |at: Option<Time>, within: Time| at.is_some_and(|at| now - at < within);
+        let is_new = is_recent(Some(process.woken), SHORTEST_WORK);
+        if !main.up || is_new || is_recent(main.crashed, LATE_ANSWERS) || is_recent(self.paused, 2 * LATE_ANSWERS) {
+            return;
+        }
+        let term = self.nodes[number].disk.get(&pair).map(|(_, term)| *term).unwrap_or_default();
+        let of_main = main.checkpoints.get(&pair).copied().unwrap_or_default();
+        assert!(of_main.term >= term, "pair {pair}: the main has {of_main:?}, and not what the replica has stored");
     }
 
     /// After a time without faults.

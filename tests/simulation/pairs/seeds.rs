@@ -70,7 +70,7 @@ fn replay() {
 }
 
 #[test]
-fn each_defect_is_detected_within_a_few_hundred_seeds() {
+fn each_defect_is_detected_within_two_thousand_seeds() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let detected: Vec<_> = [
@@ -84,10 +84,11 @@ fn each_defect_is_detected_within_a_few_hundred_seeds() {
         (Defect::RestartsForgotten, "two copies"),
         (Defect::NotReplaced, "still run"),
         (Defect::FinishedForgotten, "has finished"),
+        (Defect::HandedOverWithout, "the main has"),
     ]
     .into_iter()
     .map(|(defect, expected)| {
-        let texts = (0..500).filter_map(|seed| {
+        let texts = (0..2_000).filter_map(|seed| {
             let panic = catch_unwind(AssertUnwindSafe(|| run(seed, false, Some(defect)))).err()?;
             Some(message(&*panic))
         });

@@ -42,7 +42,8 @@ pub struct Orders {
 pub struct SplitPair {
     /// The node of the main and that of the replica.
     pub nodes: [u32; 2],
-    /// How long the main may take to register at the start of the job, while the replica waits.
+    /// How long the main may take to register at the start of the job, while the replica waits. Later, a copy that has
+    /// no checkpoint of the term before waits as long for it, or for the other copy to be started again.
     pub start_within: Duration,
 }
 
@@ -95,6 +96,8 @@ struct Predecessor {
     side: Side,
     cause: FailureCause,
     checkpoint: Option<MirroredCheckpoint>,
+    /// When its term was over.
+    ended: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -136,13 +139,20 @@ pub struct Granter {
 }
 
 impl Granter {
-    pub fn new(epoch: u64, ttl: Duration, now: Duration, pairs: impl IntoIterator<Item = (u32, SplitPair)>) -> Granter {
-        let pair = |split| Pair {
+    /// `replica_preferred`: the pairs for which an earlier orchestrator had obeyed [`PairCommand::FailOver`].
+    pub fn new(
+        epoch: u64,
+        ttl: Duration,
+        now: Duration,
+        pairs: impl IntoIterator<Item = (u32, SplitPair)>,
+        replica_preferred: &BTreeSet<u32>,
+    ) -> Granter {
+        let pair = |index: u32, split| Pair {
             split,
             views: [None, None],
             holder: None,
             predecessor: None,
-            preferred: Side::Main,
+            preferred: if replica_preferred.contains(&index) { Side::Replica } else { Side::Main },
             finished: false,
         };
         Granter {
@@ -150,7 +160,7 @@ impl Granter {
             ttl,
             began: now,
             number: 0,
-            pairs: pairs.into_iter().map(|(index, split)| (index, pair(split))).collect(),
+            pairs: pairs.into_iter().map(|(index, split)| (index, pair(index, split))).collect(),
             nodes: BTreeMap::new(),
             first_answers: BTreeMap::new(),
             confirmed: None,
@@ -352,9 +362,10 @@ impl Granter {
         self.tick(now);
     }
 
-    /// True if `preferred` is the replica, after [`PairCommand::FailOver`]; for the orchestrator's journal.
-    pub fn replica_preferred(&self, pair: u32) -> bool {
-        self.pairs.get(&pair).is_some_and(|pair| pair.preferred == Side::Replica)
+    /// The pairs whose replica is preferred, after [`PairCommand::FailOver`]; for the orchestrator's journal.
+    pub fn replica_preferred(&self) -> BTreeSet<u32> {
+        let preferred = self.pairs.iter().filter(|(_, pair)| pair.preferred == Side::Replica);
+        preferred.map(|(index, _)| *index).collect()
     }
 
     fn margin(&self) -> Duration {
@@ -376,13 +387,17 @@ impl Granter {
         let asleep = |side| pair.state(side) == Some(CopyState::Asleep) && self.answers(now, pair.node(side));
         match &pair.holder {
             Some(holder) => {
-                if holder.side != pair.preferred && asleep(pair.preferred) && !holder.revoked {
+                if holder.side != pair.preferred
+                    && !holder.revoked
+                    && asleep(pair.preferred)
+                    && pair.can_hand_over(holder)
+                {
                     self.revoke(index);
                 }
             }
             None => {
                 let order = [pair.preferred, pair.preferred.other()];
-                let side = order.into_iter().find(|side| asleep(*side));
+                let side = order.into_iter().find(|side| asleep(*side) && !self.awaits_checkpoint(now, pair, *side));
                 if let Some(side) = side
                     && self.lease_end(now, pair, side).is_some()
                     && (side == pair.preferred || !self.is_patient(now, pair))
@@ -391,6 +406,19 @@ impl Granter {
                 }
             }
         }
+    }
+
+    /// The other copy has stored checkpoints in the term before, of which this node has none. They are still being sent,
+    /// or the other copy goes on from them when it was started again.
+    fn awaits_checkpoint(&self, now: Duration, pair: &Pair, side: Side) -> bool {
+        let Some(Predecessor { side: before, checkpoint: Some(checkpoint), ended, .. }) = pair.predecessor else {
+            return false;
+        };
+        before != side
+            && !pair.has_mirrored(side, checkpoint.term)
+            && now < ended + pair.split.start_within
+            && self.answers(now, pair.node(before))
+            && pair.state(before) != Some(CopyState::GivenUp)
     }
 
     /// The preferred copy, which is about to register for the first time, is waited for.
@@ -418,7 +446,7 @@ impl Granter {
     fn grant(&mut self, now: Duration, index: u32, side: Side) {
         let Some(pair) = self.pairs.get_mut(&index) else { return };
         self.number += 1;
-        let before = pair.predecessor.clone().or_else(|| pair.reported_predecessor());
+        let before = pair.predecessor.clone().or_else(|| pair.reported_predecessor(now));
         let before = before.filter(|before| before.side != side);
         pair.holder = Some(Holder {
             side,
@@ -434,16 +462,40 @@ impl Granter {
     }
 }
 
+impl CopyView {
+    /// The last checkpoint that the node sends to the other one, if it has any of its own.
+    fn sent(&self, term: Term) -> Option<MirroredCheckpoint> {
+        let sequence = self.lease.own_newest;
+        (sequence > 0).then_some(MirroredCheckpoint { term, sequence })
+    }
+}
+
 impl Pair {
+    /// The node of the side has a checkpoint of the term.
+    fn has_mirrored(&self, side: Side, term: Term) -> bool {
+        self.views[side.index()].as_ref().is_some_and(|view| view.lease.mirrored.term == term)
+    }
+
+    /// The other copy can go on where the holder is: it has a checkpoint of the holder's term, or the holder has
+    /// stored none in it, and has none from before that is newer. Nothing is handed over before the holder's node has
+    /// reported its term.
+    fn can_hand_over(&self, holder: &Holder) -> bool {
+        let other = holder.side.other();
+        let [of_holder, of_other] = [holder.side, other].map(|side| self.views[side.index()].as_ref());
+        let (Some(of_holder), Some(of_other)) = (of_holder, of_other) else { return false };
+        let has_none_newer = of_holder.lease.own_newest == 0 && of_holder.checkpoint <= of_other.checkpoint;
+        of_holder.lease.held == Some(holder.term) && (has_none_newer || self.has_mirrored(other, holder.term))
+    }
+
     /// The side that was awake last under an earlier orchestrator, as the nodes report it.
-    fn reported_predecessor(&self) -> Option<Predecessor> {
+    fn reported_predecessor(&self, now: Duration) -> Option<Predecessor> {
         let released =
             |side: &Side| self.views[side.index()].as_ref().map_or(Term::default(), |view| view.lease.released);
         let side = Side::BOTH.into_iter().max_by_key(released).filter(|side| released(side) > Term::default())?;
         let view = self.views[side.index()].as_ref()?;
         let cause = view.lease.cause.clone().unwrap_or(FailureCause::Lease);
-        let checkpoint = MirroredCheckpoint { term: view.lease.released, sequence: view.checkpoint };
-        Some(Predecessor { side, cause, checkpoint: Some(checkpoint) })
+        let checkpoint = view.sent(view.lease.released);
+        Some(Predecessor { side, cause, checkpoint, ended: now })
     }
 
     /// The term is over if its node says so, or by time.
@@ -459,7 +511,7 @@ impl Pair {
                     FailureCause::Lease if self.preferred != side => FailureCause::Command,
                     cause => cause,
                 };
-                (cause, Some(MirroredCheckpoint { term: holder.term, sequence: view.checkpoint }))
+                (cause, view.sent(holder.term))
             }
             None if now >= holder.expires + margin => (FailureCause::NodeLost, None),
             None => return,
@@ -468,7 +520,7 @@ impl Pair {
         if side == Side::Replica && !holder.revoked {
             self.preferred = Side::Main;
         }
-        self.predecessor = Some(Predecessor { side, cause, checkpoint });
+        self.predecessor = Some(Predecessor { side, cause, checkpoint, ended: now });
         self.holder = None;
     }
 }

@@ -21,15 +21,20 @@ fn term(epoch: u64, number: u64) -> Term {
 /// An orchestrator that took over at 0.
 fn granter() -> Granter {
     let split = SplitPair { nodes: [0, 1], start_within: ms(500) };
-    Granter::new(2, ms(TTL), Duration::ZERO, [(0, split)])
+    Granter::new(2, ms(TTL), Duration::ZERO, [(0, split)], &BTreeSet::new())
 }
 
 /// The agent of a node answers at this time, to a request that was sent 10 ms before.
 fn answers(granter: &mut Granter, at: u64, node: u32, state: CopyState, held: Option<Term>) {
+    reports(granter, at, node, state, LeaseStatus { held, ..LeaseStatus::default() });
+}
+
+/// The same, with all that the node says of the lease.
+fn reports(granter: &mut Granter, at: u64, node: u32, state: CopyState, lease: LeaseStatus) {
     let copy = CopyStatus { state, ..CopyStatus::default() };
     let (main, replica) = if node == 0 { (Some(copy), None) } else { (None, Some(copy)) };
-    let lease = Some(LeaseStatus { held, ..LeaseStatus::default() });
-    let (name, checkpoint, fail_overs, fail_backs) = (String::new(), 0, 0, 0);
+    let checkpoint = lease.own_newest.max(lease.mirrored.sequence);
+    let (lease, name, fail_overs, fail_backs) = (Some(lease), String::new(), 0, 0);
     let status = PairStatus {
         pair: 0,
         name,
@@ -124,4 +129,109 @@ fn lease_ends_with_the_last_proof_that_no_other_orchestrator_has_the_job() {
     assert_eq!(granted(&mut granter, 5_001, 0), None);
     granter.confirmed(ms(5_010), ms(5_005));
     assert_eq!(granted(&mut granter, 5_011, 0), Some((term(2, 1), 5_000 + TTL)));
+}
+
+/// The replica works under the first term, by a report at 30, and the main is asleep on a node without checkpoints.
+fn replica_works(own_newest: u64) -> Granter {
+    let mut granter = granter();
+    answers(&mut granter, 20, 0, CopyState::GivenUp, None);
+    answers(&mut granter, 20, 1, CopyState::Asleep, None);
+    granter.confirmed(ms(25), ms(22));
+    assert_eq!(granted(&mut granter, 26, 1).map(|(term, _)| term), Some(term(2, 1)));
+    let held = Some(term(2, 1));
+    reports(&mut granter, 30, 1, CopyState::Awake, LeaseStatus { held, own_newest, ..LeaseStatus::default() });
+    answers(&mut granter, 40, 0, CopyState::Asleep, None);
+    granter
+}
+
+fn is_revoked(granter: &mut Granter, at: u64) -> bool {
+    !granter.orders(ms(at), 1).revoked.is_empty()
+}
+
+fn mirrored(number: u64, sequence: u64) -> LeaseStatus {
+    let mirrored = MirroredCheckpoint { term: term(2, number), sequence };
+    LeaseStatus { mirrored, ..LeaseStatus::default() }
+}
+
+#[test]
+fn main_takes_over_again_when_its_node_has_a_checkpoint_of_the_replica() {
+    let mut granter = replica_works(90);
+    assert!(!is_revoked(&mut granter, 41));
+    // Also on request.
+    granter.command(ms(42), 0, PairCommand::FailBack);
+    assert!(!is_revoked(&mut granter, 43));
+    // One of an earlier term does not help, whatever its number.
+    reports(&mut granter, 50, 0, CopyState::Asleep, mirrored(0, 100));
+    assert!(!is_revoked(&mut granter, 51));
+    reports(&mut granter, 60, 0, CopyState::Asleep, mirrored(1, 89));
+    assert!(is_revoked(&mut granter, 61));
+}
+
+#[test]
+fn main_takes_over_again_at_once_from_a_replica_without_checkpoints_and_is_not_told_to_wait_for_one() {
+    let mut granter = replica_works(0);
+    assert!(is_revoked(&mut granter, 41));
+    let released = LeaseStatus { released: term(2, 1), ..LeaseStatus::default() };
+    reports(&mut granter, 50, 1, CopyState::Absent, released);
+    granter.confirmed(ms(55), ms(52));
+    let grants = granter.orders(ms(56), 0).grants;
+    assert_eq!(grants.iter().map(|grant| grant.after).collect::<Vec<_>>(), [None]);
+}
+
+#[test]
+fn main_does_not_take_over_from_a_replica_that_has_an_older_checkpoint_from_before_and_stored_none() {
+    let mut granter = granter();
+    answers(&mut granter, 20, 0, CopyState::GivenUp, None);
+    answers(&mut granter, 20, 1, CopyState::Asleep, None);
+    granter.confirmed(ms(25), ms(22));
+    granted(&mut granter, 26, 1);
+    // It goes on from a checkpoint that the main had stored before its node was started again.
+    let lease = LeaseStatus { held: Some(term(2, 1)), ..mirrored(0, 70) };
+    reports(&mut granter, 30, 1, CopyState::Awake, lease);
+    answers(&mut granter, 40, 0, CopyState::Asleep, None);
+    assert!(!is_revoked(&mut granter, 41));
+}
+
+#[test]
+fn main_without_the_checkpoint_waits_for_it_when_the_replica_fails() {
+    for arrives in [true, false] {
+        let mut granter = replica_works(90);
+        let released = LeaseStatus { released: term(2, 1), own_newest: 90, ..LeaseStatus::default() };
+        reports(&mut granter, 50, 1, CopyState::Absent, released.clone());
+        answers(&mut granter, 50, 0, CopyState::Asleep, None);
+        granter.confirmed(ms(55), ms(52));
+        assert_eq!(granted(&mut granter, 56, 0), None);
+        if !arrives {
+            // Longer than a copy may take to be started again.
+            answers(&mut granter, 600, 0, CopyState::Asleep, None);
+            granter.confirmed(ms(602), ms(601));
+        } else {
+            reports(&mut granter, 60, 0, CopyState::Asleep, mirrored(1, 90));
+        }
+        assert_eq!(granted(&mut granter, 603, 0).map(|(term, _)| term), Some(term(2, 2)), "arrives: {arrives}");
+    }
+}
+
+#[test]
+fn replica_that_failed_goes_on_when_the_main_has_not_its_checkpoint() {
+    let mut granter = replica_works(90);
+    let released = LeaseStatus { released: term(2, 1), own_newest: 90, ..LeaseStatus::default() };
+    reports(&mut granter, 50, 1, CopyState::Asleep, released);
+    answers(&mut granter, 50, 0, CopyState::Asleep, None);
+    granter.confirmed(ms(55), ms(52));
+    assert_eq!(granted(&mut granter, 56, 0), None);
+    assert_eq!(granted(&mut granter, 57, 1).map(|(term, _)| term), Some(term(2, 2)));
+}
+
+#[test]
+fn next_orchestrator_keeps_the_preferred_replica_awake() {
+    let split = SplitPair { nodes: [0, 1], start_within: ms(500) };
+    for preferred in [BTreeSet::new(), BTreeSet::from([0])] {
+        let mut granter = Granter::new(2, ms(TTL), Duration::ZERO, [(0, split)], &preferred);
+        answers(&mut granter, 20, 0, CopyState::Asleep, None);
+        answers(&mut granter, 20, 1, CopyState::Awake, Some(term(1, 5)));
+        granter.confirmed(ms(30), ms(25));
+        assert_eq!(is_revoked(&mut granter, 31), preferred.is_empty());
+        assert_eq!(granter.replica_preferred(), preferred);
+    }
 }

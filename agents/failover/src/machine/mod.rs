@@ -74,6 +74,11 @@ pub enum Event {
         side: Side,
         incarnation: u64,
     },
+    /// A copy that said that the work of the pair is done has more work after all.
+    Resumed {
+        side: Side,
+        incarnation: u64,
+    },
     /// The awake copy has no heartbeats.
     BeatsMissed {
         side: Side,
@@ -264,6 +269,8 @@ impl PairMachine {
             held: self.lease.as_ref().map(|lease| lease.term),
             released: self.released,
             cause: self.released_cause.clone(),
+            mirrored: self.mirrored,
+            own_newest: 0,
         };
         PairStatus {
             pair,
@@ -368,6 +375,13 @@ impl PairMachine {
                     out.push(Action::Unwatch { side, incarnation });
                 }
             }
+            Event::Resumed { side, incarnation } => {
+                let Some(copy) = self.current(side, incarnation) else { return };
+                if matches!(copy.phase, Phase::Awake { finishing: Some(_) }) {
+                    copy.phase = Phase::Awake { finishing: None };
+                    out.push(Action::Watch { side, incarnation });
+                }
+            }
             Event::BeatsMissed { side, incarnation, misses } => {
                 let Some(copy) = self.current(side, incarnation) else { return };
                 if copy.phase == (Phase::Awake { finishing: None }) {
@@ -402,9 +416,15 @@ impl PairMachine {
     }
 
     fn exited(&mut self, now: Duration, side: Side, end: RankEnd, finished: bool, out: &mut Output) {
+        let runs = self.course == Course::Runs;
         let Some(copy) = self.copy_mut(side) else { return };
         let incarnation = copy.incarnation;
         match copy.phase {
+            // It was killed because it did not end when its work was done, and had more work after all.
+            Phase::Ending { was_awake: true, next: Next::Nothing, .. } if runs && !finished => {
+                copy.phase = Phase::Awake { finishing: None };
+                self.fail(now, side, FailureCause::Exit { end }, Process::Gone, out);
+            }
             // Who was told to end has done so in any way; its work was done before, or goes on elsewhere.
             Phase::Ending { was_awake, next, .. } => {
                 if was_awake && finished {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_model::pair::{CopyState, FailureCause, PairChange, PairConfig, Side, Term};
+use holdfast_model::pair::{CopyState, FailureCause, MirroredCheckpoint, PairChange, PairConfig, Side, Term};
 use holdfast_model::rank_end::RankEnd;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub released_cause: Option<FailureCause>,
     pub fail_overs: u64,
     pub fail_backs: u64,
+    /// The checkpoint of the other node that is here, without its number: that changes too often.
+    #[serde(default)]
+    pub mirrored: MirroredCheckpoint,
 }
 
 /// A copy that a new agent finds in shared memory.
@@ -70,10 +73,11 @@ impl PairMachine {
             released_cause: self.released_cause.clone(),
             fail_overs: self.fail_overs,
             fail_backs: self.fail_backs,
+            mirrored: MirroredCheckpoint { term: self.mirrored.term, sequence: 0 },
         }
     }
 
-    /// The machine of a new agent. `found` is what shared memory and the processes of the node say; `lease` is the one
+    /// The machine of a new agent. The snapshot's [`Snapshot::mirrored`] is what shared memory still has. `found` is what shared memory and the processes of the node say; `lease` is the one
     /// that was held, if its end is known. A copy that is awake without a lease, where one is needed, is killed.
     pub fn restore(
         config: &PairConfig,
@@ -95,6 +99,7 @@ impl PairMachine {
         machine.released_cause.clone_from(&snapshot.released_cause);
         machine.fail_overs = snapshot.fail_overs;
         machine.fail_backs = snapshot.fail_backs;
+        machine.mirrored = snapshot.mirrored;
         machine.lease = lease
             .filter(|lease| lease.term > snapshot.released && sides != LocalSides::Both)
             .map(|held| Tenure { term: held.term, until: held.until, since: now, after: None, cause: None });

@@ -584,6 +584,7 @@ pub fn pairs_plan() -> PairsPlan {
             output: Some("/p/.holdfast/pairs".into()),
             environment: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
         },
+        finished: [0].into(),
     }
 }
 
@@ -630,6 +631,8 @@ pub fn pairs_report() -> PairsReport {
             held: None,
             released: Term { epoch: 2, number: 5 },
             cause: Some(FailureCause::Lease),
+            mirrored: MirroredCheckpoint { term: Term { epoch: 2, number: 4 }, sequence: 7 },
+            own_newest: 8,
         }),
     };
     let job = JobStatus { name: "app0".to_owned(), state: JobRunState::Suspended, pid: Some(8), failures: 0 };

@@ -128,6 +128,7 @@ impl Job<'_> {
             nodes: placement.nodes(),
             pairs: pairs.places,
             finished: pairs.finished,
+            replica_preferred: pairs.replica_preferred,
             stop_grace: replicated.settings.stop_grace,
             epoch: pairs.epoch,
             lease: replicated.settings.lease,
@@ -148,6 +149,7 @@ impl Job<'_> {
             wait: LONGEST_WAIT.min(replicated.settings.lease / 4),
             patience: SHORTEST_PATIENCE.max(spec.health.down_after),
             before_end: spec.halt.before_end,
+            stop_grace: replicated.settings.stop_grace,
             epoch: pairs.epoch,
             machine,
             agents,
@@ -265,6 +267,8 @@ struct Driver {
     wait: Duration,
     patience: Duration,
     before_end: Duration,
+    /// The longest grace of a copy.
+    stop_grace: Duration,
     state: JobState,
     claim: Claim,
     /// The claim is to be looked at now.
@@ -535,6 +539,13 @@ impl Driver {
                 Action::RecordRequest { number } => {
                     if let Some(pairs) = &mut self.state.pairs {
                         pairs.requests_done = number;
+                        pairs.replica_preferred = self.machine.replica_preferred();
+                    }
+                    self.writer.write(&self.state);
+                }
+                Action::RecordPreferred => {
+                    if let Some(pairs) = &mut self.state.pairs {
+                        pairs.replica_preferred = self.machine.replica_preferred();
                     }
                     self.writer.write(&self.state);
                 }
@@ -563,7 +574,8 @@ impl Driver {
     }
 
     fn plan(&self, node: &NodeName) -> PairsPlan {
-        self.placement.plan(node, self.epoch, &self.settings, &self.machine.agents())
+        let (agents, finished) = (self.machine.agents(), self.machine.finished());
+        self.placement.plan(node, self.epoch, &self.settings, &agents, finished)
     }
 
     fn send_plan(&self, node: &NodeName) {
@@ -618,9 +630,9 @@ impl Driver {
 
     fn stop(&mut self, node: NodeName, at_once: bool) {
         self.followers.remove(&node);
-        let (epoch, sender) = (self.epoch, self.sender.clone());
+        let (epoch, sender, grace) = (self.epoch, self.sender.clone(), self.stop_grace);
         let request = move |client: AgentClient, _: NodeName, address| async move {
-            client.pairs_stop(address, &PairsStop { epoch, at_once }).await
+            client.pairs_stop(address, &PairsStop { epoch, at_once }, grace).await
         };
         let done = move |node, answer: Result<_, RequestError>| {
             let event = match answer {

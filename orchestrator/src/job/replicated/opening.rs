@@ -247,7 +247,7 @@ fn begin(
     state.requests_at_once = spec.health.requests;
     let places = placement.pairs().cloned().collect();
     let initial_spec = Some(InitialSpec::new(&placement, &replicated.settings));
-    state.pairs = Some(PairsState { epoch: 0, places, finished: BTreeSet::new(), requests_done: 0, initial_spec });
+    state.pairs = Some(PairsState { places, initial_spec, ..PairsState::default() });
     Ok((placement, state))
 }
 

@@ -87,6 +87,7 @@ impl World {
             Action::Start { side, incarnation } => self.spawn(node, pair, side, incarnation),
             Action::Wake { side, incarnation } => self.wake(node, pair, side, incarnation),
             Action::Stop { side, incarnation } => {
+                self.check_hand_over(node, pair, side);
                 let ignores = self.dice.percent(20);
                 let delay = self.up_to(40);
                 let Some(process) = self.nodes[node].processes.get(&(pair, side)) else { return };
@@ -270,7 +271,8 @@ impl World {
         let newer = if by_number { checkpoint.sequence > kept.sequence } else { checkpoint > kept };
         if newer && !working {
             self.nodes[number].checkpoints.insert(pair, checkpoint);
+            self.nodes[number].own.remove(&pair);
+            self.machine(number, pair, Event::Mirrored(checkpoint));
         }
-        self.machine(number, pair, Event::Mirrored(checkpoint));
     }
 }

@@ -27,7 +27,10 @@ impl World {
                     self.after(back, Happening::AgentStarts { node: number });
                 }
             }
-            52..62 => self.crash(number, back),
+            52..62 => {
+                let longer = if self.dice.percent(40) { self.up_to(12_000) } else { 0 };
+                self.crash(number, back + longer);
+            }
             62..68 => {
                 self.link = self.worse();
                 self.after(back, Happening::LinkHeals);
@@ -63,6 +66,7 @@ impl World {
                 if let Some(orchestrator) = self.orchestrators.get_mut(&epoch) {
                     orchestrator.paused.get_or_insert_default();
                 }
+                self.paused = Some(self.now);
                 self.after(back, Happening::Resumes { epoch });
             }
             79..83 => {
@@ -145,6 +149,8 @@ impl World {
         node.agent = None;
         node.processes.clear();
         node.checkpoints.clear();
+        node.own.clear();
+        node.crashed = Some(self.now);
         node.hold.clear();
         if !keeps {
             node.disk.clear();

@@ -60,6 +60,8 @@ pub enum Defect {
     NotReplaced,
     /// The main starts again when it has finished.
     FinishedForgotten,
+    /// The main takes over again without the replica's checkpoint.
+    HandedOverWithout,
 }
 
 #[derive(Clone, Debug)]
@@ -269,6 +271,10 @@ pub struct World {
     pids: u32,
     pub oracle: Oracle,
     tally: Tally,
+    /// In the prefix directory.
+    replica_preferred: BTreeSet<u32>,
+    /// When an orchestrator was stopped last: it then believes old answers.
+    pub paused: Option<Time>,
     /// Deadlines that are in the queue.
     ticks: BTreeSet<(usize, u32, Time)>,
     granter_ticks: BTreeSet<(u64, Time)>,
@@ -326,6 +332,8 @@ impl World {
             pids: 100,
             oracle: Oracle::default(),
             tally: Tally::default(),
+            replica_preferred: BTreeSet::new(),
+            paused: None,
             ticks: BTreeSet::new(),
             granter_ticks: BTreeSet::new(),
         };
@@ -494,6 +502,16 @@ impl World {
                     (spec.finished, spec.journalled) = (true, spec.journalled || is_newest);
                     spec.reported_at.get_or_insert(self.now);
                 }
+                let mut statuses = statuses;
+                if self.defect == Some(Defect::HandedOverWithout) {
+                    // As if it had all that the other node has.
+                    for status in &mut statuses {
+                        let term = self.nodes[1 - node].disk.get(&status.pair).map(|(_, term)| *term);
+                        if let (Some(lease), Some(term)) = (&mut status.lease, term) {
+                            lease.mirrored.term = term;
+                        }
+                    }
+                }
                 let asked = Duration::from_micros(asked);
                 let answer = Answer { instance, clock, asked, pairs: &statuses };
                 if self.defect == Some(Defect::NoWaitAfterRestart) {
@@ -560,7 +578,7 @@ impl World {
             (!pair.is_local()).then_some((index as u32, SplitPair { nodes, start_within }))
         };
         let pairs: Vec<_> = self.pairs.iter().enumerate().filter_map(split).collect();
-        let mut granter = Granter::new(epoch, LEASE, self.time(), pairs);
+        let mut granter = Granter::new(epoch, LEASE, self.time(), pairs, &self.replica_preferred);
         for (index, _) in self.pairs.iter().enumerate().filter(|(_, pair)| pair.journalled) {
             granter.finished(index as u32);
         }
@@ -585,6 +603,9 @@ impl World {
 
     fn follow_granter(&mut self, epoch: u64) {
         let Some(orchestrator) = self.orchestrators.get(&epoch) else { return };
+        if epoch == self.epoch {
+            self.replica_preferred = orchestrator.granter.replica_preferred();
+        }
         let urgent: Vec<_> = orchestrator.granter.urgent().collect();
         for node in urgent {
             self.send_orders(node as usize, epoch);

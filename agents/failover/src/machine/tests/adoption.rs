@@ -116,6 +116,19 @@ fn every_combination_leaves_at_most_one_awake_and_none_asleep_for_nothing() {
 }
 
 #[test]
+fn what_the_other_node_has_sent_is_still_known() {
+    let mut before = Pair::new(LocalSides::Only(MAIN)).0;
+    let mirrored = holdfast_model::pair::MirroredCheckpoint { term: Term { epoch: 1, number: 2 }, sequence: 7 };
+    before.on(Event::Mirrored(mirrored));
+    let mut snapshot = before.machine.snapshot();
+    assert_eq!(snapshot.mirrored.term, mirrored.term);
+    // As the agent reads it from shared memory.
+    snapshot.mirrored.sequence = 9;
+    let (machine, _) = PairMachine::restore(&config(), LocalSides::Only(MAIN), &snapshot, &[], None, ms(5));
+    assert_eq!(machine.status(0).lease.unwrap().mirrored, snapshot.mirrored);
+}
+
+#[test]
 fn an_awake_copy_needs_a_lease_whose_end_is_known() {
     let sides = LocalSides::Only(MAIN);
     let copies = [found(MAIN, 1, CopyState::Awake)];

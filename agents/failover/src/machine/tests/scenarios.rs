@@ -185,6 +185,29 @@ fn a_copy_that_said_it_is_done_needs_no_heartbeats_but_must_end() {
 }
 
 #[test]
+fn a_copy_that_has_more_work_after_all_is_watched_again() {
+    let mut pair = Pair::running();
+    pair.on(Event::Finishing { side: MAIN, incarnation: 1 });
+    assert_eq!(pair.on(Event::Resumed { side: MAIN, incarnation: 1 }), "watch:main1");
+    assert_eq!(pair.deadline(), None);
+    assert_eq!(pair.at(30_000), "");
+    assert_eq!(pair.on(Event::Resumed { side: MAIN, incarnation: 1 }), "");
+    assert!(pair.on(hang(1, MAIN)).starts_with("kill:main1 unwatch:main1 wake:replica1"));
+}
+
+#[test]
+fn a_copy_that_was_killed_as_it_had_more_work_after_all_is_started_again() {
+    let mut pair = Pair::running();
+    pair.on(Event::Finishing { side: MAIN, incarnation: 1 });
+    assert_eq!(pair.at(30_000), "kill:main1");
+    assert_eq!(
+        pair.exits(MAIN, 1, KILLED),
+        "unwatch:main1 wake:replica1 watch:replica1 [main failed awake: signal 9] [fail-over 0: signal 9]"
+    );
+    assert_eq!(pair.at(31_000), "start:main2");
+}
+
+#[test]
 fn a_copy_is_given_up_after_its_attempts_and_returns_by_command() {
     let mut pair = Pair::running();
     let mut at = 0;

@@ -297,6 +297,43 @@ fn users_have_a_replica_take_over_and_the_main_return() {
 }
 
 #[test]
+fn a_pair_that_finished_is_not_run_again_by_an_agent_that_has_forgotten_it() {
+    let mut world = World::idle(vec![config("count"), config("other")], Vec::new(), LIMIT);
+    world.plan.finished = [0].into();
+    world.post::<PairsAccepted>(PLAN, &world.plan);
+    world.wait_for("the other pair's main awake", |report| {
+        (report.pairs[1].main?.state == CopyState::Awake && report.pairs[1].replica?.pid.is_some()).then_some(())
+    });
+    let pair = &world.report().pairs[0];
+    let incarnations = [&pair.main, &pair.replica].map(|copy| copy.as_ref().unwrap().incarnation);
+    assert_eq!(incarnations, [0, 0], "{pair:?}");
+    world.stop();
+}
+
+#[test]
+fn a_copy_that_has_more_work_after_all_is_not_killed() {
+    let mut config = config("resume");
+    config.start_within = Duration::from_secs(8);
+    let world = World::with(vec![config], Vec::new());
+    let (main, _) = world.settled();
+    let registry = Registry::open(&world.directory().join(super::REGISTRY)).unwrap();
+    world.wait_output("resume.main.log", "done");
+    // Its heartbeats have ceased; the agent has seen why.
+    let seen = registry.beats(0, Side::Main);
+    world.wait_output("resume.main.log", "more work");
+    world.wait("heartbeats", |_, _| registry.beats(0, Side::Main) > seen);
+    // Longer than it may take to end, by what it does itself.
+    world.wait_output("resume.main.log", "long after");
+    let (same, _) = world.settled();
+    assert_eq!((same.pid, same.incarnation), (main.pid, 1));
+    // It is watched again.
+    signal(main.pid.unwrap(), Signal::STOP);
+    let (cause, _) = world.wait_change("a fail-over", fail_over);
+    assert!(matches!(cause, FailureCause::Hang { .. }), "{cause:?}");
+    world.stop();
+}
+
+#[test]
 fn requests_of_a_replaced_orchestrator_and_impossible_plans_are_refused() {
     let world = World::idle(vec![config("count")], Vec::new(), LIMIT);
     let (status, body) = world.send(SYNC, &PairsSync { epoch: 3, ..PairsSync::default() });

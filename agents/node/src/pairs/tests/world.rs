@@ -1,6 +1,6 @@
 //! An agent with its pairs, and what they report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_model::Side;
@@ -54,8 +55,13 @@ fn copy_process() {
     }
     let hangs = name.starts_with("spin") && side == Side::Main && incarnation == 1;
     let beating = seat.clone();
+    let resting = Arc::new(AtomicBool::new(false));
+    let rests = resting.clone();
     let beat = move || {
         for count in 0.. {
+            while rests.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             if hangs && count > 20 {
                 return;
             }
@@ -74,6 +80,18 @@ fn copy_process() {
         }
         count += 1;
         seat.update_checkpoint(count, &count.to_ne_bytes()).unwrap();
+        if name.starts_with("resume") && side == Side::Main && incarnation == 1 && count == 10 {
+            seat.finish();
+            resting.store(true, Ordering::Relaxed);
+            println!("done");
+            std::thread::sleep(Duration::from_secs(4));
+            seat.resume();
+            resting.store(false, Ordering::Relaxed);
+            println!("more work");
+        }
+        if name.starts_with("resume") && count == 1_500 {
+            println!("long after");
+        }
         if name.starts_with("work") && count >= 50 {
             seat.finish();
             std::process::exit(0);
@@ -196,7 +214,13 @@ impl World {
             output: None,
             environment: BTreeMap::new(),
         };
-        let plan = PairsPlan { epoch: 1, pairs: (0..).zip(configs).map(on_node).collect(), jobs, settings };
+        let plan = PairsPlan {
+            epoch: 1,
+            pairs: (0..).zip(configs).map(on_node).collect(),
+            jobs,
+            settings,
+            finished: BTreeSet::new(),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (agent, address) = start_agent(&root, &trust, abandon_after);
         World { root, trust, runtime, abandon_after, agent, address, plan }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_failover::Event;
+use holdfast_model::Side;
 use holdfast_shm::SlotState;
 use holdfast_shm::schedule::{BEAT_THREAD, next_look};
 use rustix::time::{ClockId, Itimerspec, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_settime};
@@ -56,6 +57,7 @@ impl SilentCopy {
 impl Watcher {
     /// Reads all heartbeats.
     pub(super) fn beats(&mut self, now: Duration) {
+        self.resumed(now);
         let registry = &self.registry;
         let missed = self.watch.observe(now, |pair, side| registry.beats(pair, side));
         for missed in missed {
@@ -63,6 +65,9 @@ impl Watcher {
             let slot = self.registry.copy(missed.pair, side);
             let incarnation = missed.incarnation;
             if slot.incarnation == incarnation && slot.state == SlotState::Finished {
+                if let Some(pair) = self.pairs.get_mut(at) {
+                    pair.places[side.index()].finishing = true;
+                }
                 self.feed(at, now, Event::Finishing { side, incarnation });
                 continue;
             }
@@ -84,6 +89,25 @@ impl Watcher {
                 self.watch.excuse(missed.pair, side);
             } else {
                 self.feed(at, now, Event::BeatsMissed { side, incarnation, misses: missed.misses });
+            }
+        }
+    }
+
+    /// Copies that have more work, after they said that it was done; their heartbeats are not read meanwhile.
+    fn resumed(&mut self, now: Duration) {
+        for at in 0..self.pairs.len() {
+            for side in Side::BOTH {
+                let Some(pair) = self.pairs.get_mut(at) else { continue };
+                let place = &mut pair.places[side.index()];
+                if !place.finishing {
+                    continue;
+                }
+                let slot = self.registry.copy(pair.index, side);
+                let incarnation = place.incarnation;
+                if slot.incarnation == incarnation && slot.state == SlotState::Awake {
+                    place.finishing = false;
+                    self.feed(at, now, Event::Resumed { side, incarnation });
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_failover::{Action, BeatWatch, Event, Found, HeldLease, LocalSides, PairMachine, Watched};
 use holdfast_model::Side;
-use holdfast_model::pair::{CopyState, PairChange, PairEvent, PairStatus, Term};
+use holdfast_model::pair::{CopyState, MirroredCheckpoint, PairChange, PairEvent, PairStatus, Term};
 use holdfast_shm::{Registry, SlotState};
 use holdfast_wire::environment;
 use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, SidesOnNode};
@@ -52,6 +52,8 @@ struct Place {
     /// It is being started.
     starting: bool,
     registered: bool,
+    /// It said that its work is done.
+    finishing: bool,
     /// Sent as soon as it is started.
     signal: Option<Signal>,
     /// When it was woken.
@@ -253,10 +255,13 @@ impl Watcher {
             // The registry is newer than the state; without a lease in it, none is held.
             let lease = state.and_then(|state| state.lease).zip(held);
             let lease = lease.map(|(term, until)| (term, Duration::from_nanos(until)));
+            let is_finished = watcher.plan.finished.contains(&pair.index);
             let (machine, actions) = match (state, all_found.is_empty()) {
-                (None, true) => PairMachine::new(&pair.config, sides, now),
+                (None, true) if !is_finished => PairMachine::new(&pair.config, sides, now),
                 _ => {
-                    let snapshot = state.map(|state| state.snapshot.clone()).unwrap_or_default();
+                    let mut snapshot = state.map(|state| state.snapshot.clone()).unwrap_or_default();
+                    snapshot.mirrored = mirrored_before(&watcher.registry, pair.index, snapshot.mirrored);
+                    snapshot.finished |= is_finished;
                     let held = lease.map(|(term, until)| HeldLease { term, until });
                     PairMachine::restore(&pair.config, sides, &snapshot, &all_found, held, now)
                 }
@@ -704,6 +709,9 @@ impl Watcher {
             let age = clock::now().saturating_sub(Duration::from_nanos(newest.stored_at));
             status.checkpoint = newest.sequence;
             status.checkpoint_age_ms = u64::try_from(age.as_millis()).ok();
+            if let Some(lease) = status.lease.as_mut().filter(|_| newest.side.is_some()) {
+                lease.own_newest = newest.sequence;
+            }
         }
         status.missed = pair.missed;
         for (side, copy) in [(Side::Main, &mut status.main), (Side::Replica, &mut status.replica)] {
@@ -741,6 +749,12 @@ fn hold(registry: &Registry, pair: &Pair, side: Side) {
 /// 0 if there is none.
 fn newest_checkpoint(registry: &Registry, index: u32) -> u64 {
     registry.newest(index).map_or(0, |newest| newest.sequence)
+}
+
+/// The checkpoint of the other node that an earlier agent has received, if shared memory still has it.
+fn mirrored_before(registry: &Registry, index: u32, known: MirroredCheckpoint) -> MirroredCheckpoint {
+    let newest = registry.newest(index).filter(|newest| newest.side.is_none());
+    newest.map_or_else(MirroredCheckpoint::default, |newest| MirroredCheckpoint { sequence: newest.sequence, ..known })
 }
 
 /// What of a pair is sent to its other node.
