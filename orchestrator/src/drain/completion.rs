@@ -33,11 +33,20 @@ pub(super) struct Dataset {
     pub(super) unwritable_rebuilds: bool,
     /// Plain files were moved into a container, or cannot be.
     pub(super) repacked: bool,
+    /// Ranks that were rebuilt before a file was found damaged and all were verified again.
+    pub(super) rebuilt_before: BTreeSet<Rank>,
 }
 
 impl Dataset {
     pub(super) fn new(target: DrainTarget, destination: Arc<Destination>, copied: Copied) -> Self {
-        Dataset { target, destination, copied, unwritable_rebuilds: false, repacked: false }
+        Dataset {
+            target,
+            destination,
+            copied,
+            unwritable_rebuilds: false,
+            repacked: false,
+            rebuilt_before: BTreeSet::new(),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use super::action::AgentAt;
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
 use super::event::{Answer, DrainEvent, RequestId};
-use super::prefix_steps::OpenedDirectory;
+use super::prefix_steps::{FoundDamage, OpenedDirectory};
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::{DrainAction, DrainError, DrainMachine, RequestFailure, prefix_steps};
 use crate::events::LogEvent;
@@ -241,8 +241,11 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
         }
         DrainAction::Repack { directory, container, files, .. } => {
             let path = prefix.join(directory.as_str());
-            blocking(move || prefix_steps::repack(&path, &container, &files)).await?;
-            Ok(Answer::ContainerCommitted)
+            let damage = blocking(move || prefix_steps::repack(&path, &container, &files)).await?;
+            Ok(damage.map_or(Answer::ContainerCommitted, |FoundDamage { rank, reason }| Answer::RepackFoundDamage {
+                rank,
+                reason,
+            }))
         }
         DrainAction::Copy { agent, checkpoint, directory, container, order, .. } => {
             let request = CopyRequest {

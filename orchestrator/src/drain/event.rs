@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::{FileDamage, Scan};
-use holdfast_model::{ContainerPlaces, Inventory, NodeName};
+use holdfast_model::{ContainerPlaces, Inventory, NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
 
 use super::RequestFailure;
@@ -49,6 +49,13 @@ pub enum Answer {
     },
     /// The container is complete.
     ContainerCommitted,
+    /// No file was moved into a container, because one of them is not what its meta file records, or cannot be read.
+    RepackFoundDamage {
+        /// The rank of the damaged file, if it is known.
+        rank: Option<Rank>,
+        /// The file, and what is wrong with it.
+        reason: String,
+    },
     /// The ranks that were copied, and those that were not.
     Copied(CopyReply),
     /// The content of the directory.

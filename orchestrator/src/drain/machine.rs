@@ -288,6 +288,9 @@ impl DrainMachine {
             }
             (RequestPurpose::Prefix(PrefixStep::CommitContainer), Answer::ContainerCommitted) => self.committed(),
             (RequestPurpose::Prefix(PrefixStep::Repack), Answer::ContainerCommitted) => self.repacked(None),
+            (RequestPurpose::Prefix(PrefixStep::Repack), Answer::RepackFoundDamage { rank, reason }) => {
+                self.found_damaged(rank, reason);
+            }
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
             (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published { refused }) => self.published(refused),
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}

@@ -15,7 +15,7 @@ use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
 use holdfast_core::temporary;
 use holdfast_formats::sion::SionError;
-use holdfast_formats::sion::dataset::{self, DatasetCreation};
+use holdfast_formats::sion::dataset::{self, DatasetCreation, RepackError};
 use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank};
 
 use super::action::Findings;
@@ -72,15 +72,30 @@ fn warn_of_superseded(left: Option<SionError>) {
     }
 }
 
-/// Moves plain files into another container.
+/// A file that was to be moved is damaged.
+pub(super) struct FoundDamage {
+    /// The rank, if it is known.
+    pub(super) rank: Option<Rank>,
+    pub(super) reason: String,
+}
+
+/// Moves plain files into another container, if none of them is damaged.
 pub(super) fn repack(
     directory: &Path,
     request: &ContainerRequest,
     of_rank: &BTreeMap<Rank, Vec<String>>,
-) -> Result<(), PrefixStepError> {
+) -> Result<Option<FoundDamage>, PrefixStepError> {
     let files = open_files(directory)?;
-    warn_of_superseded(dataset::repack(&*files, request, of_rank)?);
-    Ok(())
+    let damaged = |rank, error: RepackError| Ok(Some(FoundDamage { rank, reason: error.to_string() }));
+    match dataset::repack(&*files, request, of_rank) {
+        Ok(left) => {
+            warn_of_superseded(left);
+            Ok(None)
+        }
+        Err(error @ RepackError::Mismatch { rank, .. }) => damaged(Some(rank), error),
+        Err(error @ (RepackError::Read { .. } | RepackError::Meta(_))) => damaged(None, error),
+        Err(error @ (RepackError::Container(_) | RepackError::NoPlace(_))) => Err(error.into()),
+    }
 }
 
 /// Removes the directories of flushes that did not end, if the job has a complete dataset. Returns their names.

@@ -196,14 +196,34 @@ impl DrainMachine {
         }
     }
 
+    /// A file that was to be moved is damaged: all that was not copied just now is verified again, and rebuilt if that
+    /// is possible.
+    pub(super) fn found_damaged(&mut self, rank: Option<Rank>, reason: String) {
+        match mem::replace(&mut self.phase, Phase::Finished) {
+            Phase::Repacking(mut dataset, _, rebuilt, _) => {
+                let Destination { checkpoint, directory, .. } = &*dataset.destination;
+                let (checkpoint, directory) = (*checkpoint, directory.to_string());
+                self.emit([LogEvent::PlainFilesKept { node: None, checkpoint, directory, reason }]);
+                dataset.repacked = true;
+                dataset.rebuilt_before = rebuilt;
+                if let Some(rank) = rank {
+                    dataset.rebuilt_before.remove(&rank);
+                }
+                self.scan(dataset);
+            }
+            other => self.phase = other,
+        }
+    }
+
     fn publish(
         &mut self,
         dataset: Dataset,
         scan: Scan,
         inspection: Inspection,
-        rebuilt: BTreeSet<Rank>,
+        mut rebuilt: BTreeSet<Rank>,
         mut reasons: Vec<String>,
     ) {
+        rebuilt.extend(&dataset.rebuilt_before);
         reasons.extend(completion::reasons(&inspection));
         let complete = inspection.completeness == Completeness::Complete;
         let (directory, make_current) = (dataset.destination.directory.clone(), dataset.target.make_current());

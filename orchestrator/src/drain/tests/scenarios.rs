@@ -521,6 +521,29 @@ fn rebuilt_files_that_cannot_be_moved_stay_plain_and_the_dataset_is_complete() {
 }
 
 #[test]
+fn a_file_found_damaged_when_it_is_moved_is_rebuilt_again_or_makes_the_dataset_incomplete() {
+    for is_redundant in [true, false] {
+        let mut world = World::new(4, XOR, &[1]);
+        world.configure(packing);
+        world.without(&[2]);
+        world.configure(packing);
+        world.damaged_later.insert(Rank(2));
+        world.run(|action| matches!(action, DrainAction::Repack { .. }));
+        if !is_redundant {
+            // Another member is lost meanwhile.
+            world.prefix.get_mut(&CheckpointId(1)).unwrap().files.remove(&Rank(0));
+        }
+        world.release();
+        assert_eq!(world.report().result == complete(1), is_redundant, "{:?}", world.report());
+        assert_eq!(world.prefix[&CheckpointId(1)].files[&Rank(2)], is_redundant);
+        let rebuilt: &[Rank] = if is_redundant { &[Rank(2)] } else { &[] };
+        assert_eq!(world.report().rebuilt, rebuilt);
+        assert_eq!(world.log.iter().filter(|action| repack(action)).count(), 1);
+        assert!(world.events().contains(&"plain files 1".to_owned()), "{:?}", world.events());
+    }
+}
+
+#[test]
 fn plain_files_that_an_earlier_drain_left_are_verified_and_moved() {
     let mut world = World::new(4, XOR, &[1]);
     world.configure(packing);

@@ -108,6 +108,8 @@ pub(super) struct World {
     pub(super) refused: BTreeSet<CheckpointId>,
     /// Containers cannot be created.
     pub(super) no_container: bool,
+    /// Ranks whose plain files are damaged when they are to be moved into a container.
+    pub(super) damaged_later: BTreeSet<Rank>,
     /// Nodes that were not requested to end the run: their flushes write to the prefix directory.
     running: BTreeSet<NodeName>,
     /// Ranks whose files arrive damaged in the prefix directory.
@@ -143,6 +145,7 @@ impl World {
             unfinished_flushes: BTreeSet::new(),
             refused: BTreeSet::new(),
             no_container: false,
+            damaged_later: BTreeSet::new(),
             running: (0..nodes).map(name).collect(),
             corrupted: BTreeSet::new(),
             up,
@@ -392,6 +395,10 @@ impl World {
                 let directory = self.prefix.get_mut(&self.current.unwrap()).unwrap();
                 assert!(files.keys().all(|rank| directory.files[rank] && !directory.packed.contains(rank)));
                 assert!(files.keys().eq(container.streams.keys()));
+                if let Some(rank) = files.keys().find(|rank| self.damaged_later.remove(rank)).copied() {
+                    directory.files.insert(rank, false);
+                    return Answer::RepackFoundDamage { rank: Some(rank), reason: format!("{rank} is damaged") };
+                }
                 directory.packed.extend(files.keys());
                 Answer::ContainerCommitted
             }
