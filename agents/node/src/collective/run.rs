@@ -37,7 +37,7 @@ use crate::workspace;
 
 /// How long the end of a run waits for orders and file work that are under way: copies end within a fraction of a
 /// second, unless a file system hangs. What ends later changes nothing: files are replaced in one step by the same
-/// content.
+/// content, and a container never replaces another one.
 const WORK_ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]

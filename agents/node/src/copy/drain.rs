@@ -109,7 +109,14 @@ pub(super) fn copy_from(
     let total = total_bytes(copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size));
     let working = board.begin(Task::Copy, request.checkpoint, total);
     let container = request.container.as_ref();
-    let placed = container.map(|places| PlacedFiles::open(&request.directory, places)).transpose()?;
+    // A node that cannot open the container leaves plain files: only what was packed is entered in the container.
+    let placed = container.and_then(|places| match PlacedFiles::open(&request.directory, places) {
+        Ok(placed) => Some(placed),
+        Err(error) => {
+            tracing::warn!(%error, checkpoint = %request.checkpoint, "plain_files_kept");
+            None
+        }
+    });
     let place = |rank: Rank| container.and_then(|places| places.ranks.get(&rank).copied()).zip(placed.as_ref());
     let units: Vec<CopyUnit<'_>> = copies.iter().flat_map(|copy| CopyUnit::of(copy, place(copy.rank))).collect();
     let first = Once::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::rank_filemap::RankFilemap;
 use holdfast_core::redundancy::registry;
-use holdfast_model::{CheckpointId, Rank};
+use holdfast_model::{CheckpointId, ContainerPlaces, Rank, RankPlace};
 use holdfast_wire::agent::{CopyReply, CopyRequest, RebuildRequest, VerifyRequest};
 use tokio_util::sync::CancellationToken;
 
@@ -204,4 +204,19 @@ fn a_lost_member_is_rebuilt_in_the_checkpoint_directory_and_verified() {
         on_prefix::verify(&prefixes, &verify, CancellationToken::new()).unwrap().damaged.contains_key("rank_1.ckpt")
     );
     assert!(on_prefix::rebuild(&prefixes, &Arc::default(), &request).is_err(), "from a damaged survivor");
+}
+
+#[test]
+fn a_node_that_cannot_open_the_container_leaves_plain_files() {
+    let prefix = tempfile::tempdir().unwrap();
+    let drain = "f-drain-xor/one-node-lost";
+    let place = RankPlace { file: 0, offset: 4096, chunk_bytes: 1 << 20, stride: 1 << 20, first_chunk: 0 };
+    for node in ["node0", "node1", "node3"] {
+        let (_root, store) = fixture("a-xor4/killed-before-flush", node);
+        let ranks = (0..4).map(|rank| (Rank(rank), place)).collect();
+        let container = Some(ContainerPlaces { files: vec!["removed.tmp".to_owned()], ranks });
+        let reply = run(&store, &CopyRequest { container, ..request(prefix.path(), 3) });
+        assert_eq!((reply.copied.len(), reply.failed.len(), reply.packed.len()), (1, 0, 0), "{reply:?}");
+    }
+    same_files(&prefix.path().join("ckpt"), &drained(drain));
 }
