@@ -487,12 +487,28 @@ fn mistakes_about_pairs_are_reported_with_their_position() {
         (pair(", suspends: [b]"), "there is no job `b`"),
         (pair("") + "jobs: [{name: a, command: [b]}]\n", "a second pair or job named `a`"),
         (pair("") + "replication: {lease: 1ms}\n", "a lease is at least 100ms"),
+        (pair(", nodes: 1"), "write the nodes of main and replica: `nodes: [0, 1]`"),
+        (pair("") + "replication: {start_within: 0s}\n", "no copy could register in time"),
+        (pair("") + "replication: {env: {HOLDFAST_PAIR_SIDE: main}}\n", "`HOLDFAST_PAIR_SIDE` is set by Holdfast"),
+        (pair("") + "jobs: [{name: all, command: [b]}]\n", "`all` stands for all pairs"),
+        ("kind: replicated\npairs: [{name: all, main: [./a]}]\n".to_owned(), "`all` stands for all pairs"),
+        (pair("") + "jobs: [{name: a.replica, command: [b]}]\n", "that of the pair `a` would be in one file"),
+        (
+            pair(", nodes: [0, 1]") + "allocation: {nodes: 2}\nreplication: {lease: 1s, stop_grace: 600ms}\n",
+            "write at most `stop_grace: 500ms`, or at least `lease: 1200ms`",
+        ),
         ("kind: replicated\npairs: [{name: ../a, main: [./a]}]\n".to_owned(), "cannot be part of a file's name"),
         ("kind: replicated\npairs: [{name: a}]\n".to_owned(), "the command is missing"),
     ] {
         let message = mistakes_in(&text);
         assert!(message.contains(expected) && message.starts_with("job.yaml:"), "{text}\n{message}");
     }
+    // One mistake, of which the other one would follow.
+    let message = mistakes_in(&pair(", count: 2"));
+    assert!(!message.contains("a second pair or job named"), "{message}");
+    // Within a node there is no lease; names that differ from those of copies are permitted.
+    parse(&(pair(", nodes: [0, node0]") + "replication: {lease: 1s, stop_grace: 10s}\n"));
+    parse(&(pair("") + "jobs: [{name: b.main, command: [b]}, {name: a.log, command: [b]}]\n"));
 }
 
 #[test]

@@ -147,7 +147,9 @@ fn cpu_that_the_agent_may_not_use_ends_the_job_with_the_remedy() {
     let world = World::new();
     let pair = format!("name: dnn0, main: {EXAMPLE}, {HEARTBEAT}");
     let job = run(&world, &spec(&world, 1, &pair, "replication: {pin_watcher: 4000}\n"));
-    job.ends_with(75).prints(&["node0 cannot run its pairs", "CPU 4000", "change `pin_watcher`"]);
+    job.ends_with(78).prints(&["node0 cannot run its pairs: the watcher", "CPU 4000", "change `pin_watcher`"]);
+    // It is not tried again.
+    assert_eq!(world.all("agent_not_started"), [] as [serde_json::Value; 0]);
     world.assert_nothing_is_left();
 }
 

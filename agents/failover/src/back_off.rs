@@ -15,7 +15,8 @@ impl BackOff {
     /// Counts a failure of a process that was up for so long. Returns the time until the next start; `None`: the
     /// process is given up.
     pub fn failed(&mut self, policy: &RestartBackOff, up: Duration) -> Option<Duration> {
-        if up >= policy.most {
+        // Without a pause, every time would be long enough, and no attempt would be the last one.
+        if !policy.most.is_zero() && up >= policy.most {
             self.failures = 0;
         }
         self.failures = self.failures.saturating_add(1);
@@ -43,6 +44,14 @@ mod tests {
             assert_eq!(next(), Some(30));
         }
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn attempts_count_also_without_pauses() {
+        let policy = RestartBackOff { first: Duration::ZERO, most: Duration::ZERO, attempts: Some(3) };
+        let mut back_off = BackOff::default();
+        let mut next = || back_off.failed(&policy, Duration::from_secs(2));
+        assert_eq!([next(), next(), next()], [Some(Duration::ZERO), Some(Duration::ZERO), None]);
     }
 
     #[test]

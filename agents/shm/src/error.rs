@@ -18,6 +18,18 @@ pub enum ShmError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The file system has no room for it.
+    #[error(
+        "cannot create the registry of pairs {}: it needs {bytes} bytes, and there is no space left: lower \
+         `checkpoint.size` of the pairs, of which each has ten checkpoints, or free space there",
+        .path.display()
+    )]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
     /// The file is not one that may be mapped.
     #[error("{} is not used as the registry of pairs: {reason}", .path.display())]
     Refused {

@@ -235,7 +235,12 @@ fn failed(what: &'static str, path: &Path, source: impl Into<io::Error>) -> ShmE
 
 /// Writes a complete registry under a temporary path.
 fn create_file(path: &Path, geometry: &Geometry) -> Result<(), ShmError> {
-    let failed = |source: io::Error| failed("create", path, source);
+    let failed = |source: io::Error| match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            ShmError::NoSpace { path: path.to_owned(), bytes: geometry.file_bytes }
+        }
+        _ => failed("create", path, source),
+    };
     // Left by an agent that was killed while it created it; no other program writes to this directory.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),

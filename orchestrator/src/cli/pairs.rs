@@ -17,12 +17,11 @@ use crate::job::replicated::requests::PairRequests;
 use crate::job::state::JobState;
 use crate::pairs::overview::{CopyOverview, JobOverview};
 use crate::pairs::{Overview, PairOverview};
+use crate::spec::ALL_PAIRS as ALL;
 
 /// How long the command waits for the orchestrator to take a request up.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Instead of names: every pair.
-const ALL: &str = "all";
 /// Of more pairs, the reasons are not shown.
 const MOST_SHOWN: usize = 8;
 

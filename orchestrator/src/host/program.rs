@@ -8,23 +8,39 @@ use std::path::{Path, PathBuf};
 /// In a spec, this program stands for the running executable, with its built-in examples.
 const OURSELVES: &str = "holdfast";
 
+/// The key of a program, where the error does not name another one.
+const RUN_COMMAND: &str = "`run.command`";
+
 /// The program of a command cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// It does not exist.
-    #[error("the program {program:?} does not exist{}; check `run.command`", in_path(searched.as_deref()))]
+    #[error("the program {program:?} does not exist{}; check {key}", in_path(searched.as_deref()))]
     Missing {
         /// As the spec names it.
         program: String,
         /// The PATH that was searched, if it was.
         searched: Option<String>,
+        /// The key of the spec that names it.
+        key: String,
     },
     /// It exists, but cannot be run.
-    #[error("{} is not an executable file; check `run.command` and its mode", path.display())]
-    NotExecutable { path: PathBuf },
+    #[error("{} is not an executable file; check {key} and its mode", path.display())]
+    NotExecutable { path: PathBuf, key: String },
     /// The path of this program is unknown.
     #[error("cannot find the running holdfast executable: {0}; check whether the file was replaced or removed")]
     Ourselves(io::Error),
+}
+
+impl ProgramError {
+    /// The error with the key of the spec that names the program.
+    #[must_use]
+    pub fn of_key(mut self, name: String) -> Self {
+        if let ProgramError::Missing { key, .. } | ProgramError::NotExecutable { key, .. } = &mut self {
+            *key = name;
+        }
+        self
+    }
 }
 
 fn in_path(searched: Option<&str>) -> String {
@@ -37,13 +53,13 @@ pub fn find(program: &str, working_directory: &Path, path: Option<&OsStr>) -> Re
         return ourselves();
     }
     which::which_in(program, path, working_directory).map_err(|_| {
-        let file = working_directory.join(program);
+        let (file, key) = (working_directory.join(program), RUN_COMMAND.to_owned());
         match program.contains('/') {
-            true if file.exists() => ProgramError::NotExecutable { path: file },
-            true => ProgramError::Missing { program: program.to_owned(), searched: None },
+            true if file.exists() => ProgramError::NotExecutable { path: file, key },
+            true => ProgramError::Missing { program: program.to_owned(), searched: None, key },
             false => {
                 let searched = path.unwrap_or_default().to_string_lossy().into_owned();
-                ProgramError::Missing { program: program.to_owned(), searched: Some(searched) }
+                ProgramError::Missing { program: program.to_owned(), searched: Some(searched), key }
             }
         }
     })

@@ -61,8 +61,8 @@ pub enum RunError {
     OtherKind { prefix: PathBuf, running: &'static str },
     #[error(
         "the job of the prefix directory {} was begun with another spec, and its copies may still run: {change}; \
-         restore that and run it again, which takes the job over, or end it (`holdfast halt set --now`) and then run \
-         the new spec",
+         restore that and run it again, which takes the job over. To run the new spec, end the job before: `holdfast \
+         halt set --now`, then `holdfast run` with the old spec, which ends its copies",
         prefix.display()
     )]
     OtherPairs { prefix: PathBuf, change: String },

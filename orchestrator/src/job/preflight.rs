@@ -42,7 +42,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
-        return Err(LaunchError::NoDirectory { path: working_directory }.into());
+        return Err(LaunchError::NoDirectory { path: working_directory, key: "run.directory" }.into());
     }
     let name = step.run.command.first().map(String::as_str).unwrap_or_default();
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));

@@ -32,8 +32,8 @@ pub enum LaunchError {
     /// The part of a plan that is specific to its launcher.
     #[error("the launch plan has invalid details for the launcher {launcher}: {source}")]
     Details { launcher: String, source: serde_json::Error },
-    #[error("the working directory {} does not exist; check `run.directory`", path.display())]
-    NoDirectory { path: PathBuf },
+    #[error("the working directory {} does not exist; check `{key}`", path.display())]
+    NoDirectory { path: PathBuf, key: &'static str },
     /// The agent of the node has not prepared the generation.
     #[error("the agent of node {node} has not reported its socket; this is a defect of Holdfast")]
     NoSocket { node: NodeName },

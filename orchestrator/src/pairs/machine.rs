@@ -73,6 +73,8 @@ pub enum Event {
     PlanRefused {
         node: NodeName,
         reason: String,
+        /// For its content: it would be refused again.
+        is_final: bool,
     },
     Reported {
         node: NodeName,
@@ -179,10 +181,11 @@ pub enum PairsEnd {
     Signal {
         name: &'static str,
     },
-    /// No node accepted its plan.
+    /// No node accepted its plan, or one refused its content.
     PlanRefused {
         node: NodeName,
         reason: String,
+        is_final: bool,
     },
     /// No agent could be started.
     NoAgents {
@@ -207,6 +210,7 @@ impl Outcome {
         match self.end {
             PairsEnd::Finished => exit::FINISHED,
             PairsEnd::GivenUp { .. } => exit::APPLICATION_ERROR,
+            PairsEnd::PlanRefused { is_final: true, .. } => exit::CONFIGURATION,
             PairsEnd::Halted { .. }
             | PairsEnd::Signal { .. }
             | PairsEnd::PlanRefused { .. }
@@ -232,7 +236,7 @@ impl fmt::Display for PairsEnd {
             }
             PairsEnd::Halted { reason } => write!(f, "halted: {reason}"),
             PairsEnd::Signal { name } => write!(f, "ended by {name}"),
-            PairsEnd::PlanRefused { node, reason } => write!(f, "{node} cannot run its pairs: {reason}"),
+            PairsEnd::PlanRefused { node, reason, .. } => write!(f, "{node} cannot run its pairs: {reason}"),
             PairsEnd::NoAgents { node, reason } => {
                 write!(f, "no agent could be started; the last attempt, on {node}: {reason}")
             }
@@ -363,7 +367,9 @@ impl Machine {
                 self.replica_preferred = self.granter.replica_preferred();
                 actions.push(Action::RecordRequest { number });
             }
-            Event::PlanRefused { node, reason } => self.plan_refused(now, node, reason, &mut actions),
+            Event::PlanRefused { node, reason, is_final } => {
+                self.plan_refused(now, node, (reason, is_final), &mut actions);
+            }
             Event::Reported { node, report, asked } => self.reported(now, &node, report, asked, &mut actions),
             Event::Confirmed { since } => self.granter.confirmed(now, since),
             Event::Replaced => {
@@ -551,15 +557,26 @@ impl Machine {
         }
     }
 
-    fn plan_refused(&mut self, now: Duration, name: NodeName, reason: String, actions: &mut Vec<Action>) {
+    fn plan_refused(
+        &mut self,
+        now: Duration,
+        name: NodeName,
+        (reason, is_final): (String, bool),
+        actions: &mut Vec<Action>,
+    ) {
         let Some(node) = self.nodes.get_mut(&name) else { return };
         let Agent::Up { plan, .. } = &mut node.agent else { return };
         node.failures = node.failures.saturating_add(1);
         *plan = Plan::Refused { again_at: now + pause(node.failures), in_force: *plan == Plan::InForce };
+        // Copies that an earlier plan has started go on.
+        if is_final && !node.was_planned {
+            self.end(now, PairsEnd::PlanRefused { node: name, reason, is_final }, actions);
+            return;
+        }
         actions.push(Action::ReportFailure { node: name.clone(), reason: reason.clone() });
         let is_hopeless = |node: &Node| !node.was_planned && node.failures >= ATTEMPTS_AT_FIRST;
         if self.nodes.values().all(is_hopeless) {
-            self.end(now, PairsEnd::PlanRefused { node: name, reason }, actions);
+            self.end(now, PairsEnd::PlanRefused { node: name, reason, is_final: false }, actions);
         }
     }
 
@@ -756,7 +773,7 @@ mod tests {
             }
             let mut last = Vec::new();
             for _ in 0..ATTEMPTS_AT_FIRST {
-                last = machine.handle(at, Event::PlanRefused { node: node(), reason: "CPU 7".to_owned() });
+                last = machine.handle(at, Event::PlanRefused { node: node(), reason: "CPU 7".to_owned(), is_final: false });
                 at += LONGEST_PAUSE;
                 machine.tick(at);
             }

@@ -50,7 +50,7 @@ pub use checkpoint::{Cache, Checkpoint, CheckpointSource, ControlDirectory, Data
 pub use diagnostics::{Diagnostic, Diagnostics, Position};
 pub use document::MAX_BYTES;
 pub use jubatus::{Jubatus, JubatusServer};
-pub use pairs::{NodeReference, PlacedJob, PlacedPair, Replicated, Replication};
+pub use pairs::{ALL_PAIRS, NodeReference, PlacedJob, PlacedPair, Replicated, Replication};
 pub use registered::{Chosen, KeyFacts, LauncherFacts, ManagerFacts, NodeCount, Registered};
 pub use run::RunSpec;
 pub use settings::{Origin, Setting, Settings};

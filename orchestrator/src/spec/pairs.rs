@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use holdfast_model::NodeName;
 use holdfast_model::pair::{JobConfig, MOST_PAIRS, PairConfig, RestartBackOff, Side};
+use holdfast_wire::environment;
 use holdfast_wire::pairs::{LARGEST_CHECKPOINT, LONGEST_PERIOD, MOST_JOBS, SHORTEST_PERIOD, is_name};
 
 use super::allocation::{self, virtual_node};
 use super::checkpoint::{ControlDirectory, TEMPORARY};
 use super::keys::{Names, keys, section, words};
 use super::reading::{Reader, Section};
+use super::quantity;
 use super::registered::ManagerFacts;
 use super::value_kinds::{bytes_within, duration, path, text, whole, whole_or_unlimited};
 
@@ -20,6 +22,8 @@ use super::value_kinds::{bytes_within, duration, path, text, whole, whole_or_unl
 const INDEX_PLACEHOLDER: &str = "{index}";
 /// Replaced by `main` or `replica`.
 const SIDE_PLACEHOLDER: &str = "{side}";
+/// Instead of names of pairs: every pair.
+pub const ALL_PAIRS: &str = "all";
 /// A lease that is shorter would end between two requests.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 /// More misses than this are a typing mistake.
@@ -246,7 +250,8 @@ keys! {
         /// For pairs whose copies are on two nodes: how long after its last contact with the orchestrator a node's copy
         /// may stay awake. Nor is the other one woken before.
         lease: Duration = duration().or(Duration::from_secs(2)),
-        /// The time from the request to end (SIGTERM, and a flag in shared memory) to SIGKILL.
+        /// The time from the request to end (SIGTERM, and a flag in shared memory) to SIGKILL. With pairs on two nodes,
+        /// at most half of `lease`.
         stop_grace: Duration = duration().or(Duration::from_millis(50)),
         /// A copy that does not call `ft_init_wait` within this time after its start has failed.
         start_within: Duration = duration().or(Duration::from_secs(30)),
@@ -264,6 +269,13 @@ impl Replication {
     fn check(&self, section: &Section<'_>) {
         if self.lease < SHORTEST_LEASE {
             section.mistake("lease", "a lease is at least 100ms", "write `lease: 2s`, for example");
+        }
+        if self.start_within.is_zero() {
+            section.mistake("start_within", "no copy could register in time", "write `start_within: 30s`, for example");
+        }
+        for name in self.env.keys().filter(|name| name.starts_with(environment::PAIR)) {
+            let message = format!("`{}` is set by Holdfast for each copy", name.escape_debug());
+            section.mistake("env", message, "give the variable another name");
         }
         for name in self.env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
             let message = format!("`{}` cannot be a variable's name", name.escape_debug());
@@ -340,7 +352,10 @@ impl WrittenReplicated {
                 nodes.check(node, &format!("{}.{key}", written.path), reader);
             }
             // Not more than a job can have, also where `count` is large in many elements.
-            for index in (0..written.count).take((MOST_PAIRS as usize + 1).saturating_sub(all.len())) {
+            let most = (MOST_PAIRS as usize + 1).saturating_sub(all.len());
+            // Several of the same name were reported when they were read.
+            let most = if written.name.contains(INDEX_PLACEHOLDER) { most } else { most.min(1) };
+            for index in (0..written.count).take(most) {
                 let pair = written.pair(index, &settings);
                 check_name(&pair.config.name, &written.path, &mut names, reader);
                 all.push(pair);
@@ -353,11 +368,18 @@ impl WrittenReplicated {
         if jobs.len() > MOST_JOBS {
             reader.mistake("jobs", format!("more than {MOST_JOBS} jobs"), "leave some out");
         }
+        check_grace(&pairs, &settings, &nodes, reader);
+        let of_pairs: BTreeSet<String> = all.iter().map(|pair| pair.config.name.clone()).collect();
         let mut beside = Vec::new();
         for written in jobs {
             let WrittenBeside { path, name, command, node, order, restart } = written;
             nodes.check(&node, &format!("{path}.node"), reader);
             check_name(&name, &path, &mut names, reader);
+            let copy = Side::BOTH.into_iter().find_map(|side| name.strip_suffix(&format!(".{side}")));
+            if let Some(pair) = copy.filter(|pair| of_pairs.contains(*pair)) {
+                let message = format!("the output of this job and that of the pair `{pair}` would be in one file");
+                reader.mistake(&format!("{path}.name"), message, "choose another name");
+            }
             beside.push(PlacedJob { config: JobConfig { name, command, order, restart }, node });
         }
         let known: BTreeSet<&str> = beside.iter().map(|job| job.config.name.as_str()).collect();
@@ -410,7 +432,10 @@ fn check_name(name: &str, path: &str, names: &mut BTreeMap<String, String>, read
         // Reported when it was read.
         return;
     }
-    if !is_name(name) {
+    if name == ALL_PAIRS {
+        let help = "choose another name";
+        reader.mistake(&key, format!("`{ALL_PAIRS}` stands for all pairs in `holdfast pairs`"), help);
+    } else if !is_name(name) {
         let message = format!("`{}` cannot be part of a file's name", name.escape_debug());
         let help = "use letters, digits, `.`, `-` and `_`, at most 100, the first a letter or a digit";
         // Once, also for many pairs.
@@ -420,6 +445,19 @@ fn check_name(name: &str, path: &str, names: &mut BTreeMap<String, String>, read
     } else if names.insert(name.to_owned(), path.to_owned()).is_some() {
         let help = "give each pair and each job its own name";
         reader.mistake(&key, format!("a second pair or job named `{name}`"), help);
+    }
+}
+
+/// A copy whose node has lost the lease ends before it runs out.
+fn check_grace(pairs: &[WrittenPairs], settings: &Replication, nodes: &KnownNodes<'_>, reader: &Reader) {
+    let Replication { lease, stop_grace, .. } = settings;
+    let split = pairs.iter().find(|pair| !nodes.are_same(&pair.nodes[0], &pair.nodes[1]));
+    if let Some(pair) = split.filter(|_| *stop_grace > *lease / 2) {
+        let name = pair.name.escape_debug();
+        let message = format!("longer than half of `replication.lease`, under which the pair `{name}` is on two nodes");
+        let (grace, lease) = (quantity::format_duration(*lease / 2), quantity::format_duration(*stop_grace * 2));
+        let help = format!("write at most `stop_grace: {grace}`, or at least `lease: {lease}`");
+        reader.mistake("replication.stop_grace", message, help);
     }
 }
 
@@ -440,6 +478,11 @@ impl<'a> KnownNodes<'a> {
             (_, hosts) => Some(hosts.iter().map(|host| NodeName::new(host.name.clone())).collect()),
         };
         KnownNodes { names, count: allocation.nodes, allocation, manager }
+    }
+
+    fn are_same(&self, one: &NodeReference, other: &NodeReference) -> bool {
+        let position = |node: &NodeReference| node.find(self.names.as_deref()?);
+        one == other || position(one).is_some_and(|at| position(other) == Some(at))
     }
 
     fn check(&self, node: &NodeReference, key: &str, reader: &Reader) {

@@ -302,6 +302,7 @@ impl<'a> Section<'a> {
             Some(YamlNode { value, place }) => {
                 let message = format!("expected a list of strings, found {}", value.describe());
                 let help = match value {
+                    _ if key == "nodes" => "write the nodes of main and replica: `nodes: [0, 1]`".to_owned(),
                     Value::Scalar { text, .. } => {
                         let items: Vec<&str> = text.split_whitespace().collect();
                         format!("commands are not split by a shell: write `[{}]`", items.join(", "))

@@ -1,6 +1,6 @@
 //! The thread that does for the watcher what may block: saves the state, starts processes, reports events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -218,7 +218,7 @@ mod tests {
             output: None,
             environment: BTreeMap::new(),
         };
-        let plan = PairsPlan { epoch: 1, pairs: Vec::new(), jobs: vec![job("app"), job("none")], settings };
+        let plan = PairsPlan { epoch: 1, pairs: Vec::new(), jobs: vec![job("app"), job("none")], settings, finished: BTreeSet::new() };
         let (requests, inbox) = super::super::requests::requests().unwrap();
         let directories = Directories { pairs: root.path().to_owned(), output: root.path().to_owned() };
         let events = Arc::new(EventLog::default());

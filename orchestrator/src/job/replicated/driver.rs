@@ -588,7 +588,7 @@ impl Driver {
             let event = match answer {
                 Ok(_) => Event::Planned { node },
                 Err(error) if error.is_superseded() => Event::Replaced,
-                Err(error) => Event::PlanRefused { node, reason: error.to_string() },
+                Err(error) => plan_refused(node, &error),
             };
             let _ = sender.send(event);
         };
@@ -638,7 +638,7 @@ impl Driver {
             let event = match answer {
                 Ok(_) => Event::Stopped { node },
                 Err(error) if error.is_superseded() => Event::Replaced,
-                Err(error) => Event::PlanRefused { node, reason: error.to_string() },
+                Err(error) => plan_refused(node, &error),
             };
             let _ = sender.send(event);
         };
@@ -660,6 +660,16 @@ impl Driver {
             pairs: Some(overview.summary()),
             ..crate::events::View::default()
         });
+    }
+}
+
+/// The agent would refuse the content of a plan again.
+fn plan_refused(node: NodeName, error: &RequestError) -> Event {
+    match error {
+        RequestError::Refused { status: 400, message, .. } => {
+            Event::PlanRefused { node, reason: message.clone(), is_final: true }
+        }
+        error => Event::PlanRefused { node, reason: error.to_string(), is_final: false },
     }
 }
 

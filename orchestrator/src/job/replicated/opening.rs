@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_model::NodeName;
+use holdfast_model::pair::PairConfig;
 use holdfast_wire::trust;
 
 use super::super::error::RunError;
@@ -48,13 +49,26 @@ pub(super) fn preflight(spec: &JobSpec, replicated: &Replicated) -> Result<Prepa
     let directory = replicated.settings.directory.as_deref();
     let working_directory = site::working_directory(directory).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
-        return Err(LaunchError::NoDirectory { path: working_directory }.into());
+        return Err(LaunchError::NoDirectory { path: working_directory, key: "replication.directory" }.into());
     }
     let path = replicated.settings.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-    let of_pairs = replicated.pairs.iter().flat_map(|pair| [&pair.config.main, &pair.config.replica]);
-    let commands = of_pairs.chain(replicated.jobs.iter().map(|job| &job.config.command));
-    let names: BTreeSet<&str> = commands.filter_map(|command| command.first()).map(String::as_str).collect();
-    let find = |name: &str| Ok((name.to_owned(), program::find(name, &working_directory, path.as_deref())?));
+    let of_pairs = replicated.pairs.iter().flat_map(|pair| {
+        let PairConfig { name, main, replica, .. } = &pair.config;
+        [("main", "pair", name, main), ("replica", "pair", name, replica)]
+    });
+    let of_jobs = replicated.jobs.iter().map(|job| ("command", "job", &job.config.name, &job.config.command));
+    // Each program once, with the first of its keys.
+    let mut names = BTreeMap::new();
+    for (key, kind, owner, command) in of_pairs.chain(of_jobs) {
+        if let Some(program) = command.first() {
+            names.entry(program.as_str()).or_insert((key, kind, owner));
+        }
+    }
+    let find = |(name, (key, kind, owner)): (&str, (&str, &str, &String))| {
+        let found = program::find(name, &working_directory, path.as_deref());
+        let found = found.map_err(|error| error.of_key(format!("`{key}` of the {kind} `{owner}`")))?;
+        Ok((name.to_owned(), found))
+    };
     let programs = names.into_iter().map(find).collect::<Result<_, ProgramError>>().map_err(LaunchError::from)?;
     if let Some(requeue) = &spec.requeue {
         requeue::check(requeue)?;
