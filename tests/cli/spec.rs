@@ -479,7 +479,7 @@ fn mistakes_about_pairs_are_reported_with_their_position() {
         (pair(", nodes: [0]"), "expected two nodes, found 1"),
         (pair(", nodes: [0, nodeX]"), "the allocation has no node `nodeX`"),
         (pair(", count: 2"), "write `name: \"a{index}\"`"),
-        (pair(", heartbeat: {period: 0}"), "at least 1ms"),
+        (pair(", heartbeat: {period: 0}"), "at least 100us"),
         (pair(", heartbeat: {misses: 0}"), "a whole number from 1"),
         (pair(", checkpoint: {size: 2GiB}"), "a size from 1 to 1GiB"),
         (pair(", restart: {attempts: 0}"), "or `unlimited`"),

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use crate::pair_programs::compile;
-use crate::pairs::{printed, run, sees, waits_for_line, waits_for_state};
+use crate::pairs::{list, printed, run, sees, waits_for_line, waits_for_state};
 use crate::world::{Running, World, signal};
 
 /// The copies pause for ever after each round.
@@ -401,4 +401,114 @@ fn copies_and_jobs_have_the_environment_and_the_directory_of_the_spec() {
     let environment = fs::read(format!("/proc/{main}/environ")).unwrap();
     assert!(environment.split(|byte| *byte == 0).any(|variable| variable == b"GREETING=hello"));
     ends(job, &world);
+}
+
+/// A command for the job, with these words before its spec.
+fn command(world: &World, words: &[&str]) -> crate::world::Ran {
+    let prefix = world.prefix();
+    let mut command = world.holdfast(words.iter().copied());
+    command.args(["--prefix", prefix.to_str().unwrap()]);
+    world.run(command)
+}
+
+#[test]
+fn commands_check_all_pairs_before_they_change_one() {
+    let world = World::new();
+    let endless = |name: &str, nodes: &str| {
+        format!("name: {name}, main: {EXAMPLE}, nodes: {nodes}, restart: {NEVER}, {HEARTBEAT}")
+    };
+    let ended = format!(r#"name: done, main: [holdfast, example, pair, "{{side}}", "{{index}}", "1"], {HEARTBEAT}"#);
+    let more = format!("  - {{{}}}\n  - {{{ended}}}\n", endless("far", "[0, 1]"));
+    let job = run(&world, &spec(&world, 2, &endless("near", "[0, 0]"), &more));
+    for (at, name) in ["near", "far"].into_iter().enumerate() {
+        waits_for_line(&world, &format!("{name}.main"), "6");
+        waits_for_state(&world, at, "replica", "asleep");
+    }
+    world.wait("the end of the pair `done`", || {
+        let pair = &list(&world)["pairs"][2];
+        ["main", "replica"].iter().any(|side| pair[side]["state"] == "finished").then_some(())
+    });
+    let main = waits_for_state(&world, 0, "main", "awake");
+    for words in [&["near,done"][..], &["done"], &["--dry-run", "near,done"]] {
+        let ran = command(&world, &[&["pairs", "fail-over"], words].concat()).with_code(69);
+        ran.prints(&["nothing was changed", "done: the pair has finished"]);
+    }
+    // The orchestrator decides about this one.
+    signal(waits_for_state(&world, 1, "replica", "asleep"), Signal::KILL);
+    world.wait("the end of the replica", || (list(&world)["pairs"][1]["replica"]["state"] == "absent").then_some(()));
+    let ran = command(&world, &["pairs", "fail-over", "all"]).with_code(69);
+    ran.prints(&["not possible for 1 of 2 pairs; nothing was changed", "far: the replica is absent, not asleep"]);
+    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
+    command(&world, &["pairs", "restart", "--side", "replica", "far"]).with_code(0);
+    waits_for_state(&world, 1, "replica", "asleep");
+    // A step that fails after others.
+    let lock = world.prefix().join(".holdfast/pairs.lock");
+    fs::create_dir(&lock).unwrap();
+    let ran = command(&world, &["pairs", "fail-over", "all"]);
+    assert_ne!(ran.status.code(), Some(0));
+    ran.prints(&["it was done for near; repeat the command for the others"]);
+    fs::remove_dir(&lock).unwrap();
+    waits_for_state(&world, 0, "replica", "awake");
+    let ran = command(&world, &["pairs", "fail-over", "all"]).with_code(0);
+    ran.prints(&["requested: fail over to the replica of near, far", "left out, because they have finished: done"]);
+    waits_for_state(&world, 1, "replica", "awake");
+    command(&world, &["checkpoint"]).with_code(69).prints(&["cannot be requested", "`holdfast pairs list`"]);
+    command(&world, &["nodes", "list"]).with_code(0).prints(&["node0", "node1", "used"]);
+    let status = command(&world, &["status", "--json"]).with_code(0).json();
+    let nodes: Vec<_> = status["nodes"].as_array().unwrap().iter().map(|node| node["name"].clone()).collect();
+    assert_eq!(nodes, ["node0", "node1"]);
+    command(&world, &["nodes", "exclude", "node0"]).with_code(69).prints(&["cannot be excluded", "change `nodes`"]);
+    command(&world, &["nodes", "include", "node0"]).with_code(69);
+    command(&world, &["halt", "set", "--checkpoints", "3"]).with_code(69).prints(&["has no effect", "`--now`"]);
+    command(&world, &["halt", "set", "--now", "--dry-run"]).with_code(0).prints(&["would set: halt now"]);
+    command(&world, &["halt", "set", "--now"]).with_code(0).prints(&["halt now", "ends its copies and jobs now"]);
+    job.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn second_signal_and_immediate_halt_do_not_wait_for_the_grace() {
+    let deaf = r#"[sh, -c, "trap '' TERM; echo ready; while :; do sleep 1; done"]"#;
+    let more =
+        format!("jobs: [{{name: app, command: {deaf}}}]\nreplication: {{stop_grace: 10min, start_within: 10min}}\n");
+    for is_halt in [false, true] {
+        let world = World::new();
+        let mut job = run(&world, &spec(&world, 1, &format!("name: a, main: {deaf}"), &more));
+        for name in ["a.main", "a.replica", "app"] {
+            waits_for_line(&world, name, "ready");
+        }
+        if is_halt {
+            command(&world, &["halt", "set", "--immediate"]).with_code(0);
+        } else {
+            job.signal(Signal::TERM);
+            job.sees_event("pairs_ending");
+            job.signal(Signal::TERM);
+        }
+        job.ends_with(75);
+        world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn remedies_name_the_keys_of_pairs() {
+    let world = World::new();
+    for (pair, more, expected) in [
+        ("name: a, main: [./missing]", "", "check `main` of the pair `a`"),
+        ("name: a, main: [sh], replica: [./missing]", "", "check `replica` of the pair `a`"),
+        ("name: a, main: [sh]", "jobs: [{name: b, command: [./missing]}]\n", "check `command` of the job `b`"),
+        ("name: a, main: [sh]", "replication: {directory: /missing}\n", "check `replication.directory`"),
+    ] {
+        run(&world, &spec(&world, 1, pair, more)).ends_with(78).prints(&[expected]);
+    }
+}
+
+#[test]
+fn lack_of_shared_memory_is_reported_with_the_bytes_and_the_key() {
+    let world = World::new();
+    // 10 TiB, which tmpfs refuses before it allocates any of it.
+    let pair = r#"name: "a{index}", count: 1024, main: [sh, -c, sleep 600], checkpoint: {size: 1GiB}"#;
+    let more = "checkpoint: {control: {base: /dev/shm}}\n";
+    let ran = run(&world, &spec(&world, 1, pair, more)).ends_with(75);
+    ran.prints(&["it needs 1099", "bytes", "lower `checkpoint.size`"]);
+    world.assert_nothing_is_left();
 }

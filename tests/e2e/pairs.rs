@@ -338,11 +338,12 @@ fn jobs_of_another_kind_do_not_take_pairs_over() {
     world.run(drain).with_code(69).prints(&["nothing can be drained"]);
     let text = fs::read_to_string(&spec).unwrap().replace("name: dnn0", "name: other");
     let renamed = world.write("renamed.yaml", &text);
-    run(&world, &renamed).ends_with(78).prints(&["its pair `dnn0` is not in the spec"]);
-    let mut second = run(&world, &spec);
-    second.sees_event("pairs_taken_over");
-    second.signal(Signal::TERM);
-    second.ends_with(75);
+    run(&world, &renamed)
+        .ends_with(78)
+        .prints(&["its pair `dnn0` is not in the spec", "then `holdfast run` with the old spec"]);
+    // As the remedy says.
+    world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
+    run(&world, &spec).ends_with(75).prints(&["halted:"]);
     world.assert_nothing_is_left();
 }
 

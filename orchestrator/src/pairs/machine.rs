@@ -773,7 +773,8 @@ mod tests {
             }
             let mut last = Vec::new();
             for _ in 0..ATTEMPTS_AT_FIRST {
-                last = machine.handle(at, Event::PlanRefused { node: node(), reason: "CPU 7".to_owned(), is_final: false });
+                last = machine
+                    .handle(at, Event::PlanRefused { node: node(), reason: "CPU 7".to_owned(), is_final: false });
                 at += LONGEST_PAUSE;
                 machine.tick(at);
             }

@@ -13,8 +13,8 @@ use holdfast_wire::pairs::{LARGEST_CHECKPOINT, LONGEST_PERIOD, MOST_JOBS, SHORTE
 use super::allocation::{self, virtual_node};
 use super::checkpoint::{ControlDirectory, TEMPORARY};
 use super::keys::{Names, keys, section, words};
-use super::reading::{Reader, Section};
 use super::quantity;
+use super::reading::{Reader, Section};
 use super::registered::ManagerFacts;
 use super::value_kinds::{bytes_within, duration, path, text, whole, whole_or_unlimited};
 

@@ -218,7 +218,13 @@ mod tests {
             output: None,
             environment: BTreeMap::new(),
         };
-        let plan = PairsPlan { epoch: 1, pairs: Vec::new(), jobs: vec![job("app"), job("none")], settings, finished: BTreeSet::new() };
+        let plan = PairsPlan {
+            epoch: 1,
+            pairs: Vec::new(),
+            jobs: vec![job("app"), job("none")],
+            settings,
+            finished: BTreeSet::new(),
+        };
         let (requests, inbox) = super::super::requests::requests().unwrap();
         let directories = Directories { pairs: root.path().to_owned(), output: root.path().to_owned() };
         let events = Arc::new(EventLog::default());
