@@ -453,6 +453,7 @@ impl Machine {
 
     /// While the job ends: what has failed is tried again.
     fn repeat_end(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let at_once = matches!(self.phase, Phase::Ending { at_once: true, .. });
         for (name, node) in self.nodes.iter_mut().filter(|(_, node)| !node.stopped) {
             match &mut node.agent {
                 Agent::Lost { start_at } if *start_at <= now => {
@@ -461,7 +462,7 @@ impl Machine {
                 }
                 Agent::Up { plan: plan @ Plan::Refused { in_force: true, .. }, .. } if plan.is_due(now) => {
                     *plan = Plan::InForce;
-                    actions.push(Action::Stop { node: name.clone() });
+                    actions.push(Action::Stop { node: name.clone(), at_once });
                 }
                 Agent::Up { plan, .. } if plan.is_due(now) => {
                     *plan = Plan::Sent;
@@ -815,23 +816,53 @@ mod tests {
         machine.handle(at(1), Event::AgentUp { node: node(), address: ADDRESS });
         machine.handle(at(1), Event::Planned { node: node() });
         let ended = machine.handle(at(2), Event::Signal { name: "SIGTERM" });
-        assert!(ended.contains(&Action::Stop { node: node() }), "{ended:?}");
+        assert!(ended.contains(&Action::Stop { node: node(), at_once: false }), "{ended:?}");
         // The request to end all copies.
-        machine.handle(at(2), Event::PlanRefused { node: node(), reason: "no answer".to_owned() });
+        machine.handle(at(2), Event::PlanRefused { node: node(), reason: "no answer".to_owned(), is_final: false });
         assert_eq!(machine.deadline(), Some(at(2) + FIRST_PAUSE));
         assert_eq!(machine.tick(at(2)), []);
-        assert_eq!(machine.tick(at(2) + FIRST_PAUSE), [Action::Stop { node: node() }]);
+        assert_eq!(machine.tick(at(2) + FIRST_PAUSE), [Action::Stop { node: node(), at_once: false }]);
         // The start of an agent, and its plan.
         machine.handle(at(3), Event::AgentLost { node: node(), reason: "gone".to_owned() });
         machine.handle(at(3), Event::AgentStartFailed { node: node(), reason: "busy".to_owned() });
         assert_eq!(machine.deadline(), Some(at(3) + 2 * FIRST_PAUSE));
         assert_eq!(machine.tick(at(3) + 2 * FIRST_PAUSE), [Action::StartAgent { node: node() }]);
         machine.handle(at(4), Event::AgentUp { node: node(), address: ADDRESS });
-        machine.handle(at(4), Event::PlanRefused { node: node(), reason: "busy".to_owned() });
+        machine.handle(at(4), Event::PlanRefused { node: node(), reason: "busy".to_owned(), is_final: false });
         assert_eq!(machine.tick(at(4) + 4 * FIRST_PAUSE), [Action::SendPlan { node: node() }]);
         machine.handle(at(6), Event::Planned { node: node() });
         let finished = machine.handle(at(6) + ms(1), Event::Stopped { node: node() });
         assert!(matches!(&finished[..], [Action::Finish(outcome)] if outcome.unreachable.is_empty()), "{finished:?}");
+    }
+
+    #[test]
+    fn a_second_signal_and_an_immediate_halt_stop_at_once() {
+        let stop = |at_once| Action::Stop { node: node(), at_once };
+        let running = || {
+            let (mut machine, _) = machine(&[]);
+            machine.handle(Duration::ZERO, Event::AgentUp { node: node(), address: ADDRESS });
+            machine.handle(Duration::ZERO, Event::Planned { node: node() });
+            machine
+        };
+        let stops = |actions: Vec<Action>| {
+            actions.into_iter().filter(|action| matches!(action, Action::Stop { .. })).collect::<Vec<_>>()
+        };
+        let (mut machine, signal) = (running(), || Event::Signal { name: "SIGINT" });
+        assert_eq!(stops(machine.handle(Duration::ZERO, signal())), [stop(false)]);
+        assert_eq!(stops(machine.handle(Duration::ZERO, signal())), [stop(true)]);
+        assert_eq!(stops(machine.handle(Duration::ZERO, signal())), []);
+        let halt = Event::Halt { reason: "enough".to_owned(), at_once: true };
+        assert_eq!(stops(running().handle(Duration::ZERO, halt)), [stop(true)]);
+    }
+
+    #[test]
+    fn content_that_is_refused_ends_the_job_at_once() {
+        let (mut machine, _) = machine(&[]);
+        machine.handle(Duration::ZERO, Event::AgentUp { node: node(), address: ADDRESS });
+        let refused = Event::PlanRefused { node: node(), reason: "CPU 7".to_owned(), is_final: true };
+        let actions = machine.handle(Duration::ZERO, refused);
+        let Some(Action::Finish(outcome)) = actions.last() else { panic!("{actions:?}") };
+        assert_eq!((outcome.exit_code(), outcome.to_string().as_str()), (78, "n0 cannot run its pairs: CPU 7"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The thread that does for the watcher what may block: saves the state, starts processes, reports events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -191,6 +191,7 @@ fn open_output(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
+    use std::collections::BTreeSet;
     use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::{chown, symlink};
