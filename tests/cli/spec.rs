@@ -495,7 +495,7 @@ fn mistakes_about_pairs_are_reported_with_their_position() {
         (pair("") + "jobs: [{name: a.replica, command: [b]}]\n", "that of the pair `a` would be in one file"),
         (
             pair(", nodes: [0, 1]") + "allocation: {nodes: 2}\nreplication: {lease: 1s, stop_grace: 600ms}\n",
-            "write at most `stop_grace: 500ms`, or at least `lease: 1200ms`",
+            "write at most `stop_grace: 500ms`, or at least `lease: 1s200ms`",
         ),
         ("kind: replicated\npairs: [{name: ../a, main: [./a]}]\n".to_owned(), "cannot be part of a file's name"),
         ("kind: replicated\npairs: [{name: a}]\n".to_owned(), "the command is missing"),
