@@ -76,8 +76,6 @@ pub enum CopyError {
     Durable(#[from] DurableError),
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    #[error(transparent)]
-    Container(#[from] SionError),
     #[error("cannot list {}: {source}; check that it exists and that you may read it", directory.display())]
     Unlisted { directory: PathBuf, source: io::Error },
     #[error("{set} in {} was not rebuilt: {problem}", directory.display())]
@@ -88,7 +86,7 @@ impl CopyError {
     /// True if something could not be written, whatever the files contain.
     pub fn prevents_writing(&self) -> bool {
         match self {
-            CopyError::Durable(_) | CopyError::Container(_) => true,
+            CopyError::Durable(_) => true,
             CopyError::Prefix(error) => error.prevents_writing(),
             CopyError::Rebuild { unwritable, .. } => *unwritable,
             CopyError::Directory(_) => true,

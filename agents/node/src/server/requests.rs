@@ -107,11 +107,9 @@ impl From<CopyError> for Rejection {
             ref error if error.prevents_writing() => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Unwritable),
             CopyError::Outside(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
             CopyError::Rebuild { .. } => (StatusCode::UNPROCESSABLE_ENTITY, FailureKind::Damaged),
-            CopyError::Directory(_)
-            | CopyError::Durable(_)
-            | CopyError::Container(_)
-            | CopyError::Prefix(_)
-            | CopyError::Unlisted { .. } => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io),
+            CopyError::Directory(_) | CopyError::Durable(_) | CopyError::Prefix(_) | CopyError::Unlisted { .. } => {
+                (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
+            }
         };
         Rejection::new(status, kind, error.to_string())
     }
