@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -167,9 +168,9 @@ fn sees_flush_into_container(world: &World) -> PathBuf {
     })
 }
 
-/// In the way of a container: a part without its first file is removed, but this is a directory.
+/// In the way of a container: there is no higher number.
 fn obstruct(directory: &Path) {
-    fs::create_dir(directory.join("holdfast-1.sion.000001")).unwrap();
+    fs::create_dir(directory.join("holdfast-4294967295.sion")).unwrap();
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn drain_without_container_copies_plain_files_and_warns() {
     obstruct(&directory);
     running.signal(Signal::TERM);
     let ran = running.ends_with(75);
-    ran.prints(&["warning: files of checkpoint 4 in", "are not in a container", "holdfast-1.sion.000001"]);
+    ran.prints(&["warning: files of checkpoint 4 in", "are not in a container", "holdfast-4294967295.sion"]);
     let warned = world.the("plain_files_kept");
     assert_eq!((&warned["checkpoint"], &warned["node"]), (&json!(4), &Value::Null), "{warned}");
     assert_eq!(directory.file_name().unwrap().to_str(), warned["directory"].as_str());
@@ -253,14 +254,18 @@ fn drain_is_repeated_after_orchestrator_was_killed_and_leaves_one_container() {
     let mut running = job.start();
     running.sees_checkpoint(4);
     let directory = begun_drain(&world, &mut running);
-    // What a drain leaves that is killed between the renames of its last step.
-    fs::write(directory.join("holdfast-1.sion.000001"), "a part without its first file").unwrap();
+    // What a drain leaves that is killed between the renames of its last step; it may still be under way for a day.
+    for (name, days) in [("holdfast-1.sion.000001", 2), ("holdfast-2.sion.000001", 0)] {
+        fs::write(directory.join(name), "a part without its first file").unwrap();
+        let written = SystemTime::now() - Duration::from_secs(days * 86_400);
+        fs::File::options().write(true).open(directory.join(name)).unwrap().set_modified(written).unwrap();
+    }
     running.signal(Signal::TERM);
     running.ends_with(75);
     assert_eq!(pfs::current(&world.prefix()).unwrap(), directory);
     pfs::assert_current(&world.prefix(), 4);
     let containers: Vec<String> =
         pfs::names(&directory).into_iter().filter(|name| name.starts_with("holdfast-")).collect();
-    assert_eq!(containers, ["holdfast-2.sion", "holdfast-2.sion.000001"]);
+    assert_eq!(containers, ["holdfast-2.sion.000001", "holdfast-3.sion", "holdfast-3.sion.000001"]);
     world.assert_nothing_is_left();
 }
