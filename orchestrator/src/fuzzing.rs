@@ -208,7 +208,7 @@ fn job_state(bytes: &[u8]) {
 }
 
 fn drain_records() -> Vec<Vec<u8>> {
-    texts(&[r#"{"job_id":"17","checkpoint":3,"directory":"scr.2026-11-20_10:21:52.17.3","timeline":"generation 2"}"#])
+    texts(&[r#"{"job_id":"17","checkpoint":3,"directory":"scr.2026-11-20_10:21:52.17.3"}"#])
 }
 
 fn drain_record(bytes: &[u8]) {
@@ -217,8 +217,7 @@ fn drain_record(bytes: &[u8]) {
     let path = base.path().join(".holdfast/drain.json");
     fs::create_dir(base.path().join(".holdfast")).unwrap();
     fs::write(path, bytes).unwrap();
-    let timeline = drain::resume::Timeline { job_id: "17", timeline: "generation 2" };
-    if let Ok(Some(directory)) = drain::resume::directory_of(&prefix, timeline, CheckpointId(3)) {
+    if let Ok(Some(directory)) = drain::resume::directory_of(&prefix, "17", CheckpointId(3)) {
         assert_eq!(prefix.checkpoint_path(&directory).parent(), Some(base.path()));
     }
 }

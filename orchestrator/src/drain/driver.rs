@@ -22,7 +22,6 @@ use super::config::{DrainConfig, LOST_AGENT_WAIT};
 use super::event::{Answer, DrainEvent, RequestId};
 use super::prefix_steps::{FoundDamage, OpenedDirectory};
 use super::report::{DrainEnd, DrainReport, Survey};
-use super::resume::Timeline;
 use super::{DrainAction, DrainError, DrainMachine, RequestFailure, prefix_steps};
 use crate::events::LogEvent;
 use crate::fleet::roster::{FollowedRoster, RosterChange};
@@ -59,8 +58,6 @@ pub struct DrainOrder {
     pub job_id: String,
     /// Runs of this generation and older ones are ended.
     pub generation: Generation,
-    /// See [`resume::Timeline`](super::resume::Timeline).
-    pub timeline: String,
     pub copies: CopySettings,
     /// This dataset instead of the newest.
     pub requested: Option<CheckpointId>,
@@ -212,7 +209,7 @@ fn event_of(change: RosterChange) -> DrainEvent {
 }
 
 async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: DrainAction) -> RequestResult {
-    let DrainOrder { client, prefix, job_id, generation, timeline, copies, .. } = &*order;
+    let DrainOrder { client, prefix, job_id, generation, copies, .. } = &*order;
     match action {
         DrainAction::TakeInventory { agent, end_run, .. } => {
             if end_run {
@@ -222,11 +219,8 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             Ok(Answer::Inventory(Box::new(inventory)))
         }
         DrainAction::OpenDirectory { checkpoint, name, container, .. } => {
-            let (prefix, job_id, timeline) = (prefix.clone(), job_id.clone(), timeline.clone());
-            let open = move || {
-                let timeline = Timeline { job_id: &job_id, timeline: &timeline };
-                prefix_steps::open(prefix, timeline, checkpoint, name.as_deref(), container.as_deref())
-            };
+            let (prefix, job_id) = (prefix.clone(), job_id.clone());
+            let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref(), container.as_deref());
             let OpenedDirectory { directory, resumed, container } = blocking(open).await?;
             let mut under_way = containers.lock();
             // One dataset is drained at a time: the container of another one was not completed.

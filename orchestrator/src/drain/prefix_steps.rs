@@ -20,7 +20,7 @@ use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank};
 
 use super::action::Findings;
 use super::error::PrefixStepError;
-use super::resume::{self, Timeline};
+use super::resume;
 
 /// The directory of a dataset that is being drained.
 pub(super) struct OpenedDirectory {
@@ -35,13 +35,13 @@ pub(super) struct OpenedDirectory {
 /// Finds or creates the directory of a dataset, and records that it is being written.
 pub(super) fn open(
     prefix: PathBuf,
-    timeline: Timeline<'_>,
+    job_id: &str,
     checkpoint: CheckpointId,
     name: Option<&str>,
     container: Option<&ContainerRequest>,
 ) -> Result<OpenedDirectory, PrefixStepError> {
     let prefix = Prefix::open(prefix)?;
-    let found = resume::directory_of(&prefix, timeline, checkpoint)?;
+    let found = resume::directory_of(&prefix, job_id, checkpoint)?;
     let resumed = found.is_some();
     let directory = match found {
         Some(directory) => {
@@ -49,9 +49,9 @@ pub(super) fn open(
             let _ = temporary::remove_abandoned(&prefix.checkpoint_path(&directory));
             directory
         }
-        None => prefix.create_dataset_directory(Local::now().naive_local(), timeline.job_id, checkpoint, name)?,
+        None => prefix.create_dataset_directory(Local::now().naive_local(), job_id, checkpoint, name)?,
     };
-    resume::begin(&prefix, timeline, checkpoint, &directory)?;
+    resume::begin(&prefix, job_id, checkpoint, &directory)?;
     let path = prefix.checkpoint_path(&directory);
     let container = container.map(|ContainerRequest { ranks, streams, files }| {
         DatasetCreation::new(&path, *ranks, streams, *files).map_err(|error| error.to_string())

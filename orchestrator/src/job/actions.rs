@@ -14,7 +14,7 @@ use super::drain_task::AfterCommands;
 use super::running_step::RunningStep;
 use super::step::StepDriver;
 use super::{free_space, settings, site, stacks};
-use crate::drain::{self, DrainOrder};
+use crate::drain::DrainOrder;
 use crate::events::{CommandKey, StopReason};
 use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
@@ -287,7 +287,6 @@ impl StepDriver<'_> {
             prefix: self.settings.prefix.clone(),
             job_id: self.allocation.job_id().to_owned(),
             generation: self.machine.generation(),
-            timeline: drain::resume::of_generation(self.machine.generation()),
             copies: settings::copies(&self.step.checkpoint),
             requested: None,
             events: self.background.events.clone(),

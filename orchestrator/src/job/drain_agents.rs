@@ -152,12 +152,10 @@ impl DrainAgents {
         &mut self,
         prefix: &Path,
         copies: CopySettings,
-        newest: Option<Generation>,
         requested: Option<CheckpointId>,
     ) -> Result<DrainReport, DrainError> {
         let (order, mut emitted) = self.order(prefix, requested);
-        let timeline = newest.map_or_else(|| order.timeline.clone(), drain::resume::of_generation);
-        let order = DrainOrder { copies, timeline, ..order };
+        let order = DrainOrder { copies, ..order };
         let draining = drain::drain(&order);
         tokio::pin!(draining);
         let result = loop {
@@ -196,7 +194,6 @@ impl DrainAgents {
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),
             generation: Generation(u64::MAX),
-            timeline: format!("allocation {}", self.allocation.allocation_id()),
             copies: CopySettings { crc: false, buffer_bytes: 0, threads: None, container: None },
             requested,
             events,

@@ -159,7 +159,7 @@ pub async fn of_state(
     if let Some(finished) = state.finished_steps() {
         agents.forget(finished).await;
     }
-    let result = agents.drain(prefix, state.copies(), Some(state.generation()), requested).await;
+    let result = agents.drain(prefix, state.copies(), requested).await;
     let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
     agents.agents.end_all(!keeps).await;
     state.running.clear();
@@ -202,7 +202,7 @@ pub async fn of_roots(
         Reporter { event_log: Some(event_log(prefix, OF_ROOTS, GroupAccess::None)?), screen: screen.clone() };
     let mut agents = agents_of(prefix, roots, reporter)?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, copies, None, requested).await;
+    let result = agents.drain(prefix, copies, requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }
@@ -273,7 +273,7 @@ pub async fn of_library(
     let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
     let mut agents = job.agents(prefix, reporter).await?;
     agents.start_missing().await;
-    let result = agents.drain(prefix, settings::copies(&step.checkpoint), None, requested).await;
+    let result = agents.drain(prefix, settings::copies(&step.checkpoint), requested).await;
     agents.agents.end_all(false).await;
     Ok(result?)
 }
@@ -364,7 +364,6 @@ async fn survey_of(
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),
         generation: Generation::NONE,
-        timeline: drain::resume::of_generation(state.generation()),
         copies: state.copies(),
         requested,
         events,

@@ -50,14 +50,7 @@ fn bypasses_the_cache(prefix: &Prefix, directory: &DirectoryName) -> bool {
 }
 
 /// True if neither a drain nor `index add` has written there. A missing directory holds nothing else.
-///
-/// # Errors
-/// The directory cannot be listed.
-pub fn holds_only_a_flush(
-    prefix: &Prefix,
-    directory: &DirectoryName,
-    open: DatasetOpener,
-) -> Result<bool, PrefixError> {
+fn holds_only_a_flush(prefix: &Prefix, directory: &DirectoryName, open: DatasetOpener) -> Result<bool, PrefixError> {
     let path = prefix.checkpoint_path(directory);
     let unreadable =
         |source| PrefixError::io("list", path.clone(), "check that you may read the checkpoint directory")(source);
