@@ -1,5 +1,5 @@
-//! Pairs whose copies and agents are killed and stopped at bad moments, and whose shared memory is damaged: no two copies
-//! are awake, and the work goes on.
+//! Pairs whose copies and agents are killed and stopped at bad moments, and whose shared memory is damaged: no two
+//! copies are awake, and the work goes on.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;

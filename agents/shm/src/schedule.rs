@@ -1,7 +1,7 @@
 //! When copies beat, and when their beats are read.
 //!
-//! All copies of a machine beat at the multiples of their period, by the monotonic clock; the agent reads the beats half
-//! a period later.
+//! All copies of a machine beat at the multiples of their period, by the monotonic clock; the agent reads the beats
+//! half a period later.
 
 use std::ffi::CStr;
 use std::time::Duration;

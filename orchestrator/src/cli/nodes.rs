@@ -60,7 +60,8 @@ Examples:
 
 JSON: {version, nodes: [name…], taken_up}; taken_up: the orchestrator has acted on it
 
-Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix, or it is one of `kind: replicated`")]
+Exit codes: 0 recorded; 64 the job has no such node; 69 no job runs in this prefix, or one of \
+`kind: replicated`")]
     Exclude(ExcludeArgs),
     /// Use these nodes again
     #[command(after_help = "\

@@ -408,8 +408,8 @@ impl Granter {
         }
     }
 
-    /// The other copy has stored checkpoints in the term before, of which this node has none. They are still being sent,
-    /// or the other copy goes on from them when it was started again.
+    /// The other copy has stored checkpoints in the term before, of which this node has none. They are still being
+    /// sent, or the other copy goes on from them when it was started again.
     fn awaits_checkpoint(&self, now: Duration, pair: &Pair, side: Side) -> bool {
         let Some(Predecessor { side: before, checkpoint: Some(checkpoint), ended, .. }) = pair.predecessor else {
             return false;

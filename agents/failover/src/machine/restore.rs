@@ -77,8 +77,9 @@ impl PairMachine {
         }
     }
 
-    /// The machine of a new agent. The snapshot's [`Snapshot::mirrored`] is what shared memory still has. `found` is what shared memory and the processes of the node say; `lease` is the one
-    /// that was held, if its end is known. A copy that is awake without a lease, where one is needed, is killed.
+    /// The machine of a new agent. The snapshot's [`Snapshot::mirrored`] is what shared memory still has. `found` is
+    /// what shared memory and the processes of the node say; `lease` is the one that was held, if its end is known. A
+    /// copy that is awake without a lease, where one is needed, is killed.
     pub fn restore(
         config: &PairConfig,
         sides: LocalSides,

@@ -4,8 +4,8 @@
 //!
 //! Each message names the term of the lease under which the checkpoint was written. A receiver whose own copy worked
 //! under a later term refuses it; when the first one of a later term arrives, it forgets the checkpoints of earlier
-//! ones, which the work that goes on does not follow. So the term is the one under which a copy has worked: a lease that
-//! is held makes no work of its own out of an older checkpoint. What is refused is sent again after a pause.
+//! ones, which the work that goes on does not follow. So the term is the one under which a copy has worked: a lease
+//! that is held makes no work of its own out of an older checkpoint. What is refused is sent again after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
