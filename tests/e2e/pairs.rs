@@ -2,6 +2,7 @@
 //! that are killed and that hang, agents and orchestrators that are killed, and the commands for pairs.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -420,11 +421,16 @@ fn replica_that_a_user_selected_stays_awake_under_the_next_orchestrator() {
     job.end();
     let mut second = run(&world, &spec);
     second.sees_event("pairs_taken_over");
-    // It finishes the pair, although the main sleeps beside it.
-    second.ends_with(0).prints(&["all pairs are finished"]);
-    assert_eq!(printed(&world, "safe.main"), "1\n3\n6\n");
+    // Two leases later, it is awake, although the main sleeps beside it.
+    let begun = Instant::now();
+    world.wait("two leases", || (begun.elapsed() > Duration::from_secs(4)).then_some(()));
+    waits_for_state(&world, 0, "main", "asleep");
+    assert_eq!(waits_for_state(&world, 0, "replica", "awake"), replica);
     assert_eq!(changes(&world, "fail_back").len(), 0);
-    assert!(printed(&world, "safe.replica").ends_with("18\n"), "{replica}");
+    pairs(&world, ["fail-back", "safe"]).with_code(0);
+    second.ends_with(0).prints(&["all pairs are finished"]);
+    assert_eq!(printed(&world, "safe.main"), "1\n3\n6\n13\n15\n18\n");
+    assert_eq!(printed(&world, "safe.replica"), "7\n9\n12\n");
     world.assert_nothing_is_left();
 }
 
