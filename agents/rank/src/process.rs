@@ -263,7 +263,7 @@ impl<'a> RankProcess<'a> {
         let any_has_files = unless_failed(self.client.allgather(&[u8::from(has_files)]))?
             .is_none_or(|all| all.iter().any(|has_files| has_files == &[1]));
         let completed = match saved {
-            // Nobody could restart from it, and it would take the place of one from which they can.
+            // It has no state of a program, and would take the place of a checkpoint that has.
             Ok(Saved::End) if !any_has_files => self.client.drop_checkpoint("the programs of all ranks have ended"),
             Ok(_) => self.client.complete_checkpoint(true),
             Err(error) => self.client.drop_checkpoint(&error.to_string()),

@@ -112,9 +112,13 @@ impl Watcher {
         }
     }
 
-    /// The timer runs while there are heartbeats to read, or a copy is to register.
+    /// The timer runs while there are heartbeats to read, or while a copy is to register, or to end after its work: it
+    /// may have more work after all.
     pub(super) fn set_timer(&mut self) {
-        let awaited = |place: &Place| !place.registered && (place.starting || place.process.is_some());
+        let awaited = |place: &Place| {
+            let exists = place.process.is_some();
+            exists && place.finishing || !place.registered && (place.starting || exists)
+        };
         let starting = || self.pairs.iter().any(|pair| pair.places.iter().any(awaited));
         let wanted = match self.watch.is_empty() {
             false => Some(self.period.min(if starting() { REGISTRATION } else { self.period })),
