@@ -25,8 +25,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 const STACK_BYTES: usize = 64 << 10;
 /// A thread that must end looks at least this often whether it must.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// Under a lease, the thread looks at least this often whether it has run out. No other copy is permitted to wake in the
-/// tenth of the lease that follows, 10 ms at least.
+/// Under a lease, the thread looks at least this often whether it has run out. No other copy is permitted to wake in
+/// the tenth of the lease that follows, 10 ms at least.
 const LONGEST_SLEEP_UNDER_LEASE: Duration = Duration::from_millis(5);
 
 /// A running heartbeat. It ends when this is dropped.
