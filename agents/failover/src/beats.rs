@@ -23,6 +23,8 @@ pub struct Missed {
     pub misses: u32,
     /// The counter, which did not change.
     pub beats: u64,
+    /// The last heartbeat was missed by a copy that beats at multiples of its period. Whether it does is not known here.
+    pub early: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,15 @@ impl BeatWatch {
         self.hearts.is_empty()
     }
 
+    /// The shortest period of a copy of which one more missed heartbeat is reported. If it beats at multiples of its
+    /// period, an observation just after the next one, within `tick / 2`, reports it earlier than the next regular one.
+    pub fn suspected(&self) -> Option<Duration> {
+        let suspected = self.hearts.values().filter(|heart| {
+            !heart.reported && !heart.excused && heart.counted > 0 && heart.counted + 1 == heart.watched.misses
+        });
+        suspected.map(|heart| heart.watched.period).min()
+    }
+
     /// Reads all counters; returns the copies that have missed their heartbeats.
     pub fn observe(&mut self, now: Duration, mut beats: impl FnMut(u32, Side) -> u64) -> Vec<Missed> {
         let gap =
@@ -111,12 +122,25 @@ impl BeatWatch {
             let periods = u32::try_from(periods).unwrap_or(u32::MAX);
             heart.missed += u64::from(periods.saturating_sub(heart.counted));
             heart.counted = periods;
-            if periods >= misses && !heart.reported {
+            // Half a tick lies between a heartbeat and the observation from which on it counts: if all heartbeats are
+            // at multiples of the period, this one was due.
+            let due = (heart.quiet + self.tick * 9 / 20).as_nanos() / period.as_nanos().max(1);
+            let due = u32::try_from(due).unwrap_or(u32::MAX);
+            if due >= misses && !heart.reported && !(heart.excused && periods < misses) {
                 heart.reported = true;
-                missed.push(Missed { pair: *pair, side: *side, incarnation, misses: periods, beats: count });
+                let early = periods < misses;
+                missed.push(Missed { pair: *pair, side: *side, incarnation, misses: due, beats: count, early });
             }
         }
         missed
+    }
+
+    /// The copy was reported early, and does not beat at multiples of its period: it is reported again at the next
+    /// observation, unless it has a heartbeat until then.
+    pub fn wait(&mut self, pair: u32, side: Side) {
+        if let Some(heart) = self.hearts.get_mut(&(pair, side)) {
+            heart.reported = false;
+        }
     }
 
     /// The reported copy is known to be ready to run, but has no processor. It is reported again after another period,
@@ -159,10 +183,42 @@ mod tests {
         for at in 0..3 {
             assert_eq!(watch.observe(MS * at, |_, _| 100), []);
         }
-        let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3, beats: 100 };
+        let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3, beats: 100, early: false };
         assert_eq!(watch.observe(MS * 3, |_, _| 100), [missed]);
         assert_eq!(watch.observe(MS * 4, |_, _| 100), []);
         assert_eq!(watch.counts(7, Side::Main), (0, 4));
+    }
+
+    #[test]
+    fn copy_is_suspected_before_its_last_miss_and_reported_just_after_that_was_due() {
+        let mut watch = watch();
+        let mut suspected = Vec::new();
+        for at in 0..3 {
+            suspected.push(watch.suspected());
+            assert_eq!(watch.observe(MS * at, |_, _| 100), []);
+        }
+        assert_eq!((suspected, watch.suspected()), (vec![None; 3], Some(MS)));
+        // Observations are half a period after the heartbeats.
+        assert_eq!(watch.observe(MS * 2 + MS / 2, |_, _| 100), []);
+        let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3, beats: 100, early: true };
+        assert_eq!(watch.observe(MS * 2 + MS * 6 / 10, |_, _| 100), [missed]);
+        assert_eq!(watch.suspected(), None);
+        // Not counted before it is half a period late.
+        assert_eq!(watch.counts(7, Side::Main), (0, 2));
+        watch.wait(7, Side::Main);
+        assert_eq!(watch.observe(MS * 3, |_, _| 100), [Missed { early: false, ..missed }]);
+    }
+
+    #[test]
+    fn an_excused_copy_is_not_reported_early() {
+        let mut watch = watch();
+        for at in 0..4 {
+            watch.observe(MS * at, |_, _| 100);
+        }
+        watch.excuse(7, Side::Main);
+        assert_eq!(watch.suspected(), None);
+        assert_eq!(watch.observe(MS * 3 + MS * 6 / 10, |_, _| 100), []);
+        assert_eq!(watch.observe(MS * 4, |_, _| 100).len(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! When copies beat, and when their beats are read.
 //!
 //! All copies of a machine beat at the multiples of their period, by the monotonic clock; the agent reads the beats
-//! half a period later.
+//! half a period later. Just after the heartbeat whose absence makes a copy one that hangs, they are read once more.
 
 use std::ffi::CStr;
 use std::time::Duration;
@@ -20,6 +20,12 @@ pub fn next_look(period: Duration, now: Duration) -> Duration {
     next_beat(period, now + period / 2) - period / 2
 }
 
+/// The first time after this one that is just after a heartbeat.
+pub fn early_look(period: Duration, now: Duration) -> Duration {
+    let after = period / 10;
+    next_beat(period, now.saturating_sub(after)) + after
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +42,10 @@ mod tests {
     #[test]
     fn beats_are_read_half_a_period_after_them() {
         assert_eq!([500, 509, 510, 519].map(|now| next_look(MS(20), MS(now))), [510, 510, 530, 530].map(MS));
+    }
+
+    #[test]
+    fn an_early_look_is_a_tenth_of_a_period_after_a_heartbeat() {
+        assert_eq!([500, 501, 502, 510, 521].map(|now| early_look(MS(20), MS(now))), [502, 502, 522, 522, 522].map(MS));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_failover::Event;
 use holdfast_model::Side;
 use holdfast_shm::SlotState;
-use holdfast_shm::schedule::{BEAT_THREAD, next_look};
+use holdfast_shm::schedule::{BEAT_THREAD, early_look, next_look};
 use rustix::time::{ClockId, Itimerspec, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_settime};
 
 use super::super::process::copy_threads;
@@ -34,6 +34,11 @@ struct SilentCopy {
 }
 
 impl SilentCopy {
+    /// True if a thread of the library beats, at multiples of the period.
+    fn has_own_thread(&self) -> bool {
+        self.threads.iter().any(|(name, _)| name.as_bytes() == BEAT_THREAD.to_bytes())
+    }
+
     /// True if the copy has no heartbeats only because it has no processor: its thread that beats is ready to run or
     /// waits for its timer, or it was just woken and has not come that far. For a limited time: otherwise it would
     /// never be replaced.
@@ -85,12 +90,16 @@ impl Watcher {
                 threads,
                 has_beaten: self.registry.beats(missed.pair, side) != missed.beats,
             };
-            if silent.is_excused() {
+            if missed.early && !silent.has_own_thread() {
+                self.watch.wait(missed.pair, side);
+            } else if silent.is_excused() {
                 self.watch.excuse(missed.pair, side);
             } else {
                 self.feed(at, now, Event::BeatsMissed { side, incarnation, misses: missed.misses });
             }
         }
+        let suspected = self.watch.suspected();
+        self.early_look = suspected.map(|period| early_look(period, now));
     }
 
     /// Copies that have more work, after they said that it was done; their heartbeats are not read meanwhile.

@@ -117,6 +117,8 @@ pub(super) struct Watcher {
     positions: BTreeMap<u32, usize>,
     jobs: Jobs,
     watch: BeatWatch,
+    /// When the heartbeats are read besides the regular times.
+    early_look: Option<Duration>,
     period: Duration,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -213,6 +215,7 @@ impl Watcher {
             positions: plan.pairs.iter().zip(0..).map(|(pair, at)| (pair.index, at)).collect(),
             jobs,
             watch: BeatWatch::new(period),
+            early_look: None,
             period,
             epoll,
             timer,
@@ -725,7 +728,7 @@ impl Watcher {
 
     fn deadline(&self) -> Option<Duration> {
         let pairs = self.pairs.iter().filter_map(|pair| pair.deadline);
-        pairs.chain(self.jobs.next_deadline()).chain([self.published + PUBLISH]).min()
+        pairs.chain(self.jobs.next_deadline()).chain([self.published + PUBLISH]).chain(self.early_look).min()
     }
 
     /// All were ended on request, and are gone.
