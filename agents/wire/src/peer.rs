@@ -89,6 +89,8 @@ pub enum ToMirror {
         /// What the program gave with it.
         tag: i64,
         bytes: Payload,
+        /// It is from the receiving node, which may have lost it since.
+        returned: bool,
     },
     /// There was nothing to send for a while.
     Idle,

@@ -6,6 +6,10 @@
 //! under a later term refuses it; when the first one of a later term arrives, it forgets the checkpoints of earlier
 //! ones, which the work that goes on does not follow. So the term is the one under which a copy has worked: a lease
 //! that is held makes no work of its own out of an older checkpoint. What is refused is sent again after a pause.
+//!
+//! A copy that goes on from a checkpoint of the other node, and has stored none since, works on what only its own node
+//! may have: the other one may have been started again without its memory. So that checkpoint is sent back, and is
+//! entered if the other node has none that is as new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::Side;
 use holdfast_model::pair::{MirroredCheckpoint, Term};
-use holdfast_shm::Registry;
+use holdfast_shm::{Checkpoint, Registry};
 use holdfast_wire::frame::{self, FrameError};
 use holdfast_wire::peer::{MIRROR, MirrorAnswer, ToMirror};
 use parking_lot::{Condvar, Mutex};
@@ -195,16 +199,18 @@ impl Mirror {
                 if counter == 0 || waits || sent.get(&pair) == Some(&(counter, term)) {
                     continue;
                 }
+                // One that was mirrored to this node, where no copy goes on from it, or none: the other node has it.
                 let newest = self.registry.read_newest(pair, &mut bytes);
-                // One that was mirrored to this node, or none: the other node has it.
-                let Ok(Some(newest)) = newest.map(|found| found.filter(|newest| newest.side.is_some())) else {
+                let is_sent = |newest: &Checkpoint| newest.side.is_some() || self.is_awake(pair);
+                let Ok(Some(newest)) = newest.map(|found| found.filter(is_sent)) else {
                     sent.insert(pair, (counter, term));
                     refused.remove(&pair);
                     continue;
                 };
                 let checkpoint = MirroredCheckpoint { term, sequence: newest.sequence };
+                let returned = newest.side.is_none();
                 let content = std::mem::take(&mut bytes).into();
-                let message = ToMirror::Checkpoint { pair, checkpoint, tag: newest.tag, bytes: content };
+                let message = ToMirror::Checkpoint { pair, checkpoint, tag: newest.tag, bytes: content, returned };
                 match self.exchange(&mut stream, peer, &message) {
                     Ok(MirrorAnswer::Done) => {
                         last = Instant::now();
@@ -257,7 +263,12 @@ impl Mirror {
 
     /// Enters a checkpoint of the other node.
     pub fn receive(&self, message: ToMirror) -> MirrorAnswer {
-        let ToMirror::Checkpoint { pair, checkpoint, tag, bytes } = message else { return MirrorAnswer::Done };
+        let ToMirror::Checkpoint { pair, checkpoint, tag, bytes, returned } = message else {
+            return MirrorAnswer::Done;
+        };
+        if returned && !self.has_lost(pair, checkpoint) {
+            return MirrorAnswer::Done;
+        }
         match self.enter(pair, checkpoint, tag, bytes.as_slice()) {
             Ok(()) => {
                 self.requests.send(Request::Mirrored { pair, checkpoint });
@@ -265,6 +276,17 @@ impl Mirror {
             }
             Err(reason) => MirrorAnswer::Refused { reason },
         }
+    }
+
+    fn is_awake(&self, pair: u32) -> bool {
+        Side::BOTH.into_iter().any(|side| self.registry.is_woken(pair, side))
+    }
+
+    /// This node has no checkpoint that is as new, and no copy of it has worked under a later lease.
+    fn has_lost(&self, pair: u32, checkpoint: MirroredCheckpoint) -> bool {
+        let newest = self.registry.newest(pair).map_or(0, |newest| newest.sequence);
+        let worked = self.terms.get(&pair).map(|known| *known.lock());
+        newest < checkpoint.sequence && worked.is_none_or(|worked| worked <= checkpoint.term)
     }
 
     fn enter(&self, pair: u32, checkpoint: MirroredCheckpoint, tag: i64, bytes: &[u8]) -> Result<(), String> {

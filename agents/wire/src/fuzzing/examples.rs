@@ -143,7 +143,8 @@ pub fn purposes() -> Vec<Purpose> {
 
 pub fn to_mirror() -> Vec<ToMirror> {
     let checkpoint = MirroredCheckpoint { term: Term { epoch: 2, number: 5 }, sequence: 7 };
-    vec![ToMirror::Checkpoint { pair: 1, checkpoint, tag: -3, bytes: vec![1; 50].into() }, ToMirror::Idle]
+    let sent = |returned| ToMirror::Checkpoint { pair: 1, checkpoint, tag: -3, bytes: vec![1; 50].into(), returned };
+    vec![sent(false), sent(true), ToMirror::Idle]
 }
 
 pub fn mirror_answers() -> Vec<MirrorAnswer> {

@@ -130,6 +130,36 @@ fn a_replica_goes_on_from_the_mirrored_checkpoint_of_a_lost_node_and_hands_over_
 }
 
 #[test]
+fn a_node_that_has_lost_its_checkpoints_receives_them_back_from_a_replica_that_stores_none() {
+    let [mut main, replica] = World::two_nodes_of("rest", true);
+    main.grant(1, LIMIT);
+    let written = main.wait_checkpoint("checkpoints", |checkpoint| checkpoint > 10);
+    replica.wait_checkpoint("mirrored checkpoints", |checkpoint| checkpoint >= written);
+    // The node of the main is started again: nothing is left of its registry.
+    main.kill_agent();
+    main.processes().into_iter().for_each(|pid| signal(pid, Signal::KILL));
+    std::fs::remove_dir_all(main.directory()).unwrap();
+    let last = replica.report().pairs[0].checkpoint;
+    let term = |number| Term { epoch: 1, number };
+    replica.grant_after(2, LIMIT, Some(MirroredCheckpoint { term: term(1), sequence: last }));
+    replica.wait_output("rest.replica.log", &format!("replica begins after {last}\n"));
+    main.start_agent();
+    main.post::<PairsAccepted>(PLAN, &main.plan);
+    assert_eq!(main.report().pairs[0].checkpoint, 0);
+    replica.connect(&main);
+    main.wait_checkpoint("the checkpoint that was lost", |checkpoint| checkpoint == last);
+    assert_eq!(
+        main.report().pairs[0].lease.as_ref().unwrap().mirrored,
+        MirroredCheckpoint { term: term(2), sequence: last }
+    );
+    replica.revoke(2);
+    main.grant_after(3, LIMIT, None);
+    main.wait_output("rest.main.log", &format!("main begins after {last}\n"));
+    main.stop();
+    replica.stop();
+}
+
+#[test]
 fn checkpoints_of_an_earlier_lease_do_not_replace_those_of_a_later_one() {
     let [main, replica] = World::two_nodes(false);
     main.grant(1, LIMIT);
