@@ -45,7 +45,11 @@ impl OrderContext<'_> {
         // The limits are those of the node: its files share them, and no coordination between nodes is needed.
         let pipeline = self.pipeline().limited(limits);
         if let Some(places) = container {
-            return self.pack(&pipeline, &files, directory, places, crc, &working);
+            match PlacedFiles::open(directory, places) {
+                Ok(placed) => return self.pack(&pipeline, &files, &placed, places, crc, &working),
+                // Only what was packed is entered in the container.
+                Err(error) => tracing::warn!(%error, %checkpoint, "plain_files_kept"),
+            }
         }
         let copied = pipeline
             .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
@@ -61,12 +65,11 @@ impl OrderContext<'_> {
         &self,
         pipeline: &Pipeline,
         files: &[(Rank, PathBuf, Meta)],
-        directory: &Path,
+        placed: &PlacedFiles,
         places: &ContainerPlaces,
         crc: bool,
         working: &ProgressGuard,
     ) -> Result<OrderResult> {
-        let placed = PlacedFiles::open(directory, places).map_err(CopyFault::from)?;
         let ranks: Vec<Rank> = self.local().to_vec();
         let results = pipeline.each(&ranks, |lane, rank| -> Result<_> {
             let mut of_rank = files.iter().filter(|(owner, _, _)| owner == rank).peekable();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_core::redundancy::descriptor;
-use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Rank};
+use holdfast_model::{CheckpointId, ContainerPlaces, Failure, FailureKind, Generation, Rank, RankPlace};
 use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, Member, Order, OrderResult, RankTransfer};
 use holdfast_wire::plan::RunRequest;
 use tempfile::TempDir;
@@ -72,6 +72,20 @@ async fn a_flush_copies_the_application_s_files_once() {
     fs::write(&copy, wrong).unwrap();
     flush(true);
     assert_eq!(fs::read(&copy).unwrap(), right);
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_open_the_container_flushes_plain_files() {
+    let (_root, node) = node().await;
+    let prefix = tempfile::tempdir().unwrap();
+    let place = RankPlace { file: 0, offset: 4096, chunk_bytes: 65536, stride: 65536, first_chunk: 1 };
+    let ranks = [(Rank(1), place)].into();
+    let container = Some(ContainerPlaces { files: vec!["gone.tmp".to_owned()], ranks });
+    let (checkpoint, directory) = (CheckpointId(3), prefix.path().to_owned());
+    let flush = Order::Flush { checkpoint, directory, limits: CopyLimits::NONE, crc: false, container };
+    let OrderResult::Flushed(flushed) = carry_out(&node, flush).unwrap() else { panic!("another result") };
+    assert_eq!(flushed[&Rank(1)], [dataset_file("rank_1.ckpt", 10038, None)]);
+    assert_eq!(fs::metadata(prefix.path().join("rank_1.ckpt")).unwrap().len(), 10038);
 }
 
 #[tokio::test]
