@@ -139,6 +139,36 @@ fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
 }
 
 #[test]
+fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    let directory = with_a_directory(&mut running, &world);
+    fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    let files = || {
+        let mut names: Vec<_> = fs::read_dir(&directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    let left = files();
+    // The next run goes on from checkpoint 3, and writes another checkpoint 4.
+    let mut running = job.start();
+    running.sees("another checkpoint 4", |event| {
+        event["event"] == "checkpoint_complete" && event["checkpoint"] == 4 && event["generation"] != 1
+    });
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 3);
+    let current = fs::canonicalize(world.prefix().join("scr.current")).unwrap();
+    pfs::assert_current(&world.prefix(), 4);
+    assert_ne!(current, fs::canonicalize(&directory).unwrap(), "the directory of the earlier checkpoint 4");
+    assert_eq!(files(), left);
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);

@@ -1,5 +1,6 @@
 //! The directory that a drain or a flush of the same dataset left incomplete, so that another drain can complete it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::prefix::{DirectoryName, Prefix, dataset, index};
@@ -11,6 +12,8 @@ use crate::host::own_files;
 
 /// The record has a few hundred bytes.
 const LARGEST_RECORD: u64 = 64 << 10;
+/// A name for each dataset of a prefix directory that was left incomplete.
+const LARGEST_LIST: u64 = 16 << 20;
 
 /// The drain that is under way, in `.holdfast/drain.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +25,54 @@ struct DrainRecord {
 
 fn path(prefix: &Prefix) -> PathBuf {
     prefix.path().join(own_files::OWN).join("drain.json")
+}
+
+/// The directories that are not continued, in `.holdfast/superseded.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Superseded {
+    directories: BTreeSet<String>,
+}
+
+fn superseded_path(prefix: &Prefix) -> PathBuf {
+    prefix.path().join(own_files::OWN).join("superseded.json")
+}
+
+fn superseded(prefix: &Prefix) -> Superseded {
+    let text = own_files::read(&superseded_path(prefix), LARGEST_LIST).ok().flatten();
+    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
+/// The application goes on from this checkpoint, or from none: a dataset with a higher number will be another one. A
+/// drain of it must not continue a directory with files of the earlier one: if a file cannot be copied, that of the
+/// earlier dataset would be taken for it.
+///
+/// # Errors
+/// The index cannot be read, or [`PrefixStepError::Owned`].
+pub fn supersede(prefix: &Prefix, job_id: &str, from: Option<CheckpointId>) -> Result<(), PrefixStepError> {
+    let is_newer = |checkpoint| from.is_none_or(|from| checkpoint > from);
+    let mut left: Vec<DirectoryName> = index::read(prefix)?
+        .unwrap_or_default()
+        .entries()
+        .into_iter()
+        .filter(|entry| is_newer(entry.id) && entry.complete != Some(true))
+        .filter(|entry| dataset::job_of(prefix, &entry.directory).is_some_and(|job| job == job_id))
+        .map(|entry| entry.directory)
+        .collect();
+    let killed = read_record(&path(prefix)).filter(|record| record.job_id == job_id && is_newer(record.checkpoint));
+    left.extend(killed.and_then(|record| DirectoryName::new(record.directory).ok()));
+    let mut known = superseded(prefix);
+    let before = known.clone();
+    known.directories.extend(left.iter().map(|directory| directory.as_str().to_owned()));
+    if known == before {
+        return Ok(());
+    }
+    known.directories.retain(|name| {
+        DirectoryName::new(name.clone()).is_ok_and(|directory| prefix.checkpoint_path(&directory).is_dir())
+    });
+    own_files::create_directory(&prefix.path().join(own_files::OWN))?;
+    let mut text = serde_json::json!(known).to_string();
+    text.push('\n');
+    Ok(own_files::replace(&superseded_path(prefix), text.as_bytes())?)
 }
 
 /// Records which directory is written, before the first file is copied. If an earlier drain was killed while it wrote
@@ -71,7 +122,8 @@ pub fn under_way(prefix: &Prefix) -> Option<DirectoryName> {
 }
 
 /// The directory to continue: of a drain that was killed, or else the newest of a drain or flush that is indexed and
-/// not complete. SCR leaves the directory of a killed flush as it is and copies to another one.
+/// not complete. SCR leaves the directory of a killed flush as it is and copies to another one. A directory that was
+/// [superseded](supersede) is not continued.
 ///
 /// # Errors
 /// The index cannot be read.
@@ -80,9 +132,11 @@ pub fn directory_of(
     job_id: &str,
     checkpoint: CheckpointId,
 ) -> Result<Option<DirectoryName>, PrefixStepError> {
+    let superseded = superseded(prefix);
     if let Some(record) = read_record(&path(prefix))
         && record.job_id == job_id
         && record.checkpoint == checkpoint
+        && !superseded.directories.contains(&record.directory)
         && let Ok(directory) = DirectoryName::new(record.directory)
         && prefix.checkpoint_path(&directory).is_dir()
     {
@@ -92,6 +146,7 @@ pub fn directory_of(
     let incomplete = entries.into_iter().filter_map(|entry| {
         let continued = entry.id == checkpoint
             && entry.complete != Some(true)
+            && !superseded.directories.contains(entry.directory.as_str())
             && prefix.checkpoint_path(&entry.directory).is_dir()
             && dataset::job_of(prefix, &entry.directory).is_some_and(|job| job == job_id);
         continued.then_some((entry.flushed, entry.directory))
@@ -152,5 +207,38 @@ mod tests {
         assert_eq!(entries.len(), 1, "{entries:?}");
         assert_eq!((&entries[0].directory, entries[0].complete), (&killed, Some(false)));
         assert_eq!(directory_of(&prefix, "17", CheckpointId(4)).unwrap(), Some(killed));
+    }
+
+    #[test]
+    fn what_a_restart_supersedes_is_not_continued() {
+        let base = tempfile::tempdir().unwrap();
+        let prefix = Prefix::open(base.path()).unwrap();
+        let make = |job, id| prefix.create_checkpoint_directory(time(), job, CheckpointId(id)).unwrap();
+        let enter = |id, directory: &DirectoryName| {
+            index::update(&prefix, |index| index.add(CheckpointId(id), directory, time())).unwrap();
+        };
+        let known = |job, id| directory_of(&prefix, job, CheckpointId(id)).unwrap();
+        let (third, fourth, fifth, other) = (make("17", 3), make("17", 4), make("17", 5), make("18", 4));
+        [(3, &third), (4, &fourth), (4, &other)].into_iter().for_each(|(id, directory)| enter(id, directory));
+        begin(&prefix, "17", CheckpointId(5), &fifth).unwrap();
+        assert_eq!(
+            [known("17", 3), known("17", 4), known("17", 5)],
+            [&third, &fourth, &fifth].map(|d| Some(d.clone()))
+        );
+        supersede(&prefix, "17", Some(CheckpointId(3))).unwrap();
+        assert_eq!([known("17", 3), known("17", 4), known("17", 5)], [Some(third.clone()), None, None]);
+        assert_eq!(known("18", 4), Some(other));
+        // What is written afterwards is.
+        let again = prefix.create_dataset_directory(time(), "17", CheckpointId(4), Some("again")).unwrap();
+        enter(4, &again);
+        dataset::write(&named("again"), "17", &prefix.checkpoint_path(&again)).unwrap();
+        supersede(&prefix, "17", Some(CheckpointId(4))).unwrap();
+        assert_eq!(known("17", 4), Some(again));
+        supersede(&prefix, "17", None).unwrap();
+        assert_eq!([known("17", 3), known("17", 4)], [None, None]);
+    }
+
+    fn named(name: &str) -> holdfast_model::Dataset {
+        holdfast_model::Dataset { name: Some(name.to_owned()), ..holdfast_model::Dataset::default() }
     }
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::prefix::Prefix;
 use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{Generation, NodeName, RestartSource};
+use holdfast_model::{CheckpointId, Generation, NodeName, RestartSource};
 use holdfast_wire::agent::{AgentEvent, ForgetRequest, HaltReport, Health, PollReply};
 
 use super::background::TaskResult;
 use super::running_step::{StepReport, StepUpdate};
 use super::step::StepDriver;
 use crate::allocation::Observation;
+use crate::drain::resume;
 use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
 use crate::launch::StepEvent;
@@ -140,6 +142,7 @@ impl StepDriver<'_> {
         match event {
             AgentEvent::Restarted { generation, checkpoint, source, millis, .. } => {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
+                self.supersede(checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint, fetched_in });
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
@@ -158,6 +161,22 @@ impl StepDriver<'_> {
             AgentEvent::LibraryStarted { generation } => self.feed(Event::LibraryStarted { generation }),
             _ => {}
         }
+    }
+
+    /// Drains do not continue the directories of datasets that the restarted application writes again.
+    fn supersede(&self, from: Option<CheckpointId>) {
+        let (prefix, job_id) = (self.settings.prefix.clone(), self.allocation.job_id().to_owned());
+        tokio::task::spawn_blocking(move || {
+            // Without a prefix directory there is nothing; it is not created for that.
+            if !prefix.exists() {
+                return;
+            }
+            let superseded =
+                Prefix::open(prefix).map_err(Into::into).and_then(|prefix| resume::supersede(&prefix, &job_id, from));
+            if let Err(error) = superseded {
+                tracing::warn!(%error, "superseded_directories_not_recorded");
+            }
+        });
     }
 
     /// Injects the faults whose time after the first launch has come.
