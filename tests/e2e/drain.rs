@@ -1,12 +1,13 @@
 //! Failures during a drain: a node fails in round 1, or the destination cannot be written.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
 use holdfast_testkit::files_below;
 use holdfast_testkit::harness::ignore;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -135,6 +136,27 @@ fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
     running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    // The drain cannot end without the lock of the index.
+    let lock = world.prefix().join(".holdfast/index.lock");
+    let lock = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(lock).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    running.signal(Signal::TERM);
+    running.sees_event("drain_started");
+    world.kill(|_| true);
+    running.end();
+    drop(lock);
+    job.run(75).prints(&["took over", "checkpoint 4 is complete in the prefix directory"]);
+    pfs::assert_current(&world.prefix(), 4);
+    assert_eq!(world.all("copied").len(), 4, "the ranks of each node");
     world.assert_nothing_is_left();
 }
 

@@ -51,6 +51,8 @@ pub struct DrainOrder {
     /// Requests to agents.
     pub client: AgentClient,
     pub roster: Roster,
+    /// Nodes that the roster does not list, and whose agents may come up.
+    pub lost: Vec<NodeName>,
     /// Nodes without an agent that the roster does not list.
     pub down: Vec<NodeName>,
     pub prefix: PathBuf,
@@ -109,7 +111,8 @@ struct DrainDriver {
 
 impl DrainDriver {
     fn new(order: &DrainOrder, lost_agent_wait: Duration, survey_only: bool) -> Self {
-        let FollowedRoster { agents, lost, mut down, changes } = order.roster.follow();
+        let FollowedRoster { agents, mut lost, mut down, changes } = order.roster.follow();
+        lost.extend(order.lost.iter().filter(|node| !down.contains(*node)).cloned());
         down.extend(order.down.iter().cloned());
         let machine = DrainMachine::new(DrainConfig {
             agents,

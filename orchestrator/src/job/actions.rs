@@ -70,7 +70,9 @@ impl StepDriver<'_> {
                 self.record.agent_changed(&node);
             }
             Action::Record(event) => self.reporter.emit(event),
-            Action::Drain { stop, down, .. } => self.start_drain(&stop, down),
+            Action::Drain { stop, healthy, starting, down } => {
+                self.start_drain(&stop, [healthy, starting].concat(), down)
+            }
             // The agents belong to the job: they are ended after the loop, unless the next step uses them.
             Action::StopAgents { .. } => self.drain.abort(),
             Action::Finish(outcome) => self.outcome = Some(outcome),
@@ -279,10 +281,15 @@ impl StepDriver<'_> {
         );
     }
 
-    fn start_drain(&mut self, stop: &StopReason, down: Vec<NodeName>) {
+    /// Starts the drain. The agents of the nodes that are not `down` are up, or are waited for: an orchestrator that has
+    /// taken over does not know yet whether they are.
+    fn start_drain(&mut self, stop: &StopReason, mut others: Vec<NodeName>, down: Vec<NodeName>) {
+        let up = self.agents.roster().agents();
+        others.retain(|node| !up.contains_key(node));
         let order = DrainOrder {
             client: self.agents.client().clone(),
             roster: self.agents.roster().clone(),
+            lost: others,
             down,
             prefix: self.settings.prefix.clone(),
             job_id: self.allocation.job_id().to_owned(),

@@ -190,6 +190,7 @@ impl DrainAgents {
         let order = DrainOrder {
             client: self.agents.client().clone(),
             roster: self.agents.roster().clone(),
+            lost: Vec::new(),
             down: self.allocation.nodes().iter().filter(|node| !up.contains_key(*node)).cloned().collect(),
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),

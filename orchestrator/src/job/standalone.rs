@@ -360,6 +360,7 @@ async fn survey_of(
     let order = DrainOrder {
         client,
         roster,
+        lost: Vec::new(),
         down,
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),

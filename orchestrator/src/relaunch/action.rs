@@ -100,6 +100,8 @@ pub enum Action {
         stop: StopReason,
         /// Nodes with an agent.
         healthy: Vec<NodeName>,
+        /// Nodes whose agent is lost and is being started again: they are waited for, for a limited time.
+        starting: Vec<NodeName>,
         /// Nodes without an agent: round 2 copies on their behalf.
         down: Vec<NodeName>,
     },

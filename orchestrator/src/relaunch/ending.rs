@@ -10,6 +10,7 @@ use super::classify::ActiveGeneration;
 use super::event::ProgressFound;
 use super::halt::HaltCause;
 use super::machine::Machine;
+use super::node_state::NodeStatus;
 use super::outcome::{DroppedDatasets, Outcome};
 use super::policy::stop_after;
 use super::snapshot::{HaltCheckBefore, Phase};
@@ -389,9 +390,17 @@ impl Machine {
     }
 
     pub(super) fn drain_action(&self, stop: StopReason) -> Action {
-        let (healthy, down) = (0u32..).zip(&self.state.nodes).partition::<Vec<_>, _>(|(_, node)| node.is_healthy());
-        let names = |nodes: Vec<(u32, _)>| self.names_of(nodes.into_iter().map(|(position, _)| position));
-        Action::Drain { stop, healthy: names(healthy), down: names(down) }
+        let (mut healthy, mut starting, mut down) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, node) in self.state.names.iter().zip(&self.state.nodes) {
+            // An agent that was never up has nothing.
+            let nodes = match &node.status {
+                NodeStatus::Healthy => &mut healthy,
+                NodeStatus::Starting(_) if node.address.is_some() => &mut starting,
+                NodeStatus::Starting(_) | NodeStatus::Down { .. } => &mut down,
+            };
+            nodes.push(name.clone());
+        }
+        Action::Drain { stop, healthy, starting, down }
     }
 
     pub(super) fn drained(&mut self, now: Duration, result: DrainResult, out: &mut Vec<Action>) {
