@@ -86,14 +86,18 @@ type Damage = fn(&Path);
 
 #[test]
 fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
-    let damages: [(&str, Damage); 4] = [
-        ("a lost first file", |directory| fs::remove_file(directory.join("holdfast-1.sion")).unwrap()),
-        ("a lost further file", |directory| fs::remove_file(directory.join("holdfast-1.sion.000001")).unwrap()),
-        ("a file that was cut short", |directory| {
+    let damages: [(&str, &str, Damage); 4] = [
+        ("a lost first file", "the first file of its set is missing", |directory| {
+            fs::remove_file(directory.join("holdfast-1.sion")).unwrap()
+        }),
+        ("a lost further file", "holdfast-1.sion.000001", |directory| {
+            fs::remove_file(directory.join("holdfast-1.sion.000001")).unwrap()
+        }),
+        ("a file that was cut short", "holdfast-1.sion is damaged", |directory| {
             let file = fs::File::options().write(true).open(directory.join("holdfast-1.sion")).unwrap();
             file.set_len(file.metadata().unwrap().len() - 9).unwrap();
         }),
-        ("wrong byte counts", |directory| {
+        ("wrong byte counts", "holdfast-1.sion is damaged", |directory| {
             let path = directory.join("holdfast-1.sion");
             let mut bytes = fs::read(&path).unwrap();
             let tail = bytes.len() - 8 * 5;
@@ -101,7 +105,7 @@ fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
             fs::write(path, bytes).unwrap();
         }),
     ];
-    for (what, damage) in damages {
+    for (what, reason, damage) in damages {
         let world = World::new();
         flushing(&world).top("halt: {checkpoints_left: 4}").top("keep_cache: none").run(75);
         pfs::assert_current(&world.prefix(), 4);
@@ -111,6 +115,9 @@ fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
         let job = flushing(&world);
         job.run(0);
         job.assert_result();
+        let refused = world.the("restart_attempt");
+        assert_eq!(refused["checkpoint"], 4, "{what}");
+        assert!(refused["reason"].as_str().unwrap().contains(reason), "{what}: {refused}");
         let last = world.all("restarted").pop().unwrap();
         assert_eq!((&last["checkpoint"], &last["source"]), (&json!(2), &json!("fetched")), "{what}");
         world.assert_nothing_is_left();
