@@ -181,7 +181,10 @@ fn join() -> State {
     RANK_PROCESS.store(unsafe { libc::getpid() }, Ordering::Release);
     let client = match Client::builder().exit_on_halt(false).init() {
         Ok(client) => client,
-        Err(ClientError::Refused { source, .. }) if source.kind == FailureKind::Duplicate => return over(),
+        Err(ClientError::Refused { source, .. }) if source.kind == FailureKind::Duplicate => {
+            report(format_args!("process {} takes no part: {source}", std::process::id()));
+            return over();
+        }
         Err(error) => {
             report(format_args!("{error}"));
             std::process::exit(CANNOT_JOIN)

@@ -79,7 +79,8 @@ impl Ranks {
         alive.map(|(rank, known)| (*rank, known.pid)).collect()
     }
 
-    /// Records a rank's connection; refuses a second process while the first is alive.
+    /// Records a rank's connection; refuses a second process while the first is alive. A process that has ended just now
+    /// may not have been reported by its watch.
     pub(crate) fn join(
         &self,
         rank: Rank,
@@ -90,9 +91,9 @@ impl Ranks {
         let mut connected = self.connected.lock();
         let known = connected.get(&rank).filter(|known| known.generation == generation && !known.ended);
         let joined = match known {
-            Some(known) if known.pid != pid => return Err(Refusal::Duplicate { rank, pid: known.pid }),
-            Some(_) => Joined::Again,
-            None => Joined::New,
+            Some(known) if known.pid == pid => Joined::Again,
+            Some(known) if Process::is_alive(known.pid) => return Err(Refusal::Duplicate { rank, pid: known.pid }),
+            _ => Joined::New,
         };
         connected.insert(rank, Connected { generation, pid, connection, ended: false });
         Ok(joined)
@@ -117,5 +118,29 @@ impl Ranks {
     /// Removes the ranks of generations before this one.
     pub fn fence(&self, generation: Generation) {
         self.connected.lock().retain(|_, known| known.generation >= generation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::process::Command;
+
+    use crate::store::fixture_node::fixture_agent;
+
+    const RUN: Generation = Generation(2);
+
+    #[test]
+    fn a_process_that_ended_before_its_watch_saw_it_does_not_keep_its_rank() {
+        let (_root, agent) = fixture_agent("node1", "1145655");
+        let mut first = Command::new("sleep").arg("600").spawn().unwrap();
+        assert_eq!(agent.ranks.join(Rank(1), RUN, first.id(), 1).unwrap(), Joined::New);
+        let refused = agent.ranks.join(Rank(1), RUN, std::process::id(), 2);
+        assert!(matches!(refused, Err(Refusal::Duplicate { pid, .. }) if pid == first.id()), "{refused:?}");
+        first.kill().unwrap();
+        first.wait().unwrap();
+        assert_eq!(agent.ranks.join(Rank(1), RUN, std::process::id(), 3).unwrap(), Joined::New);
+        assert_eq!(agent.ranks.connected(RUN), [(Rank(1), std::process::id())]);
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
@@ -14,6 +15,15 @@ impl Process {
     pub fn open(pid: u32) -> Option<Process> {
         let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
         pidfd_open(pid, PidfdFlags::empty()).ok().map(Process)
+    }
+
+    /// True if there is a process of this number that has not ended. One that has ended, but whose parent has not read
+    /// its exit code, is not alive.
+    pub fn is_alive(pid: u32) -> bool {
+        let Some(process) = Process::open(pid) else { return false };
+        // A pidfd is readable when its process has ended.
+        let mut watched = [PollFd::new(&process.0, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).map_or(true, |ended| ended == 0)
     }
 
     pub fn kill(&self) -> io::Result<()> {
@@ -44,8 +54,10 @@ mod tests {
     async fn a_process_that_was_killed_has_ended() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let process = Process::open(child.id()).unwrap();
+        assert!(Process::is_alive(child.id()));
         process.kill().unwrap();
         process.ended().await;
+        assert!(!Process::is_alive(child.id()), "its exit code was not read");
         assert!(!child.wait().unwrap().success());
         assert!(Process::open(u32::MAX).is_none());
     }
