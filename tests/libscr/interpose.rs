@@ -188,6 +188,61 @@ fn a_rank_that_fails_has_not_finished_the_job() {
     }
 }
 
+/// A script that is the command of each rank. `$STATE` is the rank's file.
+fn wrapped(script: &str, program: &Path, how: &str, steps: u32, world: &World) -> [String; 3] {
+    let program = format!("{} {how} {steps} {}", program.display(), world.results());
+    let script = script.replace("PROGRAM", &program).replace("STATE", "state_$HOLDFAST_RANK.dat");
+    ["sh".to_owned(), "-c".to_owned(), script]
+}
+
+#[test]
+fn tools_that_look_at_the_files_before_the_program_starts_are_not_the_rank() {
+    // They fail while there is no checkpoint, and succeed after a restart; `rm` always succeeds.
+    for tools in ["cat STATE > before_$HOLDFAST_RANK 2>&1", "ls -l STATE; rm -f STATE", "cp STATE copy_$HOLDFAST_RANK"]
+    {
+        let world = World::new();
+        let program = compile(&world, "cc", "unchanged.c");
+        let command = wrapped(&format!("{tools}; PROGRAM"), &program, "stdio", 10, &world);
+        let faults = "{node: 1, during: encode, checkpoint: 3}";
+        Job { faults, ..Job::default() }.finishes(&world, &command.each_ref().map(String::as_str));
+        for rank in 0..6 {
+            assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)), "{tools}");
+        }
+        assert_eq!(own_files(&world), [""; 0], "{tools}");
+    }
+}
+
+#[test]
+fn a_script_whose_program_was_killed_when_it_had_only_read_has_not_finished_the_job() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let command = wrapped("PROGRAM; true", &program, "killed", 4, &world);
+    Job::default().finishes(&world, &command.each_ref().map(String::as_str));
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), format!("{} 0", sum(rank, 4)));
+    }
+}
+
+#[test]
+fn a_tool_that_is_started_when_the_run_is_finished_takes_no_part_and_says_so() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    let command = wrapped("PROGRAM && { cat STATE; true; }", &program, "stdio", 4, &world);
+    let printed = Job::default().finishes(&world, &command.each_ref().map(String::as_str));
+    assert_eq!(printed.matches("takes no part: the application has called finalize").count(), 6, "{printed}");
+}
+
+#[test]
+fn a_second_program_of_a_rank_that_failed_ends_with_a_message() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged.c");
+    // Rank 1 fails after its last step. The script that starts it again ends with its exit code.
+    let command = wrapped("PROGRAM || PROGRAM", &program, "fail", 4, &world);
+    let printed = Job::default().finishes(&world, &command.each_ref().map(String::as_str));
+    assert!(printed.contains("another process cannot continue its run"), "{printed}");
+    assert_eq!(world.result(1), format!("{} 4", sum(1, 4)), "launched again");
+}
+
 #[test]
 fn a_halt_ends_the_program_when_its_checkpoint_is_complete() {
     let world = World::new();

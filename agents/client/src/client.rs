@@ -363,6 +363,14 @@ impl Client {
         }
     }
 
+    /// Leaves the run without ending it, for a process that has written nothing: another process may be the rank.
+    pub fn leave(mut self) -> Result<(), ClientError> {
+        match self.call(Call::Leave)? {
+            None | Some(Reply::Done) => Ok(()),
+            Some(other) => Err(unexpected(&Call::Leave, &other)),
+        }
+    }
+
     /// Ends a checkpoint whose files could not be written, as [`Client::complete_checkpoint`]`(false)`, with the reason
     /// for the event log.
     pub fn drop_checkpoint(&mut self, reason: &str) -> Result<Completed, ClientError> {

@@ -21,7 +21,7 @@ pub enum FailureKind {
     NotFound,
     /// The request makes no sense as it is: wrong order of calls, a name that is not allowed.
     InvalidRequest,
-    /// Another process of the same rank is connected.
+    /// Another process of the same rank is connected, or has finished the run.
     Duplicate,
     /// It belongs to a generation that is over.
     Superseded,

@@ -166,6 +166,12 @@ fn calls(
         let result = match call {
             Call::Route { name } => collective::route(collectives, rank, &name).map(Reply::Path).map_err(Failure::from),
             Call::Workspace => collective::workspace(collectives, rank).map(Reply::Path).map_err(Failure::from),
+            Call::Leave => {
+                if let Some(pid) = agent.ranks.leave(rank, connection) {
+                    agent.events.add(AgentEvent::RankLeft { generation: plan.generation, rank, pid });
+                }
+                Ok(Reply::Done)
+            }
             call => runtime.block_on(collective::call(collectives, plan, rank, seq, call)),
         };
         drop(waiting);

@@ -253,6 +253,8 @@ pub enum AgentEvent {
     RankConnected { generation: Generation, rank: Rank, pid: u32 },
     /// A rank's process has ended.
     RankGone { generation: Generation, rank: Rank, pid: u32 },
+    /// A rank's process ends with exit code 0 and has written nothing; another one may connect.
+    RankLeft { generation: Generation, rank: Rank, pid: u32 },
     /// Leader: a restart from a checkpoint was tried and failed.
     RestartAttempt {
         generation: Generation,

@@ -65,7 +65,8 @@ pub enum ToAgent {
 }
 
 /// The calls of the checkpoint API (`SCR manual §11.4–11.9`), and those of rank processes, which make the calls for
-/// a program that does not use the API. All but [`Call::Route`] and [`Call::Workspace`] are collective.
+/// a program that does not use the API. All but [`Call::Route`], [`Call::Workspace`] and
+/// [`Call::Leave`] are collective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -131,6 +132,9 @@ pub enum Call {
     },
     /// The application is done: the job is finished.
     Finalize,
+    /// The process ends with exit code 0 and has written nothing: another process may be the rank. Local. If none
+    /// follows, the rank is finished when its launcher reports exit code 0.
+    Leave,
     /// Of a rank process: return when a checkpoint is due, or when the programs of all ranks have ended. While it
     /// waits, a rank can repeat the call with another state.
     Await { state: ProgramState },
@@ -166,7 +170,7 @@ pub enum Awaited {
 impl Call {
     /// True for calls that all ranks make together.
     pub fn is_collective(&self) -> bool {
-        !matches!(self, Call::Route { .. } | Call::Workspace)
+        !matches!(self, Call::Route { .. } | Call::Workspace | Call::Leave)
     }
 
     /// The bytes of its payload.
@@ -205,6 +209,7 @@ impl Call {
             Call::ShouldExit => "should_exit",
             Call::Allgather { .. } => "allgather",
             Call::Finalize => "finalize",
+            Call::Leave => "leave",
             Call::Await { .. } => "await_checkpoint",
             Call::Workspace => "workspace",
         }

@@ -52,7 +52,7 @@ pub enum DownReason {
 pub enum EndCause {
     /// The application called finalize and all ranks ended with exit code 0.
     Finalized,
-    /// All ranks ended with exit code 0 and never used the checkpoint API.
+    /// All ranks ended with exit code 0 and never used the checkpoint API, or only read checkpoint files.
     ExitedWell,
     /// All ranks ended with exit code 0 and had used the checkpoint API, but without finalize and without a halt.
     WithoutFinalize,

@@ -112,6 +112,7 @@ impl LogEvent {
             LogEvent::Finished { exit_code, message } => format!("end (exit code {exit_code}): {message}"),
             LogEvent::RankConnected { .. }
             | LogEvent::RankGone { .. }
+            | LogEvent::RankLeft { .. }
             | LogEvent::CheckpointStarted { .. }
             | LogEvent::EncodeStarted { .. } => return None,
             LogEvent::RestartAttempt { checkpoint, from, reason, .. } => {

@@ -281,6 +281,17 @@ vocabulary! {
         /// The process id.
         pid: u32,
     },
+    /// A connected process of a rank ends with exit code 0 and has written no checkpoint file; another one may connect.
+    RankLeft {
+        /// The node.
+        node: NodeName,
+        /// The generation.
+        generation: Generation,
+        /// The rank.
+        rank: Rank,
+        /// The process id.
+        pid: u32,
+    },
     /// A process of the application ended with an error.
     RankFailed {
         /// The generation.
@@ -744,6 +755,7 @@ impl LogEvent {
                 LogEvent::RankConnected { node, generation, rank, pid }
             }
             AgentEvent::RankGone { generation, rank, pid } => LogEvent::RankGone { node, generation, rank, pid },
+            AgentEvent::RankLeft { generation, rank, pid } => LogEvent::RankLeft { node, generation, rank, pid },
             AgentEvent::RestartAttempt { generation, checkpoint, from, reason } => {
                 LogEvent::RestartAttempt { node, generation, checkpoint, from, reason }
             }

@@ -157,6 +157,10 @@ impl StepDriver<'_> {
                 self.feed(Event::Flushed { generation, took: Duration::from_millis(millis) });
             }
             AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }),
+            AgentEvent::RankConnected { generation, rank, .. } => {
+                self.feed(Event::RankConnected { generation, rank });
+            }
+            AgentEvent::RankLeft { generation, rank, .. } => self.feed(Event::RankLeft { generation, rank }),
             AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }),
             AgentEvent::LibraryStarted { generation } => self.feed(Event::LibraryStarted { generation }),
             _ => {}

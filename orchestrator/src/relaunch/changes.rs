@@ -51,6 +51,8 @@ enum ActiveChanges {
         ended: Vec<(Rank, RankEnd)>,
         #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
         down: SetChanges,
+        #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
+        left: SetChanges,
     },
 }
 
@@ -101,11 +103,12 @@ impl Machine {
             return self.taken.active.is_some().then_some(ActiveChanges::Over);
         };
         let (ended, down) = (active.ended.take_changes(), active.down.take_changes());
+        let left = active.left.take_changes();
         match &self.taken.active {
             Some(before) if before.generation == active.facts.generation => {
                 let facts = (*before != active.facts).then(|| Box::new(active.facts.clone()));
-                let same = facts.is_none() && ended.is_empty() && down.is_empty();
-                (!same).then_some(ActiveChanges::Changed { facts, ended, down })
+                let same = facts.is_none() && ended.is_empty() && down.is_empty() && left.is_empty();
+                (!same).then_some(ActiveChanges::Changed { facts, ended, down, left })
             }
             _ => Some(ActiveChanges::Begun(Box::new(active.clone()))),
         }
@@ -135,12 +138,13 @@ impl Snapshot {
             (None, _) => {}
             (Some(ActiveChanges::Over), _) => self.active = None,
             (Some(ActiveChanges::Begun(active)), _) => self.active = Some((**active).clone()),
-            (Some(ActiveChanges::Changed { facts, ended, down }), Some(active)) => {
+            (Some(ActiveChanges::Changed { facts, ended, down, left }), Some(active)) => {
                 if let Some(facts) = facts {
                     active.facts = (**facts).clone();
                 }
                 active.ended.apply(ended);
                 active.down.apply(down);
+                active.left.apply(left);
             }
             (Some(ActiveChanges::Changed { .. }), None) => return Err(Unfit),
         }

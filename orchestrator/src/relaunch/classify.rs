@@ -18,6 +18,9 @@ pub(super) struct ActiveGeneration {
     pub ended: AppendOnlyMap<Rank, RankEnd>,
     /// Nodes with ranks that went down before the cause was decided, by position.
     pub down: TrackedSet,
+    /// Ranks whose last process ended with exit code 0, and only read checkpoint files.
+    #[serde(default)]
+    pub left: TrackedSet,
 }
 
 /// The facts about a generation, without its ranks and nodes.
@@ -75,7 +78,8 @@ impl ActiveGeneration {
             halt: None,
             cause: None,
         };
-        ActiveGeneration { facts, ended: AppendOnlyMap::default(), down: TrackedSet::default() }
+        let (down, left) = Default::default();
+        ActiveGeneration { facts, ended: AppendOnlyMap::default(), down, left }
     }
 
     /// True if the ranks are expected to end by themselves.
@@ -120,7 +124,8 @@ impl ActiveGeneration {
                 };
             }
             // A program that handles SIGTERM may end with exit code 0 and is not finished.
-            if !self.facts.joined && !self.is_terminated() {
+            let is_unused = !self.facts.joined || self.left.len() >= config.ranks as usize;
+            if is_unused && !self.is_terminated() {
                 return EndCause::ExitedWell;
             }
         }

@@ -116,6 +116,14 @@ impl Machine {
         }
     }
 
+    pub(super) fn rank_left(&mut self, generation: Generation, rank: Rank) {
+        if rank.0 < self.config.ranks
+            && let Some(active) = self.active_of(generation)
+        {
+            active.left.insert(rank.0);
+        }
+    }
+
     pub(super) fn rank_exited(
         &mut self,
         now: Duration,

@@ -133,6 +133,10 @@ pub enum Event {
     Flushed { generation: Generation, took: Duration },
     /// Reported by the leader: a halt condition holds, and the ranks end.
     Halting { generation: Generation, reason: String },
+    /// A process of the rank connected to its agent.
+    RankConnected { generation: Generation, rank: Rank },
+    /// The connected process of the rank ends with exit code 0, and has written nothing.
+    RankLeft { generation: Generation, rank: Rank },
     /// Reported by the leader: the application called finalize.
     Finalized { generation: Generation },
     /// [`Action::KillRanks`](super::Action::KillRanks) was carried out by this node's agent.

@@ -202,6 +202,10 @@ impl Machine {
                 self.note_fact(generation, |active| active.facts.halting = Some(reason))
             }
             Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
+            Event::RankConnected { generation, rank } => self.note_fact(generation, |active| {
+                active.left.remove(rank.0);
+            }),
+            Event::RankLeft { generation, rank } => self.rank_left(generation, rank),
             Event::ProgressChecked { generation, found } => self.progress_checked(now, generation, found, out),
             Event::Drained { result } => self.drained(now, result, out),
             Event::Signal { name } => self.signalled(now, name, out),

@@ -8,6 +8,7 @@
  *     two        two files: part_<rank>.bin of every rank, and index.txt of rank 0 only
  *     limit      as stdio; rank 1 cannot write its file in step 4, and ignores that
  *     fail       as stdio; rank 1 ends with code 3 after the last step of its first launch
+ *     killed     as stdio; all ranks are killed by a signal when they have read their files the first time
  *
  * At the end each rank writes RESULTS/result.<rank>: the sum, and the step that it restarted from. */
 
@@ -211,6 +212,14 @@ int main(int argc, char **argv)
         read_stdio(numbers);
     }
     restarted = numbers[0];
+    if (strcmp(how, "killed") == 0) {
+        snprintf(result, sizeof result, "%s/killed.%d", argv[3], rank);
+        if (access(result, F_OK) != 0) {
+            file = fopen(result, "w");
+            EXPECT(file != NULL && fclose(file) == 0);
+            raise(SIGKILL);
+        }
+    }
     while (numbers[0] < steps) {
         numbers[0]++;
         numbers[1] += numbers[0] * (rank + 1);

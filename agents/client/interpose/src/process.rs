@@ -2,8 +2,9 @@
 //!
 //! The variables of the environment are inherited by all processes of a rank: shells around the program, and tools that
 //! it starts. The rank is the process that first calls `MPI_Init` or uses a file that matches. Its agent refuses others
-//! as long as it runs; they use the files of the working directory. Shells are never the rank, so that a script can
-//! test for files before it starts the program.
+//! as long as it runs; they use the files of the working directory. A process that only read files leaves at its end,
+//! and another one can be the rank: a script can look at the files with any tool before it starts the program. Shells
+//! are never the rank.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -164,7 +165,7 @@ pub fn with_session<T>(work: impl FnOnce(&mut Session) -> T) -> Option<T> {
 /// Joins the run, if the process has not. To be called when MPI is initialised.
 pub fn join_run() {
     if MATCHER.get().is_some() && !IS_OVER.load(Ordering::Acquire) && is_rank_process() {
-        let _ = with_session(|_| ());
+        let _ = with_session(Session::take_part);
     }
 }
 
@@ -181,7 +182,9 @@ fn join() -> State {
     RANK_PROCESS.store(unsafe { libc::getpid() }, Ordering::Release);
     let client = match Client::builder().exit_on_halt(false).init() {
         Ok(client) => client,
-        Err(ClientError::Refused { source, .. }) if source.kind == FailureKind::Duplicate => {
+        Err(ClientError::Refused { source, .. } | ClientError::Failed { source, .. })
+            if source.kind == FailureKind::Duplicate =>
+        {
             report(format_args!("process {} takes no part: {source}", std::process::id()));
             return over();
         }
@@ -199,7 +202,7 @@ fn join() -> State {
     State::Joined(Box::new(Session::new(client, files, expressions)))
 }
 
-/// The process ends with this code. The run is finished if it is 0.
+/// The process ends with this code. If it is 0, the run is finished, unless the process has only read files.
 pub fn end(code: c_int) {
     if MATCHER.get().is_none() || code != 0 || RANK_PROCESS.load(Ordering::Acquire) == 0 || !is_rank_process() {
         return;
@@ -207,7 +210,7 @@ pub fn end(code: c_int) {
     let Some(inside) = Inside::enter() else { return };
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     if let State::Joined(session) = std::mem::replace(&mut *state, over())
-        && let Err(error) = session.finalize()
+        && let Err(error) = session.end()
     {
         report(format_args!("{error}"));
     }

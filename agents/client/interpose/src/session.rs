@@ -30,6 +30,8 @@ pub struct Session {
     open: BTreeMap<u64, OpenFile>,
     descriptors: BTreeMap<RawFd, u64>,
     opened: u64,
+    /// It has called `MPI_Init`, or written a file.
+    takes_part: bool,
     /// A halt condition holds: the process must end. Empty if another rank prints it.
     halt: Option<String>,
 }
@@ -80,17 +82,26 @@ impl Session {
             open: BTreeMap::new(),
             descriptors: BTreeMap::new(),
             opened: 0,
+            takes_part: false,
             halt: None,
         };
         session.halt = halt.map(|reason| session.reported(reason));
         session
     }
 
-    /// Ends the run.
+    /// The process is the program of the rank, also if it only reads files.
+    pub fn take_part(&mut self) {
+        self.takes_part = true;
+    }
+
+    /// Ends the run, or leaves it to another process of the rank if this one has only read files.
     ///
     /// # Errors
     /// As every call of the client.
-    pub fn finalize(mut self) -> Result<(), ClientError> {
+    pub fn end(mut self) -> Result<(), ClientError> {
+        if !self.takes_part {
+            return self.client.leave();
+        }
         if self.files.has_dataset() {
             for file in self.open.values() {
                 self.warn(&file.name, "was not closed before the end of the program: the checkpoint is dropped");
@@ -193,6 +204,7 @@ impl Session {
         content: Option<&File>,
         program_makes_it: bool,
     ) -> io::Result<PathBuf> {
+        self.takes_part = true;
         if !self.files.has_dataset() {
             self.client.start_checkpoint().map_err(|error| self.refused(name, &error))?;
             self.files.started();

@@ -80,6 +80,12 @@ pub enum CallError {
     DifferentLevels(Rank),
     #[error("{0} is not collective")]
     NotCollective(&'static str),
+    /// A process of a rank joined after the application called finalize in another one.
+    #[error("the application has called finalize: the run is finished")]
+    Finalized,
+    /// A process of a rank joined after another one of the same rank had made further calls.
+    #[error("rank {0} has used its checkpoints in a process that has ended: another process cannot continue its run")]
+    JoinedLate(Rank),
     #[error("generation {0} is over")]
     GenerationOver(Generation),
     /// All ranks together gave more than can be sent to each of them.
@@ -143,11 +149,13 @@ impl CallError {
             | CallError::DifferentDatasets(_)
             | CallError::DifferentLevels(_)
             | CallError::NotCollective(_)
+            | CallError::JoinedLate(_)
             | CallError::GatheredTooLarge { .. }
             | CallError::Unsendable(FrameError::TooLarge { .. })
             | CallError::File(FileError::OtherLibrary | FileError::NoSource)
             | CallError::NoRun => FailureKind::InvalidRequest,
             CallError::GenerationOver(_) => FailureKind::Superseded,
+            CallError::Finalized => FailureKind::Duplicate,
             CallError::Unsendable(_) | CallError::Crashed(_) | CallError::WrongOutput { .. } => FailureKind::Internal,
         }
     }
@@ -178,6 +186,9 @@ impl CallError {
                  bulk data between the ranks"
             }
             CallError::Unsendable(FrameError::TooLarge { .. }) => "use fewer files a rank, or fewer ranks a node",
+            CallError::JoinedLate(_) => {
+                "when the program of a rank fails, end with an exit code other than 0: all ranks are launched again"
+            }
             CallError::NoRun => "start the program with `holdfast run`",
             CallError::NothingToRead => "route files after start_checkpoint",
             CallError::NotSaved { .. } | CallError::File(FileError::Record { .. }) => {
@@ -197,7 +208,9 @@ impl From<CallError> for Failure {
         failure.remedy = error.remedy().map(str::to_owned);
         match error {
             CallError::File(FileError::Unreadable { rank, path, .. }) => failure.of_rank(rank).at(path),
-            CallError::DifferentDatasets(rank) | CallError::DifferentLevels(rank) => failure.of_rank(rank),
+            CallError::DifferentDatasets(rank) | CallError::DifferentLevels(rank) | CallError::JoinedLate(rank) => {
+                failure.of_rank(rank)
+            }
             CallError::NoDescriptor(checkpoint) | CallError::DatasetOpen(checkpoint) => {
                 failure.of_checkpoint(checkpoint)
             }

@@ -86,6 +86,8 @@ struct OpenCalls {
     waiting: BTreeMap<u64, BTreeMap<Rank, WaitingCall>>,
     /// The highest number that a rank has called.
     newest: u64,
+    /// The highest number whose results have arrived.
+    answered: u64,
     /// The ranks that have called.
     known: BTreeSet<Rank>,
     /// A rank's first call here was not its first one: an earlier agent of this node has served the run, and may have
@@ -116,7 +118,7 @@ impl Calls {
     ) -> (oneshot::Receiver<Outcome>, Vec<ToLeader>) {
         let (answer, receiver) = oneshot::channel();
         let mut open = self.open.lock();
-        let OpenCalls { waiting, newest, known, replaces_agent } = &mut *open;
+        let OpenCalls { waiting, newest, answered, known, replaces_agent } = &mut *open;
         // A rank waits in one call at a time. Without this, a faulty program that connects again and again with other
         // numbers would leave a call, a thread and a connection behind each time.
         waiting.retain(|other, calls| {
@@ -134,7 +136,8 @@ impl Calls {
             *newest = seq;
             messages.extend(waiting.range(..seq).flat_map(|(earlier, calls)| all(*earlier, calls)));
         }
-        if alone || *replaces_agent || seq < *newest {
+        // A call whose results have arrived is that of another process of the rank: the others do not repeat theirs.
+        if alone || *replaces_agent || seq < *newest || seq <= *answered {
             messages.push(ToLeader::Calls { seq, calls: vec![(rank, call)] });
         } else if complete {
             messages.extend(waiting.get(&seq).into_iter().flat_map(|calls| all(seq, calls)));
@@ -149,7 +152,10 @@ impl Calls {
 
     /// Removes and returns the ranks of this node that wait for the result of this collective.
     pub(super) fn take(&self, seq: u64) -> Vec<(Rank, oneshot::Sender<Outcome>)> {
-        let taken = self.open.lock().waiting.remove(&seq).unwrap_or_default();
+        let mut open = self.open.lock();
+        open.answered = open.answered.max(seq);
+        let taken = open.waiting.remove(&seq).unwrap_or_default();
+        drop(open);
         taken.into_iter().map(|(rank, waiting)| (rank, waiting.answer)).collect()
     }
 
@@ -226,6 +232,16 @@ mod tests {
         let (_, messages) = calls.note(Rank(5), 7, Call::Need, 2, false);
         let [ToLeader::Calls { seq: 7, calls }] = &messages[..] else { panic!("{messages:?}") };
         assert_eq!(calls, &[(Rank(5), Call::Need)]);
+    }
+
+    #[test]
+    fn another_process_of_a_rank_waits_for_no_rank_that_has_the_results() {
+        let calls = Calls::default();
+        let _ = calls.note(Rank(4), 1, Call::Init, 2, false);
+        let _ = calls.note(Rank(5), 1, Call::Init, 2, false);
+        calls.take(1);
+        let (_, messages) = calls.note(Rank(5), 1, Call::Init, 2, false);
+        assert_eq!(ranks(&messages), [[5]]);
     }
 
     #[test]

@@ -35,6 +35,8 @@ struct Connected {
     connection: u64,
     /// The process has ended.
     ended: bool,
+    /// The process is about to end, and another one may be the rank.
+    left: bool,
 }
 
 /// How a connection of a rank was recorded.
@@ -92,11 +94,22 @@ impl Ranks {
         let known = connected.get(&rank).filter(|known| known.generation == generation && !known.ended);
         let joined = match known {
             Some(known) if known.pid == pid => Joined::Again,
-            Some(known) if Process::is_alive(known.pid) => return Err(Refusal::Duplicate { rank, pid: known.pid }),
+            Some(known) if !known.left && Process::is_alive(known.pid) => {
+                return Err(Refusal::Duplicate { rank, pid: known.pid });
+            }
             _ => Joined::New,
         };
-        connected.insert(rank, Connected { generation, pid, connection, ended: false });
+        connected.insert(rank, Connected { generation, pid, connection, ended: false, left: false });
         Ok(joined)
+    }
+
+    /// Records that the process of this connection is about to end, and that another one may be the rank. Returns its
+    /// number; `None` if the rank has another process already.
+    pub(crate) fn leave(&self, rank: Rank, connection: u64) -> Option<u32> {
+        let mut connected = self.connected.lock();
+        let known = connected.get_mut(&rank).filter(|known| known.connection == connection)?;
+        known.left = true;
+        Some(known.pid)
     }
 
     /// Records that the process of a rank has ended; false if the rank has another process now.
@@ -142,5 +155,19 @@ mod tests {
         first.wait().unwrap();
         assert_eq!(agent.ranks.join(Rank(1), RUN, std::process::id(), 3).unwrap(), Joined::New);
         assert_eq!(agent.ranks.connected(RUN), [(Rank(1), std::process::id())]);
+    }
+
+    #[test]
+    fn a_process_that_leaves_makes_room_for_another_before_it_has_ended() {
+        let (_root, agent) = fixture_agent("node1", "1145655");
+        let mut helper = Command::new("sleep").arg("600").spawn().unwrap();
+        agent.ranks.join(Rank(1), RUN, helper.id(), 1).unwrap();
+        assert_eq!(agent.ranks.leave(Rank(1), 7), None, "another connection");
+        assert_eq!(agent.ranks.leave(Rank(1), 1), Some(helper.id()));
+        assert_eq!(agent.ranks.join(Rank(1), RUN, std::process::id(), 2).unwrap(), Joined::New);
+        let refused = agent.ranks.join(Rank(1), RUN, helper.id(), 3);
+        assert!(matches!(refused, Err(Refusal::Duplicate { .. })), "{refused:?}");
+        helper.kill().unwrap();
+        helper.wait().unwrap();
     }
 }

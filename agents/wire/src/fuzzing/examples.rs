@@ -86,6 +86,7 @@ pub fn calls() -> Vec<Call> {
         Call::NotWritten { reason: "./save.sh ended with code 3".to_owned() },
         Call::NotRead { reason: "user data is broken".to_owned() },
         Call::Workspace,
+        Call::Leave,
     ]
 }
 
@@ -382,6 +383,7 @@ pub fn poll_reply() -> PollReply {
     let events = [
         AgentEvent::RankConnected { generation, rank: Rank(1), pid: 7 },
         AgentEvent::RankGone { generation, rank: Rank(1), pid: 7 },
+        AgentEvent::RankLeft { generation, rank: Rank(1), pid: 7 },
         AgentEvent::RestartAttempt { generation, checkpoint, from: Location::Cache, reason: "damaged".to_owned() },
         AgentEvent::Restarted {
             generation,

@@ -148,6 +148,23 @@ fn ranks_that_used_the_api_and_end_without_finalize_are_relaunched() {
 }
 
 #[test]
+fn ranks_whose_last_process_only_read_files_are_finished() {
+    for (connects_again, cause) in [(false, EndCause::ExitedWell), (true, EndCause::WithoutFinalize)] {
+        let mut world = World::running();
+        world.joined(Some(4));
+        let generation = world.generation();
+        for rank in 0..world.machine.config().ranks {
+            world.happens(Event::RankLeft { generation, rank: Rank(rank) });
+        }
+        if connects_again {
+            world.happens(Event::RankConnected { generation, rank: Rank(1) });
+        }
+        world.ranks_end_well();
+        assert_eq!(world.causes(), [cause]);
+    }
+}
+
+#[test]
 fn a_report_of_the_leader_after_the_end_of_the_ranks_counts() {
     let mut world = World::running();
     world.joined(None);

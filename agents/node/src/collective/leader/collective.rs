@@ -69,7 +69,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::Allgather { .. } => calls.into_gathered(),
         Call::Finalize => finalize(cx).await,
         Call::Await { .. } => awaiting::next_checkpoint(cx, &calls).await,
-        Call::Route { .. } | Call::Workspace => Err(CallError::NotCollective(first.name())),
+        Call::Route { .. } | Call::Workspace | Call::Leave => Err(CallError::NotCollective(first.name())),
     }
 }
 
@@ -104,6 +104,7 @@ async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     if let Some(checkpoint) = newest {
         flush::if_needed(cx, checkpoint).await;
     }
+    cx.memory(|memory| memory.finalized = true);
     cx.emit(AgentEvent::Finalized { generation: cx.generation() });
     Ok(Reply::Done)
 }

@@ -83,6 +83,11 @@ impl Gather {
         false
     }
 
+    /// True if all ranks have made a later call than this, so that the caller is another process of its rank.
+    pub(super) fn is_past(&self, seq: u64) -> bool {
+        seq < self.ended
+    }
+
     /// Takes the calls of the next collective, if all ranks have made it and none is under way.
     pub(super) fn begin(&mut self) -> Option<(u64, Calls)> {
         let seq = self.ended + 1;

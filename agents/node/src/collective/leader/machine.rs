@@ -21,6 +21,7 @@ use super::gather::Gather;
 use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
 use super::request;
+use crate::collective::CallError;
 use crate::sources::SourcePolicy;
 
 /// The input of a new machine.
@@ -89,7 +90,18 @@ impl LeaderMachine {
                     state.awaiting.update(calls);
                 }
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
-                    if self.gather.receive(seq, calls) && dispatch.can_reach(&node) {
+                    let rank = calls.first().map(|(rank, _)| *rank);
+                    if let Some(rank) = rank.filter(|_| self.gather.is_past(seq) && dispatch.can_reach(&node)) {
+                        let error = match state.memory.finalized {
+                            true => CallError::Finalized,
+                            false => CallError::JoinedLate(rank),
+                        };
+                        actions.push(LeaderAction::Answer {
+                            nodes: vec![node],
+                            seq,
+                            outcome: Arc::new(Err(error.into())),
+                        });
+                    } else if self.gather.receive(seq, calls) && dispatch.can_reach(&node) {
                         // The collective has ended, and its results were lost on the way.
                         let outcome = state.memory.outcome.clone();
                         actions.push(LeaderAction::Answer { nodes: vec![node], seq, outcome });

@@ -38,6 +38,9 @@ pub struct LeaderMemory {
     /// What the application declared of the datasets; plain checkpoints are not listed.
     #[serde(default)]
     pub datasets: BTreeMap<CheckpointId, Dataset>,
+    /// The application has called finalize.
+    #[serde(default)]
+    pub finalized: bool,
 }
 
 /// A dataset whose files and redundancy are complete.
@@ -72,6 +75,7 @@ impl LeaderMemory {
             restart: None,
             cached: BTreeSet::new(),
             datasets: BTreeMap::new(),
+            finalized: false,
         }
     }
 

@@ -1,8 +1,9 @@
-use holdfast_model::RestartSource;
+use holdfast_model::{FailureKind, Rank, RestartSource};
+use holdfast_wire::peer::ToLeader;
 use holdfast_wire::rank::{Call, Reply};
 
-use super::super::HaltWork;
 use super::super::LeaderWork;
+use super::super::{HaltWork, LeaderEvent};
 use super::world::{World, disk_full, from};
 
 #[test]
@@ -62,4 +63,22 @@ fn a_halt_file_that_cannot_be_changed_fails_the_call_and_not_the_run() {
     assert_eq!(world.call(Call::Finalize), Err(disk_full()));
     world.fail_work(|_| None);
     assert_eq!(world.call(Call::Finalize), Ok(Reply::Done));
+}
+
+#[test]
+fn a_process_that_joins_when_the_ranks_have_gone_on_gets_an_error() {
+    let mut world = World::new();
+    world.init();
+    world.checkpoint();
+    let late = |world: &mut World| {
+        let calls = vec![(Rank(1), Call::Init)];
+        world.handle(LeaderEvent::Received { node: "n1".into(), message: ToLeader::Calls { seq: 1, calls } });
+        let (node, seq, outcome) = world.answers.last().unwrap();
+        assert_eq!((node.as_str(), *seq), ("n1", 1));
+        outcome.as_ref().clone().unwrap_err()
+    };
+    let failure = late(&mut world);
+    assert_eq!((failure.kind, failure.subject.rank), (FailureKind::InvalidRequest, Some(Rank(1))), "{failure}");
+    world.call(Call::Finalize).unwrap();
+    assert_eq!(late(&mut world).kind, FailureKind::Duplicate);
 }
