@@ -10,6 +10,7 @@
 //! * [`process`]: which process takes part, and how it ends.
 //! * [`next`]: the functions of the C library.
 //! * [`tracked`]: the file descriptors that matter, for a test without a lock.
+//! * [`writers`]: who has a file open for writing.
 //! * `symbols`: the functions that are replaced.
 //!
 //! # Rules of the functions
@@ -29,3 +30,4 @@ pub mod session;
 #[cfg(not(test))]
 mod symbols;
 pub mod tracked;
+pub mod writers;

@@ -16,6 +16,7 @@ use crate::files::{Files, Location, RestartFiles};
 use crate::next::{self, errno, set_errno};
 use crate::process::report;
 use crate::tracked::{TRACKED, UNCHANGED};
+use crate::writers;
 
 /// Flags of `open` that only say how a file is made.
 const MAKING: c_int = O_CREAT | O_EXCL | O_TRUNC;
@@ -48,6 +49,34 @@ struct OpenFile {
     failed: bool,
     /// A write was incomplete, and has not been continued.
     incomplete: bool,
+    /// It got its name while it was open.
+    renamed: Option<RenamedFile>,
+}
+
+/// A file that is written where the program made it, and is copied to the dataset when it is closed.
+#[derive(Debug)]
+struct RenamedFile {
+    content: File,
+    path: PathBuf,
+}
+
+impl OpenFile {
+    fn new(name: &Path, expression: usize, descriptors: BTreeSet<RawFd>) -> Self {
+        OpenFile {
+            name: name.to_owned(),
+            expression,
+            descriptors,
+            unchanged: None,
+            failed: false,
+            incomplete: false,
+            renamed: None,
+        }
+    }
+
+    /// True if the program cannot write to it any more.
+    fn is_closed(&self) -> bool {
+        self.descriptors.is_empty()
+    }
 }
 
 /// What the program asked `open` or `fopen` for.
@@ -211,12 +240,10 @@ impl Session {
         }
         let routed = self.client.route_file(name).map_err(|error| self.refused(name, &error));
         let written = routed.and_then(|path| {
-            if !program_makes_it {
-                let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
-                if let Some(content) = content {
-                    file.set_permissions(content.metadata()?.permissions())?;
-                    copy(content, &mut file)?;
-                }
+            match content {
+                Some(content) => copy_to(content, &path)?,
+                None if program_makes_it => {}
+                None => drop(emptied(&path)?),
             }
             Ok(path)
         });
@@ -239,15 +266,19 @@ impl Session {
     }
 
     fn track(&mut self, request: OpenRequest<'_>, descriptor: RawFd, unchanged: Option<c_int>) {
-        self.opened += 1;
-        TRACKED.insert(descriptor);
         if unchanged.is_some() {
             UNCHANGED.insert(descriptor);
         }
-        self.descriptors.insert(descriptor, self.opened);
-        let OpenRequest { name, expression, .. } = request;
-        let (name, descriptors) = (name.to_owned(), BTreeSet::from([descriptor]));
-        let file = OpenFile { name, expression, descriptors, unchanged, failed: false, incomplete: false };
+        let file = OpenFile::new(request.name, request.expression, BTreeSet::from([descriptor]));
+        self.add(OpenFile { unchanged, ..file });
+    }
+
+    fn add(&mut self, file: OpenFile) {
+        self.opened += 1;
+        for descriptor in &file.descriptors {
+            TRACKED.insert(*descriptor);
+            self.descriptors.insert(*descriptor, self.opened);
+        }
         self.open.insert(self.opened, file);
     }
 
@@ -287,17 +318,29 @@ impl Session {
                     file.name.display()
                 ));
             }
-            if file.descriptors.is_empty()
-                && let Some(file) = self.open.remove(&number)
-                && file.unchanged.is_none()
-            {
-                let is_written = !(file.failed || file.incomplete);
-                if self.files.closed(file.expression, is_written) {
-                    self.complete();
-                }
-            }
+            self.release(number);
         }
         set_errno(code);
+    }
+
+    /// Completes a file that has been closed, and the dataset with its last file.
+    fn release(&mut self, number: u64) {
+        if !self.open.get(&number).is_some_and(OpenFile::is_closed) {
+            return;
+        }
+        let Some(mut file) = self.open.remove(&number) else { return };
+        if file.unchanged.is_some() {
+            return;
+        }
+        if let Some(RenamedFile { content, path }) = &file.renamed
+            && let Err(error) = copy_to(content, path)
+        {
+            self.warn(&file.name, &format!("was not written: {error}: the checkpoint is dropped"));
+            file.failed = true;
+        }
+        if self.files.closed(file.expression, !(file.failed || file.incomplete)) {
+            self.complete();
+        }
     }
 
     /// The program is going to write to a descriptor: a file that was opened for update becomes part of a dataset, with
@@ -379,15 +422,29 @@ impl Session {
         self.files.removed(name);
     }
 
-    /// A file with another name gets the name of a checkpoint file: its content becomes part of a dataset.
+    /// A file with another name gets the name of a checkpoint file: its content becomes part of a dataset. If this
+    /// process has the file open for writing, it is complete when it is closed.
     ///
     /// # Errors
     /// It cannot be read, or not be written to the cache.
     pub fn enter(&mut self, old: &Path, new: &Path, expression: usize) -> io::Result<()> {
         let content = File::open(old)?;
+        let descriptors = writers::own(&content)?;
+        let is_known = descriptors.iter().any(|descriptor| self.descriptors.contains_key(descriptor));
+        let has_others = descriptors.is_empty() && writers::has_others(&content);
         // A checkpoint file of this process, of a dataset that may be evicted.
-        self.route(new, expression, Some(&content), false)?;
-        self.finish(expression, true);
+        let path = self.route(new, expression, Some(&content), false)?;
+        if is_known || has_others {
+            let writer = if is_known { "" } else { "by another process " };
+            self.warn(new, &format!("was renamed while it was open {writer}for writing: the checkpoint is dropped"));
+            self.finish(expression, false);
+        } else if descriptors.is_empty() {
+            self.finish(expression, true);
+        } else {
+            self.files.opened();
+            let renamed = Some(RenamedFile { content, path });
+            self.add(OpenFile { renamed, ..OpenFile::new(new, expression, descriptors) });
+        }
         Ok(())
     }
 
@@ -467,6 +524,17 @@ fn replace_descriptors(path: &Path, flags: c_int, used: RawFd, descriptors: &BTr
         }
     }
     Ok(())
+}
+
+/// Makes a file of the dataset with this content and its permissions.
+fn copy_to(content: &File, path: &Path) -> io::Result<()> {
+    let mut file = emptied(path)?;
+    file.set_permissions(content.metadata()?.permissions())?;
+    copy(content, &mut file)
+}
+
+fn emptied(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).open(path)
 }
 
 /// Copies a file from its beginning, and leaves its position as it is.
