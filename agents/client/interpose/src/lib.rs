@@ -10,6 +10,7 @@
 //! * [`process`]: which process takes part, and how it ends.
 //! * [`next`]: the functions of the C library.
 //! * [`tracked`]: the file descriptors that matter, for a test without a lock.
+//! * [`mapped`]: memory that is mapped to the files.
 //! * [`writers`]: who has a file open for writing.
 //! * `symbols`: the functions that are replaced.
 //!
@@ -23,6 +24,7 @@
 //! The library's own input and output passes through the same functions: [`process::Inside`] marks it.
 
 pub mod files;
+pub mod mapped;
 pub mod next;
 pub mod process;
 pub mod session;

@@ -5,7 +5,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{ENOSYS, FILE, iovec, mode_t, off_t, off64_t, size_t, ssize_t};
+use libc::{ENOSYS, FILE, MAP_FAILED, iovec, mode_t, off_t, off64_t, size_t, ssize_t};
 
 /// The error number of the calling thread.
 pub fn errno() -> c_int {
@@ -110,6 +110,31 @@ next_functions! {
     fn posix_fallocate64(descriptor: c_int, at: off64_t, size: off64_t) -> c_int, ENOSYS;
     fn fsync(descriptor: c_int) -> c_int, -1;
     fn fdatasync(descriptor: c_int) -> c_int, -1;
+
+    fn mmap(
+        at: *mut c_void,
+        size: size_t,
+        protection: c_int,
+        flags: c_int,
+        descriptor: c_int,
+        offset: off_t
+    ) -> *mut c_void, MAP_FAILED;
+    fn mmap64(
+        at: *mut c_void,
+        size: size_t,
+        protection: c_int,
+        flags: c_int,
+        descriptor: c_int,
+        offset: off64_t
+    ) -> *mut c_void, MAP_FAILED;
+    fn munmap(at: *mut c_void, size: size_t) -> c_int, -1;
+    fn mremap(
+        old: *mut c_void,
+        old_size: size_t,
+        size: size_t,
+        flags: c_int;
+        address: *mut c_void
+    ) -> *mut c_void, MAP_FAILED;
 
     fn stat(path: *const c_char, found: *mut c_void) -> c_int, -1;
     fn stat64(path: *const c_char, found: *mut c_void) -> c_int, -1;

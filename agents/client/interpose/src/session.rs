@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_int};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -13,6 +14,7 @@ use holdfast_client::{Client, ClientError};
 use libc::{EEXIST, EINTR, EIO, ENOENT, O_ACCMODE, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC};
 
 use crate::files::{Files, Location, RestartFiles};
+use crate::mapped::{MAPPED, Mapping};
 use crate::next::{self, errno, set_errno};
 use crate::process::report;
 use crate::tracked::{TRACKED, UNCHANGED};
@@ -49,6 +51,8 @@ struct OpenFile {
     failed: bool,
     /// A write was incomplete, and has not been continued.
     incomplete: bool,
+    /// Of its writable memory.
+    mappings: Vec<Mapping>,
     /// It got its name while it was open.
     renamed: Option<RenamedFile>,
 }
@@ -69,13 +73,14 @@ impl OpenFile {
             unchanged: None,
             failed: false,
             incomplete: false,
+            mappings: Vec::new(),
             renamed: None,
         }
     }
 
     /// True if the program cannot write to it any more.
     fn is_closed(&self) -> bool {
-        self.descriptors.is_empty()
+        self.descriptors.is_empty() && self.mappings.is_empty()
     }
 }
 
@@ -131,6 +136,8 @@ impl Session {
         if !self.takes_part {
             return self.client.leave();
         }
+        // Memory need not be unmapped before the end.
+        self.cut(&(0..usize::MAX)).into_iter().for_each(|number| self.release(number));
         if self.files.has_dataset() {
             for file in self.open.values() {
                 self.warn(&file.name, "was not closed before the end of the program: the checkpoint is dropped");
@@ -341,6 +348,64 @@ impl Session {
         if self.files.closed(file.expression, !(file.failed || file.incomplete)) {
             self.complete();
         }
+    }
+
+    /// The program has mapped a file for writing.
+    pub fn mapped(&mut self, descriptor: RawFd, memory: Range<usize>) {
+        if let Some(number) = self.descriptors.get(&descriptor).copied() {
+            self.add_mapping(number, memory);
+        }
+    }
+
+    /// `call` removes mappings in this range: closes files that have nothing else.
+    pub fn unmapped(&mut self, memory: &Range<usize>, call: impl FnOnce()) {
+        // Not after the call: another thread may get the same memory as soon as it is free.
+        let numbers = self.cut(memory);
+        call();
+        let code = errno();
+        numbers.into_iter().for_each(|number| self.release(number));
+        set_errno(code);
+    }
+
+    /// `call` moves a mapping, or changes its size, and returns where it is. The old part may remain.
+    pub fn remapped(&mut self, before: &Range<usize>, keeps_old: bool, call: impl FnOnce() -> Option<Range<usize>>) {
+        let is_it = |file: &OpenFile| file.mappings.iter().any(|mapping| mapping.overlaps(before));
+        let number = self.open.iter().find(|(_, file)| is_it(file)).map(|(number, _)| *number);
+        if let (Some(memory), Some(number)) = (call(), number) {
+            if !keeps_old {
+                self.cut(before);
+            }
+            self.add_mapping(number, memory);
+        }
+    }
+
+    fn add_mapping(&mut self, number: u64, memory: Range<usize>) {
+        let Some(file) = self.open.get_mut(&number) else { return };
+        if MAPPED.insert(&memory) {
+            file.mappings.push(Mapping::new(memory));
+        } else if !std::mem::replace(&mut file.failed, true) {
+            let name = file.name.clone();
+            self.warn(&name, "was mapped with too many other parts of files: the checkpoint is dropped");
+        }
+    }
+
+    /// Removes parts of mappings; returns the files that lost one entirely.
+    fn cut(&mut self, memory: &Range<usize>) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for (number, file) in &mut self.open {
+            let before = file.mappings.len();
+            file.mappings.retain_mut(|mapping| {
+                let is_gone = mapping.remove(memory);
+                if is_gone {
+                    MAPPED.remove(mapping.whole());
+                }
+                !is_gone
+            });
+            if file.mappings.len() < before {
+                numbers.push(*number);
+            }
+        }
+        numbers
     }
 
     /// The program is going to write to a descriptor: a file that was opened for update becomes part of a dataset, with

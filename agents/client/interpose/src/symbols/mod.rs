@@ -6,6 +6,7 @@
 //! register's content is passed on, and is not used.
 
 mod descriptors;
+mod mapping;
 mod mpi;
 mod names;
 mod opening;
