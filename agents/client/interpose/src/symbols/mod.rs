@@ -31,7 +31,7 @@ static BEGIN: extern "C" fn() = {
 
 /// A name that matches.
 struct Matched {
-    /// Absolute.
+    /// As from [`resolved`].
     name: PathBuf,
     expression: usize,
 }
@@ -47,14 +47,23 @@ unsafe fn matched(directory: RawFd, path: *const c_char) -> Option<Matched> {
     // SAFETY: not null; the rest is promised by the caller.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     let expression = process::matches(bytes)?;
+    Some(Matched { name: resolved(directory, bytes)?, expression })
+}
+
+/// The one name of the file: absolute, with a directory that contains neither links nor `..`. A link in the last
+/// component is not followed: it is a file of its own.
+fn resolved(directory: RawFd, name: &[u8]) -> Option<PathBuf> {
     // Its calls are the library's own.
     let _inside = process::Inside::enter()?;
-    let name = Path::new(OsStr::from_bytes(bytes));
-    if directory == libc::AT_FDCWD || name.is_absolute() {
-        return Some(Matched { name: std::path::absolute(name).ok()?, expression });
-    }
-    let directory = std::fs::read_link(format!("/proc/self/fd/{directory}")).ok()?;
-    Some(Matched { name: std::path::absolute(directory.join(name)).ok()?, expression })
+    let name = Path::new(OsStr::from_bytes(name));
+    let name = if directory == libc::AT_FDCWD || name.is_absolute() {
+        std::path::absolute(name).ok()?
+    } else {
+        std::fs::read_link(format!("/proc/self/fd/{directory}")).ok()?.join(name)
+    };
+    let (Some(parent), Some(base)) = (name.parent(), name.file_name()) else { return Some(name) };
+    // With a directory that does not exist, the program's call fails.
+    Some(parent.canonicalize().unwrap_or_else(|_| parent.to_owned()).join(base))
 }
 
 /// Calls a function with the path of a file's content; `call` gets `None` for the program's own arguments. `absent` is

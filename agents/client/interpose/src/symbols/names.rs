@@ -1,12 +1,12 @@
 //! `stat`, `access`, `rename`, `link`, `unlink` and their variants.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use libc::{AT_FDCWD, AT_REMOVEDIR, ENOENT, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, ENOENT, RENAME_EXCHANGE, RENAME_NOREPLACE};
 
-use super::{Matched, code, matched, with_content};
+use super::{Matched, code, matched, resolved, with_content};
 use crate::next;
 use crate::process::{self, Inside};
 
@@ -115,19 +115,11 @@ unsafe fn ends(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -
 /// # Safety
 /// As for `matched`.
 unsafe fn absolute(directory: c_int, path: *const c_char) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt as _;
     if path.is_null() {
         return None;
     }
     // SAFETY: not null; the rest is promised by the caller.
-    let bytes = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
-    let name = Path::new(std::ffi::OsStr::from_bytes(bytes));
-    let _inside = Inside::enter()?;
-    if directory == AT_FDCWD || name.is_absolute() {
-        return std::path::absolute(name).ok();
-    }
-    let directory = std::fs::read_link(format!("/proc/self/fd/{directory}")).ok()?;
-    std::path::absolute(directory.join(name)).ok()
+    resolved(directory, unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
 /// Renames a file, or gives it a second name. `None`: the C library's function does it.
@@ -227,10 +219,30 @@ pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
     // SAFETY: as promised by the caller.
-    let ends = unsafe { ends(from, old, to, new) };
+    let opened = unsafe { unnamed(from, old, to, new, flags) };
+    let ends = match &opened {
+        // SAFETY: as promised by the caller, and a path that lasts during the call.
+        Some(opened) => unsafe { ends(AT_FDCWD, opened.as_ptr(), to, new) },
+        // SAFETY: as promised by the caller.
+        None => unsafe { ends(from, old, to, new) },
+    };
     let linked = ends.and_then(|(before, after)| rename_matched(&before, &after, true, false));
     // SAFETY: as promised by the caller.
     linked.map_or_else(|| unsafe { next::linkat(from, old, to, new, flags) }, code)
+}
+
+/// The path of the file that `linkat` names by its descriptor alone, if it gets the name of a checkpoint file.
+///
+/// # Safety
+/// As for `matched`.
+unsafe fn unnamed(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> Option<CString> {
+    // SAFETY: not null; the rest is promised by the caller.
+    let is_unnamed = flags & AT_EMPTY_PATH != 0 && from >= 0 && !old.is_null() && unsafe { *old } == 0;
+    // SAFETY: as promised by the caller.
+    if !is_unnamed || unsafe { matched(to, new) }.is_none() {
+        return None;
+    }
+    CString::new(format!("/proc/self/fd/{from}")).ok()
 }
 
 /// Removes a checkpoint file; `None`: the C library's function does it.
