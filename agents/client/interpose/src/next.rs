@@ -5,7 +5,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{ENOSYS, FILE, MAP_FAILED, iovec, mode_t, off_t, off64_t, size_t, ssize_t};
+use libc::{ENOSYS, FILE, MAP_FAILED, aiocb, iovec, mode_t, off_t, off64_t, sigevent, size_t, ssize_t};
 
 /// The error number of the calling thread.
 pub fn errno() -> c_int {
@@ -102,6 +102,38 @@ next_functions! {
     fn writev(descriptor: c_int, parts: *const iovec, count: c_int) -> ssize_t, -1;
     fn pwritev(descriptor: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t, -1;
     fn pwritev64(descriptor: c_int, parts: *const iovec, count: c_int, at: off64_t) -> ssize_t, -1;
+    fn pwritev2(descriptor: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t, -1;
+    fn pwritev64v2(descriptor: c_int, parts: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t, -1;
+    // The list of arguments is a pointer, or passed as one.
+    fn vdprintf(descriptor: c_int, format: *const c_char, arguments: *mut c_void) -> c_int, -1;
+    fn __vdprintf_chk(
+        descriptor: c_int,
+        checks: c_int,
+        format: *const c_char,
+        arguments: *mut c_void
+    ) -> c_int, -1;
+    fn sendfile(descriptor: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t, -1;
+    fn sendfile64(descriptor: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t, -1;
+    fn copy_file_range(
+        from: c_int,
+        from_at: *mut off64_t,
+        descriptor: c_int,
+        at: *mut off64_t,
+        count: size_t,
+        flags: c_uint
+    ) -> ssize_t, -1;
+    fn splice(
+        from: c_int,
+        from_at: *mut off64_t,
+        descriptor: c_int,
+        at: *mut off64_t,
+        count: size_t,
+        flags: c_uint
+    ) -> ssize_t, -1;
+    fn aio_write(request: *mut aiocb) -> c_int, -1;
+    fn aio_write64(request: *mut aiocb) -> c_int, -1;
+    fn lio_listio(mode: c_int, requests: *const *mut aiocb, count: c_int, end: *mut sigevent) -> c_int, -1;
+    fn lio_listio64(mode: c_int, requests: *const *mut aiocb, count: c_int, end: *mut sigevent) -> c_int, -1;
     fn ftruncate(descriptor: c_int, size: off_t) -> c_int, -1;
     fn ftruncate64(descriptor: c_int, size: off64_t) -> c_int, -1;
     fn fallocate(descriptor: c_int, mode: c_int, at: off_t, size: off_t) -> c_int, -1;
