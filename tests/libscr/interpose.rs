@@ -36,23 +36,25 @@ struct Job<'a> {
     files: &'a str,
     faults: &'a str,
     run: &'a str,
+    /// Every this many checkpoints.
+    flush: u32,
     more: &'a str,
 }
 
 impl Default for Job<'_> {
     fn default() -> Self {
-        Job { files: STATE_FILES, faults: "", run: "", more: "" }
+        Job { files: STATE_FILES, faults: "", run: "", flush: 0, more: "" }
     }
 }
 
 impl Job<'_> {
     fn run(&self, world: &World, command: &[&str]) -> Output {
         let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
-        let Job { files, faults, run, more } = self;
+        let Job { files, faults, run, flush, more } = self;
         let spec = format!(
             "job: unchanged\nprefix: ./prefix\nallocation: {{manager: local, nodes: 5, chaos: [{faults}]}}\n\
              run: {{nodes: 3, ranks_per_node: 2, command: [{}]{run}}}\n\
-             checkpoint:\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  flush: {{every: 0}}\n  \
+             checkpoint:\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  flush: {{every: {flush}}}\n  \
              interpose: {{files: {files}, library: {}}}\n{more}\n",
             words.join(", "),
             library().display()
@@ -87,6 +89,33 @@ fn unchanged_programs_continue_after_two_lost_nodes() {
         }
         assert_eq!(own_files(&world), [""; 0], "{how}");
     }
+}
+
+/// The files of the ranks in each dataset on the prefix directory, sorted.
+fn datasets(world: &World) -> Vec<Vec<String>> {
+    let directories = fs::read_dir(world.path().join("prefix")).unwrap().map(|entry| entry.unwrap().path());
+    let states = |directory: PathBuf| (0..6).map(move |rank| directory.join(format!("state_{rank}.dat")));
+    let directories = directories.filter(|directory| !directory.is_symlink());
+    let read =
+        directories.map(|directory| states(directory).filter_map(|file| fs::read_to_string(file).ok()).collect());
+    let mut datasets: Vec<Vec<String>> = read.filter(|files: &Vec<String>| !files.is_empty()).collect();
+    datasets.sort_by_key(|files| files[0].split_whitespace().next().and_then(|step| step.parse::<u32>().ok()));
+    datasets
+}
+
+#[test]
+fn files_that_are_written_in_unusual_ways_are_complete_in_the_checkpoint() {
+    let world = World::new();
+    let program = compile(&world, "cc", "unchanged_ways.c");
+    let job = Job { files: "'state_[0-9]+\\.dat$'", flush: 1, ..Job::default() };
+    let printed = job.finishes(&world, &[program.to_str().unwrap(), "18"]);
+    let text = |step: u32, rank: u32| format!("{step:<31} {rank:<31}\n");
+    // In step 17 another process writes to the file when it is renamed.
+    let steps = (1..=18).filter(|step| *step != 17);
+    let expected: Vec<Vec<String>> = steps.map(|step| (0..6).map(|rank| text(step, rank)).collect()).collect();
+    assert_eq!(datasets(&world), expected, "{printed}");
+    assert_eq!(printed.matches("was renamed while it was open by another process").count(), 6, "{printed}");
+    assert_eq!(own_files(&world), [""; 0]);
 }
 
 #[test]
