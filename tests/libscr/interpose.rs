@@ -215,6 +215,10 @@ fn a_rank_that_fails_has_not_finished_the_job() {
     for rank in [1, 5] {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 4)), "launched again");
     }
+    // The second generation had nothing left to write.
+    assert_eq!(world.indexed().len(), 1, "the newest checkpoint was drained");
+    let again = output(&Job::default().run(&world, &command));
+    assert!(again.contains("the job was finished in an earlier run"), "{again}");
 }
 
 /// A script that is the command of each rank. `$STATE` is the rank's file.

@@ -61,34 +61,39 @@ impl MappedMemory {
     }
 }
 
-/// A mapping of a file.
+/// A mapping of a file: the parts that were not removed.
 #[derive(Debug)]
 pub struct Mapping {
-    /// As it was made.
-    whole: Range<usize>,
-    /// What was not removed of it.
-    left: Vec<Range<usize>>,
+    parts: Vec<Range<usize>>,
 }
 
 impl Mapping {
-    pub fn new(whole: Range<usize>) -> Self {
-        Mapping { left: vec![whole.clone()], whole }
-    }
-
-    pub fn whole(&self) -> &Range<usize> {
-        &self.whole
+    /// `None` if there are too many mappings.
+    pub fn new(memory: Range<usize>, known: &MappedMemory) -> Option<Self> {
+        known.insert(&memory).then(|| Mapping { parts: vec![memory] })
     }
 
     pub fn overlaps(&self, range: &Range<usize>) -> bool {
-        self.left.iter().any(|part| part.start < range.end && range.start < part.end)
+        self.parts.iter().any(|part| part.start < range.end && range.start < part.end)
     }
 
-    /// Removes a part; true if nothing is left.
-    pub fn remove(&mut self, range: &Range<usize>) -> bool {
-        let parts = std::mem::take(&mut self.left).into_iter();
-        let cut = parts.flat_map(|part| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end]);
-        self.left = cut.filter(|part| !part.is_empty()).collect();
-        self.left.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Removes a part; false if what is left are too many parts.
+    pub fn remove(&mut self, range: &Range<usize>, known: &MappedMemory) -> bool {
+        if !self.overlaps(range) {
+            return true;
+        }
+        let before = std::mem::take(&mut self.parts);
+        let cut =
+            before.iter().flat_map(|part| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end]);
+        self.parts = cut.filter(|part| !part.is_empty()).collect();
+        // The memory that was removed may be that of an allocator next.
+        let are_known = self.parts.iter().all(|part| known.insert(part));
+        before.iter().for_each(|part| known.remove(part));
+        are_known
     }
 }
 
@@ -119,11 +124,14 @@ mod tests {
 
     #[test]
     fn a_mapping_is_gone_when_all_its_parts_were_removed() {
-        let mut mapping = Mapping::new(10..50);
-        assert!(!mapping.remove(&(20..30)));
+        let memory = MappedMemory::new();
+        let mut mapping = Mapping::new(10..50, &memory).unwrap();
+        assert!(mapping.remove(&(20..30), &memory));
         assert!(!mapping.overlaps(&(20..30)) && mapping.overlaps(&(10..11)) && mapping.overlaps(&(0..100)));
-        assert!(!mapping.remove(&(0..20)), "its end is left");
-        assert!(!mapping.remove(&(0..20)), "what was removed before");
-        assert!(mapping.remove(&(30..60)));
+        assert!(!memory.overlaps(&(20..30)) && memory.overlaps(&(10..20)) && memory.overlaps(&(30..31)));
+        assert!(mapping.remove(&(0..20), &memory) && !mapping.is_empty(), "its end is left");
+        assert!(mapping.remove(&(0..20), &memory) && !mapping.is_empty(), "what was removed before");
+        assert!(mapping.remove(&(30..60), &memory) && mapping.is_empty());
+        assert!(!memory.overlaps(&(0..usize::MAX)));
     }
 }

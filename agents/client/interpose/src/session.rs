@@ -381,31 +381,37 @@ impl Session {
 
     fn add_mapping(&mut self, number: u64, memory: Range<usize>) {
         let Some(file) = self.open.get_mut(&number) else { return };
-        if MAPPED.insert(&memory) {
-            file.mappings.push(Mapping::new(memory));
-        } else if !std::mem::replace(&mut file.failed, true) {
+        match Mapping::new(memory, &MAPPED) {
+            Some(mapping) => file.mappings.push(mapping),
+            None => self.mapped_too_often(number),
+        }
+    }
+
+    fn mapped_too_often(&mut self, number: u64) {
+        let Some(file) = self.open.get_mut(&number) else { return };
+        if !std::mem::replace(&mut file.failed, true) {
             let name = file.name.clone();
-            self.warn(&name, "was mapped with too many other parts of files: the checkpoint is dropped");
+            self.warn(&name, "is mapped in too many parts: the checkpoint is dropped");
         }
     }
 
     /// Removes parts of mappings; returns the files that lost one entirely.
     fn cut(&mut self, memory: &Range<usize>) -> Vec<u64> {
-        let mut numbers = Vec::new();
+        let (mut ended, mut unknown) = (Vec::new(), Vec::new());
         for (number, file) in &mut self.open {
             let before = file.mappings.len();
-            file.mappings.retain_mut(|mapping| {
-                let is_gone = mapping.remove(memory);
-                if is_gone {
-                    MAPPED.remove(mapping.whole());
+            for mapping in &mut file.mappings {
+                if !mapping.remove(memory, &MAPPED) {
+                    unknown.push(*number);
                 }
-                !is_gone
-            });
+            }
+            file.mappings.retain(|mapping| !mapping.is_empty());
             if file.mappings.len() < before {
-                numbers.push(*number);
+                ended.push(*number);
             }
         }
-        numbers
+        unknown.into_iter().for_each(|number| self.mapped_too_often(number));
+        ended
     }
 
     /// The program is going to write to a descriptor: a file that was opened for update becomes part of a dataset, with
@@ -494,7 +500,8 @@ impl Session {
     /// It cannot be read, or not be written to the cache.
     pub fn enter(&mut self, old: &Path, new: &Path, expression: usize) -> io::Result<()> {
         let content = File::open(old)?;
-        let descriptors = writers::own(&content)?;
+        // Where they cannot be listed, those of this process count as others.
+        let descriptors = writers::own(&content).unwrap_or_default();
         let is_known = descriptors.iter().any(|descriptor| self.descriptors.contains_key(descriptor));
         let has_others = descriptors.is_empty() && writers::has_others(&content);
         // A checkpoint file of this process, of a dataset that may be evicted.
