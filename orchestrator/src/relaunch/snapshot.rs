@@ -284,7 +284,9 @@ impl Snapshot {
         if !positions || self.homes.iter().any(|home| *home >= count) {
             return mismatch("it refers to nodes that it does not list");
         }
-        if !self.homes.is_empty() && self.homes.len() != config.ranks as usize {
+        let left = self.active.as_ref().and_then(|active| active.left.last());
+        let is_other = left.is_some_and(|rank| *rank >= config.ranks);
+        if is_other || !self.homes.is_empty() && self.homes.len() != config.ranks as usize {
             return mismatch("it has another number of ranks");
         }
         let runs = matches!(self.head.phase, Phase::Running | Phase::Ending { .. } | Phase::CheckingProgress);

@@ -26,7 +26,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
     let reason = String::from("because");
     let end = [RankEnd::SUCCESS, RankEnd::SUCCESS, RankEnd::Code(3), RankEnd::Signal(9), RankEnd::Unknown];
     let end = end[dice.below(5) as usize];
-    match dice.below(64) {
+    match dice.below(66) {
         0..=11 => Event::AgentReady { node, address: at, adopted: dice.percent(50).then_some(generation) },
         _ if dice.percent(15) => Event::PollsRan { ran: now },
         _ if dice.percent(3) => {
@@ -83,6 +83,8 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
             Event::BeforeEnded { failure: dice.percent(30).then_some(failure) }
         }
+        64 => Event::RankLeft { generation, rank },
+        65 => Event::RankConnected { generation, rank },
         _ if dice.percent(50) => {
             let exclusion = |dice: &mut Dice| Exclusion { reason: "because".into(), now: dice.percent(50) };
             let nodes = (0..dice.below(3)).map(|_| name(dice.below(6) as usize)).collect::<Vec<_>>();
