@@ -81,8 +81,8 @@ impl Ranks {
         alive.map(|(rank, known)| (*rank, known.pid)).collect()
     }
 
-    /// Records a rank's connection; refuses a second process while the first is alive. A process that has ended just now
-    /// may not have been reported by its watch.
+    /// Records a rank's connection; refuses a second process while the first is alive. The watch of a process that has
+    /// ended just now may not have reported it yet.
     pub(crate) fn join(
         &self,
         rank: Rank,
