@@ -446,6 +446,76 @@ fn a_command_that_hangs_or_leaves_processes_is_ended_with_all_of_them() {
     assert!(reason.contains("sh left processes behind ("), "{reason}");
 }
 
+/// At SIGUSR1 each rank writes a file and keeps it open, if there is `keep`, and writes into it until it ends.
+const KEEPS_OPEN: &str = r#"
+cd "$1" || exit 9
+save() {
+    exec 9>&-
+    exec 9>"$HOLDFAST_CHECKPOINT_DIR/log"
+    echo begin >&9
+    [ -e keep ] || exec 9>/dev/null
+    : > "$HOLDFAST_CHECKPOINT_DIR/DONE"
+}
+exec 9>/dev/null
+trap save USR1
+trap 'exit 0' TERM
+until [ -e "ends.$HOLDFAST_RANK" ]; do echo later >&9; sleep 0.02; done
+"#;
+
+#[test]
+fn a_file_that_is_still_open_for_writing_is_no_part_of_a_checkpoint() {
+    let world = World::new();
+    world.write("keep", "");
+    let keys = "command: {signal: USR1, until: file DONE, every: 100ms, timeout: 30s}";
+    let mut running = start_program(&world, KEEPS_OPEN, "", keys, "halt: {grace: 60s}");
+    let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("/checkpoint/log is still open for writing by sh ("), "{reason}");
+    assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
+    fs::remove_file(world.path("keep")).unwrap();
+    running.sees_event("checkpoint_complete");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let expected = [0, 1].map(|rank| (format!("rank_{rank}.log"), "begin\n".to_owned()));
+    assert_eq!(drained(&world), expected);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_file_that_the_program_has_open_when_the_save_command_ends_is_no_part_of_a_checkpoint() {
+    let world = World::new();
+    let program = PROGRAM.replace("until [ -e", "exec 9>journal.$HOLDFAST_RANK\nuntil [ -e");
+    // The same file, not a copy.
+    let save = r#"cd "$1"; mv "journal.$HOLDFAST_RANK" "$HOLDFAST_CHECKPOINT_DIR/journal""#;
+    let mut running = start_program(&world, &program, save, EVERY, "");
+    let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("/checkpoint/journal is still open for writing by sh ("), "{reason}");
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(65);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched() {
+    let world = World::new();
+    fs::create_dir(world.path("own")).unwrap();
+    world.write("own/precious", "mine");
+    let save = r#"rm -rf "$HOLDFAST_CHECKPOINT_DIR"; ln -sn "$1/own" "$HOLDFAST_CHECKPOINT_DIR""#;
+    let mut running = start(&world, save, EVERY, "");
+    let refused = |event: &Value| {
+        let reason = event["reason"].as_str().unwrap_or_default();
+        is(event, "checkpoint_failed") && reason.contains("/checkpoint is a symbolic link, not the directory")
+    };
+    let first = running.sees("a refused directory", refused)["checkpoint"].as_u64().unwrap();
+    // It is refused before the save command is run, too.
+    running.sees("another one", |event| refused(event) && event["checkpoint"].as_u64() > Some(first));
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(65);
+    assert_eq!(fs::read_to_string(world.path("own/precious")).unwrap(), "mine");
+    world.assert_nothing_is_left();
+}
+
 #[test]
 fn a_save_command_that_is_missing_is_found_before_the_start_and_while_the_job_runs() {
     let world = World::new();

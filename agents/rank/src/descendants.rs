@@ -70,6 +70,11 @@ pub fn terminate(patience: Duration) {
     kill();
 }
 
+/// The process ids of all descendants that run.
+pub(crate) fn pids() -> Vec<i32> {
+    all().into_iter().map(|pid| pid.as_raw_nonzero().get()).collect()
+}
+
 /// Our running descendants.
 fn all() -> Vec<Pid> {
     let Ok(processes) = procfs::process::all_processes() else { return Vec::new() };

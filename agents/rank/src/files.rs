@@ -7,10 +7,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_model::Rank;
+use rustix::fs::{Mode, OFlags};
 
 use crate::saver::SaveError;
 
@@ -35,9 +37,10 @@ pub fn program_name(rank: Rank, name: &str) -> &str {
 /// The files that a program has written: their paths and names, ascending.
 ///
 /// # Errors
-/// There is none, or something else than a regular file.
+/// There is none, or something else than a regular file, or the directory was replaced.
 pub fn written(directory: &Path) -> Result<Vec<(PathBuf, String)>, SaveError> {
     let unreadable = || SaveError::io("read", directory);
+    check_own(directory)?;
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(unreadable())? {
         let entry = entry.map_err(unreadable())?;
@@ -60,13 +63,38 @@ fn check_regular(path: &Path) -> Result<(), SaveError> {
     let found = match () {
         () if kind.is_file() && metadata.nlink() == 1 => return Ok(()),
         () if kind.is_file() => "a file with several links",
+        () => kind_of(kind),
+    };
+    Err(SaveError::NotAFile { path: path.to_owned(), found })
+}
+
+fn kind_of(kind: fs::FileType) -> &'static str {
+    match () {
+        () if kind.is_file() => "a file",
         () if kind.is_symlink() => "a symbolic link",
         () if kind.is_dir() => "a directory",
         () if kind.is_fifo() => "a named pipe",
         () if kind.is_socket() => "a socket",
         () => "a device",
-    };
-    Err(SaveError::NotAFile { path: path.to_owned(), found })
+    }
+}
+
+/// Opens a directory that was made for a program. The program may have put a link in its place: the files behind it are
+/// its own.
+fn open_own(directory: &Path) -> Result<OwnedFd, SaveError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| match fs::symlink_metadata(directory) {
+        Ok(found) if !found.is_dir() => {
+            SaveError::Replaced { directory: directory.to_owned(), found: kind_of(found.file_type()) }
+        }
+        _ => SaveError::io("open", directory)(errno.into()),
+    })
+}
+
+/// # Errors
+/// The directory that was made for a program is not there any more.
+pub fn check_own(directory: &Path) -> Result<(), SaveError> {
+    open_own(directory).map(drop)
 }
 
 /// Moves a file; copies it into another file system.
@@ -86,16 +114,24 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), SaveError> {
 }
 
 /// Makes a directory, or empties it. The directory itself stays: it may be the working directory of a program.
+///
+/// # Errors
+/// It cannot be emptied, or something else has taken its place.
 pub fn empty(directory: &Path) -> Result<(), SaveError> {
-    fs::create_dir_all(directory).map_err(SaveError::io("make", directory))?;
-    for entry in fs::read_dir(directory).map_err(SaveError::io("read", directory))? {
+    if fs::symlink_metadata(directory).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        fs::create_dir_all(directory).map_err(SaveError::io("make", directory))?;
+    }
+    let open = open_own(directory)?;
+    // The directory that is open, whatever takes its place meanwhile.
+    let inside = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    for entry in fs::read_dir(&inside).map_err(SaveError::io("read", directory))? {
         let entry = entry.map_err(SaveError::io("read", directory))?;
         let path = entry.path();
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(SaveError::io("remove", &path)(error));
+                return Err(SaveError::io("remove", &directory.join(entry.file_name()))(error));
             }
             _ => {}
         }
@@ -134,6 +170,26 @@ mod tests {
         refused("several links");
         empty(base.path()).unwrap();
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_directory_is_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let (directory, own) = (base.path().join("checkpoint"), base.path().join("own"));
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("precious"), "1").unwrap();
+        std::os::unix::fs::symlink(&own, &directory).unwrap();
+        for refused in [empty(&directory).unwrap_err(), written(&directory).unwrap_err()] {
+            let refused = refused.to_string();
+            assert!(refused.contains("/checkpoint is a symbolic link, not the directory that was made"), "{refused}");
+        }
+        assert_eq!(fs::read_to_string(own.join("precious")).unwrap(), "1");
+        fs::remove_file(&directory).unwrap();
+        fs::write(&directory, "").unwrap();
+        assert!(empty(&directory).unwrap_err().to_string().contains("/checkpoint is a file, not the directory"));
+        fs::remove_file(&directory).unwrap();
+        empty(&directory).unwrap();
+        assert!(directory.is_dir(), "one that was removed is made again");
     }
 
     #[test]

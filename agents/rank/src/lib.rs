@@ -10,6 +10,7 @@
 //! * [`saver`]: the trait of what has the program write its files; [`command`], [`signal`], [`watch`],
 //!   [`jubatus`]: its implementations;
 //! * [`files`]: the files of a checkpoint, between the program's directories and the cache;
+//! * [`writers`]: the processes that can still change a file;
 //! * [`program`]: the program: start, signals, end;
 //! * [`guard`]: the processes in which programs and commands are started, so that none is left behind;
 //! * [`words`]: variables in the words of a command;
@@ -29,6 +30,7 @@ pub mod settings;
 pub mod signal;
 pub mod watch;
 pub mod words;
+pub mod writers;
 
 pub use process::{RankError, run};
 pub use program::{Program, ProgramEnd};

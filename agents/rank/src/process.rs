@@ -16,6 +16,7 @@ use crate::program::{Program, ProgramEnd};
 use crate::saver::{SaveError, Saver, SaverContext};
 use crate::settings::RankSettings;
 use crate::words::{CHECKPOINT_DIR, RESTART_DIR, Variables, expand};
+use crate::writers::{self, FileIdentity};
 
 /// Signals that are passed on to the program.
 const PASSED_ON: [i32; 9] = [SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
@@ -294,10 +295,14 @@ impl<'a> RankProcess<'a> {
             return self.save_end();
         }
         saved?;
+        let mut taken = Vec::new();
         for (path, name) in files::written(&self.checkpoint_directory)? {
             let to = self.route(&files::dataset_name(self.client.rank(), &name))?;
+            taken.push(FileIdentity::at(&path)?);
             files::move_file(&path, &to)?;
         }
+        // Only now can no process open them by their names.
+        writers::wait_until_closed(&taken)?;
         Ok(Saved::Files)
     }
 

@@ -14,6 +14,7 @@ use crate::settings::SaverSettings;
 use crate::signal::SignalSaver;
 use crate::watch::WatchSaver;
 use crate::words::Variables;
+use crate::writers::Writer;
 
 /// One for each rank process. Its calls are made one at a time, in step with the other ranks.
 pub trait Saver: Send {
@@ -118,6 +119,17 @@ pub enum SaveError {
     Empty { what: &'static str, directory: PathBuf },
     #[error("{} is {found}: a checkpoint can contain regular files only", path.display())]
     NotAFile { path: PathBuf, found: &'static str },
+    #[error(
+        "{} is still open for writing by {_0}, which would change the checkpoint later: a file must be closed before \
+         it is complete; copy one that stays open into the directory",
+        _0.path.display()
+    )]
+    StillOpen(Writer),
+    #[error(
+        "{} is {found}, not the directory that was made there: the program must write into that directory itself",
+        directory.display()
+    )]
+    Replaced { directory: PathBuf, found: &'static str },
     #[error("the name {name:?} of a file is not UTF-8")]
     Name { name: std::ffi::OsString },
     #[error("cannot {action} {}: {source}", path.display())]

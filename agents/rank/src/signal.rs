@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use holdfast_model::CheckpointId;
 use rustix::process::Signal;
 
+use crate::files;
 use crate::program::Program;
 use crate::saver::{SaveError, Saver};
 use crate::settings::Until;
@@ -123,6 +124,7 @@ impl Saver for SignalSaver {
         self.is_unanswered = false;
         if let Until::File(name) = &self.until {
             let mark = directory.join(name);
+            files::check_own(directory)?;
             fs::remove_file(&mark).map_err(SaveError::io("remove", &mark))?;
         }
         Ok(())
