@@ -25,7 +25,7 @@ pub const DATA_DIR: &str = "HOLDFAST_JUBATUS_DATA_DIR";
 
 /// Between two attempts to reach a server that starts.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// `get_config`, `clear`: calls without input and output.
+/// A connection that is refused or accepted.
 const SHORT_CALL: Duration = Duration::from_secs(10);
 
 pub(crate) struct JubatusSaver {
@@ -119,8 +119,8 @@ impl JubatusSaver {
     }
 
     /// Waits until the server answers, and returns its properties.
-    fn wait_until_ready(&mut self, program: &Program) -> Result<ServerStatus, SaveError> {
-        let (begun, limit) = (Instant::now(), self.start_timeout);
+    fn wait_until_ready(&mut self, begun: Instant, program: &Program) -> Result<ServerStatus, SaveError> {
+        let limit = self.start_timeout;
         loop {
             let left = limit.saturating_sub(begun.elapsed()).max(POLL_EVERY);
             let last = match self.server.status(left) {
@@ -163,7 +163,7 @@ impl Saver for JubatusSaver {
         self.running = None;
         // Another server at the address would be sent `load`. One of the last generation may still be ending.
         let begun = Instant::now();
-        while self.server.is_listening(SHORT_CALL) {
+        while self.server.is_listening(SHORT_CALL.min(self.start_timeout)) {
             if begun.elapsed() >= self.start_timeout {
                 return Err(JubatusError::PortInUse(self.server.address().clone()).into());
             }
@@ -173,12 +173,19 @@ impl Saver for JubatusSaver {
     }
 
     fn started(&mut self, program: &Program) -> Result<(), SaveError> {
-        let status = self.wait_until_ready(program)?;
+        let begun = Instant::now();
+        let status = self.wait_until_ready(begun, program)?;
         if status.engine != self.engine {
             let (address, found, expected) = (self.server.address().clone(), status.engine, self.engine);
             return Err(ServerError::OtherType { address, found, expected }.into());
         }
-        let config = self.server.config(SHORT_CALL)?;
+        let limit = self.start_timeout;
+        let left = limit.saturating_sub(begun.elapsed()).max(POLL_EVERY);
+        let config = self.server.config(left).map_err(|last| match program.wait(POLL_EVERY) {
+            Some(end) => SaveError::ProgramEnded(end),
+            None if begun.elapsed() >= limit => JubatusError::NotReady { limit, last }.into(),
+            None => last.into(),
+        })?;
         let server = RunningServer { status, config };
         server.files().remove_old()?;
         self.running = Some(server);
