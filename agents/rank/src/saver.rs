@@ -126,6 +126,12 @@ pub enum SaveError {
     )]
     StillOpen(Writer),
     #[error(
+        "{} was renamed into place, and moved on or removed before it could be opened: it must stay until the next one \
+         takes its place",
+        path.display()
+    )]
+    Gone { path: PathBuf },
+    #[error(
         "{} is {found}, not the directory that was made there: the program must write into that directory itself",
         directory.display()
     )]
