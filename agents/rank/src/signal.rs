@@ -21,8 +21,10 @@ pub(crate) struct SignalSaver {
     signal: Signal,
     until: Until,
     timeout: Duration,
-    /// The program has not completed the files of its last signal.
-    is_unanswered: bool,
+    /// Signals for which the program may still write files. One that it has missed stays among them.
+    unanswered: u32,
+    /// What was in the directory when the last signal was sent, or when the files for one were complete.
+    known: Listing,
 }
 
 /// What shows that a file changes.
@@ -54,7 +56,13 @@ pub fn signal_of(text: &str) -> Result<Signal, SaveError> {
 
 impl SignalSaver {
     pub(crate) fn new(signal: &str, until: Until, timeout: Duration) -> Result<Self, SaveError> {
-        Ok(SignalSaver { signal: signal_of(signal)?, until, timeout, is_unanswered: false })
+        Ok(SignalSaver { signal: signal_of(signal)?, until, timeout, unanswered: 0, known: Listing::new() })
+    }
+
+    /// The files for a signal are complete.
+    fn answered(&mut self, directory: &Path) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.known = listing(directory).unwrap_or_default();
     }
 
     /// Whether the files are complete.
@@ -68,24 +76,29 @@ impl SignalSaver {
 
 impl Saver for SignalSaver {
     fn started(&mut self, _: &Program) -> Result<(), SaveError> {
-        self.is_unanswered = false;
+        self.unanswered = 0;
         Ok(())
     }
 
     /// What the program writes for an earlier signal would count as the files of the next one, and some of them would
-    /// be gone.
+    /// be gone. A program that has written nothing at all has missed its signal, or takes both as one: it gets another.
     fn settle(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
         let begun = Instant::now();
         let mut seen = QuietSince { since: begun, listing: Listing::new() };
-        while self.is_unanswered && program.end().is_none() {
+        while self.unanswered > 0 && program.end().is_none() {
+            let now = listing(directory).map_err(SaveError::io("read", directory))?;
+            if now.iter().all(|file| self.known.contains(file)) {
+                return Ok(());
+            }
             if self.is_complete(directory, &mut seen).map_err(SaveError::io("read", directory))? {
-                self.is_unanswered = false;
-            } else if begun.elapsed() >= self.timeout {
+                self.answered(directory);
+                return Ok(());
+            }
+            if begun.elapsed() >= self.timeout {
                 let what = "the program still writes for the signal before: the checkpoint".to_owned();
                 return Err(SaveError::TimedOut { what, limit: self.timeout });
-            } else {
-                std::thread::sleep(LOOKED_EVERY);
             }
+            std::thread::sleep(LOOKED_EVERY);
         }
         Ok(())
     }
@@ -102,8 +115,10 @@ impl Saver for SignalSaver {
             }
             std::thread::sleep(LOOKED_EVERY);
         }
+        // The directory is empty.
+        self.known = Listing::new();
         program.signal(self.signal).map_err(SaveError::io("send a signal to the program for", directory))?;
-        self.is_unanswered = true;
+        self.unanswered = self.unanswered.saturating_add(1);
         let mut seen = QuietSince { since: begun, listing: Listing::new() };
         while !self.is_complete(directory, &mut seen).map_err(SaveError::io("read", directory))? {
             if let Some(end) = program.end() {
@@ -121,12 +136,12 @@ impl Saver for SignalSaver {
             }
             std::thread::sleep(LOOKED_EVERY);
         }
-        self.is_unanswered = false;
         if let Until::File(name) = &self.until {
             let mark = directory.join(name);
             files::check_own(directory)?;
             fs::remove_file(&mark).map_err(SaveError::io("remove", &mark))?;
         }
+        self.answered(directory);
         Ok(())
     }
 }
