@@ -47,6 +47,30 @@ pub fn kill_all(limit: Duration) {
     }
 }
 
+/// Kills all processes with this variable in their environment, also those that they start meanwhile; returns when there
+/// are none, or after `limit`. They need not be descendants: their parents may have been killed.
+pub(crate) fn kill_marked(variable: &str, value: &str, limit: Duration) {
+    let begun = Instant::now();
+    let mark = format!("{variable}={value}");
+    let is_marked = |pid: i32| {
+        // Empty when the process has ended, unreadable for another user's.
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
+    };
+    loop {
+        let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+        let found: Vec<Pid> =
+            processes.filter(|process| is_marked(process.pid)).filter_map(|found| Pid::from_raw(found.pid)).collect();
+        for pid in &found {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        if found.is_empty() || begun.elapsed() >= limit {
+            return;
+        }
+        std::thread::sleep(POLL_EVERY);
+    }
+}
+
 /// The names of all descendants that run, each with its process id.
 pub fn names() -> Vec<String> {
     let name = |pid: Pid| {

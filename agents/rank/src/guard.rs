@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -24,6 +25,9 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Killed processes end within this, unless they hang in the kernel.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
+
+/// In the environment of the processes of a command: they are found by it when their supervising process was killed.
+const COMMAND_ID: &str = "HOLDFAST_COMMAND_ID";
 
 /// The arguments in front of a program's words; the number is that of the process that starts it.
 const ROLE_OF_PROGRAM: [&str; 4] = ["rank", "--role", "program", "--parent"];
@@ -117,6 +121,8 @@ pub(crate) struct GuardedCommand {
     process: Child,
     report: BufReader<UnixStream>,
     line: String,
+    /// The value of [`COMMAND_ID`] in the environment of all its processes.
+    id: String,
 }
 
 /// The result of a command.
@@ -132,16 +138,19 @@ impl GuardedCommand {
     /// # Errors
     /// The process that supervises it cannot be started.
     pub(crate) fn start(words: &[String], variables: &Variables) -> io::Result<GuardedCommand> {
+        static COMMANDS: AtomicU64 = AtomicU64::new(0);
+        let id = format!("{}.{}", std::process::id(), COMMANDS.fetch_add(1, Ordering::Relaxed));
         let (ours, theirs) = UnixStream::pair()?;
         let process = own_executable()?
             .args(ROLE_OF_COMMAND)
             .arg("--")
             .args(words)
             .envs(variables)
+            .env(COMMAND_ID, &id)
             .stdin(OwnedFd::from(theirs))
             .process_group(0)
             .spawn()?;
-        Ok(GuardedCommand { process, report: BufReader::new(ours), line: String::new() })
+        Ok(GuardedCommand { process, report: BufReader::new(ours), line: String::new(), id })
     }
 
     /// Waits for its end, no longer than `limit`; `None` if it still runs.
@@ -170,12 +179,16 @@ impl Drop for GuardedCommand {
         let _ = self.report.get_ref().shutdown(std::net::Shutdown::Both);
         let begun = Instant::now();
         while begun.elapsed() < KILLED_WITHIN + Duration::from_secs(1) {
-            if !matches!(self.process.try_wait(), Ok(None)) {
-                return;
+            match self.process.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                // It has ended the processes of the command.
+                Ok(Some(status)) if status.code().is_some() => return,
+                _ => break,
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
+        // What is left of the command would write into the directory of the next checkpoint.
+        descendants::kill_marked(COMMAND_ID, &self.id, KILLED_WITHIN);
     }
 }
