@@ -311,6 +311,24 @@ fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one() {
     world.assert_nothing_is_left();
 }
 
+#[test]
+fn a_program_that_has_missed_a_signal_gets_another_one() {
+    let world = World::new();
+    world.write("silent", "");
+    let keys = "command: {signal: USR1, until: file DONE, every: 100ms, timeout: 2s}";
+    let mut running = start_program(&world, IN_TWO_PARTS, "", keys, "halt: {grace: 60s}");
+    running.sees_event("checkpoint_failed");
+    fs::remove_file(world.path("silent")).unwrap();
+    running.sees_event("checkpoint_complete");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "one\ntwo\n".to_owned()));
+    assert_eq!(drained(&world), expected);
+    let still = |event: &&Value| event["reason"].as_str().unwrap().contains("still writes");
+    assert_eq!(world.all("checkpoint_failed").iter().find(still), None);
+    world.assert_nothing_is_left();
+}
+
 /// Renames a file for each of two patterns, with files before that do not count.
 const RENAMES: &str = r#"
 cd "$1" || exit 9
@@ -353,6 +371,110 @@ fn a_set_of_renamed_files_has_the_newest_one_of_each_pattern_and_no_other_file()
     assert_eq!(drained(&world), [files(0), files(1)].concat());
     assert_eq!(world.all("checkpoint_started").len(), 1);
     world.assert_nothing_is_left();
+}
+
+/// A job of one rank, whose program is started as `PROGRAM HOME`.
+fn start_watched<'a>(world: &'a World, program: &str, files: &[&str]) -> Running<'a> {
+    let files: Vec<String> = files.iter().map(|file| format!("\"{}\"", world.path(file).display())).collect();
+    let keys = format!("watch: {{files: [{}]}}", files.join(", "));
+    let program = program.replace("RANK", "$HOLDFAST_RANK");
+    start_program(world, &program, "", &keys, "halt: {grace: 60s}")
+}
+
+#[test]
+fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
+    const PROGRAM: &str = r#"
+        cd "$1" || exit 9
+        trap 'exit 0' TERM
+        exec 9>new.RANK
+        echo begin >&9
+        mv new.RANK state.RANK
+        until [ -e close ]; do : > "open.RANK"; sleep 0.02; done
+        echo end >&9
+        exec 9>&-
+        until [ -e "ends.RANK" ]; do sleep 0.02; done
+    "#;
+    let world = World::new();
+    let mut running = start_watched(&world, PROGRAM, &["state.$HOLDFAST_RANK"]);
+    // It stays open for longer than what is reported.
+    let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("/state.") && reason.contains(" is still open for writing by sh ("), "{reason}");
+    assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
+    world.write("close", "");
+    running.sees_event("checkpoint_complete");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let expected = [0, 1].map(|rank| (format!("rank_{rank}.state.{rank}"), "begin\nend\n".to_owned()));
+    assert_eq!(drained(&world), expected);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_set_of_renamed_files_is_never_of_two_steps() {
+    // While the first set is copied, the second one is completed and its first file renamed again.
+    const PROGRAM: &str = r#"
+        cd "$1" || exit 9
+        put() { printf '%s\n' "$2" > "new.$1.RANK"; mv "new.$1.RANK" "$1.RANK"; }
+        put_large() {
+            { printf '%s\n' "$2"; head -c 100000000 /dev/zero; } > "new.$1.RANK"
+            mv "new.$1.RANK" "$1.RANK"
+        }
+        [ -z "$HOLDFAST_RESTART_DIR" ] || {
+            for file in a b; do head -n 1 "$HOLDFAST_RESTART_DIR/$file.RANK" > "restart.$file.RANK"; done
+            : > "restarted.RANK"
+            until [ -e "ends.RANK" ]; do sleep 0.02; done
+            exit 0
+        }
+        put_large a 1; put b 1
+        put a 2; put b 2; put a 3
+        until [ -e go ]; do sleep 0.02; done
+        put b 3
+        until [ -e "dies.RANK" ]; do sleep 0.02; done
+        exit 7
+    "#;
+    let world = World::new();
+    let mut running = start_watched(&world, PROGRAM, &["a.$HOLDFAST_RANK", "b.$HOLDFAST_RANK"]);
+    let third = |rank| fs::read_to_string(world.path(&format!("a.{rank}"))).is_ok_and(|text| text == "3\n");
+    world.wait("the third step", || (0..2).all(third).then_some(()));
+    world.write("go", "");
+    running.sees_checkpoint(1);
+    world.write("dies.0", "");
+    running.sees("the second generation", |event| is(event, "restarted") && event["generation"] == 2);
+    world.wait("the restart", || (0..2).all(|rank| world.path(&format!("restarted.{rank}")).exists()).then_some(()));
+    for rank in 0..2 {
+        let step = |file: &str| fs::read_to_string(world.path(&format!("restart.{file}.{rank}"))).unwrap();
+        assert_eq!(step("a"), step("b"), "rank {rank}");
+    }
+    end(&world, 0, 0);
+    end(&world, 1, 0);
+    running.ends_with(0);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn renamed_files_that_cannot_be_taken_are_reported_once() {
+    let rename = |of: &str| {
+        format!(
+            "cd \"$1\" || exit 9\nfor step in 1 2 3 4 5; do\n  echo $step > new.RANK\n  {of}\n  sleep 0.02\ndone\n\
+             : > done.RANK\nuntil [ -e ends.RANK ]; do sleep 0.02; done\n"
+        )
+    };
+    for (program, expected) in [
+        (rename("ln -s new.RANK link.RANK; mv link.RANK state.RANK"), "is a symbolic link: a checkpoint can contain"),
+        (rename("rm -rf sub.RANK; mkdir sub.RANK; mv -T sub.RANK state.RANK 2>/dev/null || :"), "not a regular file"),
+    ] {
+        let world = World::new();
+        let mut running = start_watched(&world, &program, &["state.$HOLDFAST_RANK"]);
+        let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+        assert!(reason.starts_with("rank ") && reason.contains(expected), "{reason}");
+        let done = || (0..2).all(|rank| world.path(&format!("done.{rank}")).exists()).then_some(());
+        world.wait("the last rename", done);
+        end(&world, 0, 0);
+        end(&world, 1, 0);
+        running.ends_with(65);
+        assert_eq!(world.all("checkpoint_failed").len(), 1);
+        world.assert_nothing_is_left();
+    }
 }
 
 #[test]
@@ -424,6 +546,48 @@ fn programs_that_all_end_during_a_checkpoint_leave_the_one_before_as_the_newest(
     let files = drained(&world);
     assert_eq!(files.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["rank_0.state", "rank_1.state"]);
     world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_job_whose_programs_end_during_their_only_checkpoint_is_finished() {
+    for first_fails in [false, true] {
+        let world = World::new();
+        let save = format!(
+            "cd \"$1\"\n[ ! -e fails ] || exit 3\n{SAVE}\n: > \"held.$HOLDFAST_RANK\"\n\
+             while [ -e hold ]; do sleep 0.02; done"
+        );
+        fs::write(world.path("hold"), "").unwrap();
+        if first_fails {
+            fs::write(world.path("fails"), "").unwrap();
+        }
+        let mut running = start(&world, &save, EVERY, "");
+        if first_fails {
+            running.sees_event("checkpoint_failed");
+            fs::remove_file(world.path("fails")).unwrap();
+        }
+        let all = |name: &str| (0..2).all(|rank| world.path(&format!("{name}.{rank}")).exists());
+        world.wait("the only checkpoint", || all("held").then_some(()));
+        for rank in 0..2 {
+            end(&world, rank, 0);
+            let pid = fs::read_to_string(world.path(&format!("pid.{rank}"))).unwrap();
+            let status = format!("/proc/{}/cmdline", pid.trim());
+            let has_ended = || fs::read(&status).unwrap_or_default().is_empty().then_some(());
+            world.wait("the end of a program", has_ended);
+        }
+        fs::remove_file(world.path("hold")).unwrap();
+        let failed = |world: &World| world.all("checkpoint_failed").pop().unwrap()["reason"].clone();
+        if first_fails {
+            // What was lost is what failed, not what the end made superfluous.
+            running.ends_with(65);
+            assert!(failed(&world).as_str().unwrap().ends_with("of all ranks have ended"), "{}", failed(&world));
+            let all = world.the("all_datasets_dropped");
+            assert!(all["reason"].as_str().unwrap().ends_with("sh ended with exit code 3"), "{all}");
+        } else {
+            running.ends_with(0);
+            assert_eq!(failed(&world), "the programs of all ranks have ended");
+        }
+        world.assert_nothing_is_left();
+    }
 }
 
 #[test]
@@ -513,6 +677,37 @@ fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched() {
     end(&world, 1, 0);
     running.ends_with(65);
     assert_eq!(fs::read_to_string(world.path("own/precious")).unwrap(), "mine");
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint() {
+    let world = World::new();
+    // The first command of rank 0 goes on with all its processes when the one that supervises it is killed.
+    let save = r#"
+        cd "$1"
+        [ "$HOLDFAST_RANK" = 0 ] && mkdir first 2>/dev/null || {
+            # What is left of the first command has time to write.
+            [ "$HOLDFAST_RANK" = 1 ] || sleep 0.5
+            echo new > "$HOLDFAST_CHECKPOINT_DIR/state"
+            exit 0
+        }
+        setsid sh -c 'echo $$ > old.new; mv old.new old.pid
+            while :; do echo old > "$HOLDFAST_CHECKPOINT_DIR/old"; sleep 0.02; done' &
+        wait
+    "#;
+    let mut running = start(&world, save, EVERY, "");
+    let left = world.wait("the command", || fs::read_to_string(world.path("old.pid")).ok());
+    let is_supervisor = |line: &str| line.contains("rank --role command") && line.contains("/save");
+    assert!(world.kill(is_supervisor) > 0);
+    let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("its supervising process was killed"), "{reason}");
+    running.sees_event("checkpoint_complete");
+    assert!(!Path::new(&format!("/proc/{}", left.trim())).exists(), "the old command is killed");
+    running.signal(Signal::TERM);
+    running.ends_with(75);
+    let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "new\n".to_owned()));
+    assert_eq!(drained(&world), expected);
     world.assert_nothing_is_left();
 }
 

@@ -376,7 +376,7 @@ impl World {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
                 Event::Restarted { generation, from: checkpoint, fetched_in }
             }
-            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {
                 Event::DatasetDropped { generation, checkpoint, reason }
             }
             AgentEvent::Flushed { generation, millis, .. } => {

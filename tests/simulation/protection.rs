@@ -39,7 +39,7 @@ impl World {
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
                 self.watch_complete(at, *generation, *checkpoint, *scheme);
             }
-            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason, .. } => {
                 let reported = |known: &Protected| (known.generation, known.checkpoint) == (*generation, *checkpoint);
                 let withdrawn = self.oracle.protected.as_ref().is_some_and(reported);
                 assert!(

@@ -378,6 +378,12 @@ impl Client {
         self.complete(Call::NotWritten { reason }, false)
     }
 
+    /// For processes that make the calls for a program: ends a checkpoint during which the programs of all ranks have
+    /// ended. It is not kept, and does not count as one that was lost.
+    pub fn end_checkpoint(&mut self) -> Result<Completed, ClientError> {
+        self.complete(Call::ProgramsEnded, false)
+    }
+
     /// For processes that make the calls for a program: waits until a checkpoint is due, or the programs of all ranks
     /// have ended. `None` after [`Interrupter::interrupt`]: call again, with the state that the program has now.
     pub fn await_checkpoint(&mut self, state: ProgramState) -> Result<Option<Awaited>, ClientError> {

@@ -260,12 +260,12 @@ impl<'a> RankProcess<'a> {
         if let Some(end) = self.failure() {
             return Ok(Some(end));
         }
-        let has_files = matches!(saved, Ok(Saved::Files));
-        let any_has_files = unless_failed(self.client.allgather(&[u8::from(has_files)]))?
-            .is_none_or(|all| all.iter().any(|has_files| has_files == &[1]));
+        let has_ended = matches!(saved, Ok(Saved::End));
+        let all_have_ended = unless_failed(self.client.allgather(&[u8::from(has_ended)]))?
+            .is_some_and(|all| all.iter().all(|has_ended| has_ended == &[1]));
         let completed = match saved {
             // It has no state of a program, and would take the place of a checkpoint that has.
-            Ok(Saved::End) if !any_has_files => self.client.drop_checkpoint("the programs of all ranks have ended"),
+            Ok(_) if all_have_ended => self.client.end_checkpoint(),
             Ok(_) => self.client.complete_checkpoint(true),
             Err(error) => self.client.drop_checkpoint(&error.to_string()),
         };

@@ -137,8 +137,13 @@ mod tests {
     /// A process that has done this, and then waits.
     fn process(program: &str, arguments: &[&str], directory: &Path) -> Child {
         let mut command = Command::new(program);
-        let mut child =
-            command.args(arguments).current_dir(directory).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "done\n");

@@ -293,7 +293,14 @@ pub enum AgentEvent {
         millis: u64,
     },
     /// Leader: a checkpoint was dropped.
-    CheckpointFailed { generation: Generation, checkpoint: CheckpointId, reason: String },
+    CheckpointFailed {
+        generation: Generation,
+        checkpoint: CheckpointId,
+        reason: String,
+        /// The programs of all ranks ended while it was made: nothing was lost.
+        #[serde(default)]
+        ended: bool,
+    },
     /// Leader: a checkpoint reached the prefix directory.
     Flushed {
         generation: Generation,

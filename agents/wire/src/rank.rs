@@ -140,6 +140,9 @@ pub enum Call {
     Await { state: ProgramState },
     /// Of a rank process: end a checkpoint like [`Call::Complete`]; the program's files could not be written.
     NotWritten { reason: String },
+    /// Of a rank process: end a checkpoint like [`Call::Complete`]; the programs of all ranks have ended meanwhile, so
+    /// that there is no state to keep.
+    ProgramsEnded,
     /// Of a rank process: end a restart like [`Call::CompleteRestart`]; the program could not continue from its files.
     NotRead { reason: String },
     /// Of a rank process: an empty directory on this node, in the file system of the checkpoint files. Local.
@@ -204,7 +207,7 @@ impl Call {
             Call::Delete { .. } => "delete",
             Call::Route { .. } => "route_file",
             // To be made together with `Complete` by other ranks.
-            Call::Complete { .. } | Call::NotWritten { .. } => "complete_checkpoint",
+            Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded => "complete_checkpoint",
             Call::CompleteRestart { .. } | Call::NotRead { .. } => "complete_restart",
             Call::ShouldExit => "should_exit",
             Call::Allgather { .. } => "allgather",
@@ -256,7 +259,7 @@ pub enum Reply {
     Name(Option<String>),
     /// To [`Call::Route`] and [`Call::Workspace`].
     Path(PathBuf),
-    /// To [`Call::Complete`] and [`Call::NotWritten`].
+    /// To [`Call::Complete`], [`Call::NotWritten`] and [`Call::ProgramsEnded`].
     Completed {
         checkpoint: CheckpointId,
         /// False if a rank reported its files as invalid, or if the checkpoint could not be protected: it was deleted

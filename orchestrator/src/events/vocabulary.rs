@@ -775,7 +775,7 @@ impl LogEvent {
                 let (protected, level) = (!registry::is_unprotected(scheme), level.map(Level::number));
                 LogEvent::CheckpointComplete { node, generation, checkpoint, scheme, level, protected, bytes, millis }
             }
-            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason, .. } => {
                 LogEvent::CheckpointFailed { node, generation, checkpoint, reason }
             }
             AgentEvent::Flushed { generation, checkpoint, directory, millis } => {

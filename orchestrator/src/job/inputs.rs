@@ -150,7 +150,8 @@ impl StepDriver<'_> {
                 self.feed(Event::CheckpointComplete { generation, checkpoint, protected, bytes });
                 self.inject_faults(Observation::Protected(checkpoint));
             }
-            AgentEvent::CheckpointFailed { generation, checkpoint, reason } => {
+            // One that only recorded the end of all programs is no dataset that was lost.
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {
                 self.feed(Event::DatasetDropped { generation, checkpoint, reason });
             }
             AgentEvent::Flushed { generation, millis, .. } => {

@@ -69,6 +69,8 @@ pub enum CallError {
     /// A rank process reported why.
     #[error("rank {rank}: {reason}")]
     ProgramFailed { rank: Rank, reason: String },
+    #[error("the programs of all ranks have ended")]
+    ProgramsEnded,
     #[error(transparent)]
     File(#[from] FileError),
     /// Ranks made different calls at the same place in their order.
@@ -138,6 +140,7 @@ impl CallError {
             | CallError::NotACheckpoint(_)
             | CallError::NotWritten(_)
             | CallError::ProgramFailed { .. }
+            | CallError::ProgramsEnded
             | CallError::File(
                 FileError::Shared { .. }
                 | FileError::Name { .. }

@@ -152,17 +152,17 @@ fn mark_not_begun(cx: &Context, is_checkpoint: bool, reason: String) {
         state.requests.not_begun = Some(checkpoint);
         state.requests.waiting &= !is_checkpoint;
     });
-    report_dropped(cx, checkpoint, is_checkpoint, reason);
+    report_dropped(cx, checkpoint, is_checkpoint, reason, false);
 }
 
-/// Reports a dataset that is not kept.
-fn report_dropped(cx: &Context, checkpoint: CheckpointId, is_checkpoint: bool, reason: String) {
+/// Reports a dataset that is not kept; `ended` if nothing was lost with it.
+fn report_dropped(cx: &Context, checkpoint: CheckpointId, is_checkpoint: bool, reason: String, ended: bool) {
     cx.policy(|policy, now| policy.checkpoint_dropped(now));
     if is_checkpoint {
         let dropped = DroppedCheckpoint { checkpoint, reason: reason.clone() };
         cx.with(|state| state.requests.dropped = Some(dropped));
     }
-    cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason });
+    cx.emit(AgentEvent::CheckpointFailed { generation: cx.generation(), checkpoint, reason, ended });
 }
 
 /// The id of the dataset that begins now.
@@ -194,7 +194,8 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     let completed = match completed {
         Ok(completed) => completed,
         Err(error) => {
-            report_dropped(cx, checkpoint, dataset.checkpoint, Failure::from(error).to_string());
+            let ended = matches!(error, CallError::ProgramsEnded);
+            report_dropped(cx, checkpoint, dataset.checkpoint, Failure::from(error).to_string(), ended);
             if let Some(directory) = &dataset.direct {
                 direct::give_up(cx, directory).await;
             }

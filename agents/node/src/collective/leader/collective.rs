@@ -63,7 +63,9 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::Load => datasets::load(cx).await,
         Call::Drop { name } => datasets::drop_from_index(cx, name).await,
         Call::Delete { name } => datasets::delete_named(cx, name).await,
-        Call::Complete { .. } | Call::NotWritten { .. } => checkpoint::complete(cx, not_written(&calls)).await,
+        Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded => {
+            checkpoint::complete(cx, not_written(&calls)).await
+        }
         Call::CompleteRestart { .. } | Call::NotRead { .. } => restart::complete_restart(cx, not_read(&calls)).await,
         Call::ShouldExit => Ok(Reply::Flag(halt_condition(cx).await?.is_some())),
         Call::Allgather { .. } => calls.into_gathered(),
@@ -80,7 +82,9 @@ fn not_written(calls: &Calls) -> Option<CallError> {
         _ => None,
     });
     let invalid = || ranks_where(&calls.by_rank, |call| matches!(call, Call::Complete { valid: false }));
-    reported.or_else(|| Some(invalid()).filter(|ranks| !ranks.is_empty()).map(CallError::NotWritten))
+    let invalid = || Some(invalid()).filter(|ranks| !ranks.is_empty()).map(CallError::NotWritten);
+    let ended = || calls.by_rank.values().any(|call| *call == Call::ProgramsEnded).then_some(CallError::ProgramsEnded);
+    reported.or_else(invalid).or_else(ended)
 }
 
 /// Why the restart files cannot be used, if a rank reported that.
