@@ -47,8 +47,8 @@ pub fn kill_all(limit: Duration) {
     }
 }
 
-/// Kills all processes with this variable in their environment, also those that they start meanwhile; returns when there
-/// are none, or after `limit`. They need not be descendants: their parents may have been killed.
+/// Kills all processes with this variable in their environment, also those that they start meanwhile; returns when
+/// there are none, or after `limit`. They need not be descendants: their parents may have been killed.
 pub(crate) fn kill_marked(variable: &str, value: &str, limit: Duration) {
     let begun = Instant::now();
     let mark = format!("{variable}={value}");
@@ -121,6 +121,33 @@ fn all() -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_with_a_mark_are_killed_whoever_is_their_parent() {
+        let (variable, value) = ("HOLDFAST_TEST_MARK", std::process::id().to_string());
+        let start = |mark: &str| {
+            let mut command = std::process::Command::new("sh");
+            // The process that reads the pipe has lost its parent.
+            let script = "(setsid sh -c 'echo started; exec sleep 600' &)";
+            command.args(["-c", script]).env(variable, mark).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+            std::io::BufRead::read_line(&mut output, &mut String::new()).unwrap();
+            child.wait().unwrap();
+            output
+        };
+        let (mut marked, other) = (start(&value), start(&format!("{value}.1")));
+        kill_marked(variable, &value, Duration::from_secs(30));
+        let mut rest = String::new();
+        // The pipe is closed.
+        std::io::Read::read_to_string(&mut marked, &mut rest).unwrap();
+        let flags = rustix::fs::fcntl_getfl(other.get_ref()).unwrap();
+        rustix::fs::fcntl_setfl(other.get_ref(), flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+        let mut other = other;
+        let still_open = std::io::Read::read(&mut other, &mut [0]).unwrap_err();
+        assert_eq!(still_open.kind(), std::io::ErrorKind::WouldBlock, "another mark");
+        kill_marked(variable, &format!("{value}.1"), Duration::from_secs(30));
+    }
 
     #[test]
     fn grandchildren_are_found() {

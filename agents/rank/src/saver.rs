@@ -120,8 +120,8 @@ pub enum SaveError {
     #[error("{} is {found}: a checkpoint can contain regular files only", path.display())]
     NotAFile { path: PathBuf, found: &'static str },
     #[error(
-        "{} is still open for writing by {_0}, which would change the checkpoint later: a file must be closed before \
-         it is complete; copy one that stays open into the directory",
+        "{} is still open for writing by {_0}, which could change the checkpoint later: a file must be closed when it \
+         is complete; write a copy of one that stays open",
         _0.path.display()
     )]
     StillOpen(Writer),

@@ -1,9 +1,9 @@
 //! Files that a program renames into place: `checkpoint.watch`.
 //!
 //! The files of one checkpoint are, for each pattern, the file that was renamed into place last. The rename with which
-//! there is a new one for each pattern closes the set: what is renamed afterwards is of the next one. The files of a set
-//! are opened at once, because the program may replace them, and copied when no process can write into them any more. A
-//! set of which a file is replaced before it is open is not used.
+//! there is a new one for each pattern closes the set: what is renamed afterwards is of the next one. The files of a
+//! set are opened at once, because the program may replace them, and copied when no process can write into them any
+//! more. A set of which a file is replaced before it is open is not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

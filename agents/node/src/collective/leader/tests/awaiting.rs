@@ -65,6 +65,23 @@ fn a_halt_condition_releases_the_ranks_at_once_and_again_after_a_pause_if_the_ch
 }
 
 #[test]
+fn a_checkpoint_during_which_all_programs_ended_is_not_kept_and_not_lost_unless_a_rank_failed() {
+    let mut world = world(CheckpointSchedule::Every(AT(600)));
+    let last = |world: &World| serde_json::to_value(world.events.last()).unwrap();
+    world.call(Call::Start).unwrap();
+    let ended = world.call(Call::ProgramsEnded);
+    assert!(matches!(ended, Ok(Reply::Completed { kept: false, halt: None, .. })), "{ended:?}");
+    let event = last(&world);
+    assert_eq!((&event["event"], &event["ended"]), (&"checkpoint_failed".into(), &true.into()), "{event}");
+    assert_eq!(event["reason"], "the programs of all ranks have ended");
+    world.call(Call::Start).unwrap();
+    let failed = || Call::NotWritten { reason: "no space".to_owned() };
+    world.begin_each(|rank| if rank.0 == 1 { failed() } else { Call::ProgramsEnded });
+    let event = last(&world);
+    assert_eq!((&event["reason"], &event["ended"]), (&"rank 1: no space".into(), &false.into()), "{event}");
+}
+
+#[test]
 fn a_halt_condition_that_holds_from_a_certain_time_on_is_found_without_an_event() {
     let mut world = world(CheckpointSchedule::Every(AT(600)));
     world.queue_each(|_| awaits(ProgramState::Running));
