@@ -161,7 +161,8 @@ mod tests {
             let mut child = process("sh", &["-c", script], base.path());
             let file = FileIdentity::at(&path).unwrap();
             fs::rename(&path, base.path().join("moved")).unwrap();
-            let shown = writer_of(&[file.clone()]).map(|writer| format!("{} {writer}", writer.path.display()));
+            let shown =
+                writer_of(std::slice::from_ref(&file)).map(|writer| format!("{} {writer}", writer.path.display()));
             let expected = format!("{} sh ({})", path.display(), child.id());
             assert_eq!(shown, is_writer.then_some(expected), "{script}");
             child.kill().unwrap();
