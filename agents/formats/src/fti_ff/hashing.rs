@@ -45,6 +45,16 @@ pub struct Hashes {
 /// # Errors
 /// When the file cannot be read.
 pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
+    hash_with(thread::Builder::new, input, request, progress)
+}
+
+/// If a thread cannot be created, those that there are do its work.
+fn hash_with(
+    thread: impl Fn() -> thread::Builder,
+    input: &Input,
+    request: &HashRequest,
+    progress: Progress<'_>,
+) -> Result<Hashes, FormatsError> {
     let bytes = |ranges: &[Range]| ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.1));
     let total = bytes(&request.chunks).saturating_add(bytes(&request.combined));
     let groups = groups(&request.chunks);
@@ -55,8 +65,8 @@ pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Res
     };
     let mut hashes = vec![[0; 16]; request.chunks.len()];
     let combined = thread::scope(|scope| -> Result<[u8; 16], FormatsError> {
-        let threads: Vec<_> =
-            (0..extra_threads.min(groups.len())).map(|_| scope.spawn(|| shared.take_chunks(&mut |_| {}))).collect();
+        let start = |_| thread().spawn_scoped(scope, || shared.take_chunks(&mut |_| {})).ok();
+        let threads: Vec<_> = (0..extra_threads.min(groups.len())).map_while(start).collect();
         let mut report = |done: u64| progress(done, total);
         let combined = shared.stream(&request.combined, &mut report)?;
         let mut found = shared.take_chunks(&mut report)?;
@@ -182,8 +192,14 @@ mod tests {
         let expected_combined: [u8; 16] = Md5::digest([of(combined[0]), of(combined[1])].concat()).into();
         let mut last = (0, 0);
         let request = HashRequest { chunks, combined };
-        let found = hash(&Input::open(&path).unwrap(), &request, &mut |done, total| last = (done, total)).unwrap();
+        let input = Input::open(&path).unwrap();
+        let found = hash(&input, &request, &mut |done, total| last = (done, total)).unwrap();
         assert!(found.chunks == expected && found.combined == expected_combined);
         assert_eq!(last.0, last.1);
+        // No address space has room for such a stack.
+        let refused = || thread::Builder::new().stack_size(1 << 60);
+        assert!(refused().spawn(|| ()).is_err());
+        let found = hash_with(refused, &input, &request, &mut |_, _| {}).unwrap();
+        assert!(found.chunks == expected && found.combined == expected_combined, "the caller does all the work");
     }
 }
