@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::blocks::{Block, ContainerEntry, MAX_CONTAINERS};
 use super::containers::{self, ContainerError};
 use super::hashing::{self, HashRequest};
-use super::layout::{FileMeta, Layout, checksum_field};
+use super::layout::{EntriesCrc, FileMeta, Layout, checksum_field};
 use super::md5_lanes;
 use super::writer::Stamp;
 use crate::{FormatsError, Input};
@@ -100,7 +100,7 @@ pub struct CheckpointFile<'a> {
     pub layout: Layout,
     /// The program's id of the checkpoint.
     pub checkpoint: u32,
-    /// Time of creation, in nanoseconds since 1970.
+    /// Time of creation, in nanoseconds since 1970. Not stored in layout F, whose 32 bits of it contain a CRC.
     pub timestamp: i64,
     /// The content of the file; if it is not known, the file is emptied.
     pub held: Option<&'a Image>,
@@ -278,8 +278,12 @@ impl Update<'_> {
         let meta_size = bytes.len() as u64 + Layout::F.meta_bytes() as u64;
         let sizes = Some((meta_size, data_size));
         let id = i32::try_from(checkpoint).unwrap_or(i32::MAX);
-        let meta =
+        let mut crc = EntriesCrc::of_checkpoint(id);
+        crc.update(&bytes);
+        let mut meta =
             meta(Layout::F, Some(id), hasher.finalize().into(), data_size.saturating_add(meta_size), sizes, stamp);
+        meta.record_entries(crc.value());
+        meta.own_hash = meta.computed_hash();
         bytes.extend(meta.last_bytes());
         self.put(&bytes, data_size).map_err(FormatsError::writing(path))
     }
@@ -359,6 +363,7 @@ fn meta(
         largest_size: stamp.largest_size.map_or(-1, number),
         partner_size: stamp.partner_size.map_or(-1, number),
         timestamp: stamp.timestamp,
+        last_byte: 0,
     };
     meta.own_hash = meta.computed_hash();
     meta

@@ -142,9 +142,16 @@ pub struct FileMeta {
     pub largest_size: i64,
     /// `ptFs`: at level 2 the bytes of the left neighbour's file; otherwise -1.
     pub partner_size: i64,
-    /// Time of creation in nanoseconds since 1970; from layout E on only its low 32 bits.
+    /// Time of creation in nanoseconds since 1970; from layout E on only its low 32 bits. In layout F, Holdfast stores
+    /// a CRC in its place: see [`FileMeta::record_entries`].
     pub timestamp: i64,
+    /// Layout F: the last byte, which FTI neither sets nor reads.
+    pub last_byte: u8,
 }
+
+/// Marks a file of layout F whose metadata contains a CRC: its last byte, and the low half of its time stamp. FTI's own
+/// files have any value there, so that one byte alone would be found in one of 256.
+const CRC_MARK: (u8, u16) = (b'H', 0xc3a5);
 
 impl FileMeta {
     /// Parses the metadata in one layout; `None` if there are too few bytes. Checks no values.
@@ -166,6 +173,7 @@ impl FileMeta {
         let largest_size = fields.number(width)?;
         let partner_size = fields.number(width)?;
         let timestamp = fields.number(layout.time_width())?;
+        let last_byte = if layout == Layout::F { fields.bytes::<1>()?[0] } else { 0 };
         Some(FileMeta {
             layout,
             checksum,
@@ -178,7 +186,24 @@ impl FileMeta {
             largest_size,
             partner_size,
             timestamp,
+            last_byte,
         })
+    }
+
+    /// Records the CRC of the block heads and variable entries, which no hash of layout F covers, nor the checkpoint's
+    /// id: a wrong bit in them would load a variable as another one. It is stored where FTI reads nothing: in the time
+    /// stamp, which only its own hash covers, and in the unused last byte.
+    pub fn record_entries(&mut self, crc: u16) {
+        let [low, high] = [CRC_MARK.1, crc].map(i64::from);
+        self.timestamp = low | high << 16;
+        self.last_byte = CRC_MARK.0;
+    }
+
+    /// The CRC that [`FileMeta::record_entries`] stored; `None` in files of FTI.
+    pub fn recorded_entries(&self) -> Option<u16> {
+        let [a, b, c, d, ..] = self.timestamp.to_le_bytes();
+        let is_marked = self.layout == Layout::F && (self.last_byte, u16::from_le_bytes([a, b])) == CRC_MARK;
+        is_marked.then_some(u16::from_le_bytes([c, d]))
     }
 
     /// The 96 bytes of layout A, with zeros as padding.
@@ -202,7 +227,7 @@ impl FileMeta {
         let sizes = [self.checkpoint_size, meta, data, self.file_size, self.largest_size, self.partner_size];
         bytes.extend(sizes.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend(self.timestamp.to_le_bytes().iter().take(4));
-        bytes.push(0);
+        bytes.push(self.last_byte);
         bytes
     }
 
@@ -246,6 +271,48 @@ impl FileMeta {
         }
     }
 }
+
+/// The CRC for [`FileMeta::record_entries`], over the bytes of all block heads and entries: CRC-16 of CCITT, which finds
+/// each wrong bit.
+#[derive(Debug, Clone, Copy)]
+pub struct EntriesCrc(u16);
+
+impl EntriesCrc {
+    /// Of a file with this id of the checkpoint.
+    pub fn of_checkpoint(id: i32) -> EntriesCrc {
+        let mut crc = EntriesCrc(0xffff);
+        crc.update(&id.to_le_bytes());
+        crc
+    }
+
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |crc, byte| {
+            let entry = CRC_TABLE.get(usize::from((crc >> 8) as u8 ^ byte)).copied().unwrap_or_default();
+            crc << 8 ^ entry
+        });
+    }
+
+    /// Of all bytes so far.
+    pub fn value(self) -> u16 {
+        self.0
+    }
+}
+
+const CRC_TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { crc << 1 ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 /// The bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {

@@ -158,6 +158,7 @@ fn finish(
         largest_size: stamp.largest_size.map_or(-1, number),
         partner_size: stamp.partner_size.map_or(-1, number),
         timestamp: stamp.timestamp,
+        last_byte: 0,
     };
     meta.own_hash = meta.computed_hash();
     file.write_all_at(&meta.document_bytes(), 0)?;

@@ -158,3 +158,45 @@ fn an_empty_file_is_written_if_the_content_is_of_another_layout() {
     let (_, written) = save(&path, Layout::F, &memory, Some(&image), Some(&image));
     assert!(written.bytes > 9 * UNIT as u64 && File::open(&path).is_ok());
 }
+
+/// The bytes of block heads, variable entries and file metadata.
+fn metadata(file: &Checkpoint) -> std::ops::Range<usize> {
+    file.meta.data_size.unwrap() as usize..file.input.size() as usize
+}
+
+#[test]
+fn each_wrong_bit_in_the_metadata_of_a_chunked_file_is_found_before_variables_are_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("Ckpt3-Rank0.fti");
+    let memory = Memory(vec![(1, pattern(1, UNIT + 3)), (7, pattern(2, 10)), (2, pattern(3, 5))]);
+    save(&path, Layout::F, &memory, None, None);
+    let intact = std::fs::read(&path).unwrap();
+    assert!(verify::verify_own(&path, &mut |_, _| {}).unwrap().is_intact());
+    let places = metadata(&Checkpoint::open(&path).unwrap());
+    for (place, bit) in places.clone().flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+        let mut bytes = intact.clone();
+        bytes[place] ^= 1 << bit;
+        std::fs::write(&path, &bytes).unwrap();
+        let check = verify::verify_own(&path, &mut |_, _| {}).unwrap();
+        let last = place + 1 == places.end;
+        assert!(!check.is_intact() || last, "bit {bit} of byte {} is wrong", place - places.start);
+    }
+}
+
+#[test]
+fn a_container_that_lost_its_content_is_damage_also_in_files_without_a_crc() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("Ckpt3-Rank0.fti");
+    save(&path, Layout::F, &Memory(vec![(1, pattern(1, 10)), (2, pattern(2, 5))]), None, None);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Without the mark in the last byte, as an earlier version wrote it.
+    *bytes.last_mut().unwrap() = 0;
+    let last_entry = bytes.len() - Layout::F.meta_bytes() - Layout::F.entry_bytes();
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(verify::verify_own(&path, &mut |_, _| {}).unwrap().is_intact());
+    bytes[last_entry + 8] = 0;
+    std::fs::write(&path, &bytes).unwrap();
+    let check = verify::verify(&path, &mut |_, _| {}).unwrap();
+    assert!(check.is_intact() && check.notes[0].kind == verify::REFUSED_BY_FTI, "{check:?}");
+    assert!(!verify::verify_own(&path, &mut |_, _| {}).unwrap().is_intact());
+}
