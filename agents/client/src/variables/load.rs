@@ -66,14 +66,18 @@ impl Variables {
                 return Ok(RecoverOutcome { checkpoint: None, id: None, level: None, skipped, absent, unclaimed });
             };
             let level = self.client.restart().level;
-            let file = self.restart_file();
-            let intact = file.as_ref().filter(|(path, _)| is_intact(path)).cloned();
-            self.agree_on_sizes(checkpoint, intact.as_ref().map(|(path, _)| path.as_path()))?;
+            let intact = self.intact_file();
+            self.agree_on_sizes(checkpoint, intact.as_ref().map(|(path, _)| path.as_path()).ok())?;
             self.client.start_restart()?;
-            if self.client.complete_restart(intact.is_some())?.accepted()
-                && let Some((path, id)) = intact
-            {
-                return self.load((checkpoint, level), &path, id, skipped);
+            match intact {
+                Ok((path, id)) => {
+                    if self.client.complete_restart(true)?.accepted() {
+                        return self.load((checkpoint, level), &path, id, skipped);
+                    }
+                }
+                Err(reason) => {
+                    self.client.refuse_restart(&reason)?;
+                }
             }
             skipped.push(checkpoint);
         }
@@ -89,6 +93,18 @@ impl Variables {
             (name.role == FileRole::Rank && name.rank == rank).then_some(())?;
             Some((directory.join(file), name.checkpoint?))
         })
+    }
+
+    /// This rank's file, with the program's id, if every hash of it is correct; otherwise the reason.
+    fn intact_file(&self) -> Result<(PathBuf, u32), String> {
+        let Some((path, id)) = self.restart_file() else {
+            return Err("the checkpoint has no file of variables of this rank".to_owned());
+        };
+        let check = verify::verify_own(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
+        match check.damages.first() {
+            None => Ok((path, id)),
+            Some(damage) => Err(format!("{} is damaged: {damage}", path.display())),
+        }
     }
 
     /// If a variable of any rank does not have its stored size, all ranks return an error: none must wait for the
@@ -158,11 +174,6 @@ impl Variables {
         self.last = id;
         Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), level, skipped, absent, unclaimed })
     }
-}
-
-/// True if every hash of the file is correct.
-fn is_intact(path: &Path) -> bool {
-    verify::verify(path, &mut |_, _| {}).is_ok_and(|check| check.damages.is_empty())
 }
 
 fn reading(path: &Path) -> impl FnOnce(FormatsError) -> VariablesError + use<> {
