@@ -59,7 +59,8 @@ pub struct Completed {
     /// The checkpoint's id.
     pub checkpoint: CheckpointId,
     /// False if a rank reported invalid files, or the checkpoint could not be protected. It is then deleted on all
-    /// ranks, and the program continues.
+    /// ranks, and the program continues. Also false if a checkpoint of variables of level 4 could not be flushed: it
+    /// stays in cache as one of level 1.
     pub kept: bool,
     /// The halt condition if the run must end now. Only returned with [`Builder::exit_on_halt`]`(false)`.
     pub halt: Option<String>,
@@ -173,8 +174,8 @@ impl Client {
 
     /// Begins a checkpoint of variables.
     #[cfg(feature = "variables")]
-    pub(crate) fn start_level(&mut self, level: holdfast_model::Level) -> Result<CheckpointId, ClientError> {
-        self.start(Call::StartLevel { level }, "checkpoint")
+    pub(crate) fn start_level(&mut self, level: holdfast_model::Level, id: u32) -> Result<CheckpointId, ClientError> {
+        self.start(Call::StartLevel { level, id }, "checkpoint")
     }
 
     /// The level of the checkpoint of variables that is due, by these intervals or those of the job.

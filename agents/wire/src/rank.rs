@@ -92,6 +92,8 @@ pub enum Call {
     StartLevel {
         /// The same on all ranks.
         level: Level,
+        /// The program's own id of the checkpoint; the same on all ranks.
+        id: u32,
     },
     /// Is a checkpoint of variables due by the intervals of the levels?
     Snapshot {

@@ -41,6 +41,15 @@ pub enum VariablesError {
     /// A checkpoint without variables.
     #[error("checkpoint: no variable is protected; call protect first")]
     NoVariables,
+    /// The id does not fit into the file.
+    #[error(
+        "checkpoint: id {id} is larger than {}, the largest that a file of FTI-FF can have; pass a smaller one",
+        i32::MAX
+    )]
+    CheckpointId {
+        /// The id.
+        id: u32,
+    },
     /// The file could not be written. The checkpoint is then dropped.
     #[error("checkpoint: {source}")]
     Writing {

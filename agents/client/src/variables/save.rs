@@ -22,13 +22,17 @@ impl Variables {
     /// older ones are kept; [`Variables::write_error`] is the reason on that rank.
     ///
     /// # Errors
-    /// When no variable is protected, or the agent cannot be reached.
+    /// When no variable is protected, the id is larger than `i32::MAX` (FTI-FF stores an `int`), ranks pass different
+    /// ids or levels, or the agent cannot be reached.
     pub fn checkpoint(&mut self, id: u32, level: Level) -> Result<Completed, VariablesError> {
         if self.protected.is_empty() {
             return Err(VariablesError::NoVariables);
         }
+        if i32::try_from(id).is_err() {
+            return Err(VariablesError::CheckpointId { id });
+        }
         self.files.link();
-        self.client.start_level(level)?;
+        self.client.start_level(level, id)?;
         let name = FileName { checkpoint: Some(id), role: FileRole::Rank, rank: self.client.rank().0 };
         let path = match self.client.route_file(name.to_string()) {
             Ok(path) => path,
@@ -67,7 +71,7 @@ impl Variables {
     }
 
     /// Saves all variables if a checkpoint is due by the intervals of the job (`checkpoint.variables.snapshots`), at
-    /// the highest level that is due; `None` if none is due.
+    /// the highest level that is due; `None` if none is due. Its id is one more than that of the last checkpoint.
     ///
     /// # Errors
     /// As [`Variables::checkpoint`].

@@ -80,6 +80,8 @@ pub enum CallError {
     DifferentDatasets(Rank),
     #[error("rank {0} gave another level than the ranks before it")]
     DifferentLevels(Rank),
+    #[error("rank {0} gave another checkpoint id than the ranks before it")]
+    DifferentIds(Rank),
     #[error("{0} is not collective")]
     NotCollective(&'static str),
     /// A process of a rank joined after the application called finalize in another one.
@@ -151,6 +153,7 @@ impl CallError {
             | CallError::DifferentCalls { .. }
             | CallError::DifferentDatasets(_)
             | CallError::DifferentLevels(_)
+            | CallError::DifferentIds(_)
             | CallError::NotCollective(_)
             | CallError::JoinedLate(_)
             | CallError::GatheredTooLarge { .. }
@@ -181,6 +184,7 @@ impl CallError {
             CallError::File(FileError::LongPath { .. }) => {
                 "use a shorter name, or shorter paths of the prefix and cache directories"
             }
+            CallError::DifferentIds(_) => "all ranks must pass the same id to checkpoint",
             CallError::DifferentCalls { .. } | CallError::DifferentDatasets(_) | CallError::DifferentLevels(_) => {
                 "all ranks must make the same calls in the same order"
             }
@@ -211,9 +215,10 @@ impl From<CallError> for Failure {
         failure.remedy = error.remedy().map(str::to_owned);
         match error {
             CallError::File(FileError::Unreadable { rank, path, .. }) => failure.of_rank(rank).at(path),
-            CallError::DifferentDatasets(rank) | CallError::DifferentLevels(rank) | CallError::JoinedLate(rank) => {
-                failure.of_rank(rank)
-            }
+            CallError::DifferentDatasets(rank)
+            | CallError::DifferentLevels(rank)
+            | CallError::DifferentIds(rank)
+            | CallError::JoinedLate(rank) => failure.of_rank(rank),
             CallError::NoDescriptor(checkpoint) | CallError::DatasetOpen(checkpoint) => {
                 failure.of_checkpoint(checkpoint)
             }

@@ -76,7 +76,7 @@ pub fn calls() -> Vec<Call> {
         Call::Route { name: "ckpt/rank_0.dat".to_owned() },
         Call::Complete { valid: true },
         Call::CompleteRestart { valid: false },
-        Call::StartLevel { level: Level::Partner },
+        Call::StartLevel { level: Level::Partner, id: 7 },
         Call::Snapshot { intervals: None },
         Call::Snapshot { intervals: Some(holdfast_model::VariablesPolicy::default().snapshots) },
         Call::ShouldExit,

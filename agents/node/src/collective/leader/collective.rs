@@ -51,7 +51,11 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
             let Call::StartOutput { name, checkpoint, output, bypass } = first else { return Err(CallError::NoRun) };
             datasets::start_output(cx, Dataset { name, checkpoint, output, ..Dataset::default() }, bypass).await
         }
-        Call::StartLevel { level } => {
+        Call::StartLevel { level, id } => {
+            let other_id = |other: &Call| matches!(other, Call::StartLevel { id: other, .. } if *other != id);
+            if let Some(rank) = ranks_where(&calls.by_rank, other_id).first() {
+                return Err(CallError::DifferentIds(*rank));
+            }
             if let Some((rank, _)) = calls.by_rank.iter().find(|(_, other)| **other != first) {
                 return Err(CallError::DifferentLevels(*rank));
             }

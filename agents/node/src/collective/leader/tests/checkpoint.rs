@@ -1,4 +1,4 @@
-use holdfast_model::{CheckpointId, Failure, FailureKind, Locations, Rank};
+use holdfast_model::{CheckpointId, Failure, FailureKind, Level, Locations, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
@@ -108,4 +108,18 @@ fn every_rank_gets_the_data_of_every_rank() {
     assert_eq!(world.outcome().unwrap(), Ok(gathered));
     let answered: Vec<&str> = world.answers.iter().map(|(node, _, _)| node.as_str()).collect();
     assert_eq!(answered, ["n0", "n1", "n2", "n3"], "once a node, and not to the spare");
+}
+
+#[test]
+fn checkpoints_of_variables_with_different_ids_or_levels_are_refused_on_all_ranks() {
+    let mut world = World::new();
+    world.init();
+    world.begin_each(|rank| Call::StartLevel { level: Level::Local, id: if rank == Rank(2) { 13 } else { 10 } });
+    let refused: Failure = world.outcome().unwrap().unwrap_err();
+    assert_eq!(refused.kind, FailureKind::InvalidRequest);
+    assert!(refused.message.contains("rank 2 gave another checkpoint id"), "{refused}");
+    world.begin_each(|rank| Call::StartLevel { level: if rank.0 < 2 { Level::Local } else { Level::Parity }, id: 10 });
+    let refused: Failure = world.outcome().unwrap().unwrap_err();
+    assert!(refused.message.contains("rank 2 gave another level"), "{refused}");
+    assert_eq!(kept(&world, "n0"), [0u64; 0]);
 }

@@ -85,7 +85,7 @@ fn assert_dropped(world: &World, after: CheckpointId, why: &str) {
 
 #[test]
 fn a_checkpoint_that_could_not_be_begun_ends_the_request_and_the_next_one_serves_another() {
-    for (source, start) in [("scr", Call::Start), ("variables", Call::StartLevel { level: Level::Parity })] {
+    for (source, start) in [("scr", Call::Start), ("variables", Call::StartLevel { level: Level::Parity, id: 1 })] {
         let mut world = world(source);
         let after = request(&mut world);
         world.fail_orders(|_, order| matches!(order, Order::Prepare { .. }).then(disk_full));
