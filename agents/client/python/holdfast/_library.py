@@ -1,6 +1,7 @@
 """Loads the shared libraries of Holdfast."""
 
 import ctypes
+import operator
 import os
 
 
@@ -19,6 +20,14 @@ def load(name, variable):
             f"{name} cannot be loaded ({error}); "
             f"set {variable} to its path, or LD_LIBRARY_PATH to its directory"
         ) from error
+
+
+def integer(what, value, bits=32):
+    """The value as an integer of the library's interface; ctypes would cut off what does not fit."""
+    value = operator.index(value)
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise OverflowError(f"{what} is {value}, which does not fit into {bits} bits: pass a smaller number")
+    return value
 
 
 def place(function, check):

@@ -22,7 +22,7 @@ by the system's loader (LD_LIBRARY_PATH).
 import ctypes
 import sys
 
-from ._library import load
+from ._library import integer, load
 
 __all__ = [
     "PairsError", "ft_hb", "ft_init_wait", "init_ft", "newest", "newest_checkpoint", "stop_requested",
@@ -113,7 +113,8 @@ def tag_job_end(pid=0, tid=0, name=None):
 
 
 def update_checkpoint(x, layer):
-    """Stores an integer of 64 bits as the newest checkpoint; `layer` says after which step."""
+    """Stores an integer of 64 bits as the newest checkpoint; `layer`, of 32 bits, says after which step."""
+    layer = integer("layer", layer)
     if not -(1 << 63) <= x < 1 << 63:
         raise OverflowError("x does not fit into 64 bits: use update() for other content")
     _check(_lib.update_checkpoint(x, layer))
@@ -132,7 +133,8 @@ def newest_checkpoint():
 
 def update(buffer, tag=0):
     """Stores the content of a contiguous buffer (bytes, a NumPy array, array.array, ...) as the newest checkpoint, with
-    a number of the program's choice."""
+    a number of the program's choice, of 64 bits."""
+    tag = integer("tag", tag, 64)
     view = memoryview(buffer)
     if not view.c_contiguous:
         raise ValueError("the elements of the buffer are not contiguous in memory")

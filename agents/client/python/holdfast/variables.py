@@ -29,7 +29,7 @@ import ctypes
 import re
 import sys
 
-from ._library import load, place
+from ._library import integer, load, place
 
 __all__ = [
     "LOCAL", "PARTNER", "PARITY", "PREFIX", "VariablesError",
@@ -122,6 +122,7 @@ def _place():
 def protect(id, variable, name=None):
     """Protects a variable, or replaces the one of this id. While it is protected, its memory cannot be resized (such as
     by `bytearray.append`): unprotect it first, and protect it again."""
+    id = integer("the id of the variable", id)
     buffer, length = _buffer(variable)
     address = ctypes.addressof(buffer) if length else None
     encoded = None if name is None else name.encode()
@@ -148,6 +149,7 @@ def _buffer(variable):
 
 def unprotect(id):
     """Ends the protection of a variable: later checkpoints do not contain it."""
+    id = integer("the id of the variable", id)
     _check(_lib.holdfast_unprotect(id))
     _held.pop(id, None)
 
@@ -155,6 +157,7 @@ def unprotect(id):
 def stored_size(id):
     """The bytes of a variable in the newest checkpoint: that to recover from, or the last one that this process has
     taken. 0 if it is not there."""
+    id = integer("the id of the variable", id)
     stored = ctypes.c_size_t(0)
     _check(_lib.holdfast_stored_size(id, ctypes.byref(stored)))
     return stored.value
@@ -178,8 +181,10 @@ def recover():
 
 
 def checkpoint(id, level=PARTNER):
-    """Saves all variables. Returns True if the checkpoint is kept, False if any rank failed: older ones are kept. If a
-    halt condition holds, the process ends here with exit code 0, unless it has called should_exit()."""
+    """Saves all variables. Returns True if the checkpoint is kept, False if any rank failed, or one of level PREFIX
+    could not be copied there: older ones are kept. The id has at most 31 bits, and is the same on all ranks. If a halt
+    condition holds, the process ends here with exit code 0, unless it has called should_exit()."""
+    id, level = integer("the id of the checkpoint", id), integer("the level", level)
     _flush()
     code = _lib.holdfast_checkpoint(id, level)
     if code == _NOT_KEPT:
