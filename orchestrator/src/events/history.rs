@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_model::{CheckpointId, Generation, Timestamp};
+use holdfast_model::{CheckpointId, Generation, Level, Timestamp};
 
 use super::log::Record;
 use super::reader::ReadError;
@@ -65,6 +65,13 @@ impl History {
             }
             LogEvent::CheckpointComplete { checkpoint, level, protected, .. } => {
                 self.checkpoints.insert(checkpoint, PastCheckpoint { level, protected });
+            }
+            // A level 4 that is in cache only is one of level 1.
+            LogEvent::FlushFailed { checkpoint, .. } => {
+                let past = self.checkpoints.get_mut(&checkpoint).and_then(|past| past.level.as_mut());
+                if let Some(level) = past.filter(|level| **level == Level::Prefix.number()) {
+                    *level = Level::Local.number();
+                }
             }
             LogEvent::GenerationEnded { generation, cause, progress, .. } => {
                 self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));

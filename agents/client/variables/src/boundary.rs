@@ -12,7 +12,7 @@ pub const SUCCESS: c_int = 0;
 pub const FAILURE: c_int = 1;
 /// There is no checkpoint that could be recovered.
 pub const NO_CHECKPOINT: c_int = 2;
-/// The checkpoint was dropped on all ranks.
+/// The checkpoint was dropped on all ranks; one of level 4 could not be flushed.
 pub const NOT_KEPT: c_int = 3;
 
 /// The session of the process; that of `libfti`, too.
@@ -28,7 +28,8 @@ pub fn kept_or_exit(function: &str, saved: &Saved) -> bool {
     match saved {
         Saved::Kept => true,
         Saved::Dropped { checkpoint, reason } => {
-            let elsewhere = "another rank could not write its file, or it could not be protected";
+            let elsewhere = "another rank could not write its file, or it could not be protected, or flushed at level 4 \
+                             (the job's events tell which)";
             let reason = reason.as_deref().unwrap_or(elsewhere);
             BOUNDARY.note(&format!("{function}: checkpoint {checkpoint} was not kept: {reason}"));
             false

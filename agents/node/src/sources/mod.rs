@@ -110,6 +110,9 @@ pub trait SourcePolicy: Debug + Send {
     /// A checkpoint of this level is complete.
     fn level_complete(&mut self, _now: Duration, _level: Level) {}
 
+    /// A checkpoint of level 4 could not be flushed: it serves level 1 only.
+    fn flush_failed(&mut self, _now: Duration) {}
+
     /// True if a generation that completes this dataset has made progress: the job can continue from it.
     fn is_progress(&self, dataset: &Dataset) -> bool {
         dataset.checkpoint

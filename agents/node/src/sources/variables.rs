@@ -22,6 +22,8 @@ struct Snapshots {
     intervals: SnapshotIntervals,
     /// When the interval of each level began, in the order of [`Level::ALL`].
     since: [Duration; Level::ALL.len()],
+    /// The flush of the last checkpoint of level 4 failed.
+    flush_failed: bool,
 }
 
 fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
@@ -49,7 +51,11 @@ impl SourcePolicy for Snapshots {
             let interval = intervals.of(*level);
             !interval.is_zero() && now.saturating_sub(*since) >= interval
         });
-        due.map(|(level, _)| level).max().or(halting.then_some(Level::Local))
+        let due: Vec<Level> = due.map(|(level, _)| level).collect();
+        // While flushes fail, level 4 must not replace the levels that survive the loss of a node.
+        let first = due.iter().copied().filter(|level| matches!(level, Level::Partner | Level::Parity)).max();
+        let first = first.filter(|_| self.flush_failed);
+        first.or(due.into_iter().max()).or(halting.then_some(Level::Local))
     }
 
     /// A checkpoint also serves the lower levels.
@@ -59,6 +65,13 @@ impl SourcePolicy for Snapshots {
                 *since = now;
             }
         }
+        self.flush_failed &= complete != Level::Prefix;
+    }
+
+    /// The interval of level 4 goes on: the next snapshot tries again, unless level 2 or 3 is due.
+    fn flush_failed(&mut self, now: Duration) {
+        self.flush_failed = true;
+        self.level_complete(now, Level::Local);
     }
 }
 
@@ -68,7 +81,11 @@ impl CheckpointSource for Variables {
     }
 
     fn policy(&self) -> Box<dyn SourcePolicy> {
-        Box::new(Snapshots { intervals: self.intervals, since: [Duration::ZERO; Level::ALL.len()] })
+        Box::new(Snapshots {
+            intervals: self.intervals,
+            since: [Duration::ZERO; Level::ALL.len()],
+            flush_failed: false,
+        })
     }
 }
 
@@ -83,7 +100,7 @@ mod tests {
     fn snapshots(local: u64, partner: u64, parity: u64, prefix: u64) -> Snapshots {
         let [local, partner, parity, prefix] = [local, partner, parity, prefix].map(at);
         let intervals = SnapshotIntervals { local, partner, parity, prefix };
-        let mut snapshots = Snapshots { intervals, since: [Duration::ZERO; Level::ALL.len()] };
+        let mut snapshots = Snapshots { intervals, since: [Duration::ZERO; Level::ALL.len()], flush_failed: false };
         snapshots.computing_begins(at(100));
         snapshots
     }
@@ -99,6 +116,22 @@ mod tests {
         assert_eq!(snapshots.due_level(at(111), false, None), Some(Level::Prefix));
         snapshots.level_complete(at(111), Level::Prefix);
         assert_eq!(snapshots.due_level(at(113), false, None), None);
+    }
+
+    #[test]
+    fn a_level_4_that_was_not_flushed_is_due_again_after_the_levels_2_and_3_that_are() {
+        let mut snapshots = snapshots(3, 5, 7, 11);
+        assert_eq!(snapshots.due_level(at(111), false, None), Some(Level::Prefix));
+        snapshots.flush_failed(at(111));
+        assert_eq!(snapshots.due_level(at(111), false, None), Some(Level::Parity));
+        snapshots.level_complete(at(111), Level::Parity);
+        assert_eq!(snapshots.due_level(at(112), false, None), Some(Level::Prefix));
+        snapshots.flush_failed(at(112));
+        assert_eq!(snapshots.due_level(at(116), false, None), Some(Level::Partner));
+        snapshots.level_complete(at(116), Level::Partner);
+        snapshots.level_complete(at(117), Level::Prefix);
+        assert_eq!(snapshots.due_level(at(119), false, None), None);
+        assert_eq!(snapshots.due_level(at(128), false, None), Some(Level::Prefix));
     }
 
     #[test]

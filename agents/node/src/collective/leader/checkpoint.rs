@@ -215,15 +215,19 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
     }
     cx.memory(|memory| memory.complete = Some(checkpoint));
     cx.policy(|policy, now| policy.checkpoint_complete(now));
-    if let Some(level) = dataset.level {
+    if let Some(level) = dataset.level.filter(|level| *level != Level::Prefix) {
         cx.policy(|policy, now| policy.level_complete(now, level));
     }
     let halt = spread_halt(cx, files::halt(cx, HaltWork::CountCheckpoint).await?).await?;
     if let Some(reason) = &halt {
         cx.emit(AgentEvent::Halting { generation: cx.generation(), reason: reason.clone() });
+    }
+    if dataset.level == Some(Level::Prefix) {
+        let kept = at_prefix(cx, checkpoint, dataset).await?;
+        return Ok(Reply::Completed { checkpoint, kept, halt });
+    }
+    if halt.is_some() {
         flush::if_needed(cx, checkpoint).await;
-    } else if dataset.level == Some(Level::Prefix) {
-        flush::of_level(cx, checkpoint).await;
     } else if dataset.output {
         flush::output(cx, checkpoint).await?;
     } else if flush::is_due(cx, checkpoint) && dataset.direct.is_none() {
@@ -234,6 +238,24 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
         }
     }
     Ok(Reply::Completed { checkpoint, kept: true, halt })
+}
+
+/// Flushes a checkpoint of level 4, and ends the interval of its level. If it cannot be flushed, it stays in cache as
+/// one of level 1, whose protection it has: it must not supersede those that survive the loss of a node. Returns
+/// whether it was flushed.
+async fn at_prefix(cx: &Context, checkpoint: CheckpointId, dataset: Dataset) -> Result<bool, CallError> {
+    if flush::of_level(cx, checkpoint).await {
+        cx.policy(|policy, now| policy.level_complete(now, Level::Prefix));
+        return Ok(true);
+    }
+    cx.policy(|policy, now| policy.flush_failed(now));
+    datasets::describe(cx, checkpoint, Dataset { level: Some(Level::Local), ..dataset }).await?;
+    cx.emit(AgentEvent::Notice {
+        message: format!(
+            "checkpoint {checkpoint} is of level 1 instead of 4: its flush failed, and it is in cache only"
+        ),
+    });
+    Ok(false)
 }
 
 /// Makes the open dataset complete and durable against one failure a group, and records that on disk.

@@ -37,12 +37,10 @@ pub(super) async fn if_needed(cx: &Context, checkpoint: CheckpointId) {
 }
 
 /// Flushes a checkpoint of level 4, whatever the flush settings are, while the ranks wait. A failure is reported; the
-/// checkpoint stays in cache, and the drain tries again.
-pub(super) async fn of_level(cx: &Context, checkpoint: CheckpointId) {
+/// checkpoint stays in cache, and the drain tries again. Returns whether it is on the prefix directory.
+pub(super) async fn of_level(cx: &Context, checkpoint: CheckpointId) -> bool {
     cx.flush_ended().await;
-    if !is_flushed(cx, checkpoint).await {
-        flush(cx, checkpoint, FlushMode::Sync).await;
-    }
+    is_flushed(cx, checkpoint).await || flush(cx, checkpoint, FlushMode::Sync).await
 }
 
 /// True if the flush file lists the dataset as on the prefix directory: then a repeated call does not flush it again.

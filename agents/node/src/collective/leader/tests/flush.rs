@@ -1,7 +1,8 @@
-use holdfast_model::{CheckpointId, FlushMode, Locations, RestartSource};
+use holdfast_model::{CheckpointId, FlushMode, Level, Locations, RestartSource};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{CopyLimits, Order};
+use holdfast_wire::peer::{CopyLimits, Order, Outcome};
 use holdfast_wire::rank::{Call, Reply};
+use holdfast_wire::run::SourceName;
 
 use super::super::LeaderWork;
 use super::world::{World, disk_full, from};
@@ -321,4 +322,50 @@ fn ranks_that_wait_flush_as_many_at_a_time_as_the_width() {
     assert_eq!(world.prefix.complete(), [1]);
     let flushed = world.orders.iter().filter(|(_, _, order)| is_flush(order)).map(|(node, ..)| node.to_string());
     assert_eq!(flushed.collect::<Vec<_>>(), ["n0", "n1", "n2", "n3"]);
+}
+
+fn of_level(world: &mut World, level: Level) -> Outcome {
+    let begun = world.call(Call::StartLevel { level, id: 7 });
+    assert!(matches!(begun, Ok(Reply::Started { .. })), "{begun:?}");
+    world.call(Call::Complete { valid: true })
+}
+
+#[test]
+fn a_level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_that_is_protected() {
+    let mut world = World::with(|plan| {
+        plan.settings.source = SourceName("variables".to_owned());
+        plan.settings.flush.every = 0;
+    });
+    world.init();
+    for level in [Level::Parity, Level::Local] {
+        assert!(matches!(of_level(&mut world, level), Ok(Reply::Completed { kept: true, .. })));
+    }
+    world.fail_orders(|node, order| (node == "n3" && is_flush(order)).then(disk_full));
+    for id in [3, 4] {
+        let completed = of_level(&mut world, Level::Prefix);
+        let not_kept = Reply::Completed { checkpoint: CheckpointId(id), kept: false, halt: None };
+        assert_eq!(completed, Ok(not_kept));
+        assert!(world.events.iter().any(|event| matches!(event, AgentEvent::FlushFailed { .. })));
+    }
+    let Some(AgentEvent::Notice { message }) = world.events.last() else { panic!("{:?}", world.events.last()) };
+    assert!(message.contains("checkpoint 4 is of level 1 instead of 4"), "{message}");
+    assert_eq!(held(&world), [1, 3, 4], "the parity stays, and the newest is in cache as one of level 1");
+    world.fail_orders(|_, _| None);
+    assert!(matches!(of_level(&mut world, Level::Prefix), Ok(Reply::Completed { kept: true, .. })));
+    assert_eq!(world.prefix.complete(), [5]);
+    assert!(matches!(of_level(&mut world, Level::Local), Ok(Reply::Completed { kept: true, .. })));
+    assert_eq!(held(&world), [5, 6], "a flushed one supersedes the parity");
+}
+
+#[test]
+fn a_level_4_at_a_halt_condition_is_flushed_although_flushes_are_switched_off() {
+    let mut world = World::with(|plan| {
+        plan.settings.source = SourceName("variables".to_owned());
+        plan.settings.flush.every = 0;
+    });
+    world.init();
+    world.halt.met = Some("enough".to_owned());
+    let completed = of_level(&mut world, Level::Prefix);
+    assert!(matches!(completed, Ok(Reply::Completed { kept: true, halt: Some(_), .. })), "{completed:?}");
+    assert_eq!(world.prefix.complete(), [1]);
 }
