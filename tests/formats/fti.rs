@@ -191,6 +191,62 @@ fn reports_lost_ranks_and_wrong_groups_instead_of_intact() {
     }
 }
 
+/// Changes a byte of this file, and returns what `fti verify` prints.
+fn verified_with_changed_byte(tree: &str, name: &str, offset: usize) -> (String, String) {
+    let copy = scratch_copy(&fixtures("fti").join(tree));
+    let path = file_named(copy.path(), name);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[offset] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let (ran, json) = (run("fti verify", &[copy.path()]), run("fti verify --json", &[copy.path()]));
+    assert_eq!((ran.code, json.code), (65, 65), "{tree}: {}", ran.out);
+    (ran.out, json.json()["groups"][0]["damages"].to_string())
+}
+
+#[test]
+fn verify_names_the_file_whose_hash_is_wrong_and_not_those_that_were_computed_from_it() {
+    let cases = [
+        ("v1.6/seven-l3/c7", "Ckpt7-Rank1.fti", 100, ["RSed", "not the parity"]),
+        ("v1.1/seven-l2/c6", "Ckpt6-Rank1.fti", 2000, ["Pcof", "differs from"]),
+    ];
+    for (tree, name, offset, innocent) in cases {
+        let (text, json) = verified_with_changed_byte(tree, name, offset);
+        assert!(text.contains(name) && json.contains(name), "{text}{json}");
+        assert!(!innocent.iter().any(|part| text.contains(part) || json.contains(part)), "{text}{json}");
+    }
+    let (text, json) = verified_with_changed_byte("v1.6/seven-l3/c7", "Ckpt7-RSed1.fti", 100);
+    assert!(text.contains("Ckpt7-RSed1.fti") && !json.contains("-Rank"), "{text}{json}");
+}
+
+#[test]
+fn verify_finds_groups_of_which_no_file_is_left() {
+    let copy = scratch_copy(&fixtures("fti").join("v1.1/two-per-node/n2-l2"));
+    assert_eq!(run("fti verify", &[copy.path()]).code, 0);
+    for path in files_below(copy.path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if ["1.fti", "3.fti", "5.fti", "7.fti"].iter().any(|end| name.ends_with(end)) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let ran = run("fti verify", &[copy.path()]);
+    assert_eq!(ran.code, 65, "{}", ran.out);
+    assert!(ran.out.contains("ranks 1 3 5 7: damaged: rank 1: its file is missing"), "{}", ran.out);
+    assert!(ran.out.contains("ranks 0 2 4 6: intact"), "{}", ran.out);
+
+    // All nodes of a group: they are only in FTI's metadata.
+    let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l2/c6"));
+    let topology = file_named(copy.path(), "Topology.fti");
+    let listed = fs::read_to_string(&topology).unwrap();
+    let more = listed.replace("= node3\n", "= node3\n4 = node4\n5 = node5\n6 = node6\n7 = node7\n");
+    assert_ne!(more, listed);
+    fs::write(&topology, more).unwrap();
+    let ran = run("fti verify --json", &[copy.path()]).json();
+    let groups = ran["groups"].as_array().unwrap();
+    assert_eq!((groups.len(), &ran["damaged"]), (2, &1.into()), "{ran}");
+    assert_eq!(groups[1]["ranks"], serde_json::json!([4, 5, 6, 7]));
+    assert_eq!((groups[1]["damages"].as_array().unwrap().len(), &groups[1]["notes"]), (4, &serde_json::json!([])));
+}
+
 #[test]
 fn verify_names_an_empty_file_and_a_checkpoint_that_is_not_there() {
     let copy = scratch_copy(&fixtures("fti").join("v1.1/seven-l2/c6"));

@@ -25,6 +25,8 @@ use crate::exit;
 
 /// Maximum size of an FTI configuration.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
+/// Groups without files that are reported.
+const MOST_LOST_GROUPS: usize = 1000;
 
 /// Check, restore, correct and write checkpoint files of FTI
 #[derive(Debug, clap::Args)]
@@ -42,7 +44,8 @@ Examples:
   holdfast fti verify run                   local/, global/ and config.fti are in run
   holdfast fti verify --node-size 2 --group-size 4 /mnt/node*/fti
 
-A file that the level requires and that is missing is a damage. At levels 1 and 4, which have neither copies nor \
+A file that the level requires and that is missing is a damage, also if its whole group is lost: the processes of a \
+node follow from node_size, and the nodes from FTI's Topology.fti, where it is found. At levels 1 and 4, which have neither copies nor \
 parity, each file is checked by its hashes. Single files are checked by `holdfast verify`.
 
 JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
@@ -262,6 +265,33 @@ impl GroupShape {
         let GroupShape { node_size, group_size, head } = self;
         Topology { ranks: u32::MAX, node_size, group_size, head }.group_of(rank)
     }
+
+    /// The groups without any file, by checkpoint: those of the other processes on nodes that have files, and those on
+    /// the other nodes of the execution, whose number FTI's metadata contain.
+    fn lost_groups(self, found: &BTreeSet<(u32, Vec<u32>)>, nodes: Option<u32>) -> Vec<(u32, Vec<u32>)> {
+        let of_sector = |first: u32| {
+            let sector = first.checked_div(self.node_size)?.checked_div(self.group_size)?;
+            sector.checked_mul(self.group_size)?.checked_mul(self.node_size)
+        };
+        let checkpoints: BTreeSet<u32> = found.iter().map(|(checkpoint, _)| *checkpoint).collect();
+        let mut lost = Vec::new();
+        for checkpoint in checkpoints {
+            let of_checkpoint = found.iter().filter(|(id, _)| *id == checkpoint);
+            let mut sectors: BTreeSet<u32> =
+                of_checkpoint.filter_map(|(_, ranks)| of_sector(*ranks.first()?)).collect();
+            let complete = nodes.and_then(|nodes| nodes.checked_div(self.group_size)).unwrap_or(0);
+            let ranks = self.node_size.checked_mul(self.group_size).unwrap_or(u32::MAX);
+            sectors.extend((0..complete).map_while(|sector| sector.checked_mul(ranks)));
+            for first in sectors {
+                let places = u32::from(self.head)..self.node_size;
+                let groups = places.map_while(|place| self.group_of(first.checked_add(place)?));
+                let groups = groups.map(|ranks| (checkpoint, ranks)).filter(|group| !found.contains(group));
+                // The configuration may contain any number.
+                lost.extend(groups.take(MOST_LOST_GROUPS.saturating_sub(lost.len())));
+            }
+        }
+        lost
+    }
 }
 
 /// Parses a configuration and asks for groups, for the fuzz target.
@@ -277,7 +307,10 @@ pub(crate) fn check_config(text: &str) {
 fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
     let (survivors, shape) = (args.survivors(false)?, args.shape()?);
     let mut checked = Vec::new();
-    for (checkpoint, ranks) in args.groups(&survivors, shape, |_| true)? {
+    let mut groups = args.groups(&survivors, shape, |_| true)?;
+    let lost = shape.lost_groups(&groups, survivors.nodes()?);
+    groups.extend(lost);
+    for (checkpoint, ranks) in groups {
         let check = group_check::check(&survivors, &ranks, checkpoint)?;
         checked.push(Group { checkpoint, ranks, check });
     }

@@ -36,6 +36,13 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
             check.damage(Damage::new("missing", place(), "its parity is missing"));
         }
     }
+    if [FileRole::Rank, FileRole::Partner, FileRole::Parity]
+        .into_iter()
+        .all(|role| group.iter().all(|rank| path(role, *rank).is_none()))
+    {
+        // Nothing is known of its redundancy.
+        return Ok(check);
+    }
     for (rank, _, right) in ring(group) {
         if let (Some(own), Some(copy)) = (path(FileRole::Rank, rank), path(FileRole::Partner, right)) {
             compare_copy(own, copy, &mut check)?;
@@ -44,10 +51,20 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
     let own: Option<Vec<&Path>> = group.iter().map(|rank| path(FileRole::Rank, *rank)).collect();
     match own {
         Some(data) if redundancy.parity => {
+            let mut different = Vec::new();
             for (index, rank) in group.iter().enumerate() {
-                if let Some(parity) = path(FileRole::Parity, *rank) {
-                    compare_parity(&data, index, parity, &mut check)?;
+                if let Some(parity) = path(FileRole::Parity, *rank)
+                    && let Some(damage) = compare_parity(&data, index, parity, &mut check)?
+                {
+                    different.push((parity, damage));
                 }
+            }
+            // Damaged data make all parity files look wrong.
+            let files: Vec<&Path> = different.iter().map(|(parity, _)| *parity).collect();
+            if different.is_empty() || !add_damaged(&data, &mut check)? {
+                different.into_iter().for_each(|(_, damage)| check.damage(damage));
+            } else {
+                add_damaged(&files, &mut check)?;
             }
         }
         None if redundancy.parity => {
@@ -120,33 +137,58 @@ fn own_hashes(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
     Ok(())
 }
 
+/// Adds the damages of the files whose hashes are wrong. Returns whether there are any.
+fn add_damaged(paths: &[&Path], check: &mut FileCheck) -> Result<bool, FormatsError> {
+    let mut found = false;
+    for path in paths {
+        if !verify::verify(path, &mut |_, _| {})?.is_intact() {
+            own_hashes(path, check)?;
+            found = true;
+        }
+    }
+    Ok(found)
+}
+
 fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+    if let Some(damage) = difference(own, copy, check)? {
+        // The one whose hashes are wrong is damaged; if both are intact, the copy is of another file.
+        if damage.kind == "empty" || !add_damaged(&[own], check)? {
+            check.damage(damage);
+        } else {
+            add_damaged(&[copy], check)?;
+        }
+    }
+    Ok(())
+}
+
+/// How a copy differs from the file it copies.
+fn difference(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<Option<Damage>, FormatsError> {
     let own_place = own.display().to_string();
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
     let place = copy.display().to_string();
     if own.size() == 0 && other.size() > 0 {
         let what = format!("it is empty, and its copy has {} bytes", other.size());
-        check.damage(Damage::new("empty", own_place, what));
-        return Ok(());
+        return Ok(Some(Damage::new("empty", own_place, what)));
     }
     if own.size() != other.size() {
         let what = format!("it has {} bytes, the file it copies has {}", other.size(), own.size());
-        check.damage(Damage::new("copy-differs", place, what));
-        return Ok(());
+        return Ok(Some(Damage::new("copy-differs", place, what)));
     }
     let different = first_difference(&own, own.size(), |at, buffer| other.read_at(at, buffer))?;
     check.checked_bytes = check.checked_bytes.saturating_add(other.size());
-    if let Some(offset) = different {
-        check.damage(Damage::new("copy-differs", place, "differs from the file it copies").at(offset));
-    }
-    Ok(())
+    Ok(different.map(|offset| Damage::new("copy-differs", place, "differs from the file it copies").at(offset)))
 }
 
-fn compare_parity(data: &[&Path], index: usize, path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+/// How a parity file differs from the parity of these files.
+fn compare_parity(
+    data: &[&Path],
+    index: usize,
+    path: &Path,
+    check: &mut FileCheck,
+) -> Result<Option<Damage>, FormatsError> {
     let place = path.display().to_string();
     let FtiFile::Parity(file) = inspect(Input::open(path)?)? else {
-        check.damage(Damage::new("parity-differs", place, "it is not a parity file"));
-        return Ok(());
+        return Ok(Some(Damage::new("parity-differs", place, "it is not a parity file")));
     };
     let length = file.data_bytes();
     let layout = file.meta.layout;
@@ -165,10 +207,8 @@ fn compare_parity(data: &[&Path], index: usize, path: &Path, check: &mut FileChe
     let compared = if layout.is_data_first() { length } else { length & !1 };
     let different = first_difference(&file.input, compared, |at, buffer| sum.read(at, buffer))?;
     check.checked_bytes = check.checked_bytes.saturating_add(compared);
-    if let Some(offset) = different {
-        check.damage(Damage::new("parity-differs", place, "it is not the parity of the group's files").at(offset));
-    }
-    Ok(())
+    let what = "it is not the parity of the group's files";
+    Ok(different.map(|offset| Damage::new("parity-differs", place, what).at(offset)))
 }
 
 /// The first offset below `bytes` at which the file differs from the content that `read` returns.

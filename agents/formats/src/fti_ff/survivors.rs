@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::name::{FileName, FileRole};
-use crate::FormatsError;
+use crate::{FormatsError, Input};
 
 /// Node, execution and level directories are at most this deep below the given directories.
 const MAX_DEPTH: u32 = 8;
@@ -27,7 +27,14 @@ pub struct Survivor {
 #[derive(Debug, Clone, Default)]
 pub struct Survivors {
     files: Vec<Survivor>,
+    /// Where FTI's `Topology.fti` of an execution is.
+    topologies: Vec<(String, PathBuf)>,
 }
+
+/// The name of the file in which FTI lists the nodes of an execution.
+const TOPOLOGY: &str = "Topology.fti";
+/// The largest one that is read: a million nodes.
+const MOST_TOPOLOGY_BYTES: u64 = 64 << 20;
 
 impl Survivors {
     /// Searches these directories recursively. Symbolic links are not followed; `tmp`, the directory of an unfinished
@@ -36,9 +43,9 @@ impl Survivors {
     /// # Errors
     /// When a directory cannot be read, or there are files of several executions and `execution` is `None`.
     pub fn scan(roots: &[&Path], execution: Option<&str>) -> Result<Survivors, FormatsError> {
-        let mut files = Vec::new();
+        let (mut files, mut topologies) = (Vec::new(), Vec::new());
         for root in roots {
-            collect(root, 0, &mut files)?;
+            collect(root, 0, &mut files, &mut topologies)?;
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let executions: BTreeSet<&str> = files.iter().map(|file| file.execution.as_str()).collect();
@@ -53,7 +60,23 @@ impl Survivors {
             }
             None => {}
         }
-        Ok(Survivors { files })
+        topologies.retain(|(execution, _)| files.iter().any(|file| file.execution == *execution));
+        Ok(Survivors { files, topologies })
+    }
+
+    /// The number of nodes of the execution, as FTI's metadata list them; `None` if these are not there.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn nodes(&self) -> Result<Option<u32>, FormatsError> {
+        let mut nodes = None;
+        for (_, path) in &self.topologies {
+            let input = Input::open(path)?;
+            let bytes = usize::try_from(input.size().min(MOST_TOPOLOGY_BYTES)).unwrap_or(usize::MAX);
+            let text = input.bytes_at(0, bytes)?;
+            nodes = nodes.max(Some(listed_nodes(&String::from_utf8_lossy(&text))));
+        }
+        Ok(nodes)
     }
 
     /// All files, sorted by path.
@@ -82,7 +105,20 @@ impl Survivors {
     }
 }
 
-fn collect(directory: &Path, depth: u32, files: &mut Vec<Survivor>) -> Result<(), FormatsError> {
+/// The entries `<number> = <host>` of the section `topology`.
+fn listed_nodes(text: &str) -> u32 {
+    let lines = text.lines().skip_while(|line| line.trim() != "[topology]").skip(1);
+    let entries = lines.take_while(|line| !line.starts_with('['));
+    let numbers = entries.filter_map(|line| line.split_once('=')?.0.trim().parse::<u32>().ok());
+    u32::try_from(numbers.count()).unwrap_or(u32::MAX)
+}
+
+fn collect(
+    directory: &Path,
+    depth: u32,
+    files: &mut Vec<Survivor>,
+    topologies: &mut Vec<(String, PathBuf)>,
+) -> Result<(), FormatsError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -93,7 +129,10 @@ fn collect(directory: &Path, depth: u32, files: &mut Vec<Survivor>) -> Result<()
         let kind = entry.file_type().map_err(FormatsError::reading("look at", directory))?;
         let path = entry.path();
         if kind.is_dir() && depth < MAX_DEPTH && entry.file_name() != "tmp" {
-            collect(&path, depth + 1, files)?;
+            collect(&path, depth + 1, files, topologies)?;
+        } else if entry.file_name() == TOPOLOGY && kind.is_file() {
+            let execution = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            topologies.push((execution, path));
         } else if let Some(name) = entry.file_name().to_str().and_then(FileName::parse).filter(|_| kind.is_file()) {
             let above = |steps: usize| {
                 let component = path.ancestors().nth(steps).and_then(Path::file_name);
