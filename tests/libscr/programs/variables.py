@@ -23,6 +23,15 @@ def refused(error, part, *arguments):
         raise AssertionError(f"{arguments} was not refused")
 
 
+def too_large(call, *arguments):
+    try:
+        call(*arguments)
+    except OverflowError as raised:
+        assert "does not fit into 32 bits" in str(raised), raised
+    else:
+        raise AssertionError(f"{arguments} was not refused")
+
+
 def grow_protected(log):
     try:
         log.append(0)
@@ -44,6 +53,12 @@ def main(steps, results):
         variables.protect(LOG, log, "log")
         variables.protect(SQUARES, squares)
         variables.protect(VIEW, memoryview(room)[4:])
+        # ctypes alone would take them for the ids 1 and 2.
+        too_large(variables.protect, STEP + 2**32, ctypes.c_long(77))
+        too_large(variables.unprotect, STEP + 2**32)
+        too_large(variables.stored_size, LOG + 2**32)
+        too_large(variables.checkpoint, 2**32 + 1)
+        too_large(variables.checkpoint, 2**31)
         recovered = 0
         if variables.have_checkpoint():
             recovered = variables.recover()

@@ -72,7 +72,7 @@ def _text(name):
 
 
 def _wait(pid, name, index, beats):
-    index = None if index is None else _c.byref(_c.c_int(index))
+    index = None if index is None else _c.byref(_c.c_int(integer("index", index)))
     code = _lib.holdfast_pairs_wait(pid, _text(name), index, beats)
     if code == _STOP:
         # As any other end of a program: `finally` blocks and functions of `atexit` run.
@@ -94,12 +94,12 @@ def tag_ft_job_begin(pid=0, tid=0, name=None, index=None):
 
 def init_ft(index):
     """Starts the thread of the heartbeat."""
-    _check(_lib.init_ft(index))
+    _check(_lib.init_ft(integer("index", index)))
 
 
 def ft_hb(index):
     """Increments the heartbeat once, in programs without its thread."""
-    _check(_lib.ft_hb(index))
+    _check(_lib.ft_hb(integer("index", index)))
 
 
 def tag_job_begin(pid=0, tid=0, name=None, slack_time=0, first=True, shareable=True, required_memory=0):
