@@ -39,7 +39,9 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
                 continue;
             }
             let name = set.values().next().copied().unwrap_or_default().to_owned();
-            damaged.push((name, "the first file of its set is missing".to_owned()));
+            let first = name.rsplit_once('.').map_or(name.as_str(), |(first, _)| first);
+            let problem = format!("{first}, the first file of its set, is missing");
+            damaged.push((name, problem));
             continue;
         };
         match OpenContainer::open(&directory.join(name)) {
@@ -273,6 +275,16 @@ impl PackedFiles {
         }
     }
 
+    /// A file that is not there may be in a container that cannot be used.
+    fn missing(&self, error: io::Error) -> io::Error {
+        match self.damaged.first() {
+            Some((name, problem)) if error.kind() == io::ErrorKind::NotFound => {
+                io::Error::new(error.kind(), format!("it is in no file that can be used: {name}: {problem}"))
+            }
+            _ => error,
+        }
+    }
+
     /// The container that has this file: the newest of which the physical file can be used, or else the newest. `None`
     /// if it is a plain file, or there is none.
     fn packed(&self, name: &str) -> Option<(&Arc<OpenContainer>, ContentsEntry)> {
@@ -315,7 +327,7 @@ impl DatasetFiles for PackedFiles {
 
     fn examine(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<FoundFile> {
         match self.packed(name) {
-            None => self.plain.examine(name, output_path),
+            None => self.plain.examine(name, output_path).map_err(|error| self.missing(error)),
             Some((container, entry)) => {
                 container.checked_stream(entry.rank).map_err(unreadable)?;
                 Ok(FoundFile::Regular(entry.bytes))
@@ -325,7 +337,7 @@ impl DatasetFiles for PackedFiles {
 
     fn open(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
         match self.packed(name) {
-            None => self.plain.open(name, output_path),
+            None => self.plain.open(name, output_path).map_err(|error| self.missing(error)),
             Some((container, entry)) => Ok(Box::new(PackedContent::open(container, name, entry)?)),
         }
     }

@@ -96,6 +96,18 @@ fn files_that_were_packed_are_read_back_and_split_as_they_were() {
 }
 
 #[test]
+fn a_file_of_a_container_without_its_first_file_is_missing_with_the_name_of_that_file() {
+    let packed = tempfile::tempdir().unwrap();
+    example(packed.path(), 20_000);
+    fs::remove_file(packed.path().join("holdfast-1.sion")).unwrap();
+    let files = open(packed.path()).unwrap();
+    for error in [read(&*files, "rank_0.0").unwrap_err(), files.examine("rank_0.0", None).unwrap_err()] {
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("holdfast-1.sion, the first file of its set, is missing"), "{error}");
+    }
+}
+
+#[test]
 fn a_file_that_failed_is_replaced_by_the_next_and_a_second_round_writes_behind_the_first() {
     let scratch = tempfile::tempdir().unwrap();
     let creation = create(scratch.path(), 2, 1, 5000);
