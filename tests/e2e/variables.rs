@@ -81,12 +81,56 @@ fn a_file_with_wrong_hashes_is_used_on_no_rank_and_the_next_older_is() {
     fs::write(&damaged, bytes).unwrap();
     assert!(world.kill(|line| line.contains("example heat")) > 0);
     job.go_on();
-    running.ends_with(0).prints(&["the application could not read it on"]);
+    running.ends_with(0).prints(&["Ckpt5-Rank1.fti is damaged: "]);
     job.assert_result();
-    let last = restarted(&world);
+    assert_older_is_used(&world, "hash of the chunk is");
+    assert_drained(&world, 8);
+}
+
+/// Checkpoint 5 was refused for this reason, and the one before it is used.
+#[track_caller]
+fn assert_older_is_used(world: &World, reason: &str) {
+    let last = restarted(world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("cache")));
     let attempts = world.all("restart_attempt");
-    assert!(attempts.iter().any(|attempt| attempt["checkpoint"] == 5 && attempt["from"] == "cache"), "{attempts:#?}");
+    let is_reported = |attempt: &Value| {
+        let text = attempt["reason"].as_str().unwrap();
+        let is_named =
+            text.contains("rank 1: ") && text.contains("Ckpt5-Rank1.fti is damaged: ") && text.contains(reason);
+        attempt["checkpoint"] == 5 && attempt["from"] == "cache" && is_named
+    };
+    assert!(attempts.iter().any(is_reported), "{attempts:#?}");
+}
+
+/// The place of the first entry of a chunked file: behind the data, whose bytes are in the file's metadata at its end,
+/// and the head of the block.
+fn first_entry(bytes: &[u8]) -> usize {
+    let data = bytes.len() - 106 + 33 + 16 + 4 + 2 * 8;
+    usize::try_from(u64::from_le_bytes(bytes[data..data + 8].try_into().unwrap())).unwrap() + 12
+}
+
+#[test]
+fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
+    let world = World::new();
+    let job = job(&world)
+        .checkpoint("crc: {on_copy: false, on_restart: false}")
+        .checkpoint("variables: {layout: chunked}")
+        .holding_after(5)
+        .heat("--level 2");
+    let mut running = job.start();
+    running.sees_checkpoint(5);
+    let node = world.node_root("node1");
+    let damaged = files(node).into_iter().find(|file| file.ends_with("Ckpt5-Rank1.fti")).unwrap();
+    let mut bytes = fs::read(&damaged).unwrap();
+    let entry = first_entry(&bytes);
+    assert_eq!(bytes[entry..entry + 4], 1i32.to_le_bytes());
+    bytes[entry] ^= 0x40;
+    fs::write(&damaged, bytes).unwrap();
+    assert!(world.kill(|line| line.contains("example heat")) > 0);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_older_is_used(&world, "the CRC of the variables' metadata is");
     assert_drained(&world, 8);
 }
 
