@@ -26,7 +26,8 @@ extern "C" {
 #define HOLDFAST_SUCCESS 0
 #define HOLDFAST_FAILURE 1
 #define HOLDFAST_NO_CHECKPOINT 2 /* holdfast_recover: no checkpoint is usable, start from the beginning */
-#define HOLDFAST_NOT_KEPT 3      /* holdfast_checkpoint: dropped on all ranks, older checkpoints are kept */
+#define HOLDFAST_NOT_KEPT 3      /* holdfast_checkpoint: dropped on all ranks, or level 4 was not copied; older
+                                    checkpoints are kept */
 
 /* types of elements; holdfast_define_type returns further ones */
 #define HOLDFAST_CHAR 0
