@@ -283,6 +283,37 @@ fn returns_halt_without_exit_on_halt() {
     agent.finished();
 }
 
+#[cfg(feature = "variables")]
+#[test]
+fn ids_of_variables_checkpoints_that_no_file_can_have_are_refused() {
+    use holdfast_client::variables::{Level, Variables, VariablesError};
+
+    let (largest, too_large) = (i32::MAX as u32, 1 << 31);
+    let directory = tempfile::tempdir().unwrap();
+    let started = Reply::Started { checkpoint: CheckpointId(1), directory: directory.path().to_owned() };
+    let name = format!("Ckpt{largest}-Rank1.fti");
+    let path = directory.path().join(&name);
+    let completed = Reply::Completed { checkpoint: CheckpointId(1), kept: true, halt: None };
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::StartLevel { level: Level::Local, id: largest }, started),
+        Act::Answer(2, Call::Route { name }, Reply::Path(path)),
+        Act::Answer(3, Call::Complete { valid: true }, completed),
+        Act::Answer(4, Call::Snapshot { intervals: None }, Reply::Level(Some(Level::Local))),
+    ]);
+    let builder = Client::builder().environment(agent.environment(1, 3)).exit_on_halt(false);
+    let mut variables = Variables::with(builder).unwrap();
+    variables.share(1, "step", vec![0_u8]);
+    let is_refused = |error: VariablesError| {
+        assert!(matches!(error, VariablesError::CheckpointId { id } if id == too_large), "{error}");
+        assert!(error.to_string().contains("2147483648 is larger than 2147483647"), "{error}");
+    };
+    is_refused(variables.checkpoint(too_large, Level::Local).unwrap_err());
+    assert!(variables.checkpoint(largest, Level::Local).unwrap().kept);
+    is_refused(variables.snapshot().unwrap_err());
+    agent.finished();
+}
+
 /// Run as a separate process by the next two tests; does nothing otherwise.
 #[test]
 fn program_that_expects_to_be_halted() {
