@@ -108,3 +108,32 @@ fn a_replica_in_python_goes_on_for_a_main_in_c() {
         demonstration(&world, &c_example(&world), &python_example(&world));
     }
 }
+
+#[test]
+fn python_refuses_numbers_that_the_library_has_no_room_for() {
+    if !has_python() {
+        return;
+    }
+    // ctypes alone would cut them off.
+    let program = "\
+from holdfast import pairs
+
+for call in (
+    lambda: pairs.update_checkpoint(1, 2**31),
+    lambda: pairs.update(b'x', 2**63),
+    lambda: pairs.ft_hb(2**32),
+    lambda: pairs.ft_init_wait(name='main0', index=2**32),
+):
+    try:
+        call()
+    except OverflowError as error:
+        assert 'does not fit into' in str(error), error
+    else:
+        raise AssertionError('not refused')
+";
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", in_repository("agents/client/python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("HOLDFAST_LIBPAIRS", library_directory().join("libholdfast_pairs.so"));
+    let ran = command.args(["-c", program]).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+}

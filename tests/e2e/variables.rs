@@ -166,6 +166,36 @@ fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
 }
 
 #[test]
+fn level_4_that_cannot_be_flushed_is_not_kept_and_evicts_no_checkpoint_of_level_2() {
+    let world = World::new();
+    let job = job(&world).heat("--level 2,4,4,4,4,4,4,4").holding_after(1);
+    let mut running = job.start();
+    running.sees_checkpoint(1);
+    // A directory in the place of the index: no flush can enter its dataset there.
+    let index = world.prefix().join("index.scr");
+    let _ = fs::remove_file(&index);
+    fs::create_dir_all(index.join("obstacle")).unwrap();
+    job.go_on();
+    running.sees_checkpoint(8);
+    let ran = running.end();
+    assert!(!ran.status.success(), "nothing can be drained");
+    fs::remove_dir_all(&index).unwrap();
+    let failed: Vec<Value> = world.all("flush_failed").iter().map(|event| event["checkpoint"].clone()).collect();
+    assert_eq!(failed, (2..=8).map(Value::from).collect::<Vec<_>>());
+    assert!(job.output_of_rank_0().contains(" was dropped"), "the program is told");
+    // The cache keeps two, and that of level 2.
+    let held: Vec<PathBuf> = files(world.node_root("node1"));
+    for kept in [1, 7, 8] {
+        assert!(held.iter().any(|file| is_of(file, kept)), "{kept}: {held:?}");
+    }
+    assert!(!held.iter().any(|file| is_of(file, 3)), "{held:?}");
+    assert_eq!(job.command(&["status", "--json"], 0).json()["level"], 1);
+    job.run(0);
+    assert_eq!(restarted(&world)["checkpoint"], 8);
+    job.assert_result();
+}
+
+#[test]
 fn a_checkpoint_that_is_fetched_has_the_level_at_which_it_was_taken() {
     let world = World::new();
     let job = job(&world).heat("--level 1,2").top("keep_cache: none").holding_after(4);
