@@ -280,7 +280,7 @@ impl GroupShape {
             let mut sectors: BTreeSet<u32> =
                 of_checkpoint.filter_map(|(_, ranks)| of_sector(*ranks.first()?)).collect();
             let complete = nodes.and_then(|nodes| nodes.checked_div(self.group_size)).unwrap_or(0);
-            let ranks = self.node_size.checked_mul(self.group_size).unwrap_or(u32::MAX);
+            let ranks = self.node_size.saturating_mul(self.group_size);
             sectors.extend((0..complete).map_while(|sector| sector.checked_mul(ranks)));
             for first in sectors {
                 let places = u32::from(self.head)..self.node_size;
