@@ -108,6 +108,17 @@ fn a_file_of_a_container_without_its_first_file_is_missing_with_the_name_of_that
 }
 
 #[test]
+fn a_file_in_a_lost_further_file_of_a_container_cannot_be_read_with_the_name_of_that_file() {
+    let packed = tempfile::tempdir().unwrap();
+    let contents = example(packed.path(), 20_000);
+    fs::remove_file(packed.path().join("holdfast-1.sion.000001")).unwrap();
+    let files = open(packed.path()).unwrap();
+    let names = contents.values().flatten().map(|(name, _)| name);
+    let errors: Vec<String> = names.filter_map(|name| Some(read(&*files, name).err()?.to_string())).collect();
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("holdfast-1.sion.000001")), "{errors:?}");
+}
+
+#[test]
 fn a_file_that_failed_is_replaced_by_the_next_and_a_second_round_writes_behind_the_first() {
     let scratch = tempfile::tempdir().unwrap();
     let creation = create(scratch.path(), 2, 1, 5000);
