@@ -48,6 +48,8 @@ pub(crate) struct Control {
     pub expected: AtomicU64,
     /// The end of the lease, nanoseconds of `CLOCK_BOOTTIME`; 0: the pair needs none.
     pub held_until: AtomicU64,
+    /// The incarnation that was ended last; what it does has no effect any more. 0: none.
+    pub ended: AtomicU64,
 }
 
 /// Written by the copy.

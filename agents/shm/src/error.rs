@@ -62,6 +62,14 @@ pub enum ShmError {
         /// The one that the agent expects.
         expected: u64,
     },
+    /// The agent has ended this copy.
+    #[error("the agent has ended this copy (the {side}, incarnation {incarnation}): end it")]
+    Ended {
+        /// The side of the copy.
+        side: Side,
+        /// Its incarnation.
+        incarnation: u64,
+    },
     /// The copy was not woken.
     #[error("the {0} has not been woken: only the copy that is awake stores checkpoints")]
     NotAwake(Side),

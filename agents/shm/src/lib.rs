@@ -26,7 +26,7 @@
 //! | offset | content |
 //! |---|---|
 //! | 0, 128 | heartbeats of main and replica, 8 bytes each, each in a cache line of its own |
-//! | 256, 384 | control of main and replica, written by the agent: the control word; + 8: incarnation; + 16: lease |
+//! | 256, 384 | control of main and replica, written by the agent: the word; + 8: incarnation; + 16: lease; + 24: end |
 //! | 512, 640 | slot of main and replica, written by the copy: state, pid, start time, check sum, time of waking |
 //! | 768 | the sequence number of the newest checkpoint |
 //! | 1024 | heads of the ring's entries, 64 bytes each: sequence, length, tag, check sums, origin, time |
@@ -36,6 +36,8 @@
 //! * A control word has 4 bytes and is a futex word: incarnation × 4, plus 0 to wait, 1 to be awake, 2 to stop.
 //! * A lease is the time at which a copy that is awake must have ended, in nanoseconds of `CLOCK_BOOTTIME`; 0: none.
 //!   The copy's heartbeat kills it then: its agent may be dead, and the other copy be awake on another node.
+//! * An end is the incarnation of a copy that failed or was killed; 0: none. What it does has no effect any more, and
+//!   its heartbeat kills it: it may be in a process group that the agent's signal has not reached.
 //! * A state is incarnation × 256, plus 1 asleep, 2 awake, 3 finished.
 //!
 //! # What protects it

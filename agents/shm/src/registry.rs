@@ -118,6 +118,7 @@ impl Registry {
         words.slots[at].0.clear();
         words.beats[at].0.store(beat(incarnation, 0), Ordering::Relaxed);
         words.controls[at].0.held_until.store(0, Ordering::Release);
+        words.controls[at].0.ended.store(0, Ordering::Release);
         words.controls[at].0.expected.store(incarnation, Ordering::Release);
         self.request(pair, side, incarnation, Request::Wait);
     }
@@ -138,6 +139,18 @@ impl Registry {
     /// Tells a copy to stop. Has no effect on other incarnations than the expected one.
     pub fn request_stop(&self, pair: u32, side: Side, incarnation: u64) {
         self.request(pair, side, incarnation, Request::Stop);
+    }
+
+    /// The copy is ended: from here on it stores no checkpoint and has no heartbeats, and its library ends the process
+    /// where a signal has not reached it. Has no effect on other incarnations than the expected one.
+    pub fn fence(&self, pair: u32, side: Side, incarnation: u64) {
+        if incarnation == 0 || incarnation != self.expected(pair, side) {
+            return;
+        }
+        if let Some(control) = self.area(pair).and_then(|area| area.words().controls.get(side.index())) {
+            control.0.ended.store(incarnation, Ordering::Release);
+            self.request(pair, side, incarnation, Request::Stop);
+        }
     }
 
     fn request(&self, pair: u32, side: Side, incarnation: u64, request: Request) {

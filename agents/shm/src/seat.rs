@@ -119,6 +119,7 @@ impl Seat {
             let seen = word.load(Ordering::Acquire);
             match request(seen, self.incarnation).ok_or(ShmError::DamagedWord(self.side))? {
                 Request::Stop => return Ok(Woken::Stop),
+                Request::Awake if self.is_fenced() => return Ok(Woken::Stop),
                 Request::Awake => {
                     self.begin(area);
                     return Ok(Woken::Awake);
@@ -152,9 +153,25 @@ impl Seat {
     /// Kills this process group if the lease has run out: from then on, the other copy may be awake on another node.
     pub fn obey_lease(&self) {
         if self.lease_expired() {
-            // The agent has given the copy a process group of its own.
-            let _ = rustix::process::kill_current_process_group(Signal::KILL);
-            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+            kill_group();
+        }
+    }
+
+    /// Whether the agent has ended this copy, or has started another one in its place: nothing that this one does has
+    /// an effect any more.
+    pub fn is_fenced(&self) -> bool {
+        let Ok(area) = self.area() else { return false };
+        let control = &area.words().controls[self.side.index()].0;
+        let expected = control.expected.load(Ordering::Acquire);
+        let is_superseded = (self.incarnation + 1..=MOST_INCARNATION).contains(&expected) && self.stop_requested();
+        is_superseded || control.ended.load(Ordering::Acquire) == self.incarnation
+    }
+
+    /// Kills this process group if the agent has ended this copy, and its signal has not come here: what the agent has
+    /// started may have put the program into another process group.
+    pub fn obey_fence(&self) {
+        if self.is_fenced() {
+            kill_group();
         }
     }
 
@@ -163,9 +180,13 @@ impl Seat {
         until != 0 && nanoseconds(ClockId::Boottime) >= until
     }
 
-    /// A heartbeat. To be called by one thread. Kills this process group if its lease has run out.
+    /// A heartbeat. To be called by one thread. Kills this process group if its lease has run out. Without effect when
+    /// the agent has ended this copy.
     pub fn beat(&self) {
         self.obey_lease();
+        if self.is_fenced() {
+            return;
+        }
         let count = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
         if let Ok(area) = self.area() {
             area.words().beats[self.side.index()].0.store(beat(self.incarnation, count), Ordering::Relaxed);
@@ -210,6 +231,9 @@ impl Seat {
         if self.request()? == Request::Wait || self.beats.load(Ordering::Relaxed) == 0 {
             return Err(ShmError::NotAwake(side));
         }
+        if self.is_fenced() {
+            return Err(ShmError::Ended { side, incarnation });
+        }
         if self.lease_expired() {
             return Err(ShmError::LeaseExpired(side));
         }
@@ -230,6 +254,12 @@ impl Seat {
     pub fn newest_checkpoint(&self, into: &mut Vec<u8>) -> Result<Option<Checkpoint>, ShmError> {
         self.area()?.load(into)
     }
+}
+
+/// The agent has given the copy a process group of its own.
+fn kill_group() {
+    let _ = rustix::process::kill_current_process_group(Signal::KILL);
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }
 
 fn held_until(area: Area<'_>, side: Side) -> u64 {

@@ -315,6 +315,24 @@ fn a_copy_dies_when_its_lease_has_run_out() {
     }
 }
 
+/// No signal of the agent has reached it. Also a program that beats itself.
+#[test]
+fn a_copy_dies_when_the_agent_has_ended_it() {
+    let agent = Agent::new();
+    let beats = "#include <unistd.h>\n#include \"holdfast_pairs.h\"\n\
+                 int main(void) { if (tag_ft_job_begin(0, 0, \"main\", 1)) return 1;\n\
+                 for (;;) { ft_hb(1); usleep(1000); } }\n";
+    fs::write(agent.path("beats.c"), beats).unwrap();
+    let beats = agent.compile(&agent.path("beats.c"), true);
+    for command in [c_example(&agent)(Side::Main), words(&[beats.to_str().unwrap()])] {
+        let mut copy = agent.start(Side::Main, &command);
+        agent.wake(&copy);
+        until("beat", || (agent.registry.beats(PAIR, Side::Main) > 1).then_some(()));
+        agent.registry.fence(PAIR, Side::Main, copy.incarnation);
+        assert_eq!(copy.end().signal(), Some(9), "{:?}", copy.output());
+    }
+}
+
 #[test]
 fn a_program_in_the_wrong_place_is_refused_with_the_remedy() {
     let agent = Agent::new();

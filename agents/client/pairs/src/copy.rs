@@ -75,8 +75,9 @@ impl PairCopy {
         self.start_thread(true)
     }
 
-    /// A heartbeat. Of no use beside the thread.
+    /// A heartbeat. Of no use beside the thread. Ends this process if the agent has ended this copy.
     pub fn beat(&self) {
+        self.seat.obey_fence();
         self.seat.beat();
     }
 

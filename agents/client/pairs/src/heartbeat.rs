@@ -5,8 +5,8 @@
 //! them that run on a processor, which costs much less than an interrupt for each. A beat that comes too late is not
 //! made up for.
 //!
-//! It also ends the process when the pair's lease has run out; for that it runs, without beating, in programs that beat
-//! themselves.
+//! It also ends the process when the agent has ended this copy, and when the pair's lease has run out; for the latter
+//! it runs, without beating, in programs that beat themselves.
 
 use std::io;
 use std::num::NonZero;
@@ -88,6 +88,7 @@ fn run(seat: &Seat, period: Duration, orders: &Orders) {
             let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
         }
         seat.obey_lease();
+        seat.obey_fence();
         let now = now();
         if now >= next {
             if orders.beats.load(Ordering::Relaxed) {

@@ -392,7 +392,7 @@ fn open_registry(path: &Path, job: &str, plan: &PairsPlan, kept: Option<State>) 
         replaced = Some(reason);
     }
     if let Some(kept) = &kept {
-        let processes = kept.pairs.values().flat_map(|pair| pair.processes).flatten();
+        let processes = kept.pairs.values().flat_map(|pair| pair.processes.into_iter().chain(pair.programs)).flatten();
         processes.filter_map(|(_, id)| CopyProcess::open(id)).for_each(|process| process.signal(Signal::KILL));
     }
     let kept = kept.map(without_copies);
@@ -402,7 +402,7 @@ fn open_registry(path: &Path, job: &str, plan: &PairsPlan, kept: Option<State>) 
 /// The state after all copies were killed.
 fn without_copies(mut kept: State) -> State {
     kept.pairs.values_mut().for_each(|pair| {
-        pair.processes = [None, None];
+        (pair.processes, pair.programs) = ([None, None], [None, None]);
         // Their checkpoints went with the registry.
         pair.worked = None;
     });

@@ -1,4 +1,5 @@
-//! Processes of copies and jobs. Each is the leader of a process group of its own.
+//! Processes of copies and jobs. Each that the agent starts is the leader of a process group of its own; the program that
+//! registers as a copy may be in another one.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,8 @@ use holdfast_model::RankEnd;
 use holdfast_shm::CopySlot;
 use holdfast_shm::process::start_time;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,20 +51,47 @@ impl CopyProcess {
         (start_time(id.pid) == Some(id.start_time)).then_some(CopyProcess { id, pid, pidfd })
     }
 
+    /// The program that registered as a copy, if it exists, and is another process than the one started for it.
+    pub fn registered(slot: &CopySlot, started: Option<&CopyProcess>) -> Option<CopyProcess> {
+        let id = ProcessId::registered(slot).filter(|id| started.is_none_or(|started| started.id != *id));
+        id.and_then(CopyProcess::open)
+    }
+
     /// Readable when the process has ended.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Sends a signal to the process and to its group. The number of a group is not used again while it has members.
+    /// The group that the process is in now; `None`: it has ended, or is in that of the agent.
+    fn group(&self) -> Option<Pid> {
+        let group = getpgid(Some(self.pid)).ok().filter(|group| *group != getpgrp() && *group != Pid::INIT);
+        // The number may be that of another process by now.
+        group.filter(|_| start_time(self.id.pid) == Some(self.id.start_time))
+    }
+
+    /// Sends a signal to the process, to the group that it leads, and to the one that it is in. The number of a group
+    /// is not used again while it has members.
     pub fn signal(&self, signal: Signal) {
+        let group = self.group();
         // Another process with this number has another group: the group of the one that ended is empty then.
-        let has_group = start_time(self.id.pid).is_none_or(|found| found == self.id.start_time);
-        let is_sent = has_group && kill_process_group(self.pid, signal).is_ok();
-        // Not twice to a program that handles it; one that has left its group gets it here.
-        let is_member = is_sent && getpgid(Some(self.pid)) == Ok(self.pid);
-        if !is_member {
+        let leads = start_time(self.id.pid).is_none_or(|found| found == self.id.start_time);
+        let groups = [Some(self.pid).filter(|_| leads), group.filter(|group| *group != self.pid)];
+        let mut reached = false;
+        for each in groups.into_iter().flatten() {
+            let is_sent = kill_process_group(each, signal).is_ok();
+            // Not twice to a program that handles it.
+            reached |= is_sent && group == Some(each);
+        }
+        if !reached {
             let _ = pidfd_send_signal(&self.pidfd, signal);
+        }
+    }
+
+    /// The same for the program that registered as a copy, beside the process that was started for it, which has the
+    /// signal already: not twice to a program in the same group.
+    pub fn signal_beside(&self, started: &CopyProcess, signal: Signal) {
+        if self.group() != Some(started.pid) {
+            self.signal(signal);
         }
     }
 

@@ -22,6 +22,9 @@ pub(super) struct PairState {
     pub snapshot: Snapshot,
     /// The processes of main and replica, with their incarnations.
     pub processes: [Option<(u64, ProcessId)>; 2],
+    /// The programs that registered as these copies, where they are other processes.
+    #[serde(default)]
+    pub programs: [Option<(u64, ProcessId)>; 2],
     /// The term that is held; its end is in the registry.
     pub lease: Option<Term>,
     /// The term under which a copy of this node worked last.
@@ -90,7 +93,7 @@ pub(super) fn read(directory: &Path, boot: &str) -> Option<State> {
     state.plan.check().inspect_err(|error| tracing::warn!(%error, "pairs_state_damaged")).ok()?;
     if state.boot != boot {
         for pair in state.pairs.values_mut() {
-            pair.processes = [None, None];
+            (pair.processes, pair.programs) = ([None, None], [None, None]);
             pair.lease = None;
         }
         state.jobs.values_mut().for_each(|job| job.process = None);

@@ -122,13 +122,44 @@ fn an_older_incarnation_has_no_effect() {
     assert!(matches!(error, ShmError::Superseded { incarnation: 1, expected: 2, .. }), "{error}");
     // Its beats and its states are not those of the newer one.
     older.beat();
-    assert_eq!(world.registry.beats(0, Side::Main), 0);
+    assert_eq!(world.registry.beats(0, Side::Main), 2);
     newer.beat();
     assert_eq!(world.registry.beats(0, Side::Main), 3);
     let error = Seat::take(&world.path(), 0, Side::Main, 1).unwrap_err();
     assert!(error.to_string().contains("incarnation 2"), "{error}");
     older.finish();
     assert_eq!(world.registry.copy(0, Side::Main).state, SlotState::Starting);
+}
+
+#[test]
+fn what_a_copy_does_that_the_agent_has_ended_has_no_effect() {
+    let world = World::new(&[100]);
+    let seat = world.awake(0, Side::Main, 1);
+    seat.update_checkpoint(1, b"old").unwrap();
+    // It was told to end, and may store its last checkpoint.
+    world.registry.request_stop(0, Side::Main, 1);
+    assert!(seat.stop_requested() && !seat.is_fenced());
+    assert_eq!(seat.update_checkpoint(2, b"last").unwrap(), 2);
+    seat.beat();
+    // Another copy than the one that is expected is not meant.
+    world.registry.fence(0, Side::Main, 2);
+    world.registry.fence(0, Side::Replica, 1);
+    assert!(!seat.is_fenced());
+    world.registry.fence(0, Side::Main, 1);
+    assert!(seat.is_fenced());
+    let error = seat.update_checkpoint(3, b"late").unwrap_err();
+    assert!(matches!(error, ShmError::Ended { side: Side::Main, incarnation: 1 }), "{error}");
+    seat.beat();
+    assert_eq!(world.registry.beats(0, Side::Main), 2);
+    // A request that comes later does not bring it back, nor does a new agent.
+    let again = Registry::open(&world.path()).unwrap();
+    again.wake(0, Side::Main, 1);
+    assert!(seat.update_checkpoint(3, b"late").is_err());
+    // A program that comes late to a place that was ended is not awake either.
+    assert_eq!(Seat::take(&world.path(), 0, Side::Main, 1).unwrap().wait().unwrap(), Woken::Stop);
+    let newer = world.awake(0, Side::Main, 2);
+    assert!(!newer.is_fenced() && seat.is_fenced());
+    assert_eq!(newer.update_checkpoint(3, b"new").unwrap(), 3);
 }
 
 #[test]

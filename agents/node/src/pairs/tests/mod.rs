@@ -120,6 +120,90 @@ fn a_replica_killed_awake_is_followed_by_the_main() {
     world.stop();
 }
 
+/// A pair whose main is a script, with the program in a process group of its own. A main that failed is not started
+/// again: nothing else ends the program.
+fn world_with_a_script() -> World {
+    let mut config = config("count");
+    let script = ["sh", "-c", "timeout 600 \"$0\" \"$@\"; exit $?"].map(str::to_owned);
+    config.main = script.into_iter().chain(config.main).collect();
+    (config.restart.first, config.restart.most) = (10 * LIMIT, 10 * LIMIT);
+    World::with(vec![config], Vec::new())
+}
+
+/// The program that registered as the main, which is not the process that was started.
+fn program_of(world: &World, main: &CopyStatus) -> u32 {
+    let slot = Registry::open(&world.directory().join(super::REGISTRY)).unwrap().copy(0, Side::Main);
+    assert_ne!(Some(slot.pid), main.pid);
+    slot.pid
+}
+
+/// Waits until nothing of the copy is left.
+#[track_caller]
+fn wait_gone(world: &World, program: u32) {
+    let begun = Instant::now();
+    while world.processes().contains(&program) {
+        assert!(begun.elapsed() < LIMIT, "the program {program} goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_program_in_another_process_group_ends_with_the_script_that_started_it() {
+    let mut world = world_with_a_script();
+    let (main, _) = world.settled();
+    let program = program_of(&world, &main);
+    kill(&main);
+    world.wait_change("a fail-over", fail_over);
+    wait_gone(&world, program);
+    // The same, where the agent is not the one that has started it.
+    let restart = CommandRequest { epoch: 1, pair: 0, command: PairCommand::Restart(Side::Main) };
+    world.post::<holdfast_model::PairStatus>(COMMAND, &restart);
+    let (main, _) = world.settled();
+    let program = program_of(&world, &main);
+    world.kill_agent();
+    world.start_agent();
+    assert_eq!(world.settled().0.pid, main.pid);
+    kill(&main);
+    world.wait("a fail-over", |_, replica| replica.state == CopyState::Awake);
+    wait_gone(&world, program);
+    world.stop();
+}
+
+#[test]
+fn a_stopped_program_in_another_process_group_is_killed_and_replaced() {
+    let world = world_with_a_script();
+    let (main, _) = world.settled();
+    let program = program_of(&world, &main);
+    signal(program, Signal::STOP);
+    let (cause, _) = world.wait_change("a fail-over", fail_over);
+    assert!(matches!(cause, FailureCause::Hang { .. }), "{cause:?}");
+    wait_gone(&world, program);
+    world.stop();
+}
+
+#[test]
+fn a_program_in_another_process_group_ends_with_the_job() {
+    let world = world_with_a_script();
+    let (main, _) = world.settled();
+    let program = program_of(&world, &main);
+    world.post::<Empty>(STOP, &PairsStop { epoch: 1, at_once: false });
+    wait_gone(&world, program);
+}
+
+#[test]
+fn a_program_in_another_process_group_is_killed_with_a_damaged_registry() {
+    let mut world = world_with_a_script();
+    let (main, _) = world.settled();
+    let program = program_of(&world, &main);
+    world.kill_agent();
+    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::REGISTRY)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
+    world.start_agent();
+    world.wait_change("the failure", failed(Side::Main));
+    wait_gone(&world, program);
+    world.stop();
+}
+
 #[test]
 fn copies_outlive_their_agent_and_a_new_one_handles_later_failures() {
     let mut world = World::of("count");

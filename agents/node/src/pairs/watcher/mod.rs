@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use holdfast_failover::{Action, BeatWatch, Event, Found, HeldLease, LocalSides, PairMachine, Watched};
 use holdfast_model::Side;
 use holdfast_model::pair::{CopyState, MirroredCheckpoint, PairChange, PairEvent, PairStatus, Term};
-use holdfast_shm::{Registry, SlotState};
+use holdfast_shm::{CopySlot, Registry, SlotState};
 use holdfast_wire::environment;
 use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, SidesOnNode};
 use rustix::event::Timespec;
@@ -48,7 +48,10 @@ fn key(at: usize, side: Side) -> u64 {
 #[derive(Debug, Default)]
 struct Place {
     incarnation: u64,
+    /// The process that was started: its end is the copy's end.
     process: Option<CopyProcess>,
+    /// The program that registered, if that is another process, and may be in another process group.
+    program: Option<CopyProcess>,
     /// It is being started.
     starting: bool,
     registered: bool,
@@ -60,6 +63,30 @@ struct Place {
     woken: Option<Duration>,
     /// Since when its missed heartbeats are excused.
     excused: Option<(u64, Duration)>,
+}
+
+impl Place {
+    /// Opens the program that has registered, while its number is its own.
+    fn hold_program(&mut self, slot: &CopySlot) {
+        if self.program.is_none() && slot.incarnation == self.incarnation {
+            self.program = CopyProcess::registered(slot, self.process.as_ref());
+        }
+    }
+
+    /// Signals the copy's process groups, that of the started process now or as soon as it is started.
+    fn signal(&mut self, signal: Signal) {
+        match (&self.process, &self.program) {
+            (Some(process), program) => {
+                process.signal(signal);
+                program.iter().for_each(|program| program.signal_beside(process, signal));
+            }
+            (None, Some(program)) => program.signal(signal),
+            (None, None) => {}
+        }
+        if self.process.is_none() && self.starting {
+            self.signal = Some(signal);
+        }
+    }
 }
 
 /// A pair on this node.
@@ -85,10 +112,11 @@ impl Pair {
     /// The number and the state, unless this state was saved last: a renewed lease, for instance, changes nothing in
     /// it.
     fn unsaved(&mut self) -> Option<(u32, PairState)> {
-        let process = |place: &Place| Some((place.incarnation, place.process.as_ref()?.id));
+        let of = |place: &Place, process: &Option<CopyProcess>| Some((place.incarnation, process.as_ref()?.id));
         let state = PairState {
             snapshot: self.machine.snapshot(),
-            processes: [process(&self.places[0]), process(&self.places[1])],
+            processes: self.places.each_ref().map(|place| of(place, &place.process)),
+            programs: self.places.each_ref().map(|place| of(place, &place.program)),
             lease: self.lease.map(|(term, _)| term),
             worked: self.worked,
         };
@@ -147,31 +175,34 @@ fn local(sides: SidesOnNode) -> LocalSides {
     sides.only().map_or(LocalSides::Both, LocalSides::Only)
 }
 
-/// What an earlier agent has left of a copy.
+/// What an earlier agent has left of a copy: its processes, as [`Place`] has them.
 fn found(
     registry: &Registry,
     index: u32,
     side: Side,
     kept: Option<&PairState>,
-) -> (Option<Found>, Option<CopyProcess>) {
+) -> (Option<Found>, [Option<CopyProcess>; 2]) {
     let slot = registry.copy(index, side);
-    let saved = kept.and_then(|kept| kept.processes[side.index()]);
-    let saved = saved.and_then(|(of, id)| Some((of, CopyProcess::open(id)?)));
-    let started = match saved {
-        Some((of, process)) if of == slot.incarnation => Some(process),
-        // No copy that this agent can wake, or tell to stop: it may be awake.
-        Some((_, process)) => {
+    let open = |saved: Option<(u64, ProcessId)>| {
+        let (of, process) = saved.and_then(|(of, id)| Some((of, CopyProcess::open(id)?)))?;
+        if of != slot.incarnation {
+            // No copy that this agent can wake, or tell to stop: it may be awake.
             tracing::warn!(pair = index, %side, pid = process.id.pid, "unexpected_copy_killed");
             process.signal(Signal::KILL);
-            None
         }
-        None => None,
+        (of == slot.incarnation).then_some(process)
     };
-    // What has registered is this process or a child of it. A child may have outlived it.
-    let process = started.or_else(|| ProcessId::registered(&slot).and_then(CopyProcess::open));
+    let program = open(kept.and_then(|kept| kept.programs[side.index()]));
+    let started = open(kept.and_then(|kept| kept.processes[side.index()]));
     if slot.incarnation == 0 {
-        return (None, None);
+        return (None, [None, None]);
     }
+    // What has registered is this process or a child of it. A child may have outlived it.
+    let program = program.or_else(|| CopyProcess::registered(&slot, started.as_ref()));
+    let (process, program) = match started {
+        Some(started) => (Some(started), program),
+        None => (program, None),
+    };
     let snapshot = kept.and_then(|kept| match side {
         Side::Main => kept.snapshot.main,
         Side::Replica => kept.snapshot.replica,
@@ -186,7 +217,7 @@ fn found(
     };
     let finished = slot.state == SlotState::Finished;
     let pid = process.as_ref().map(|process| process.id.pid);
-    (Some(Found { side, incarnation: slot.incarnation, pid, state, finished }), process)
+    (Some(Found { side, incarnation: slot.incarnation, pid, state, finished }), [process, program])
 }
 
 impl Watcher {
@@ -241,16 +272,16 @@ impl Watcher {
             let sides = local(pair.sides);
             let (mut places, mut all_found) = ([Place::default(), Place::default()], Vec::new());
             for side in Side::BOTH.into_iter().filter(|side| sides.contains(*side)) {
-                let (found, process) = found(&watcher.registry, pair.index, side, state);
+                let (found, [process, program]) = found(&watcher.registry, pair.index, side, state);
                 if let Some(process) = &process {
                     adopted.push(AdoptedCopy { pair: pair.index, side, pid: process.id.pid });
                 }
                 if let Some(Found { incarnation, pid: None, .. }) = found {
-                    watcher.registry.request_stop(pair.index, side, incarnation);
+                    watcher.registry.fence(pair.index, side, incarnation);
                 }
                 let place = &mut places[side.index()];
                 place.incarnation = found.map_or(0, |found| found.incarnation);
-                place.process = process;
+                (place.process, place.program) = (process, program);
                 place.registered = found.is_some_and(|found| found.state != CopyState::Starting);
                 all_found.extend(found);
             }
@@ -363,10 +394,15 @@ impl Watcher {
         let Some(process) = place.process.take() else { return };
         let incarnation = place.incarnation;
         let end = process.reap();
+        // It is not awake any more: the checkpoints of another node are accepted. A program that has not registered yet
+        // will not be awake, and one that has, and is in another process group, works no longer.
+        self.registry.fence(pair.index, side, incarnation);
         let slot = self.registry.copy(pair.index, side);
         let finished = slot.incarnation == incarnation && slot.state == SlotState::Finished;
-        // It is not awake any more: the checkpoints of another node are accepted.
-        self.registry.request_stop(pair.index, side, incarnation);
+        place.hold_program(&slot);
+        if let Some(program) = place.program.take() {
+            program.signal_beside(&process, Signal::KILL);
+        }
         // What is called without a process has no effect: the descriptor leaves the set when it is closed.
         drop(process);
         self.feed(at, now, Event::Exited { side, incarnation, end, finished });
@@ -386,7 +422,9 @@ impl Watcher {
                 let place = &pair.places[side.index()];
                 let current = slot.incarnation == place.incarnation && !place.registered;
                 if current && slot.incarnation != 0 && slot.state == SlotState::Asleep {
-                    self.pairs[at].places[side.index()].registered = true;
+                    let place = &mut self.pairs[at].places[side.index()];
+                    place.registered = true;
+                    place.hold_program(&slot);
                     self.feed(at, now, Event::Registered { side, incarnation: slot.incarnation });
                 }
             }
@@ -479,6 +517,7 @@ impl Watcher {
                 if let Some(signal) = place.signal.take() {
                     process.signal(signal);
                 }
+                place.program.take_if(|program| program.id == process.id);
                 place.process = Some(process);
                 self.follow(at, side);
                 self.feed(at, now, Event::Started { side, incarnation, pid });
@@ -569,10 +608,13 @@ impl Watcher {
             }
             Action::Stop { side, incarnation } => {
                 self.registry.request_stop(index, side, incarnation);
-                signal(&mut pair.places[side.index()], incarnation, Signal::TERM);
+                let slot = self.registry.copy(index, side);
+                signal(&mut pair.places[side.index()], incarnation, &slot, Signal::TERM);
             }
             Action::Kill { side, incarnation } => {
-                signal(&mut pair.places[side.index()], incarnation, Signal::KILL);
+                self.registry.fence(index, side, incarnation);
+                let slot = self.registry.copy(index, side);
+                signal(&mut pair.places[side.index()], incarnation, &slot, Signal::KILL);
             }
             Action::Watch { side, incarnation } => {
                 let watched = Watched { incarnation, period: config.period, misses: config.misses };
@@ -770,15 +812,11 @@ fn event(name: String, change: PairChange) -> PairEvent {
     PairEvent { name, at: SystemTime::now().into(), change }
 }
 
-/// Signals a copy's process group, now or as soon as it is started.
-fn signal(place: &mut Place, incarnation: u64, signal: Signal) {
-    if place.incarnation != incarnation {
-        return;
-    }
-    match &place.process {
-        Some(process) => process.signal(signal),
-        None if place.starting => place.signal = Some(signal),
-        None => {}
+/// Signals a copy, now or as soon as it is started.
+fn signal(place: &mut Place, incarnation: u64, slot: &CopySlot, signal: Signal) {
+    if place.incarnation == incarnation {
+        place.hold_program(slot);
+        place.signal(signal);
     }
 }
 
@@ -808,7 +846,7 @@ mod tests {
         let layout = Layout { pairs: 1, checkpoint_bytes: vec![8], ring: 2 };
         let registry = Registry::create(&path, &layout, "job").unwrap();
         let found = |kept: Option<&PairState>| {
-            let (found, process) = found(&registry, 0, Side::Main, kept);
+            let (found, [process, _]) = found(&registry, 0, Side::Main, kept);
             (found.map(|found| (found.incarnation, found.pid)), process.map(|process| process.id.pid))
         };
         let own = std::process::id();
