@@ -306,6 +306,8 @@ pub enum FailureCause {
 impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // Otherwise the pair had finished.
+            FailureCause::Exit { end: RankEnd::SUCCESS } => f.write_str("exit code 0 without tag_job_end"),
             FailureCause::Exit { end } => end.fmt(f),
             FailureCause::Hang { misses } => write!(f, "{misses} heartbeats missed"),
             FailureCause::NotRegistered => f.write_str("not registered in time"),

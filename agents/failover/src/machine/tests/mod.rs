@@ -119,6 +119,11 @@ impl Pair {
         self.on(Event::Exited { side, incarnation, end, finished: false })
     }
 
+    /// The copy said that its work is done, and ended with success.
+    fn done(&mut self, side: Side, incarnation: u64) -> String {
+        self.on(Event::Exited { side, incarnation, end: RankEnd::SUCCESS, finished: true })
+    }
+
     fn deadline(&self) -> Option<u64> {
         self.machine.next_deadline().map(|at| u64::try_from(at.as_millis()).unwrap())
     }

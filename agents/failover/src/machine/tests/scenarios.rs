@@ -141,13 +141,29 @@ fn after_the_loss_of_both_the_replica_waits_shortly_for_the_main() {
 #[test]
 fn success_of_the_awake_copy_ends_the_pair() {
     let mut pair = Pair::running();
-    assert_eq!(pair.exits(MAIN, 1, RankEnd::SUCCESS), "unwatch:main1 stop:replica1 [main finished]");
+    assert_eq!(pair.done(MAIN, 1), "unwatch:main1 stop:replica1 [main finished]");
     assert!(pair.machine.is_over() && !pair.machine.is_gone());
     assert_eq!(pair.exits(REPLICA, 1, RankEnd::Signal(15)), "");
     assert!(pair.machine.is_gone());
     assert_eq!(pair.states(), "finished / absent");
     assert_eq!(pair.deadline(), None);
     assert_eq!(pair.machine.check(PairCommand::Restart(MAIN)), Err(CommandRefused::Finished));
+}
+
+#[test]
+fn a_copy_has_finished_the_pair_only_if_it_said_so_and_ended_with_success() {
+    for (end, finished, failure) in [
+        (RankEnd::SUCCESS, false, "exit code 0 without tag_job_end"),
+        (RankEnd::Unknown, false, "unknown exit status"),
+        (RankEnd::Code(1), true, "exit code 1"),
+        (KILLED, true, "signal 9"),
+    ] {
+        let mut pair = Pair::running();
+        let actions = pair.on(Event::Exited { side: MAIN, incarnation: 1, end, finished });
+        assert!(actions.starts_with("unwatch:main1 wake:replica1"), "{actions}");
+        assert!(actions.contains(&format!("[main failed awake: {failure}")), "{actions}");
+        assert!(!pair.machine.is_over());
+    }
 }
 
 #[test]
@@ -170,7 +186,7 @@ fn a_replica_that_obeys_a_request_to_end_has_not_finished_the_pair() {
 #[test]
 fn a_copy_that_ends_with_success_before_its_turn_has_failed() {
     let mut pair = Pair::running();
-    assert_eq!(pair.exits(REPLICA, 1, RankEnd::SUCCESS), "[replica failed asleep: exit code 0]");
+    assert_eq!(pair.exits(REPLICA, 1, RankEnd::SUCCESS), "[replica failed asleep: exit code 0 without tag_job_end]");
 }
 
 #[test]

@@ -123,8 +123,12 @@ fn a_replica_killed_awake_is_followed_by_the_main() {
 /// A pair whose main is a script, with the program in a process group of its own. A main that failed is not started
 /// again: nothing else ends the program.
 fn world_with_a_script() -> World {
+    world_of_script("timeout 600 \"$0\" \"$@\"; exit $?")
+}
+
+fn world_of_script(script: &str) -> World {
     let mut config = config("count");
-    let script = ["sh", "-c", "timeout 600 \"$0\" \"$@\"; exit $?"].map(str::to_owned);
+    let script = ["sh", "-c", script].map(str::to_owned);
     config.main = script.into_iter().chain(config.main).collect();
     (config.restart.first, config.restart.most) = (10 * LIMIT, 10 * LIMIT);
     World::with(vec![config], Vec::new())
@@ -166,6 +170,17 @@ fn a_program_in_another_process_group_ends_with_the_script_that_started_it() {
     kill(&main);
     world.wait("a fail-over", |_, replica| replica.state == CopyState::Awake);
     wait_gone(&world, program);
+    world.stop();
+}
+
+#[test]
+fn a_script_that_ends_with_success_has_not_finished_the_work_of_its_killed_program() {
+    let world = world_of_script("\"$0\" \"$@\" | cat");
+    let (main, _) = world.settled();
+    signal(program_of(&world, &main), Signal::KILL);
+    let (cause, _) = world.wait_change("a fail-over", fail_over);
+    assert_eq!(cause, FailureCause::Exit { end: RankEnd::SUCCESS });
+    world.wait("the replica goes on", |main, replica| main.pid.is_none() && replica.state == CopyState::Awake);
     world.stop();
 }
 
