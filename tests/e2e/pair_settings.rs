@@ -471,17 +471,19 @@ fn second_signal_and_immediate_halt_do_not_wait_for_the_grace() {
     let deaf = r#"[sh, -c, "trap '' TERM; echo ready; while :; do sleep 1; done"]"#;
     let more =
         format!("jobs: [{{name: app, command: {deaf}}}]\nreplication: {{stop_grace: 10min, start_within: 10min}}\n");
-    for is_halt in [false, true] {
+    for (first_signal, then_halt) in [(true, false), (false, true), (true, true)] {
         let world = World::new();
         let mut job = run(&world, &spec(&world, 1, &format!("name: a, main: {deaf}"), &more));
         for name in ["a.main", "a.replica", "app"] {
             waits_for_line(&world, name, "ready");
         }
-        if is_halt {
-            command(&world, &["halt", "set", "--immediate"]).with_code(0);
-        } else {
+        if first_signal {
             job.signal(Signal::TERM);
             job.sees_event("pairs_ending");
+        }
+        if then_halt {
+            command(&world, &["halt", "set", "--immediate"]).with_code(0);
+        } else {
             job.signal(Signal::TERM);
         }
         job.ends_with(75);

@@ -703,6 +703,15 @@ impl Machine {
         self.nodes.iter().filter_map(up).collect()
     }
 
+    /// Whether a halt has an effect: the job is not being ended yet, or not without a grace.
+    pub fn obeys_halt(&self, at_once: bool) -> bool {
+        match self.phase {
+            Phase::Running => true,
+            Phase::Ending { at_once: before, .. } => at_once && !before,
+            Phase::Ended => false,
+        }
+    }
+
     /// True while the job is being ended.
     pub fn is_ending(&self) -> bool {
         !matches!(self.phase, Phase::Running)
@@ -852,7 +861,13 @@ mod tests {
         assert_eq!(stops(machine.handle(Duration::ZERO, signal())), [stop(true)]);
         assert_eq!(stops(machine.handle(Duration::ZERO, signal())), []);
         let halt = Event::Halt { reason: "enough".to_owned(), at_once: true };
-        assert_eq!(stops(running().handle(Duration::ZERO, halt)), [stop(true)]);
+        assert_eq!(stops(running().handle(Duration::ZERO, halt.clone())), [stop(true)]);
+        // Also when the job is ending with the grace.
+        let mut machine = running();
+        machine.handle(Duration::ZERO, signal());
+        assert_eq!([false, true].map(|at_once| machine.obeys_halt(at_once)), [false, true]);
+        assert_eq!(stops(machine.handle(Duration::ZERO, halt)), [stop(true)]);
+        assert!(!machine.obeys_halt(true));
     }
 
     #[test]

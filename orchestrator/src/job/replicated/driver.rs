@@ -504,7 +504,8 @@ impl Driver {
             self.reporter.emit(event);
         }
         let HaltReport { reason, immediate, .. } = reply.health.halt?;
-        (!self.machine.is_ending()).then(|| {
+        // The agents repeat it with each answer.
+        self.machine.obeys_halt(immediate).then(|| {
             self.reporter.emit(LogEvent::HaltSet { reason: reason.clone() });
             Event::Halt { reason, at_once: immediate }
         })
