@@ -175,8 +175,10 @@ pub unsafe extern "C" fn holdfast_pairs_update(data: *const c_void, bytes: usize
         if data.is_null() && bytes > 0 {
             return Err(ArgumentError::Null("the data").into());
         }
+        // No object is larger than `isize::MAX`; a slice of more would be undefined behaviour.
+        session.check_size(bytes)?;
         let data = if bytes == 0 { std::ptr::NonNull::dangling().as_ptr() } else { data.cast::<u8>() };
-        // SAFETY: not null, and of this size by the caller's promise.
+        // SAFETY: not null, and of this size by the caller's promise, which is at most that of a checkpoint.
         session.update(tag, unsafe { std::slice::from_raw_parts(data, bytes) }).map(drop)
     })
 }

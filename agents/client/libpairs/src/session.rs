@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use holdfast_boundary::ArgumentError;
-use holdfast_pairs_client::{PairCopy, PairsError, Place, Side, Woken};
+use holdfast_pairs_client::{PairCopy, PairsError, Place, ShmError, Side, Woken};
 
 /// The state of the library.
 #[derive(Debug, Default)]
@@ -162,6 +162,12 @@ impl Session {
         check_process(pid)?;
         self.copy()?.job_end();
         Ok(())
+    }
+
+    /// Whether a checkpoint may have so many bytes: asked before a program's memory is taken for that large.
+    pub fn check_size(&self, bytes: usize) -> SessionResult<()> {
+        let (bytes, most) = (u64::try_from(bytes).unwrap_or(u64::MAX), self.copy()?.most_checkpoint_bytes());
+        if bytes > most { Err(PairsError::from(ShmError::TooLarge { bytes, most }).into()) } else { Ok(()) }
     }
 
     /// Stores a checkpoint.

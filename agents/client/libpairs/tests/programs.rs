@@ -334,6 +334,29 @@ fn a_copy_dies_when_the_agent_has_ended_it() {
 }
 
 #[test]
+fn a_size_that_no_memory_has_is_refused() {
+    let agent = Agent::new();
+    let source = "#include <stdio.h>\n#include <stdint.h>\n#include \"holdfast_pairs.h\"\n\
+                  int main(void) { char x = 1; if (ft_init_wait(0, 0, \"main\", 1)) return 2;\n\
+                  for (int i = 0; i < 3; i++) { size_t sizes[] = {400001, (size_t)INT64_MAX, (size_t)-1};\n\
+                  if (holdfast_pairs_update(&x, sizes[i], 1) != HOLDFAST_PAIRS_FAILURE) return 3;\n\
+                  puts(holdfast_pairs_error()); } return holdfast_pairs_update(&x, 1, 1); }\n";
+    fs::write(agent.path("large.c"), source).unwrap();
+    let program = agent.compile(&agent.path("large.c"), true);
+    let mut copy = agent.start(Side::Main, &words(&[program.to_str().unwrap()]));
+    agent.wake(&copy);
+    let status = copy.end();
+    let (out, err) = copy.output();
+    assert_eq!(status.code(), Some(0), "{out}{err}");
+    let sizes = ["400001 bytes", "9223372036854775807 bytes", "18446744073709551615 bytes"];
+    assert_eq!(out.lines().count(), 3, "{out}");
+    for (line, size) in out.lines().zip(sizes) {
+        assert!(line.contains(size) && line.contains("raise `checkpoint.size`"), "{out}");
+    }
+    assert_eq!(agent.registry.newest(PAIR).map(|newest| newest.bytes), Some(1));
+}
+
+#[test]
 fn a_program_in_the_wrong_place_is_refused_with_the_remedy() {
     let agent = Agent::new();
     let program = agent.compile(&in_repository("agents/client/libpairs/examples/main_c.c"), true);
