@@ -387,9 +387,14 @@ fn open_registry(path: &Path, job: &str, plan: &PairsPlan, kept: Option<State>) 
             }
             Err(error) => error.to_string(),
         };
-        tracing::warn!(path = %path.display(), reason, "registry_replaced");
         remove(path)?;
         replaced = Some(reason);
+    } else if kept.as_ref().is_some_and(|kept| !kept.pairs.is_empty()) {
+        // The file is removed after the state when pairs end.
+        replaced = Some("the file is gone".to_owned());
+    }
+    if let Some(reason) = &replaced {
+        tracing::warn!(path = %path.display(), reason, "registry_replaced");
     }
     if let Some(kept) = &kept {
         let processes = kept.pairs.values().flat_map(|pair| pair.processes.into_iter().chain(pair.programs)).flatten();

@@ -279,6 +279,27 @@ fn copies_of_a_damaged_registry_are_killed_and_started_afresh() {
 }
 
 #[test]
+fn copies_of_a_registry_that_is_gone_are_killed_and_started_afresh_and_an_event_says_so() {
+    let mut world = World::of("count");
+    let replaced = |change: &PairChange| match change {
+        PairChange::RegistryReplaced { reason } => Some(reason.clone()),
+        _ => None,
+    };
+    let (main, replica) = world.settled();
+    assert_eq!(world.changes().iter().find_map(replaced), None);
+    world.kill_agent();
+    fs::remove_file(world.directory().join(super::REGISTRY)).unwrap();
+    world.start_agent();
+    assert_eq!(world.wait_change("the event", replaced), "the file is gone");
+    let (new_main, new_replica) = world.settled();
+    assert!(new_main.incarnation > main.incarnation && new_replica.incarnation > replica.incarnation);
+    for old in [main, replica] {
+        wait_gone(&world, old.pid.unwrap());
+    }
+    world.stop();
+}
+
+#[test]
 fn garbage_in_the_slots_of_a_registry_does_not_disturb_the_agent() {
     let world = World::with(vec![config("count0"), config("count1")], Vec::new());
     world.settled();
