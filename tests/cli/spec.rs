@@ -480,6 +480,8 @@ fn mistakes_about_pairs_are_reported_with_their_position() {
         (pair(", nodes: [0, nodeX]"), "the allocation has no node `nodeX`"),
         (pair(", count: 2"), "write `name: \"a{index}\"`"),
         (pair(", heartbeat: {period: 0}"), "at least 100us"),
+        (pair(", heartbeat: {period: 99us}"), "at least 100us"),
+        (pair(", checkpoint: {period: 100us}"), "a duration with a unit, such as `250ms`"),
         (pair(", heartbeat: {misses: 0}"), "a whole number from 1"),
         (pair(", checkpoint: {size: 2GiB}"), "a size from 1 to 1GiB"),
         (pair(", restart: {attempts: 0}"), "or `unlimited`"),
@@ -506,6 +508,9 @@ fn mistakes_about_pairs_are_reported_with_their_position() {
     // One mistake, of which the other one would follow.
     let message = mistakes_in(&pair(", count: 2"));
     assert!(!message.contains("a second pair or job named"), "{message}");
+    for period in ["100us", "0.1ms", "60s"] {
+        parse(&pair(&format!(", heartbeat: {{period: {period}}}")));
+    }
     // Within a node there is no lease; names that differ from those of copies are permitted.
     parse(&(pair(", nodes: [0, node0]") + "replication: {lease: 1s, stop_grace: 10s}\n"));
     parse(&(pair("") + "jobs: [{name: b.main, command: [b]}, {name: a.log, command: [b]}]\n"));

@@ -387,7 +387,8 @@ fn copies_and_jobs_have_the_environment_and_the_directory_of_the_spec() {
     let world = World::new();
     let directory = world.path("work");
     fs::create_dir(&directory).unwrap();
-    let pair = format!("name: dnn0, main: {EXAMPLE}, {HEARTBEAT}");
+    // The shortest period.
+    let pair = format!("name: dnn0, main: {EXAMPLE}, heartbeat: {{period: 100us, misses: 100000}}");
     let more = format!(
         "jobs:\n  - {{name: app1, command: [sh, -c, 'echo \"$GREETING in $PWD\"']}}\n\
          replication: {{env: {{GREETING: hello}}, directory: '{}'}}\n",
@@ -399,7 +400,10 @@ fn copies_and_jobs_have_the_environment_and_the_directory_of_the_spec() {
     let main = waits_for_state(&world, 0, "main", "awake");
     assert_eq!(fs::read_link(format!("/proc/{main}/cwd")).unwrap(), directory);
     let environment = fs::read(format!("/proc/{main}/environ")).unwrap();
-    assert!(environment.split(|byte| *byte == 0).any(|variable| variable == b"GREETING=hello"));
+    for expected in ["GREETING=hello", "HOLDFAST_PAIR_PERIOD_US=100"] {
+        assert!(environment.split(|byte| *byte == 0).any(|variable| variable == expected.as_bytes()), "{expected}");
+    }
+    world.wait("heartbeats", || (list(&world)["pairs"][0]["main"]["beats"].as_u64()? > 100).then_some(()));
     ends(job, &world);
 }
 

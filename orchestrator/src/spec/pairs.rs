@@ -16,7 +16,7 @@ use super::keys::{Names, keys, section, words};
 use super::quantity;
 use super::reading::{Reader, Section};
 use super::registered::ManagerFacts;
-use super::value_kinds::{bytes_within, duration, path, text, whole, whole_or_unlimited};
+use super::value_kinds::{bytes_within, duration, path, short_duration, text, whole, whole_or_unlimited};
 
 /// Replaced by the number of a pair among those of one element of the list.
 const INDEX_PLACEHOLDER: &str = "{index}";
@@ -199,8 +199,8 @@ keys! {
 keys! {
     /// When a copy that is awake counts as hung.
     pub struct Heartbeat {
-        /// The time between two heartbeats.
-        period: Duration = duration().or(Duration::from_millis(1)),
+        /// The time between two heartbeats, 100us to 60s.
+        period: Duration = short_duration().or(Duration::from_millis(1)),
         /// A copy without a heartbeat for so many periods is killed, and the other one is woken.
         misses: u32 = whole(1..=MOST_MISSES).or(3),
     }

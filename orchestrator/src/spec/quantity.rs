@@ -8,31 +8,44 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
 
-const DURATION_UNITS: [(&str, u64); 14] = [
-    ("ms", 1),
-    ("s", 1_000),
-    ("sec", 1_000),
-    ("second", 1_000),
-    ("seconds", 1_000),
-    ("m", 60_000),
-    ("min", 60_000),
-    ("minute", 60_000),
-    ("minutes", 60_000),
-    ("h", 3_600_000),
-    ("hour", 3_600_000),
-    ("hours", 3_600_000),
-    ("d", 86_400_000),
-    ("days", 86_400_000),
+/// In microseconds.
+const DURATION_UNITS: [(&str, u64); 15] = [
+    ("us", 1),
+    ("ms", MILLISECOND),
+    ("s", 1_000 * MILLISECOND),
+    ("sec", 1_000 * MILLISECOND),
+    ("second", 1_000 * MILLISECOND),
+    ("seconds", 1_000 * MILLISECOND),
+    ("m", 60_000 * MILLISECOND),
+    ("min", 60_000 * MILLISECOND),
+    ("minute", 60_000 * MILLISECOND),
+    ("minutes", 60_000 * MILLISECOND),
+    ("h", 3_600_000 * MILLISECOND),
+    ("hour", 3_600_000 * MILLISECOND),
+    ("hours", 3_600_000 * MILLISECOND),
+    ("d", 86_400_000 * MILLISECOND),
+    ("days", 86_400_000 * MILLISECOND),
 ];
+const MILLISECOND: u64 = 1_000;
 
 /// Longer durations are refused, so that the sum of two cannot overflow.
-const LONGEST: u64 = 100 * 365 * 86_400_000;
+const LONGEST: u64 = 100 * 365 * 86_400_000 * MILLISECOND;
 
 /// The last second of the year 9999, in seconds since 1970. Later points in time are refused.
 pub(crate) const LATEST: u64 = 253_402_300_799;
 
 /// Reads `250ms`, `1.5s`, `5min`, `1h30m`, `2 d`, or `0`. A number other than 0 without a unit is refused as ambiguous.
 pub fn parse_duration(text: &str) -> Option<Duration> {
+    parse_in(text, MILLISECOND)
+}
+
+/// Also reads `100us` and `0.1ms`.
+pub fn parse_short_duration(text: &str) -> Option<Duration> {
+    parse_in(text, 1)
+}
+
+/// Reads a duration that is a multiple of the smallest unit, in microseconds; parts of it are dropped.
+fn parse_in(text: &str, smallest: u64) -> Option<Duration> {
     let mut rest = text.trim();
     if rest == "0" {
         return Some(Duration::ZERO);
@@ -44,11 +57,11 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         let after = after.trim_start();
         let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_end);
-        let unit = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?.1;
+        let unit = DURATION_UNITS.iter().find(|(name, unit_us)| *name == unit && *unit_us >= smallest)?.1;
         total = total.checked_add(scaled(number, unit)?)?;
         rest = after.trim_start();
     }
-    (!text.trim().is_empty() && total <= LONGEST).then(|| Duration::from_millis(total))
+    (!text.trim().is_empty() && total <= LONGEST).then(|| Duration::from_micros(total - total % smallest))
 }
 
 /// `number` × `unit`, rounded down; `number` may have a fraction.
@@ -82,6 +95,15 @@ pub fn format_duration(duration: Duration) -> String {
         }
     }
     text
+}
+
+/// Writes a duration so that [`parse_short_duration`] reads it back; microseconds are the smallest unit.
+pub fn format_short_duration(duration: Duration) -> String {
+    match (duration.as_millis(), duration.subsec_micros() % 1_000) {
+        (_, 0) => format_duration(duration),
+        (0, micros) => format!("{micros}us"),
+        (_, micros) => format!("{}{micros}us", format_duration(duration)),
+    }
 }
 
 /// Reads a number of bytes: `4096`, `1GiB`, `200MB`, `64k`. All units are powers of 1024, as in SCR (`SCR manual §10`):
@@ -168,6 +190,19 @@ mod tests {
             assert_eq!(duration, Duration::from_millis(milliseconds), "{text}");
             assert_eq!(parse_duration(&format_duration(duration)), Some(duration), "{text}");
         }
+    }
+
+    #[test]
+    fn short_durations_have_microseconds() {
+        for (text, micros) in [("100us", 100), ("0.1ms", 100), ("1.5ms", 1_500), ("1ms500us", 1_500), ("1s", 1_000_000)]
+        {
+            let duration = parse_short_duration(text).unwrap();
+            assert_eq!(duration, Duration::from_micros(micros), "{text}");
+            assert_eq!(parse_short_duration(&format_short_duration(duration)), Some(duration), "{text}");
+        }
+        assert_eq!(parse_duration("100us"), None);
+        assert_eq!(parse_duration("1.5ms"), Some(Duration::from_millis(1)));
+        assert_eq!(parse_short_duration("0.1us"), Some(Duration::ZERO));
     }
 
     #[test]

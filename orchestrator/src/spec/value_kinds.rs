@@ -60,6 +60,13 @@ pub(super) fn duration() -> ValueKind<Duration> {
     ValueKind::new(expected, quantity::parse_duration, show).with_scr(|text| format!("{text}s"))
 }
 
+/// `100us`, `1ms`.
+pub(super) fn short_duration() -> ValueKind<Duration> {
+    let show = |duration: &Duration| quantity::format_short_duration(*duration);
+    let expected = "a duration with a unit, such as `500us`, `1ms` or `2s`";
+    ValueKind::new(expected, quantity::parse_short_duration, show)
+}
+
 /// `5min`, `none`.
 pub(super) fn duration_or_none() -> ValueKind<Option<Duration>> {
     let read = |text: &str| match text {
