@@ -224,7 +224,8 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
     // A dry run also needs a running job, but changes nothing.
     let sent = change.clone().filter(|_| !dry_run);
     let state = super::runtime::block_on(running.halt(sent))??;
-    style.result(&HaltReport { state, would: change.filter(|_| dry_run), has_pairs })?;
+    let has_orchestrator = running.has_orchestrator;
+    style.result(&HaltReport { state, would: change.filter(|_| dry_run), has_pairs, has_orchestrator })?;
     Ok(exit::FINISHED)
 }
 
@@ -234,6 +235,8 @@ struct HaltReport {
     would: Option<HaltChange>,
     /// The job does not wait for a checkpoint.
     has_pairs: bool,
+    /// Pairs are ended by it.
+    has_orchestrator: bool,
 }
 
 impl Report for HaltReport {
@@ -255,6 +258,11 @@ impl Report for HaltReport {
         }
         conditions(to, "", &self.state, self.has_pairs)?;
         match &self.state.met {
+            Some(met) if self.has_pairs && !self.has_orchestrator => writeln!(
+                to,
+                "recorded, but no orchestrator has taken it up yet; the next `holdfast run` ends the copies and jobs: {}",
+                printable(met)
+            ),
             Some(met) if self.has_pairs => {
                 writeln!(to, "the job ends its copies and jobs now: {}", printable(met))
             }
