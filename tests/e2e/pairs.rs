@@ -205,8 +205,16 @@ fn signal_ends_all_copies() {
     waits_for_line(&world, "dnn0.main", "6");
     waits_for_state(&world, 0, "replica", "asleep");
     job.signal(Signal::TERM);
-    job.ends_with(75).prints(&["ended by SIGTERM"]);
+    job.ends_with(75).prints(&["ended by SIGTERM; the next `holdfast run` begins all pairs from the start"]);
     world.assert_nothing_is_left();
+    let prefix = world.prefix();
+    let status = world.run(world.holdfast(["status", "--prefix", prefix.to_str().unwrap()])).with_code(0);
+    status.prints(&["not finished; `holdfast run` begins all pairs from the start"]);
+    // There is nothing to drain.
+    let listed = pairs(&world, ["list"]);
+    assert_eq!(listed.status.code(), Some(69));
+    listed.prints(&["to start it: `holdfast run`"]);
+    assert!(!format!("{}{}", listed.out, listed.err).contains("drain"), "{}", listed.err);
 }
 
 #[test]
@@ -217,6 +225,23 @@ fn halt_ends_all_copies() {
     waits_for_line(&world, "dnn0.main", "6");
     world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
     job.ends_with(75).prints(&["halted:"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn halt_without_an_orchestrator_is_recorded_for_the_next_one() {
+    let world = World::new();
+    let spec = demonstration(&world);
+    let job = run(&world, &spec);
+    waits_for_line(&world, "dnn0.main", "6");
+    let main = waits_for_state(&world, 0, "main", "awake");
+    job.signal(Signal::KILL);
+    job.end();
+    let halt = world.run(world.holdfast(["halt", "set", "--now", spec.to_str().unwrap()])).with_code(0);
+    halt.prints(&["halt now", "recorded, but no orchestrator has taken it up yet"]);
+    assert!(!halt.out.contains("ends its copies and jobs now"), "{}", halt.out);
+    assert_eq!(waits_for_state(&world, 0, "main", "awake"), main);
+    run(&world, &spec).ends_with(75).prints(&["halted:"]);
     world.assert_nothing_is_left();
 }
 

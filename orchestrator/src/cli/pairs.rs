@@ -273,12 +273,15 @@ pub(super) fn write_pairs(overview: &Overview, to: &mut dyn Write, margin: &str)
             Some(age) => format!("checkpoint {} ({} ago)", pair.checkpoint, age_text(age)),
             None => "no checkpoint".to_owned(),
         };
-        writeln!(
-            to,
-            "{margin}{:names$}  main {main:24} replica {replica:24} {checkpoint}, heartbeats {beats}, missed {missed}, \
-             fail-overs {fail_overs}, fail-backs {fail_backs}",
-            printable(name)
-        )?;
+        let is_silent = pair.main.status.is_none() && pair.replica.status.is_none();
+        let numbers = match is_silent {
+            true => "no node of it answers".to_owned(),
+            false => format!(
+                "{checkpoint}, heartbeats {beats}, missed {missed}, fail-overs {fail_overs}, fail-backs {fail_backs}"
+            ),
+        };
+        let finished = if pair.finished && !pair.shows_its_end() { ", finished" } else { "" };
+        writeln!(to, "{margin}{:names$}  main {main:24} replica {replica:24} {numbers}{finished}", printable(name))?;
     }
     for JobOverview { node, status } in &overview.jobs {
         let name = format!("job {}", printable(&status.name));
@@ -349,5 +352,28 @@ impl Report for Requested {
             PairCommand::Restart(Side::Replica) => "restart_replica",
         };
         document(json!({"command": command, "pairs": self.pairs, "finished": self.finished, "taken_up": self.taken_up}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use holdfast_model::NodeName;
+
+    use super::*;
+    use crate::pairs::placement::PairPlace;
+
+    #[test]
+    fn silent_nodes_are_not_shown_as_zeros() {
+        let node = |name: &str| NodeName::from(name);
+        let place = |name: &str| PairPlace { name: name.to_owned(), main: node("n0"), replica: node("n1") };
+        let overview = Overview::new(&[place("done"), place("other")], &[0].into(), &BTreeMap::new());
+        let mut text = Vec::new();
+        write_pairs(&overview, &mut text, "").unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let [done, other] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert!(done.starts_with("done ") && done.ends_with("no node of it answers, finished"), "{done}");
+        assert!(other.contains("main unknown (n0)") && other.ends_with("no node of it answers"), "{other}");
     }
 }

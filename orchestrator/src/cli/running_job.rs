@@ -81,12 +81,17 @@ impl RunningJob {
 
     /// The failure if no agent answers.
     pub(super) fn not_running(&self) -> Failure {
+        // Checkpoints of pairs are in the memory of the nodes only, and there is nothing to drain.
+        let remedy = match self.state.pairs {
+            Some(_) => "to start it: `holdfast run`",
+            None => "to start it: `holdfast run`; to save its checkpoints: `holdfast drain`",
+        };
         Failure::new(
             exit::UNAVAILABLE,
             format!("job {} is not running: none of its agents answers", self.state.agents.job_id),
         )
         .at(self.prefix.display())
-        .remedy("to start it: `holdfast run`; to save its checkpoints: `holdfast drain`")
+        .remedy(remedy)
     }
 
     /// Refuses what a job with pairs of main and replica does not have.
@@ -169,7 +174,9 @@ impl RunningJob {
     /// The state of all pairs, from the agents that answer.
     pub(super) async fn pairs(&self) -> Overview {
         let Some(pairs) = &self.state.pairs else { return Overview::default() };
-        let Some(client) = self.client.clone() else { return Overview::new(&pairs.places, &BTreeMap::new()) };
+        let Some(client) = self.client.clone() else {
+            return Overview::new(&pairs.places, &pairs.finished, &BTreeMap::new());
+        };
         let (requests, epoch) = (client.clone(), pairs.epoch);
         let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
         let answers = requests.each(agents, move |(node, address)| {
@@ -180,7 +187,7 @@ impl RunningJob {
                 Some((node, (report.pairs, report.jobs)))
             }
         });
-        Overview::new(&pairs.places, &answers.await.into_iter().flatten().collect())
+        Overview::new(&pairs.places, &pairs.finished, &answers.await.into_iter().flatten().collect())
     }
 
     /// Sends a request for each of these pairs to the agents of their nodes. `done` are those that were obeyed.

@@ -205,7 +205,7 @@ fn stage_name(stage: Option<&Stage>) -> &'static str {
 }
 
 /// The stage for a person: only exit code 0 is called finished.
-fn stage_text(stage: Option<&Stage>) -> String {
+fn stage_text(stage: Option<&Stage>, has_pairs: bool) -> String {
     match stage {
         None => "not started".to_owned(),
         Some(Stage::Running) => "running".to_owned(),
@@ -214,6 +214,9 @@ fn stage_text(stage: Option<&Stage>) -> String {
             format!("ended with exit code {exit_code}; its nodes keep the caches, and `holdfast run` continues it")
         }
         Some(Stage::Finished { exit_code: exit::FINISHED, .. }) => "finished".to_owned(),
+        Some(Stage::Finished { exit_code: exit::NOT_FINISHED, .. }) if has_pairs => {
+            "ended with exit code 75, not finished; `holdfast run` begins all pairs from the start".to_owned()
+        }
         Some(Stage::Finished { exit_code: exit::NOT_FINISHED, .. }) => {
             "ended with exit code 75, not finished; `holdfast run` continues it".to_owned()
         }
@@ -247,7 +250,7 @@ impl Report for Status {
         let state = &self.job.state;
         let phase = match &state.stage {
             Stage::Finished { .. } | Stage::Kept { .. } | Stage::Undrained { .. } if self.has_ended() => {
-                stage_text(Some(&state.stage))
+                stage_text(Some(&state.stage), state.pairs.is_some())
             }
             _ if self.pairs.is_some() => "running".to_owned(),
             _ => self.phase().map_or_else(|| "starting".to_owned(), |phase| phase.to_string()),
@@ -258,7 +261,7 @@ impl Report for Status {
         };
         writeln!(to, "job {} ({}): {phase}{generation}", state.job, state.agents.job_id)?;
         for step in &self.steps {
-            writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref()))?;
+            writeln!(to, "step {}: {}", step.name, stage_text(step.stage.as_ref(), false))?;
         }
         if let Stage::Finished { message, .. } | Stage::Kept { message, .. } = &state.stage {
             writeln!(to, "{}", printable(message))?;

@@ -248,12 +248,16 @@ impl fmt::Display for PairsEnd {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.end.fmt(f)?;
-        match &self.unreachable[..] {
-            [] => Ok(()),
-            nodes => {
-                let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
-                write!(f, "; copies may still run on {}, whose agents do not answer", nodes.join(", "))
+        if !self.unreachable.is_empty() {
+            let nodes: Vec<&str> = self.unreachable.iter().map(NodeName::as_str).collect();
+            write!(f, "; copies may still run on {}, whose agents do not answer", nodes.join(", "))?;
+        }
+        match self.end {
+            // Checkpoints are in the memory of the nodes only.
+            PairsEnd::Halted { .. } | PairsEnd::Signal { .. } => {
+                f.write_str("; the next `holdfast run` begins all pairs from the start")
             }
+            _ => Ok(()),
         }
     }
 }
@@ -681,7 +685,7 @@ impl Machine {
     /// The state of all pairs and jobs as last reported.
     pub fn overview(&self) -> Overview {
         let reports = self.nodes.iter().filter_map(|(name, node)| Some((name.clone(), node.report.clone()?)));
-        Overview::new(&self.config.pairs, &reports.collect())
+        Overview::new(&self.config.pairs, &self.finished, &reports.collect())
     }
 
     /// The pairs that are finished.

@@ -1,6 +1,6 @@
 //! The state of all pairs and jobs, from the newest reports of their nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_failover::CommandRefused;
 use holdfast_model::NodeName;
@@ -35,6 +35,8 @@ pub struct PairOverview {
     pub name: String,
     pub main: CopyOverview,
     pub replica: CopyOverview,
+    /// By the orchestrator's record; the node on which it has finished may not answer any more.
+    pub finished: bool,
     /// The newest checkpoint; 0: none.
     pub checkpoint: u64,
     /// Milliseconds since it was stored; `None`: there is none.
@@ -95,6 +97,11 @@ impl PairOverview {
 
     /// True if a copy has ended with success.
     pub fn is_finished(&self) -> bool {
+        self.finished || self.shows_its_end()
+    }
+
+    /// True if a node reports that its copy has ended with success.
+    pub fn shows_its_end(&self) -> bool {
         Side::BOTH.into_iter().any(|side| self.is(side, CopyState::Finished))
     }
 
@@ -136,8 +143,12 @@ impl Overview {
         view
     }
 
-    /// The overview of pairs whose nodes reported these states.
-    pub fn new(places: &[PairPlace], reports: &BTreeMap<NodeName, (Vec<PairStatus>, Vec<JobStatus>)>) -> Self {
+    /// The overview of pairs whose nodes reported these states; the numbers of those that have finished are recorded.
+    pub fn new(
+        places: &[PairPlace],
+        finished: &BTreeSet<u32>,
+        reports: &BTreeMap<NodeName, (Vec<PairStatus>, Vec<JobStatus>)>,
+    ) -> Self {
         let by_number: BTreeMap<&NodeName, BTreeMap<u32, &PairStatus>> = reports
             .iter()
             .map(|(node, (pairs, _))| (node, pairs.iter().map(|pair| (pair.pair, pair)).collect()))
@@ -159,6 +170,7 @@ impl Overview {
                 name: place.name.clone(),
                 main: copy(Side::Main),
                 replica: copy(Side::Replica),
+                finished: finished.contains(&pair),
                 checkpoint: newest.map_or(0, |status| status.checkpoint),
                 checkpoint_age_ms: newest.and_then(|status| status.checkpoint_age_ms),
                 missed: of_both(|status| status.missed).sum(),
@@ -170,5 +182,23 @@ impl Overview {
             jobs.iter().map(|job| JobOverview { node: node.clone(), status: job.clone() })
         });
         Overview { pairs: pairs.collect(), jobs: jobs.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_is_recorded_as_finished_is_so_while_its_nodes_are_silent() {
+        let node = |name: &str| NodeName::from(name);
+        let place = |name: &str| PairPlace { name: name.to_owned(), main: node("n0"), replica: node("n1") };
+        let places = [place("done"), place("other")];
+        let overview = Overview::new(&places, &[0].into(), &BTreeMap::new());
+        assert_eq!([0, 1].map(|pair| overview.pairs[pair].is_finished()), [true, false]);
+        assert!(!overview.pairs[0].shows_its_end());
+        assert_eq!((overview.summary().finished, overview.summary().asleep), (1, 1));
+        assert!(overview.pairs[0].check(PairCommand::FailBack).is_err());
+        assert_eq!(overview.pairs[1].check(PairCommand::FailBack), Ok(()));
     }
 }
