@@ -14,7 +14,7 @@ use rustix::thread::futex::{self, Timespec};
 
 use crate::control::{CopySlot, MOST_INCARNATION, Request, beat, beats, word};
 use crate::error::ShmError;
-use crate::layout::{FIXED_BYTES, Geometry, Layout};
+use crate::layout::{FIXED_BYTES, Geometry, Layout, REGISTRATIONS};
 use crate::mapping::{Area, Mapping};
 use crate::ring::{Checkpoint, CheckpointView};
 
@@ -23,6 +23,8 @@ use crate::ring::{Checkpoint, CheckpointView};
 pub struct Registry {
     mapping: Mapping,
     geometry: Geometry,
+    /// Device and inode of the file.
+    file: (u64, u64),
     /// The expected incarnations, in private memory.
     expected: Vec<[AtomicU64; 2]>,
 }
@@ -52,7 +54,8 @@ impl Registry {
         let (file, geometry) = open_checked(path)?;
         let map = Mapping::new(&file, 0, geometry.file_bytes);
         let mapping = map.map_err(|source| failed("map", path, source))?;
-        let registry = Registry { mapping, expected: Vec::new(), geometry };
+        let found = file.metadata().map_err(|source| failed("open", path, source))?;
+        let registry = Registry { mapping, expected: Vec::new(), geometry, file: (found.dev(), found.ino()) };
         let expected = (0..registry.pairs()).map(|pair| {
             Side::BOTH.map(|side| {
                 let area = registry.area(pair);
@@ -64,6 +67,31 @@ impl Registry {
         });
         let expected = expected.collect();
         Ok(Registry { expected, ..registry })
+    }
+
+    /// Writes the header again if it was overwritten: no program that starts could use the registry. True if it was.
+    ///
+    /// # Errors
+    /// There is another file under the path, of another size, or the system refuses it.
+    pub fn repair(&self, path: &Path) -> Result<bool, ShmError> {
+        if open_checked(path).is_ok_and(|(_, geometry)| geometry == self.geometry) {
+            return Ok(false);
+        }
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed("open", path, errno))?;
+        let file = File::from(opened);
+        let found = file.metadata().map_err(|source| failed("open", path, source))?;
+        if (found.dev(), found.ino()) != self.file || found.len() != self.geometry.file_bytes {
+            let reason = "it is not the file that the agent has mapped, or was truncated".to_owned();
+            return Err(ShmError::Refused { path: path.to_owned(), reason });
+        }
+        let header = self.geometry.header();
+        // Not the counter of registrations, which is between the two.
+        for part in [0..REGISTRATIONS, FIXED_BYTES..header.len()] {
+            let (bytes, offset) = (header.get(part.clone()).unwrap_or_default(), part.start as u64);
+            file.write_all_at(bytes, offset).map_err(|source| failed("write", path, source))?;
+        }
+        Ok(true)
     }
 
     /// The number of pairs.

@@ -254,6 +254,8 @@ impl Jobs {
                 Phase::Runs { .. } => JobRunState::Running,
                 Phase::Finished => JobRunState::Finished,
                 Phase::GivenUp => JobRunState::GivenUp,
+                // It has not obeyed the request to end yet.
+                Phase::Ended if job.process.is_some() => JobRunState::Running,
                 Phase::Due(_) | Phase::Starting | Phase::Ended => JobRunState::Absent,
             },
             pid: job.process.as_ref().map(|process| process.id.pid),

@@ -324,9 +324,9 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
     let (requests, inbox) = requests::requests().map_err(failed)?;
     let output = plan.settings.output.clone().unwrap_or_else(|| at.clone());
     let directories = Directories { pairs: at, output };
-    let (work, worker) =
-        start::spawn(directories, State::of(plan.clone()), requests.clone(), agent.events.clone()).map_err(failed)?;
-    let registry = Arc::new(registry);
+    let (registry, state) = (Arc::new(registry), State::of(plan.clone()));
+    let spawned = start::spawn(directories, registry.clone(), state, requests.clone(), agent.events.clone());
+    let (work, worker) = spawned.map_err(failed)?;
     let connector = agent.streams.peer_connector()?;
     let numbers = plan.pairs.iter().map(|pair| pair.index);
     let mirror = Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease, numbers);

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 
 use holdfast_model::Side;
 use holdfast_model::pair::PairEvent;
+use holdfast_shm::Registry;
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::environment;
 use holdfast_wire::pairs::PairsSettings;
@@ -69,6 +70,7 @@ pub(super) struct Directories {
 /// Starts the thread; it ends when the sender is dropped.
 pub(super) fn spawn(
     directories: Directories,
+    registry: Arc<Registry>,
     state: State,
     requests: Requests,
     events: Arc<EventLog>,
@@ -76,11 +78,17 @@ pub(super) fn spawn(
     let (sender, work) = channel();
     let thread = std::thread::Builder::new()
         .name("pairs-start".to_owned())
-        .spawn(move || run(&directories, state, &work, &requests, &events))?;
+        .spawn(move || run((&directories, &registry), state, &work, &requests, &events))?;
     Ok((sender, thread))
 }
 
-fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, requests: &Requests, events: &EventLog) {
+fn run(
+    (directories, registry): (&Directories, &Registry),
+    mut state: State,
+    work: &Receiver<Work>,
+    requests: &Requests,
+    events: &EventLog,
+) {
     let save = |state: &State| {
         if let Err(error) = state::write(&directories.pairs, state) {
             // The registry has what an agent that follows needs most.
@@ -112,6 +120,9 @@ fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, reque
             save(&state);
         }
         reports.into_iter().for_each(|event| events.add(AgentEvent::Pair(event)));
+        if starts.iter().any(|start| matches!(start.whose, Whose::Copy { .. })) {
+            repair(registry, &directories.pairs.join(super::REGISTRY));
+        }
         for start in starts {
             let whose = start.whose;
             let program = start.command.first().cloned().unwrap_or_default();
@@ -126,6 +137,15 @@ fn run(directories: &Directories, mut state: State, work: &Receiver<Work>, reque
             }
             requests.send(Request::Started { whose, process });
         }
+    }
+}
+
+/// A program that overwrote the beginning of the registry must not keep all copies from being started again.
+fn repair(registry: &Registry, path: &Path) {
+    match registry.repair(path) {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!(path = %path.display(), "registry_repaired"),
+        Err(error) => tracing::error!(%error, "registry_not_repaired"),
     }
 }
 
@@ -199,6 +219,7 @@ mod tests {
     use std::time::Duration;
 
     use holdfast_model::pair::{JobConfig, RestartBackOff};
+    use holdfast_shm::Layout;
     use holdfast_wire::pairs::PairsPlan;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::Signal;
@@ -229,7 +250,9 @@ mod tests {
         let (requests, inbox) = super::super::requests::requests().unwrap();
         let directories = Directories { pairs: root.path().to_owned(), output: root.path().to_owned() };
         let events = Arc::new(EventLog::default());
-        let (work, thread) = spawn(directories, State::of(plan), requests, events).unwrap();
+        let layout = Layout { pairs: 1, checkpoint_bytes: vec![8], ring: 2 };
+        let registry = Registry::create(&root.path().join(super::super::REGISTRY), &layout, "job").unwrap();
+        let (work, thread) = spawn(directories, registry.into(), State::of(plan), requests, events).unwrap();
         let start = |at, output: &str| {
             let command = ["sleep", "600"].map(str::to_owned).to_vec();
             let output = output.to_owned();

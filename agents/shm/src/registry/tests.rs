@@ -163,6 +163,28 @@ fn what_a_copy_does_that_the_agent_has_ended_has_no_effect() {
 }
 
 #[test]
+fn a_header_that_was_overwritten_is_written_again() {
+    let world = World::new(&[100, 200]);
+    let seat = world.awake(1, Side::Main, 1);
+    let (path, registrations) = (world.path(), world.registry.registrations());
+    assert!(!world.registry.repair(&path).unwrap());
+    let before = fs::read(&path).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    for (offset, bytes) in [(0, 64), (128, 16)] {
+        file.write_all_at(&vec![0xa5; bytes], offset).unwrap();
+        assert!(Registry::open(&path).is_err());
+        assert!(world.registry.repair(&path).unwrap());
+        assert!(fs::read(&path).unwrap() == before && world.registry.registrations() == registrations);
+    }
+    assert!(!seat.is_fenced());
+    // Another file in its place is not changed.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, b"other").unwrap();
+    assert!(world.registry.repair(&path).is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"other");
+}
+
+#[test]
 fn an_agent_that_opens_the_registry_again_finds_the_copies() {
     let world = World::new(&[100, 100]);
     let seat = world.awake(1, Side::Main, 5);

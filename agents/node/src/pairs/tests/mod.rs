@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use holdfast_model::pair::{CopyState, CopyStatus, FailureCause, PairChange, PairCommand};
+use holdfast_model::pair::{CopyState, CopyStatus, FailureCause, JobRunState, PairChange, PairCommand};
 use holdfast_model::{RankEnd, Side};
 use holdfast_shm::process::start_time;
 use holdfast_shm::{Registry, Seat, ShmError, SlotState};
@@ -297,6 +297,40 @@ fn copies_of_a_registry_that_is_gone_are_killed_and_started_afresh_and_an_event_
         wait_gone(&world, old.pid.unwrap());
     }
     world.stop();
+}
+
+#[test]
+fn a_header_that_was_overwritten_keeps_no_copy_from_being_started_again() {
+    let world = World::of("count");
+    let (main, _) = world.settled();
+    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::REGISTRY)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
+    kill(&main);
+    world.wait_change("a fail-over", fail_over);
+    let (main, replica) = world.settled();
+    assert_eq!((main.incarnation, replica.incarnation), (2, 2));
+    world.stop();
+}
+
+#[test]
+fn jobs_that_do_not_obey_are_shown_while_they_end() {
+    let mut config = config("count");
+    config.stop_grace = 10 * LIMIT;
+    let world = World::with(vec![config], vec![job("deaf", "trap '' TERM; echo ready; sleep 600 & wait; wait")]);
+    world.wait_output("deaf.log", "ready");
+    world.settled();
+    let stop = |at_once| world.send(STOP, &PairsStop { epoch: 1, at_once }).0;
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| stop(false));
+        // The copies have obeyed.
+        world.wait_for("the end of the copies", |report| {
+            [report.pairs[0].main?, report.pairs[0].replica?].iter().all(|copy| copy.pid.is_none()).then_some(())
+        });
+        let deaf = &world.report().jobs[0];
+        assert!(deaf.state == JobRunState::Running && deaf.pid.is_some(), "{deaf:?}");
+        assert_eq!((stop(true), stopped.join().unwrap()), (200, 200));
+    });
+    assert!(world.processes().is_empty());
 }
 
 #[test]
