@@ -54,7 +54,7 @@ int tag_ft_job_begin(unsigned int pid, unsigned int tid, const char *jobname, in
 int init_ft(int index);
 
 /* Increments the heartbeat once. For programs that call tag_ft_job_begin without init_ft, and this function in their
- * own loop: they are also replaced when the loop hangs. */
+ * own loop: they are also replaced when the loop hangs. Kills the process if the agent has ended this copy. */
 int ft_hb(int index);
 
 /* There is work. The arguments after jobname concern CARSS's scheduler, and are not used. */
