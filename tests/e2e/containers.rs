@@ -87,7 +87,7 @@ type Damage = fn(&Path);
 #[test]
 fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
     let damages: [(&str, &str, Damage); 4] = [
-        ("a lost first file", "the first file of its set is missing", |directory| {
+        ("a lost first file", "the first file of its set, holdfast-1.sion, is missing", |directory| {
             fs::remove_file(directory.join("holdfast-1.sion")).unwrap()
         }),
         ("a lost further file", "holdfast-1.sion.000001", |directory| {

@@ -29,12 +29,15 @@ fn content(rank: u32) -> Vec<u8> {
 
 /// Packs the files of all ranks in so many physical files. The last one has the table of contents.
 fn pack(directory: &Path, files: u32) {
+    pack_ranks(directory, files, 0..RANKS);
+}
+
+fn pack_ranks(directory: &Path, files: u32, of: std::ops::Range<u32>) {
     let streams = (0..RANKS).map(|rank| (Rank(rank), stream_bytes([BYTES as u64]))).collect();
     let creation = DatasetCreation::new(directory, RANKS, &streams, files).unwrap();
     let places = creation.places();
     let placed = PlacedFiles::open(directory, &places).unwrap();
-    let packed: BTreeMap<Rank, PackedRank> =
-        (0..RANKS).map(|rank| (Rank(rank), pack_rank(&placed, &places, rank))).collect();
+    let packed: BTreeMap<Rank, PackedRank> = of.map(|rank| (Rank(rank), pack_rank(&placed, &places, rank))).collect();
     placed.synchronise().unwrap();
     creation.commit(&packed).unwrap();
 }
@@ -155,6 +158,28 @@ fn physical_file_that_is_cut_or_lost_is_damage_that_names_its_ranks() {
             assert!(ran.out.contains(part), "{}", ran.out);
         }
     }
+}
+
+#[test]
+fn parts_of_a_container_without_its_first_file_are_damage_until_the_dataset_is_complete_without_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    pack_ranks(scratch.path(), 2, 0..3);
+    // As a drain packs the files that it rebuilt.
+    pack_ranks(scratch.path(), 1, 3..4);
+    assert_eq!(run("verify", &[scratch.path()]).code, 0);
+    fs::remove_file(scratch.path().join(FIRST)).unwrap();
+    for path in [scratch.path().to_owned(), scratch.path().join(SECOND)] {
+        let ran = run("verify", &[&path]);
+        assert_eq!(ran.code, 65, "{}", ran.out);
+        let line = ran.out.lines().find(|line| line.contains(SECOND)).unwrap();
+        assert!(line.contains("the first file of its set, holdfast-1.sion, is missing"), "{line}");
+        assert!(!ran.out.contains("removed"), "{}", ran.out);
+    }
+    // A container with all files.
+    pack(scratch.path(), 2);
+    let ran = run("verify --details", &[scratch.path()]);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(ran.out.contains("note: holdfast-1.sion.000001: the first file of its set"), "{}", ran.out);
 }
 
 #[test]

@@ -269,6 +269,7 @@ impl Directory {
             ranks,
             sets: sets.into_values().collect(),
             damaged: Vec::new(),
+            leftovers: Vec::new(),
         }
     }
 

@@ -58,6 +58,13 @@ pub trait DatasetFiles: Debug + Send + Sync {
     fn damaged_containers(&self) -> Vec<(String, String)> {
         Vec::new()
     }
+
+    /// Parts of containers whose first file is missing, beside a container that can be used: what is wrong with each.
+    /// They are left of a process that was killed or is completing the container, or the first file was lost; they are
+    /// a damage if the other files are not the whole dataset.
+    fn containers_without_first_file(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }
 
 impl dyn DatasetFiles + '_ {
@@ -68,7 +75,10 @@ impl dyn DatasetFiles + '_ {
     /// As [`DatasetFiles::open`].
     pub fn open_expected(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
         self.open(name, output_path).map_err(|error| {
-            let damaged = if error.kind() == io::ErrorKind::NotFound { self.damaged_containers() } else { Vec::new() };
+            if error.kind() != io::ErrorKind::NotFound {
+                return error;
+            }
+            let damaged = [self.damaged_containers(), self.containers_without_first_file()].concat();
             match damaged.first() {
                 None => error,
                 Some((container, problem)) => {

@@ -105,8 +105,9 @@ pub struct Inspection {
 }
 
 pub fn inspect(scan: &Scan) -> Inspection {
-    let damaged = scan.damaged.clone();
+    let mut damaged = scan.damaged.clone();
     let Some(identity) = scan.identity else {
+        damaged.extend(scan.leftovers.iter().cloned());
         return Inspection {
             completeness: Completeness::NothingUsable,
             rebuildable: Vec::new(),
@@ -136,6 +137,9 @@ pub fn inspect(scan: &Scan) -> Inspection {
         (true, false) => Completeness::Rebuildable,
         (false, _) => Completeness::Incomplete,
     };
+    if completeness != Completeness::Complete {
+        damaged.extend(scan.leftovers.iter().cloned());
+    }
     Inspection { completeness, rebuildable, reasons, damaged }
 }
 

@@ -178,6 +178,8 @@ pub struct Scan {
     pub sets: Vec<RedundancySet>,
     /// Everything that does not count.
     pub damaged: Vec<DamagedFile>,
+    /// What does not count either, and is a damage only if the dataset is not complete without it.
+    pub leftovers: Vec<DamagedFile>,
 }
 
 /// How a scan works.
@@ -219,6 +221,7 @@ pub fn scan_files(files: Arc<dyn DatasetFiles>, threads: usize) -> Result<Scan, 
     let mut damaged = listing.irregular;
     let lost = |(name, problem)| DamagedFile { name, rank: None, damage: FileDamage::Unreadable(problem) };
     damaged.extend(files.damaged_containers().into_iter().map(lost));
+    let leftovers = files.containers_without_first_file().into_iter().map(lost).collect();
     let metas = workers::map_small(&listing.metas, threads, |name| check_file(&*files, name));
     let mut usable = Vec::with_capacity(metas.len());
     for outcome in metas {
@@ -228,7 +231,7 @@ pub fn scan_files(files: Arc<dyn DatasetFiles>, threads: usize) -> Result<Scan, 
         }
     }
     let identity = majority(&usable);
-    let mut scan = Scan { files, identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged };
+    let mut scan = Scan { files, identity, ranks: BTreeMap::new(), sets: Vec::new(), damaged, leftovers };
     let Some(identity) = identity else { return Ok(scan) };
     scan.enter_files(usable, identity);
     let filemaps = workers::map_small(&listing.filemaps, threads, |name| read_filemap(&*scan.files, name, identity));

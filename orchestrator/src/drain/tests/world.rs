@@ -528,7 +528,7 @@ impl World {
         let identity = (!ranks.is_empty()).then_some(CheckpointIdentity { id, ranks: self.nodes });
         let sets = if self.scheme == XOR && !ranks.is_empty() { vec![set] } else { Vec::new() };
         let files = Arc::new(PackedNames(self.prefix[&id].packed.iter().map(|rank| file(*rank)).collect()));
-        Scan { files, identity, ranks, sets, damaged: Vec::new() }
+        Scan { files, identity, ranks, sets, damaged: Vec::new(), leftovers: Vec::new() }
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::slot::part_path;
 use super::super::usage::Usage;
 use super::super::writer::Creation;
 use super::names::{container_name, containers};
-use super::packed_files::Listing;
+use super::packed_files::{Listing, is_complete};
 use super::plan::{DatasetPlan, plan_dataset};
 use super::{RECORD_HEADER, contents};
 
@@ -109,12 +109,16 @@ fn remove_plain(directory: &Path, listing: &Listing, packed: &BTreeMap<Rank, Pac
 }
 
 /// Removes the containers of which every file is also in the container at `newest`, and parts that killed processes
-/// left.
+/// left. A part can also be what remains of a container that lost its first file: it is kept until the dataset is
+/// complete without it.
 fn remove_superseded(directory: &Path, newest: &Path, listing: &Listing) -> Result<(), SionError> {
     let sets = containers(listing.names());
     let first_of = |parts: &BTreeMap<u32, &str>| parts.get(&0).map(|name| directory.join(name));
-    for parts in sets.values().filter(|parts| !parts.contains_key(&0)) {
-        for path in parts.values().map(|name| directory.join(name)).filter(|path| is_abandoned(path)) {
+    let without_first = sets.values().filter(|parts| !parts.contains_key(&0)).flat_map(BTreeMap::values);
+    let abandoned: Vec<PathBuf> =
+        without_first.map(|name| directory.join(name)).filter(|path| is_abandoned(path)).collect();
+    if !abandoned.is_empty() && is_complete(directory) {
+        for path in abandoned {
             durable::remove(&path)?;
         }
     }

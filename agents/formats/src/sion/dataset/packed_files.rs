@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use holdfast_core::dataset_files::{DatasetFiles, FoundFile, ListedFile, PlainFiles, StoredFile};
+use holdfast_core::prefix::inspect::{Completeness, inspect};
+use holdfast_core::prefix::scan::{ScanOptions, scan};
 use holdfast_model::{OutputPath, Rank};
 
 use super::super::SionError;
@@ -16,7 +18,7 @@ use super::super::slot::part_path;
 use super::super::tables::Mapping;
 use super::RECORD_HEADER;
 use super::contents::{Contents, ContentsEntry, ContentsError};
-use super::names::containers;
+use super::names::{container_name, containers};
 
 /// Opens the files of a dataset's directory: those in its containers, and plain ones. A
 /// [`DatasetOpener`](holdfast_core::dataset_files::DatasetOpener).
@@ -29,19 +31,15 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
     if sets.is_empty() {
         return Ok(PlainFiles::of(directory));
     }
-    let (mut opened, mut damaged) = (Vec::new(), Vec::new());
+    let (mut opened, mut damaged, mut without_first) = (Vec::new(), Vec::new(), Vec::new());
     let mut parts = HashSet::new();
-    for (_, set) in sets.into_iter().rev() {
+    for (number, set) in sets.into_iter().rev() {
         parts.extend(set.values().map(|name| (*name).to_owned()));
         let Some(name) = set.get(&0) else {
-            if !opened.is_empty() {
-                // Of a process that was killed, or is completing the container.
-                continue;
-            }
             let name = set.values().next().copied().unwrap_or_default().to_owned();
-            let first = name.rsplit_once('.').map_or(name.as_str(), |(first, _)| first);
-            let problem = format!("{first}, the first file of its set, is missing");
-            damaged.push((name, problem));
+            let problem = format!("the first file of its set, {}, is missing", container_name(number));
+            let is_newest = opened.is_empty();
+            if is_newest { &mut damaged } else { &mut without_first }.push((name, problem));
             continue;
         };
         match OpenContainer::open(&directory.join(name)) {
@@ -51,7 +49,15 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
     }
     let plain_names = listing.0.into_iter().filter(|file| !parts.contains(&file.name));
     let plain_names = plain_names.map(|file| (file.name, file.is_regular)).collect();
-    Ok(Arc::new(PackedFiles { plain: PlainFiles::new(directory), plain_names, containers: opened, damaged }))
+    let plain = PlainFiles::new(directory);
+    Ok(Arc::new(PackedFiles { plain, plain_names, containers: opened, damaged, without_first }))
+}
+
+/// True if the directory has all files of all ranks: as far as their meta files, their file maps and the summary tell,
+/// without their contents.
+pub(super) fn is_complete(directory: &Path) -> bool {
+    let options = ScanOptions { open, ..ScanOptions::default() };
+    scan(directory, options).is_ok_and(|found| inspect(&found).completeness == Completeness::Complete)
 }
 
 /// The names in a directory.
@@ -262,6 +268,7 @@ pub(super) struct PackedFiles {
     /// Newest first.
     containers: Vec<Arc<OpenContainer>>,
     damaged: Vec<(String, String)>,
+    without_first: Vec<(String, String)>,
 }
 
 impl PackedFiles {
@@ -272,6 +279,7 @@ impl PackedFiles {
             plain_names: HashMap::new(),
             containers: vec![container],
             damaged: Vec::new(),
+            without_first: Vec::new(),
         }
     }
 
@@ -350,6 +358,10 @@ impl DatasetFiles for PackedFiles {
         let parts = self.containers.iter().flat_map(|container| container.damaged_parts());
         let parts = parts.map(|DamagedPart { name, problem, .. }| (name, problem));
         self.damaged.iter().cloned().chain(parts).collect()
+    }
+
+    fn containers_without_first_file(&self) -> Vec<(String, String)> {
+        self.without_first.clone()
     }
 }
 

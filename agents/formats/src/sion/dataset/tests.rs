@@ -3,8 +3,13 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
+use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::dataset_files::{DatasetFiles, FoundFile};
-use holdfast_model::{ContainerPlaces, PackedRank, Rank};
+use holdfast_core::kvtree::file::packed;
+use holdfast_core::prefix::inspect::inspect;
+use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
+use holdfast_core::prefix::scan::{ScanOptions, scan};
+use holdfast_model::{CheckpointId, ContainerPlaces, PackedRank, Rank};
 
 use super::*;
 use crate::Destination;
@@ -165,18 +170,80 @@ fn pack(directory: &Path, ranks: &[u32]) {
     assert!(creation.commit(&ranks.iter().map(|rank| new(*rank)).collect()).unwrap().is_none());
 }
 
+/// The file of a rank of a checkpoint of three ranks, its meta file and its file map.
+fn described(rank: u32) -> RankContent {
+    let (file, bytes, id) = (format!("rank_{rank}.ckpt"), vec![rank as u8; 900], CheckpointId(4));
+    let meta = Meta {
+        file: file.clone(),
+        kind: FileKind::Full,
+        size: 900,
+        checkpoint: id,
+        rank: Rank(rank),
+        ranks: 3,
+        complete: true,
+        crc: Some(crc32fast::hash(&bytes)),
+        output_path: None,
+    };
+    let meta = packed(Path::new("x"), &meta.to_tree()).unwrap();
+    let filemap = RankFilemap { rank: Rank(rank), id, files: vec![file.clone()], expected: 1 };
+    let filemap = filemap.encode(Path::new("x"), FilemapWriter::Copy).unwrap();
+    vec![(file.clone(), bytes), (format!("{file}.scr"), meta), (format!("{rank}.scrfilemap"), filemap)]
+}
+
+/// Packs these ranks of that checkpoint into a container of so many files.
+fn pack_described(directory: &Path, ranks: &[u32], files: u32) {
+    let creation = create(directory, 3, files, 3000);
+    let places = creation.places();
+    let packed = ranks.iter().map(|rank| (Rank(*rank), write(directory, &places, *rank, &described(*rank))));
+    assert!(creation.commit(&packed.collect()).unwrap().is_none());
+}
+
+fn set_age(path: &Path, hours: u64) {
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(hours * 3600);
+    fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+}
+
 #[test]
 fn a_part_without_the_first_file_is_kept_until_no_process_can_complete_its_set() {
     let scratch = tempfile::tempdir().unwrap();
     let part = scratch.path().join("holdfast-1.sion.000001");
     fs::write(&part, "of a process that completes the container now").unwrap();
-    pack(scratch.path(), &[0]);
+    pack_described(scratch.path(), &[0, 1, 2], 1);
     assert_eq!(names(scratch.path()), ["holdfast-1.sion.000001", "holdfast-2.sion"]);
     assert!(open(scratch.path()).unwrap().damaged_containers().is_empty());
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(48 * 3600);
-    fs::File::options().write(true).open(&part).unwrap().set_modified(old).unwrap();
-    pack(scratch.path(), &[0]);
+    set_age(&part, 48);
+    pack_described(scratch.path(), &[0, 1, 2], 1);
     assert_eq!(names(scratch.path()), ["holdfast-3.sion"]);
+}
+
+#[test]
+fn the_parts_of_a_container_that_lost_its_first_file_are_kept_until_the_dataset_is_complete_without_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    pack_described(scratch.path(), &[0, 1], 2);
+    fs::remove_file(scratch.path().join("holdfast-1.sion")).unwrap();
+    let part = scratch.path().join("holdfast-1.sion.000001");
+    set_age(&part, 48);
+    // Only rank 2, which was rebuilt: rank 1 is in the part.
+    pack_described(scratch.path(), &[2], 1);
+    assert_eq!(names(scratch.path()), ["holdfast-1.sion.000001", "holdfast-2.sion"]);
+    let found = inspect(&scan(scratch.path(), ScanOptions { threads: 1, open }).unwrap());
+    let named: Vec<String> = found.damaged.iter().map(ToString::to_string).collect();
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].starts_with("holdfast-1.sion.000001: ") && named[0].contains(", holdfast-1.sion, is missing"));
+    let refused = open(scratch.path()).unwrap().open_expected("rank_1.ckpt", None).unwrap_err().to_string();
+    assert!(refused.contains("the first file of its set, holdfast-1.sion, is missing"), "{refused}");
+    let checked = verify(&part, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
+    assert!(!checked.is_intact(), "{:?}", checked.notes);
+    // The other ranks are plain files.
+    for (name, bytes) in [0, 1].into_iter().flat_map(described) {
+        fs::write(scratch.path().join(name), bytes).unwrap();
+    }
+    let checked = verify(&part, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
+    assert!(checked.is_intact(), "{:?}", checked.damages);
+    assert!(checked.notes.iter().any(|note| note.what.contains("complete dataset")), "{:?}", checked.notes);
+    assert!(inspect(&scan(scratch.path(), ScanOptions { threads: 1, open }).unwrap()).damaged.is_empty());
+    pack_described(scratch.path(), &[2], 1);
+    assert!(!part.exists());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::super::SionError;
 use super::super::copying::each;
 use super::super::verify::place;
 use super::names::{containers, parse};
-use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles};
+use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete};
 use crate::{Damage, FileCheck, Progress};
 
 /// Ranks of a lost physical file that are listed.
@@ -30,8 +30,9 @@ pub(in super::super) fn verify_files(
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
     let number = path.file_name().and_then(|name| name.to_str()).and_then(parse);
-    if let Some((number, 1..)) = number {
-        return of_further_file(path, number, check);
+    if let Some((_, 1..)) = number {
+        of_further_file(path, check);
+        return Ok(());
     }
     let container = match OpenContainer::open(path) {
         Ok(container) => Arc::new(container),
@@ -73,23 +74,20 @@ pub(in super::super) fn verify_files(
     Ok(())
 }
 
-/// A further file of a set is verified with the first one.
-fn of_further_file(path: &Path, number: u32, check: &mut FileCheck) -> Result<(), SionError> {
+/// A further file of a set is verified with the first one. Without the first one it is a damage, unless the directory
+/// has all files of the dataset without it.
+fn of_further_file(path: &Path, check: &mut FileCheck) {
     let first = path.with_extension("");
-    if first.symlink_metadata().is_ok() {
-        return Ok(());
+    if first.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        return;
     }
-    let directory = directory_of(path);
-    let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
-    let later = containers(listing.names()).range(number.saturating_add(1)..).any(|(_, parts)| parts.contains_key(&0));
     let what = format!("the first file of its set, {}, is missing", place(&first));
-    if later {
-        let what = format!("{what}; it is left of a container that a later one replaces, and can be removed");
+    if is_complete(directory_of(path)) {
+        let what = format!("{what}; the other files of the directory are the complete dataset");
         check.note(Damage::new("set", place(path), what));
     } else {
         check.damage(Damage::new("set", place(path), format!("the files in it cannot be found: {what}")));
     }
-    Ok(())
 }
 
 fn directory_of(path: &Path) -> &Path {
