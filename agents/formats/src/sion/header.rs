@@ -231,7 +231,9 @@ impl Header {
 
     /// True for the head of the file with this number in a set of this many files.
     pub(super) fn belongs(&self, number: u32, files: u32) -> bool {
-        self.files == files && self.file_number.is_none_or(|its| i64::from(its) == i64::from(number))
+        // The only file of a serial writer, as of siondefrag, has the number 1.
+        let is_of = |its: i32| i64::from(its) == i64::from(number) || (files == 1 && number == 0 && its == 1);
+        self.files == files && self.file_number.is_none_or(is_of)
     }
 
     /// Number of tasks in this file.

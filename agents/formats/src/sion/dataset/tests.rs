@@ -11,9 +11,10 @@ use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_core::prefix::scan::{ScanOptions, scan};
 use holdfast_model::{CheckpointId, ContainerPlaces, PackedRank, Rank};
 
+use super::packed_files::is_complete;
 use super::*;
 use crate::Destination;
-use crate::sion::{Container, SplitOptions, VerifyOptions, split, verify};
+use crate::sion::{Container, JoinInput, SplitOptions, VerifyOptions, defrag, join, split, verify};
 
 type RankContent = Vec<(String, Vec<u8>)>;
 
@@ -323,6 +324,50 @@ fn splitting_a_container_with_a_damaged_table_of_contents_is_refused_with_the_re
     assert!(refused.contains("table of contents") && refused.contains("--by-rank"), "{refused}");
     assert!(names(to.path()).is_empty());
     assert_eq!(split_to(to.path(), true).unwrap().files.len(), 7);
+}
+
+#[test]
+fn a_container_can_be_defragmented_or_joined_again_and_read_as_before() {
+    let scratch = tempfile::tempdir().unwrap();
+    pack_described(scratch.path(), &[0, 1, 2], 2);
+    let path = scratch.path().join("holdfast-1.sion");
+    let readable = |path: &Path| {
+        for (name, bytes) in (0..3).flat_map(described) {
+            assert_eq!(read(&*open(path.parent().unwrap()).unwrap(), &name).unwrap(), bytes, "{name}");
+        }
+        assert!(is_complete(scratch.path()));
+    };
+    let checks = |path: &Path| {
+        let checked = verify(path, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
+        assert!(checked.is_intact(), "{:?}", checked.damages);
+        let to = tempfile::tempdir().unwrap();
+        split(path, &Destination::new(to.path(), false).unwrap(), &Default::default(), &mut |_, _| ()).unwrap();
+        let all = (0..3).flat_map(described).map(|(name, _)| name).collect::<std::collections::BTreeSet<String>>();
+        assert_eq!(names(to.path()), all.into_iter().collect::<Vec<_>>());
+        // The files in it are compared with their meta files.
+        let mut bytes = fs::read(path).unwrap();
+        let before = bytes.clone();
+        let at = bytes.windows(900).position(|piece| piece == [1; 900]).unwrap();
+        bytes[at + 7] = 9;
+        fs::write(path, bytes).unwrap();
+        assert_eq!(verify(path, &VerifyOptions::default(), &mut |_, _| ()).unwrap().damages.len(), 1);
+        fs::write(path, before).unwrap();
+    };
+    defrag(&path, &path, &Default::default(), &mut |_, _| ()).unwrap();
+    assert_eq!(names(scratch.path()), ["holdfast-1.sion"]);
+    readable(&path);
+    checks(&path);
+    let other = tempfile::tempdir().unwrap();
+    let small = other.path().join("small.sion");
+    defrag(&path, &small, &Default::default(), &mut |_, _| ()).unwrap();
+    checks(&small);
+    let tasks = tempfile::tempdir().unwrap();
+    let by_rank = SplitOptions { by_global_rank: true, ..Default::default() };
+    split(&path, &Destination::new(tasks.path(), false).unwrap(), &by_rank, &mut |_, _| ()).unwrap();
+    fs::remove_file(&path).unwrap();
+    join(&JoinInput::from_directory(tasks.path()).unwrap(), &path, &Default::default(), &mut |_, _| ()).unwrap();
+    readable(&path);
+    checks(&path);
 }
 
 #[test]
