@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use holdfast_core::control::meta::{FileKind, Meta};
@@ -9,6 +10,7 @@ use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_formats::sion::dataset::{DatasetCreation, PlacedFiles, stream_bytes};
 use holdfast_model::{CheckpointId, PackedRank, Rank};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -180,6 +182,30 @@ fn parts_of_a_container_without_its_first_file_are_damage_until_the_dataset_is_c
     let ran = run("verify --details", &[scratch.path()]);
     assert_eq!(ran.code, 0, "{}", ran.out);
     assert!(ran.out.contains("note: holdfast-1.sion.000001: the first file of its set"), "{}", ran.out);
+}
+
+#[test]
+fn entry_with_the_name_of_a_container_that_is_no_regular_file_is_damage() {
+    let scratch = dataset();
+    let first = scratch.path().join(FIRST);
+    let moved = scratch.path().join("moved");
+    fs::rename(&first, &moved).unwrap();
+    let kinds: [(&str, &dyn Fn()); 4] = [
+        ("a link", &|| symlink(&moved, &first).unwrap()),
+        ("a dangling link", &|| symlink("nowhere", &first).unwrap()),
+        ("a pipe", &|| mkfifoat(CWD, &first, Mode::RUSR | Mode::WUSR).unwrap()),
+        ("a directory", &|| fs::create_dir(&first).unwrap()),
+    ];
+    for (kind, make) in kinds {
+        make();
+        let ran = run("verify", &[scratch.path()]);
+        assert_eq!(ran.code, 65, "{kind}: {}", ran.out);
+        let line = ran.out.lines().find(|line| line.starts_with(first.to_str().unwrap())).unwrap();
+        assert!(line.contains("it has the name of a container, and is not a regular file"), "{line}");
+        let _ = fs::remove_file(&first).or_else(|_| fs::remove_dir(&first));
+    }
+    fs::rename(moved, first).unwrap();
+    assert_eq!(run("verify", &[scratch.path()]).code, 0);
 }
 
 #[test]

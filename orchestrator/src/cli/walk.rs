@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_formats::sion::dataset;
 use holdfast_formats::{Confidence, Format, FormatsError, Recognised};
 
 use super::failure::Failure;
@@ -107,7 +108,16 @@ fn enter(directory: &Path, below: &Path, depth: usize, visited: &mut Vec<Visited
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, below) = (entry.path(), below.join(entry.file_name()));
+        // A dataset without this file has lost all files in it.
+        let is_lost =
+            |kind: &fs::FileType| !kind.is_file() && entry.file_name().to_str().is_some_and(dataset::is_container_name);
         match entry.file_type() {
+            Ok(kind) if is_lost(&kind) => {
+                let problem = "it has the name of a container, and is not a regular file: nothing is read from it";
+                let message = format!("{}: {problem}", path.display());
+                let content = Content::Unreadable(FileFailure { message, code: exit::DAMAGED_DATA });
+                visited.push(Visited { path, below, named: false, content });
+            }
             Ok(kind) if kind.is_dir() => enter(&path, &below, depth + 1, visited),
             Ok(kind) if kind.is_file() => visited.push(look(path, below, false)),
             _ => {}

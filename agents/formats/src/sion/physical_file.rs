@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::header::Header;
 use super::layout::Layout;
 use super::limits::MOST_TASKS;
-use super::reading::{FileAt, open_regular};
+use super::reading::{FileAt, open_no_link, open_regular};
 use super::tables::{ChunkTable, Mapping, StoredTable, table_bytes};
 
 /// One physical file of a container. Several threads can share it.
@@ -39,7 +39,10 @@ pub(super) struct OpenedHead {
 
 impl OpenedHead {
     pub(super) fn open(path: &Path) -> Result<OpenedHead, SionError> {
-        let file = open_regular(path)?;
+        OpenedHead::of(open_regular(path)?, path)
+    }
+
+    fn of(file: File, path: &Path) -> Result<OpenedHead, SionError> {
         let length = file.metadata().map_err(SionError::io("look at", path))?.len();
         let (header, anomalies) = Header::read(&file, path, length)?;
         let layout = header.layout().ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
@@ -183,6 +186,11 @@ impl PhysicalFile {
     /// When it cannot be read, is not a container, was never closed, or is damaged.
     pub fn open(path: &Path) -> Result<PhysicalFile, SionError> {
         OpenedHead::open(path)?.read_tail()
+    }
+
+    /// As [`PhysicalFile::open`], but refuses a link.
+    pub(super) fn open_no_link(path: &Path) -> Result<PhysicalFile, SionError> {
+        OpenedHead::of(open_no_link(path)?, path)?.read_tail()
     }
 
     /// The file's path.

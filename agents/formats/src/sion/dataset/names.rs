@@ -21,6 +21,11 @@ pub(super) fn containers<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<u
     found
 }
 
+/// True for the name of a physical file of a container of a dataset.
+pub fn is_container_name(name: &str) -> bool {
+    parse(name).is_some()
+}
+
 /// The number of the container, and that of the part.
 pub(super) fn parse(name: &str) -> Option<(u32, u32)> {
     let (number, rest) = name.strip_prefix(BEFORE)?.split_once(EXTENSION)?;

@@ -42,7 +42,7 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
             if is_newest { &mut damaged } else { &mut without_first }.push((name, problem));
             continue;
         };
-        match OpenContainer::open(&directory.join(name)) {
+        match OpenContainer::open_no_link(&directory.join(name)) {
             Ok(container) => opened.push(Arc::new(container)),
             Err(error) => damaged.push(((*name).to_owned(), error.to_string())),
         }
@@ -74,14 +74,14 @@ impl Listing {
 
     /// Those of the files in a container of which the physical file can be used.
     pub(super) fn usable_in(&self, path: &Path) -> HashSet<String> {
-        let Ok(container) = OpenContainer::open(path) else { return HashSet::new() };
+        let Ok(container) = OpenContainer::open_no_link(path) else { return HashSet::new() };
         let usable = container.contents.files.iter().filter(|(_, entry)| container.has_part_of(entry.rank));
         usable.map(|(name, _)| name.clone()).collect()
     }
 
     /// The files in a container; `None` if it cannot be read.
     pub(super) fn contents_of(&self, path: &Path) -> Option<HashMap<String, ContentsEntry>> {
-        Some(OpenContainer::open(path).ok()?.contents.files)
+        Some(OpenContainer::open_no_link(path).ok()?.contents.files)
     }
 }
 
@@ -101,15 +101,29 @@ pub(super) enum ContainerError {
 #[derive(Debug)]
 pub(super) struct OpenContainer {
     path: PathBuf,
+    /// Opens the physical files.
+    opener: Opener,
     parts: Vec<OnceLock<Result<PhysicalFile, String>>>,
     /// The physical file and the task in it of each rank, and of the table of contents.
     places: Vec<(usize, usize)>,
     pub(super) contents: Contents,
 }
 
+type Opener = fn(&Path) -> Result<PhysicalFile, SionError>;
+
 impl OpenContainer {
+    /// Opens a container that the user named, also by a link.
     pub(super) fn open(path: &Path) -> Result<OpenContainer, ContainerError> {
-        let first = PhysicalFile::open(path)?;
+        OpenContainer::open_with(path, PhysicalFile::open)
+    }
+
+    /// Opens a container in the directory of a dataset. As for its plain files, links are not followed.
+    pub(super) fn open_no_link(path: &Path) -> Result<OpenContainer, ContainerError> {
+        OpenContainer::open_with(path, PhysicalFile::open_no_link)
+    }
+
+    fn open_with(path: &Path, opener: Opener) -> Result<OpenContainer, ContainerError> {
+        let first = opener(path)?;
         let header = first.header();
         let files = header.files;
         if header.key_value != KeyValue::Inline || !header.belongs(0, files) {
@@ -131,6 +145,7 @@ impl OpenContainer {
         let ranks = ranks.ok_or(ContainerError::NotOurs)?;
         let mut container = OpenContainer {
             path: path.to_owned(),
+            opener,
             parts: (0..parts).map(|_| OnceLock::new()).collect(),
             places,
             contents: Contents::default(),
@@ -153,7 +168,7 @@ impl OpenContainer {
         let part = slot.get_or_init(|| {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             let path = part_path(&self.path, number);
-            let part = PhysicalFile::open(&path).map_err(|error| error.to_string())?;
+            let part = (self.opener)(&path).map_err(|error| error.to_string())?;
             let header = part.header();
             if header.belongs(number, files) && header.key_value == KeyValue::Inline {
                 Ok(part)

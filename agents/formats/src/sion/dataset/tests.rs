@@ -371,6 +371,25 @@ fn a_container_can_be_defragmented_or_joined_again_and_read_as_before() {
 }
 
 #[test]
+fn a_container_that_is_a_link_is_not_used() {
+    for part in ["holdfast-1.sion", "holdfast-1.sion.000001"] {
+        let (scratch, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        pack_described(scratch.path(), &[0, 1, 2], 2);
+        assert!(is_complete(scratch.path()));
+        let moved = elsewhere.path().join(part);
+        fs::copy(scratch.path().join(part), &moved).unwrap();
+        fs::remove_file(scratch.path().join(part)).unwrap();
+        std::os::unix::fs::symlink(&moved, scratch.path().join(part)).unwrap();
+        let files = open(scratch.path()).unwrap();
+        let damaged = files.damaged_containers();
+        assert!(damaged.iter().any(|(_, problem)| problem.contains("it is a link")), "{part}: {damaged:?}");
+        assert!(read(&*files, "rank_2.ckpt").is_err(), "{part}");
+        let checked = verify(&scratch.path().join("holdfast-1.sion"), &VerifyOptions::default(), &mut |_, _| ());
+        assert!(!checked.unwrap().is_intact(), "{part}");
+    }
+}
+
+#[test]
 fn plain_files_replace_packed_ones_and_a_later_container_an_earlier_one() {
     let scratch = tempfile::tempdir().unwrap();
     let old = example(scratch.path(), 20_000);

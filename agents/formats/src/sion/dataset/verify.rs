@@ -30,11 +30,17 @@ pub(in super::super) fn verify_files(
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
     let number = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+    if number.is_some() && !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        let what = "it is a link, which a restart does not follow";
+        check.damage(Damage::new("unreadable", place(path), what));
+        return Ok(());
+    }
     if let Some((_, 1..)) = number {
         of_further_file(path, check);
         return Ok(());
     }
-    let container = match OpenContainer::open(path) {
+    let open = if number.is_some() { OpenContainer::open_no_link } else { OpenContainer::open };
+    let container = match open(path) {
         Ok(container) => Arc::new(container),
         // A container of another program; or its damage was reported.
         Err(_) if number.is_none() || !check.is_intact() => return Ok(()),
@@ -78,10 +84,12 @@ pub(in super::super) fn verify_files(
 /// has all files of the dataset without it.
 fn of_further_file(path: &Path, check: &mut FileCheck) {
     let first = path.with_extension("");
-    if first.symlink_metadata().is_ok_and(|found| found.is_file()) {
-        return;
-    }
-    let what = format!("the first file of its set, {}, is missing", place(&first));
+    let what = match first.symlink_metadata() {
+        Ok(found) if found.is_file() => return,
+        Ok(_) => "is not a regular file",
+        Err(_) => "is missing",
+    };
+    let what = format!("the first file of its set, {}, {what}", place(&first));
     if is_complete(directory_of(path)) {
         let what = format!("{what}; the other files of the directory are the complete dataset");
         check.note(Damage::new("set", place(path), what));
