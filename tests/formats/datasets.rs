@@ -228,3 +228,58 @@ fn damaged_file_that_another_one_replaces_is_a_note() {
     let ran = run("verify", &[scratch.path()]);
     assert_eq!(ran.code, 0, "{}", ran.out);
 }
+
+/// The plain files that `holdfast index add --rescan` restores.
+fn restore(directory: &Path, rank: u32) {
+    let split = tempfile::tempdir().unwrap();
+    let intact = dataset();
+    assert_eq!(run("sion split --to", &[split.path(), &intact.path().join(FIRST)]).code, 0);
+    for name in [name(rank), format!("{}.scr", name(rank)), format!("{rank}.scrfilemap")] {
+        fs::copy(split.path().join(&name), directory.join(&name)).unwrap();
+    }
+}
+
+#[test]
+fn part_of_which_other_files_replace_all_is_a_note() {
+    let cut = |path: &Path| fs::File::options().write(true).open(path).unwrap().set_len(5000).unwrap();
+    let damages: [&dyn Fn(&Path); 2] = [&|path| fs::remove_file(path).unwrap(), &cut];
+    for damage in damages {
+        let scratch = tempfile::tempdir().unwrap();
+        pack(scratch.path(), 3);
+        let second = fs::read(scratch.path().join(SECOND)).unwrap();
+        let in_it: Vec<u32> =
+            (0..RANKS).filter(|rank| second.windows(BYTES).any(|piece| piece == content(*rank))).collect();
+        damage(&scratch.path().join(SECOND));
+        assert_eq!(run("verify", &[scratch.path()]).code, 65);
+        for rank in &in_it {
+            assert_eq!(run("verify", &[scratch.path()]).code, 65);
+            restore(scratch.path(), *rank);
+        }
+        let ran = run("verify --details", &[scratch.path()]);
+        assert_eq!(ran.code, 0, "{}", ran.out);
+        let note = format!("note: {SECOND}: other files in the directory replace those of rank");
+        assert!(ran.out.contains(&note), "{}", ran.out);
+        fs::remove_file(scratch.path().join(name(in_it[0]))).unwrap();
+        assert_eq!(run("verify", &[scratch.path()]).code, 65);
+    }
+}
+
+#[test]
+fn container_whose_first_file_is_lost_or_damaged_is_a_note_if_other_files_are_the_complete_dataset() {
+    let first = "holdfast-2.sion";
+    let damages: [fn(&Path); 2] = [
+        |path| fs::remove_file(path).unwrap(),
+        |path| fs::File::options().write(true).open(path).unwrap().set_len(900).unwrap(),
+    ];
+    for damage in damages {
+        let scratch = tempfile::tempdir().unwrap();
+        pack_ranks(scratch.path(), 2, 0..3);
+        pack_ranks(scratch.path(), 2, 3..4);
+        damage(&scratch.path().join(first));
+        assert_eq!(run("verify", &[scratch.path()]).code, 65);
+        restore(scratch.path(), 3);
+        let ran = run("verify --details", &[scratch.path()]);
+        assert_eq!(ran.code, 0, "{}", ran.out);
+        assert!(ran.out.contains("note: holdfast-2.sion"), "{}", ran.out);
+    }
+}

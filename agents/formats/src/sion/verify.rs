@@ -32,9 +32,8 @@ pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> R
     let container = match Container::open(path) {
         Ok(container) => container,
         Err(error) => {
-            add_error(&mut check, error)?;
-            other_parts(path, &mut check)?;
-            verify_files(path, &mut check, progress)?;
+            let damages = set_damages(path, error, &mut check)?;
+            verify_files(path, damages, &mut check, progress)?;
             return Ok(check);
         }
     };
@@ -50,9 +49,32 @@ pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> R
         check.checked_bytes = check.checked_bytes.saturating_add(read);
     }
     if container.key_value() == KeyValue::Inline {
-        verify_files(path, &mut check, progress)?;
+        verify_files(path, Vec::new(), &mut check, progress)?;
     }
     Ok(check)
+}
+
+/// A damage of a set, with the name of the physical file that cannot be used because of it.
+pub(super) struct SetDamage {
+    pub part: String,
+    pub damage: Damage,
+}
+
+/// The damages of a set that cannot be opened. In a dataset, other files can replace those that are lost with them.
+fn set_damages(path: &Path, error: SionError, check: &mut FileCheck) -> Result<Vec<SetDamage>, SionError> {
+    let mut missing = match &error {
+        SionError::Damaged { fault: Fault::PartMissing { path, .. }, .. } => Some(place(path)),
+        _ => None,
+    };
+    let mut found = FileCheck::default();
+    add_error(&mut found, error)?;
+    other_parts(path, &mut found)?;
+    check.unlisted = check.unlisted.saturating_add(found.unlisted);
+    // The first one is that of the error.
+    let damages = found.damages.into_iter();
+    Ok(damages
+        .map(|damage| SetDamage { part: missing.take().unwrap_or_else(|| damage.place.clone()), damage })
+        .collect())
 }
 
 fn check_records(container: &Container, check: &mut FileCheck) -> Result<(), SionError> {

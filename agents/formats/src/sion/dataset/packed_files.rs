@@ -205,9 +205,9 @@ impl OpenContainer {
         }
     }
 
-    /// The parts that cannot be used.
+    /// The parts that cannot be used. One without files of a rank is included.
     pub(super) fn damaged_parts(&self) -> Vec<DamagedPart> {
-        let mut ranks: BTreeMap<usize, Vec<Rank>> = BTreeMap::new();
+        let mut ranks: BTreeMap<usize, Vec<Rank>> = (0..self.parts.len()).map(|part| (part, Vec::new())).collect();
         for rank in self.contents.streams.keys() {
             if let Some((part, _)) = self.places.get(task_of(*rank)) {
                 ranks.entry(*part).or_default().push(*rank);
@@ -371,6 +371,7 @@ impl DatasetFiles for PackedFiles {
 
     fn damaged_containers(&self) -> Vec<(String, String)> {
         let parts = self.containers.iter().flat_map(|container| container.damaged_parts());
+        let parts = parts.filter(|part| !part.ranks.is_empty());
         let parts = parts.map(|DamagedPart { name, problem, .. }| (name, problem));
         self.damaged.iter().cloned().chain(parts).collect()
     }

@@ -12,7 +12,7 @@ use holdfast_model::Rank;
 
 use super::super::SionError;
 use super::super::copying::each;
-use super::super::verify::place;
+use super::super::verify::{SetDamage, place};
 use super::names::{containers, parse};
 use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete};
 use crate::{Damage, FileCheck, Progress};
@@ -20,12 +20,14 @@ use crate::{Damage, FileCheck, Progress};
 /// Ranks of a lost physical file that are listed.
 const LISTED_RANKS: usize = 16;
 
-/// Adds what is wrong with the files in the container at `path`. A container that does not hold a dataset has none.
+/// Adds what is wrong with the files in the container at `path`, and the damages of its set. A container that does not
+/// hold a dataset has no other ones.
 ///
 /// # Errors
 /// When the directory cannot be read.
 pub(in super::super) fn verify_files(
     path: &Path,
+    set: Vec<SetDamage>,
     check: &mut FileCheck,
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
@@ -36,22 +38,39 @@ pub(in super::super) fn verify_files(
         return Ok(());
     }
     if let Some((_, 1..)) = number {
-        of_further_file(path, check);
-        return Ok(());
+        return of_further_file(path, set, check);
     }
     let open = if number.is_some() { OpenContainer::open_no_link } else { OpenContainer::open };
     let container = match open(path) {
         Ok(container) => Arc::new(container),
-        // A container of another program; or its damage was reported.
-        Err(_) if number.is_none() || !check.is_intact() => return Ok(()),
         Err(error) => {
+            // It can be a container of another program, and its damage may be known.
+            let unknown = number.is_some() && check.is_intact() && set.is_empty();
             let what = format!("the files in it cannot be found: {error}");
-            check.damage(Damage::new("contents", place(path), what));
+            let contents = unknown.then(|| Damage::new("contents", place(path), what));
+            let damages: Vec<Damage> = set.into_iter().map(|it| it.damage).chain(contents).collect();
+            let is_replaced = number.is_some() && !damages.is_empty() && is_complete(directory_of(path));
+            add_all(damages, is_replaced, check);
             return Ok(());
         }
     };
-    for DamagedPart { name, ranks, .. } in container.damaged_parts() {
-        check.damage(Damage::new("set", name, format!("the files of {} are lost with it", ranks_text(&ranks))));
+    let lost_parts = lost_parts(&container, path, number.is_some())?;
+    for SetDamage { part, damage } in set {
+        let is_replaced = lost_parts.iter().any(|lost| lost.name == part && lost.is_replaced());
+        add_all([damage], is_replaced, check);
+    }
+    for LostPart { name, ranks, of_ranks } in &lost_parts {
+        match (ranks.is_empty(), of_ranks.is_empty()) {
+            (false, _) => {
+                let what = format!("the files of {} are lost with it", ranks_text(ranks));
+                check.damage(Damage::new("set", name, what));
+            }
+            (true, false) => {
+                let what = format!("other files in the directory replace those of {} in it", ranks_text(of_ranks));
+                check.note(Damage::new("set", name, what));
+            }
+            (true, true) => check.note(Damage::new("set", name, "no file is lost with it")),
+        }
     }
     let directory = directory_of(path);
     let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(directory, Arc::clone(&container)));
@@ -63,7 +82,7 @@ pub(in super::super) fn verify_files(
         check.unchecked.push("files without a checksum");
     }
     let replaced = replaced_files(path, number.map(|(number, _)| number))?;
-    let lost: HashSet<String> = container.damaged_parts().into_iter().map(|part| part.name).collect();
+    let lost: HashSet<String> = lost_parts.into_iter().map(|part| part.name).collect();
     for DamagedFile { name, rank, damage } in scan.damaged {
         if lost.contains(&name) {
             continue;
@@ -80,22 +99,79 @@ pub(in super::super) fn verify_files(
     Ok(())
 }
 
+/// Adds damages, as notes if other files replace what they concern.
+fn add_all(damages: impl IntoIterator<Item = Damage>, is_replaced: bool, check: &mut FileCheck) {
+    for damage in damages {
+        if is_replaced { check.note(damage) } else { check.damage(damage) }
+    }
+}
+
+/// A physical file that cannot be used.
+struct LostPart {
+    name: String,
+    /// The ranks of which a file is lost with it.
+    ranks: Vec<Rank>,
+    /// All ranks with files in it.
+    of_ranks: Vec<Rank>,
+}
+
+impl LostPart {
+    /// True if the directory has every file that was in it a second time.
+    fn is_replaced(&self) -> bool {
+        self.ranks.is_empty()
+    }
+}
+
+/// The parts of a container that cannot be used. In the directory of a dataset, plain files and other containers can
+/// replace what was in them.
+fn lost_parts(container: &OpenContainer, path: &Path, in_dataset: bool) -> Result<Vec<LostPart>, SionError> {
+    let damaged = container.damaged_parts();
+    if damaged.is_empty() {
+        return Ok(Vec::new());
+    }
+    let others = if in_dataset { other_files(path)? } else { HashSet::new() };
+    let files = container.contents.files.iter();
+    let lost: HashSet<Rank> = files.filter(|(name, _)| !others.contains(*name)).map(|(_, entry)| entry.rank).collect();
+    let part = |DamagedPart { name, ranks: of_ranks, .. }| LostPart {
+        name,
+        ranks: of_ranks.iter().copied().filter(|rank| lost.contains(rank)).collect(),
+        of_ranks,
+    };
+    Ok(damaged.into_iter().map(part).collect())
+}
+
 /// A further file of a set is verified with the first one. Without the first one it is a damage, unless the directory
-/// has all files of the dataset without it.
-fn of_further_file(path: &Path, check: &mut FileCheck) {
+/// has all files of the dataset without it. A damage of the file itself is a note if other files replace those in it.
+fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> Result<(), SionError> {
     let first = path.with_extension("");
+    let damages = set.into_iter().map(|it| it.damage);
     let what = match first.symlink_metadata() {
-        Ok(found) if found.is_file() => return,
+        Ok(found) if found.is_file() => {
+            if damages.len() > 0 {
+                let is_replaced = match OpenContainer::open_no_link(&first) {
+                    Ok(container) => {
+                        let lost = lost_parts(&container, &first, true)?;
+                        lost.iter().any(|lost| lost.name == place(path) && lost.is_replaced())
+                    }
+                    Err(_) => is_complete(directory_of(path)),
+                };
+                add_all(damages, is_replaced, check);
+            }
+            return Ok(());
+        }
         Ok(_) => "is not a regular file",
         Err(_) => "is missing",
     };
     let what = format!("the first file of its set, {}, {what}", place(&first));
-    if is_complete(directory_of(path)) {
+    let is_replaced = is_complete(directory_of(path));
+    add_all(damages, is_replaced, check);
+    if is_replaced {
         let what = format!("{what}; the other files of the directory are the complete dataset");
         check.note(Damage::new("set", place(path), what));
     } else {
         check.damage(Damage::new("set", place(path), format!("the files in it cannot be found: {what}")));
     }
+    Ok(())
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -125,15 +201,28 @@ fn verify_contents(scan: &mut Scan, progress: Progress<'_>) -> Result<VerifiedCo
 
 /// The files of which the directory has a plain file or one in a later container: that one is read.
 fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, SionError> {
-    let Some(number) = number else { return Ok(HashSet::new()) };
+    match number {
+        Some(number) => files_beside(path, |other| other > number),
+        None => Ok(HashSet::new()),
+    }
+}
+
+/// The files of which the directory has a plain file, or one in another container than that at `path`: of a file in a
+/// lost part, also an older one is read.
+fn other_files(path: &Path) -> Result<HashSet<String>, SionError> {
+    let number = path.file_name().and_then(|name| name.to_str()).and_then(parse).map(|(number, _)| number);
+    files_beside(path, |other| Some(other) != number)
+}
+
+fn files_beside(path: &Path, uses: impl Fn(u32) -> bool) -> Result<HashSet<String>, SionError> {
     let directory = directory_of(path);
     let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
-    let mut replaced: HashSet<String> = listing.names().map(str::to_owned).collect();
-    for (_, parts) in containers(listing.names()).range(number.saturating_add(1)..) {
+    let mut files: HashSet<String> = listing.names().map(str::to_owned).collect();
+    for (_, parts) in containers(listing.names()).into_iter().filter(|(number, _)| uses(*number)) {
         let first = parts.get(&0).map(|name| directory.join(name));
-        replaced.extend(first.into_iter().flat_map(|first| listing.usable_in(&first)));
+        files.extend(first.into_iter().flat_map(|first| listing.usable_in(&first)));
     }
-    Ok(replaced)
+    Ok(files)
 }
 
 fn kind(damage: &FileDamage) -> &'static str {
