@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::dataset::is_rank_file;
 use super::description::ContainerDescription;
 use super::error::SionError;
 use super::split::{SplitOptions, split};
@@ -60,7 +61,7 @@ impl Format for Sion {
         let named = name.ends_with(".sion");
         match probe.head.strip_prefix(&super::MAGIC) {
             Some(rest) if named || is_head(rest) => Confidence::Certain,
-            None if named => Confidence::ByName,
+            None if named && !is_rank_file(probe.input.path()) => Confidence::ByName,
             _ => Confidence::No,
         }
     }

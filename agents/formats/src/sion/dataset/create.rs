@@ -12,7 +12,7 @@ use super::super::join::file_system_block;
 use super::super::slot::part_path;
 use super::super::usage::Usage;
 use super::super::writer::Creation;
-use super::names::{container_name, containers};
+use super::names::{container_name, containers, is_rank_file};
 use super::packed_files::{Listing, is_complete};
 use super::plan::{DatasetPlan, plan_dataset};
 use super::{RECORD_HEADER, contents};
@@ -115,8 +115,8 @@ fn remove_superseded(directory: &Path, newest: &Path, listing: &Listing) -> Resu
     let sets = containers(listing.names());
     let first_of = |parts: &BTreeMap<u32, &str>| parts.get(&0).map(|name| directory.join(name));
     let without_first = sets.values().filter(|parts| !parts.contains_key(&0)).flat_map(BTreeMap::values);
-    let abandoned: Vec<PathBuf> =
-        without_first.map(|name| directory.join(name)).filter(|path| is_abandoned(path)).collect();
+    let without_first = without_first.map(|name| directory.join(name));
+    let abandoned: Vec<PathBuf> = without_first.filter(|path| is_abandoned(path) && !is_rank_file(path)).collect();
     if !abandoned.is_empty() && is_complete(directory) {
         for path in abandoned {
             durable::remove(&path)?;

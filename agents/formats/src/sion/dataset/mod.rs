@@ -33,7 +33,7 @@ mod crash_tests;
 mod tests;
 
 pub use create::DatasetCreation;
-pub use names::is_container_name;
+pub use names::{is_container_name, is_rank_file};
 pub use packed_files::open;
 pub use plan::{DatasetPlan, plan_dataset, stream_bytes};
 pub use rank_writer::{PlacedFiles, RankWriter};

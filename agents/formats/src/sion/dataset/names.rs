@@ -1,6 +1,9 @@
 //! The names of containers in the directory of a dataset.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use holdfast_core::control::meta;
 
 const BEFORE: &str = "holdfast-";
 const EXTENSION: &str = ".sion";
@@ -24,6 +27,20 @@ pub(super) fn containers<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<u
 /// True for the name of a physical file of a container of a dataset.
 pub fn is_container_name(name: &str) -> bool {
     parse(name).is_some()
+}
+
+/// True for a file with the name of a container that has a meta file: it is a plain file of a rank, which the
+/// application named so. Containers have none.
+pub fn is_rank_file(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| is_container_name(name)) else {
+        return false;
+    };
+    path.with_file_name(meta_name(name)).symlink_metadata().is_ok_and(|found| found.is_file())
+}
+
+/// The name of the meta file of a file.
+pub(super) fn meta_name(name: &str) -> String {
+    format!("{name}{}", meta::EXTENSION)
 }
 
 /// The number of the container, and that of the part.

@@ -18,7 +18,7 @@ use super::super::slot::part_path;
 use super::super::tables::Mapping;
 use super::RECORD_HEADER;
 use super::contents::{Contents, ContentsEntry, ContentsError};
-use super::names::{container_name, containers};
+use super::names::{container_name, containers, meta_name};
 
 /// Opens the files of a dataset's directory: those in its containers, and plain ones. A
 /// [`DatasetOpener`](holdfast_core::dataset_files::DatasetOpener).
@@ -32,11 +32,15 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
         return Ok(PlainFiles::of(directory));
     }
     let (mut opened, mut damaged, mut without_first) = (Vec::new(), Vec::new(), Vec::new());
+    // An application can give its files such names.
+    let present: HashSet<&str> = listing.names().collect();
+    let is_rank_file = |name: &str| present.contains(meta_name(name).as_str());
     let mut parts = HashSet::new();
     for (number, set) in sets.into_iter().rev() {
-        parts.extend(set.values().map(|name| (*name).to_owned()));
+        let further = set.range(1..).map(|(_, name)| *name).filter(|name| !is_rank_file(name));
+        parts.extend(further.clone().map(str::to_owned));
         let Some(name) = set.get(&0) else {
-            let name = set.values().next().copied().unwrap_or_default().to_owned();
+            let Some(name) = further.map(str::to_owned).next() else { continue };
             let problem = format!("the first file of its set, {}, is missing", container_name(number));
             let is_newest = opened.is_empty();
             if is_newest { &mut damaged } else { &mut without_first }.push((name, problem));
@@ -44,8 +48,10 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
         };
         match OpenContainer::open_no_link(&directory.join(name)) {
             Ok(container) => opened.push(Arc::new(container)),
+            Err(_) if is_rank_file(name) => continue,
             Err(error) => damaged.push(((*name).to_owned(), error.to_string())),
         }
+        parts.insert((*name).to_owned());
     }
     let plain_names = listing.0.into_iter().filter(|file| !parts.contains(&file.name));
     let plain_names = plain_names.map(|file| (file.name, file.is_regular)).collect();

@@ -13,8 +13,8 @@ use holdfast_model::{CheckpointId, ContainerPlaces, PackedRank, Rank};
 
 use super::packed_files::is_complete;
 use super::*;
-use crate::Destination;
 use crate::sion::{Container, JoinInput, SplitOptions, VerifyOptions, defrag, join, split, verify};
+use crate::{Destination, recognise};
 
 type RankContent = Vec<(String, Vec<u8>)>;
 
@@ -171,24 +171,29 @@ fn pack(directory: &Path, ranks: &[u32]) {
     assert!(creation.commit(&ranks.iter().map(|rank| new(*rank)).collect()).unwrap().is_none());
 }
 
-/// The file of a rank of a checkpoint of three ranks, its meta file and its file map.
-fn described(rank: u32) -> RankContent {
-    let (file, bytes, id) = (format!("rank_{rank}.ckpt"), vec![rank as u8; 900], CheckpointId(4));
-    let meta = Meta {
-        file: file.clone(),
+/// The meta file of the file of a rank, of a checkpoint of three ranks.
+fn meta_of(rank: u32) -> Meta {
+    Meta {
+        file: format!("rank_{rank}.ckpt"),
         kind: FileKind::Full,
         size: 900,
-        checkpoint: id,
+        checkpoint: CheckpointId(4),
         rank: Rank(rank),
         ranks: 3,
         complete: true,
-        crc: Some(crc32fast::hash(&bytes)),
+        crc: Some(crc32fast::hash(&[rank as u8; 900])),
         output_path: None,
-    };
-    let meta = packed(Path::new("x"), &meta.to_tree()).unwrap();
-    let filemap = RankFilemap { rank: Rank(rank), id, files: vec![file.clone()], expected: 1 };
+    }
+}
+
+/// The file of a rank of that checkpoint, its meta file and its file map.
+fn described(rank: u32) -> RankContent {
+    let meta = meta_of(rank);
+    let filemap = RankFilemap { rank: Rank(rank), id: meta.checkpoint, files: vec![meta.file.clone()], expected: 1 };
     let filemap = filemap.encode(Path::new("x"), FilemapWriter::Copy).unwrap();
-    vec![(file.clone(), bytes), (format!("{file}.scr"), meta), (format!("{rank}.scrfilemap"), filemap)]
+    let tree = packed(Path::new("x"), &meta.to_tree()).unwrap();
+    let meta_file = (format!("{}.scr", meta.file), tree);
+    vec![(meta.file, vec![rank as u8; 900]), meta_file, (format!("{rank}.scrfilemap"), filemap)]
 }
 
 /// Packs these ranks of that checkpoint into a container of so many files.
@@ -386,6 +391,33 @@ fn a_container_that_is_a_link_is_not_used() {
         assert!(read(&*files, "rank_2.ckpt").is_err(), "{part}");
         let checked = verify(&scratch.path().join("holdfast-1.sion"), &VerifyOptions::default(), &mut |_, _| ());
         assert!(!checked.unwrap().is_intact(), "{part}");
+    }
+}
+
+#[test]
+fn a_plain_file_of_a_rank_that_has_the_name_of_a_container_is_no_damage() {
+    for name in ["holdfast-0.sion", "holdfast-7.sion", "holdfast-7.sion.000001"] {
+        let scratch = tempfile::tempdir().unwrap();
+        pack_described(scratch.path(), &[0, 1], 1);
+        let mut meta = meta_of(2);
+        meta.file = name.to_owned();
+        let path = scratch.path().join(name);
+        fs::write(&path, [2; 900]).unwrap();
+        meta.write(&path).unwrap();
+        let filemap = RankFilemap { rank: Rank(2), id: meta.checkpoint, files: vec![name.to_owned()], expected: 1 };
+        filemap.write(scratch.path(), FilemapWriter::Copy).unwrap();
+        let files = open(scratch.path()).unwrap();
+        assert_eq!((files.damaged_containers(), files.containers_without_first_file()), (vec![], vec![]), "{name}");
+        assert_eq!(read(&*files, name).unwrap(), [2; 900], "{name}");
+        assert!(is_complete(scratch.path()), "{name}");
+        assert!(recognise(&path).unwrap().format.is_none(), "{name}");
+        // A drain that packs the others leaves it.
+        set_age(&path, 48);
+        pack_described(scratch.path(), &[0, 1], 1);
+        assert!(path.exists(), "{name}");
+        // Without its meta file it can only be a damaged container.
+        fs::remove_file(scratch.path().join(format!("{name}.scr"))).unwrap();
+        assert!(recognise(&path).unwrap().format.is_some(), "{name}");
     }
 }
 

@@ -13,7 +13,7 @@ use holdfast_model::Rank;
 use super::super::SionError;
 use super::super::copying::each;
 use super::super::verify::{SetDamage, place};
-use super::names::{containers, parse};
+use super::names::{containers, is_rank_file, parse};
 use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete};
 use crate::{Damage, FileCheck, Progress};
 
@@ -31,7 +31,7 @@ pub(in super::super) fn verify_files(
     check: &mut FileCheck,
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
-    let number = path.file_name().and_then(|name| name.to_str()).and_then(parse);
+    let number = path.file_name().and_then(|name| name.to_str()).and_then(parse).filter(|_| !is_rank_file(path));
     if number.is_some() && !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let what = "it is a link, which a restart does not follow";
         check.damage(Damage::new("unreadable", place(path), what));
