@@ -283,3 +283,46 @@ fn container_whose_first_file_is_lost_or_damaged_is_a_note_if_other_files_are_th
         assert!(ran.out.contains("note: holdfast-2.sion"), "{}", ran.out);
     }
 }
+
+#[test]
+fn split_and_extract_write_what_is_intact_and_name_each_rank_whose_files_are_lost() {
+    let scratch = tempfile::tempdir().unwrap();
+    pack(scratch.path(), 3);
+    let second = fs::read(scratch.path().join(SECOND)).unwrap();
+    let is_lost = |rank: &u32| second.windows(BYTES).any(|piece| piece == content(*rank));
+    fs::remove_file(scratch.path().join(SECOND)).unwrap();
+    for words in ["sion split --to", "extract --to"] {
+        let to = tempfile::tempdir().unwrap();
+        let ran = run(words, &[to.path(), &scratch.path().join(FIRST)]);
+        assert_eq!(ran.code, 65, "{words}: {}{}", ran.out, ran.err);
+        for rank in 0..RANKS {
+            let said = format!("files of rank {rank} are lost: ");
+            let found = fs::read(to.path().join(name(rank))).ok();
+            if is_lost(&rank) {
+                assert_eq!(found, None);
+                assert!(ran.out.contains(&said) || ran.err.contains(&said), "{words}: {}{}", ran.out, ran.err);
+            } else {
+                assert!(found == Some(content(rank)), "{words}: rank {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn dry_run_of_split_refuses_what_split_refuses() {
+    let scratch = dataset();
+    let first = scratch.path().join(FIRST);
+    for words in ["sion split --to", "sion split --by-rank --to"] {
+        let to = tempfile::tempdir().unwrap();
+        let dry = words.replace("split", "split --dry-run");
+        assert_eq!(run(&dry, &[to.path(), &first]).code, 0);
+        assert_eq!(run(words, &[to.path(), &first]).code, 0);
+        let (dry, real) = (run(&dry, &[to.path(), &first]), run(words, &[to.path(), &first]));
+        assert_eq!((dry.code, &dry.err), (69, &real.err), "{words}");
+        let forced = words.replace("split", "split --dry-run --force");
+        assert_eq!(run(&forced, &[to.path(), &first]).code, 0);
+        let file = to.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert_eq!(run(&words.replace("split", "split --dry-run"), &[&file, &first]).code, 69);
+    }
+}

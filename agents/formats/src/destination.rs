@@ -60,6 +60,10 @@ impl Destination {
     /// # Errors
     /// When something exists there and may not be replaced.
     pub fn check(&self, path: &Path) -> Result<(), FormatsError> {
+        // A dry run has not made the directory.
+        if self.dry_run && self.directory.metadata().is_ok_and(|found| !found.is_dir()) {
+            return Err(FormatsError::Exists { path: self.directory.clone() });
+        }
         if self.overwrite {
             Ok(regular_file::check_replaceable(path)?)
         } else if path.symlink_metadata().is_ok() {
@@ -67,6 +71,14 @@ impl Destination {
         } else {
             Ok(())
         }
+    }
+
+    /// Fails if [`Destination::write`] would refuse the name, for those who only report what they would write.
+    ///
+    /// # Errors
+    /// When the name is not a plain file name, or the file exists and may not be replaced.
+    pub fn check_name(&self, name: &str) -> Result<(), FormatsError> {
+        self.check(&self.path(name)?)
     }
 
     /// Writes a file completely, or not at all: when `fill` fails, what it has written is removed.

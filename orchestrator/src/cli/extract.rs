@@ -159,6 +159,10 @@ impl Report for ExtractReport {
                     if let Some(first) = damages.first() {
                         let others = others(damages.len(), 0);
                         writeln!(to, "{path}: damaged: {}{others}", printable(&first.to_string()))?;
+                        if self.files.len() == 1 {
+                            let rest = damages.iter().skip(1).map(|damage| printable(&damage.to_string()));
+                            rest.into_iter().try_for_each(|damage| writeln!(to, "  damaged: {damage}"))?;
+                        }
                     }
                 }
             }

@@ -165,6 +165,14 @@ pub enum Fault {
         /// The rank in the file's own table.
         stored: i64,
     },
+    /// Files of a rank, in a container of a dataset, cannot be read.
+    #[error("files of rank {rank} are lost: {problem}")]
+    FilesLost {
+        /// The rank.
+        rank: u32,
+        /// Why.
+        problem: String,
+    },
     /// A key-value record does not fit into its stream.
     #[error("record {record} of task {task} claims {length} bytes where {left} are left")]
     Record {
@@ -209,7 +217,7 @@ impl Fault {
             | Fault::BlocksUnused { .. }
             | Fault::ChunkBytes { .. }
             | Fault::UnusedEntry { .. } => "byte-counts",
-            Fault::PartMissing { .. } | Fault::PartDiffers { .. } => "set",
+            Fault::PartMissing { .. } | Fault::PartDiffers { .. } | Fault::FilesLost { .. } => "set",
             Fault::MappingSize { .. }
             | Fault::MappingTarget { .. }
             | Fault::MappingTwice { .. }

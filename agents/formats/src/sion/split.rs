@@ -50,7 +50,8 @@ pub struct Split {
     pub files: Vec<SplitFile>,
     /// Anomalies of the container, and assumptions of the recovery.
     pub warnings: Vec<Warning>,
-    /// Tasks with damaged records: left out, or truncated at the damage with `recover`.
+    /// Tasks with damaged records: left out, or truncated at the damage with `recover`. Of a dataset: the ranks of
+    /// which files are left out.
     pub damaged: Vec<(usize, Fault)>,
 }
 
@@ -83,8 +84,7 @@ pub fn split(
     progress: Progress<'_>,
 ) -> Result<Split, FormatsError> {
     if !options.recover && !options.by_global_rank && dataset::is_dataset(path) {
-        let files = dataset::unpack(path, to, options.dry_run, options.threads, progress)?;
-        return Ok(Split { files, ..Split::default() });
+        return dataset::unpack(path, to, options.dry_run, options.threads, progress);
     }
     let container = if options.recover { recover(path)? } else { Container::open(path)? };
     let mut result = Split { warnings: container.warnings().to_vec(), ..Split::default() };
@@ -134,7 +134,9 @@ fn split_task(
     let name = format!("t_{number:05}");
     if container.key_value() == KeyValue::None {
         let bytes = container.stream_bytes(task)?;
-        if !options.dry_run {
+        if options.dry_run {
+            to.check_name(&name)?;
+        } else {
             let mut stream = container.stream(task)?;
             to.write(&name, |out| copy_exactly(&mut stream, out, bytes))?;
         }
@@ -149,7 +151,9 @@ fn split_task(
         let KeyedValue { key, bytes, .. } = value;
         // sionsplit prints keys as signed numbers.
         let name = format!("{name}_{:012}", key.cast_signed());
-        if !options.dry_run {
+        if options.dry_run {
+            to.check_name(&name)?;
+        } else {
             let mut reader = value.reader(container.stream(task)?);
             to.write(&name, |out| copy_exactly(&mut reader, out, bytes))?;
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use holdfast_core::dataset_files::StoredFile;
 
 use super::super::copying::{copy_exactly, each};
-use super::super::error::SionError;
-use super::super::split::SplitFile;
+use super::super::fault::Fault;
+use super::super::split::{Split, SplitFile};
 use super::names::parse;
 use super::packed_files::{ContainerError, OpenContainer, PackedContent};
 use crate::{Destination, FormatsError, Progress};
@@ -23,17 +23,18 @@ pub fn is_dataset(path: &Path) -> bool {
     }
 }
 
-/// Writes all files of the container at `path` under their own names. Returns them in the order of ranks and keys.
+/// Writes all files of the container at `path` under their own names. Returns them in the order of ranks and keys, and
+/// the ranks of which files cannot be read, because a physical file is lost: these files are left out.
 ///
 /// # Errors
-/// When the container is not one of a dataset or is damaged, or a file cannot be written.
+/// When the container is not one of a dataset or no file in it can be found, or a file cannot be written.
 pub fn unpack(
     path: &Path,
     to: &Destination,
     dry_run: bool,
     threads: Option<usize>,
     progress: Progress<'_>,
-) -> Result<Vec<SplitFile>, FormatsError> {
+) -> Result<Split, FormatsError> {
     let container = match OpenContainer::open(path) {
         Ok(container) => Arc::new(container),
         Err(ContainerError::Sion(error)) => return Err(error.into()),
@@ -47,21 +48,30 @@ pub fn unpack(
     let total = entries.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
     // Errors of writing have another type than those of reading, and are returned in the result of the job.
     let done = each(&entries, threads, total, progress, |(name, entry)| {
-        let stored = PackedContent::open(&container, name, *entry).map_err(SionError::io("read", path));
-        let written = stored.map_err(FormatsError::from).and_then(|stored| {
-            let stored: &dyn StoredFile = &stored;
-            if dry_run {
-                return Ok(());
-            }
-            to.write(name, |out| copy_exactly(&mut stored.reader(), out, entry.bytes))
-        });
-        Ok((written, entry.bytes))
+        let stored = match PackedContent::open(&container, name, *entry) {
+            Ok(stored) => stored,
+            Err(error) => return Ok((Ok(Some(error.to_string())), entry.bytes)),
+        };
+        let stored: &dyn StoredFile = &stored;
+        let written = match dry_run {
+            true => to.check_name(name),
+            false => to.write(name, |out| copy_exactly(&mut stored.reader(), out, entry.bytes)),
+        };
+        Ok((written.map(|()| None), entry.bytes))
     })?;
-    let mut files = Vec::with_capacity(entries.len());
+    let mut split = Split { files: Vec::with_capacity(entries.len()), ..Split::default() };
     for (written, (name, entry)) in done.into_iter().zip(entries) {
-        written?;
         let task = usize::try_from(entry.rank.0).unwrap_or(usize::MAX);
-        files.push(SplitFile { name, task, key: Some(entry.key), bytes: entry.bytes });
+        match written? {
+            None => split.files.push(SplitFile { name, task, key: Some(entry.key), bytes: entry.bytes }),
+            Some(problem) => {
+                let found = (task, Fault::FilesLost { rank: entry.rank.0, problem });
+                // All files of a rank are lost with its physical file.
+                if split.damaged.last() != Some(&found) {
+                    split.damaged.push(found);
+                }
+            }
+        }
     }
-    Ok(files)
+    Ok(split)
 }
