@@ -79,6 +79,33 @@ fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() 
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
     assert_eq!(world.all("plain_files_kept").len(), 0);
     world.assert_nothing_is_left();
+    // Without its first file, the files in the first container are lost, and the second one does not replace them.
+    fs::remove_file(directory.join("holdfast-1.sion")).unwrap();
+    let missing = ["holdfast-1.sion.000001: ", "the first file of its set, holdfast-1.sion, is missing"];
+    world.run(world.holdfast(arguments)).with_code(65).prints(&missing);
+    let (name, prefix) = (directory.file_name().unwrap().to_str().unwrap(), world.prefix());
+    let add = ["index", "add", name, "--rescan", "--prefix", prefix.to_str().unwrap()];
+    world.run(world.holdfast(add)).with_code(65).prints(&missing);
+    world.run(world.holdfast(arguments)).with_code(65).prints(&missing);
+    let part = directory.join("holdfast-1.sion.000001");
+    assert!(part.exists());
+}
+
+#[test]
+fn index_add_restores_lost_part_and_verify_is_content() {
+    let world = World::new();
+    let drain = "drain: {container: {kind: sion, files: 4}}";
+    let job = Job::new(&world, 0).checkpoint(drain).top("halt: {checkpoints_left: 4}");
+    job.run(75);
+    let directory = pfs::current(&world.prefix()).unwrap();
+    let verify = ["verify", "--details", directory.to_str().unwrap()];
+    world.run(world.holdfast(verify)).with_code(0);
+    fs::remove_file(directory.join("holdfast-1.sion.000001")).unwrap();
+    world.run(world.holdfast(verify)).with_code(65).prints(&["holdfast-1.sion.000001: the files of rank"]);
+    let (name, prefix) = (directory.file_name().unwrap().to_str().unwrap(), world.prefix());
+    let add = ["index", "add", name, "--rescan", "--prefix", prefix.to_str().unwrap()];
+    world.run(world.holdfast(add)).with_code(0).prints(&["complete"]);
+    world.run(world.holdfast(verify)).with_code(0).prints(&["note: holdfast-1.sion.000001: other files"]);
 }
 
 /// The kinds of damage to a directory with a container.
