@@ -120,11 +120,11 @@ fn flushes_into_containers_and_uses_older_one_when_newest_is_damaged() {
         ("a lost further file", "holdfast-1.sion.000001", |directory| {
             fs::remove_file(directory.join("holdfast-1.sion.000001")).unwrap()
         }),
-        ("a file that was cut short", "holdfast-1.sion is damaged", |directory| {
+        ("a file that was cut short", "it is in no file that can be used: holdfast-1.sion: ", |directory| {
             let file = fs::File::options().write(true).open(directory.join("holdfast-1.sion")).unwrap();
             file.set_len(file.metadata().unwrap().len() - 9).unwrap();
         }),
-        ("wrong byte counts", "holdfast-1.sion is damaged", |directory| {
+        ("wrong byte counts", "it is in no file that can be used: holdfast-1.sion: ", |directory| {
             let path = directory.join("holdfast-1.sion");
             let mut bytes = fs::read(&path).unwrap();
             let tail = bytes.len() - 8 * 5;

@@ -67,35 +67,6 @@ pub trait DatasetFiles: Debug + Send + Sync {
     }
 }
 
-impl dyn DatasetFiles + '_ {
-    /// Opens a file that the dataset must have. If there is none, the error names the containers that lost files: the
-    /// file may have been in one of them.
-    ///
-    /// # Errors
-    /// As [`DatasetFiles::open`].
-    pub fn open_expected(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
-        self.open(name, output_path).map_err(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                return error;
-            }
-            let damaged = [self.damaged_containers(), self.containers_without_first_file()].concat();
-            match damaged.first() {
-                None => error,
-                Some((container, problem)) => {
-                    let others = match damaged.len() {
-                        1 => String::new(),
-                        of => format!(", and {} more", of - 1),
-                    };
-                    io::Error::new(
-                        error.kind(),
-                        format!("it is no plain file, and {container} is damaged: {problem}{others}"),
-                    )
-                }
-            }
-        })
-    }
-}
-
 /// An open file of a dataset. Several threads can read it.
 pub trait StoredFile: Debug + Send + Sync {
     fn length(&self) -> u64;

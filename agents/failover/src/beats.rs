@@ -23,7 +23,8 @@ pub struct Missed {
     pub misses: u32,
     /// The counter, which did not change.
     pub beats: u64,
-    /// The last heartbeat was missed by a copy that beats at multiples of its period. Whether it does is not known here.
+    /// The last heartbeat was missed by a copy that beats at multiples of its period. Whether it does is not known
+    /// here.
     pub early: bool,
 }
 

@@ -45,8 +45,8 @@ Examples:
   holdfast fti verify --node-size 2 --group-size 4 /mnt/node*/fti
 
 A file that the level requires and that is missing is a damage, also if its whole group is lost: the processes of a \
-node follow from node_size, and the nodes from FTI's Topology.fti, where it is found. At levels 1 and 4, which have neither copies nor \
-parity, each file is checked by its hashes. Single files are checked by `holdfast verify`.
+node follow from node_size, and the nodes from FTI's Topology.fti, where it is found. At levels 1 and 4, which have \
+neither copies nor parity, each file is checked by its hashes. Single files are checked by `holdfast verify`.
 
 JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
 notes: […], checked_bytes}…], damaged}

@@ -260,7 +260,8 @@ impl Report for HaltReport {
         match &self.state.met {
             Some(met) if self.has_pairs && !self.has_orchestrator => writeln!(
                 to,
-                "recorded, but no orchestrator has taken it up yet; the next `holdfast run` ends the copies and jobs: {}",
+                "recorded, but no orchestrator has taken it up yet; the next `holdfast run` ends the copies and \
+                 jobs: {}",
                 printable(met)
             ),
             Some(met) if self.has_pairs => {

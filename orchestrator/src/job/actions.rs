@@ -281,8 +281,8 @@ impl StepDriver<'_> {
         );
     }
 
-    /// Starts the drain. The agents of the nodes that are not `down` are up, or are waited for: an orchestrator that has
-    /// taken over does not know yet whether they are.
+    /// Starts the drain. The agents of the nodes that are not `down` are up, or are waited for: an orchestrator that
+    /// has taken over does not know yet whether they are.
     fn start_drain(&mut self, stop: &StopReason, mut others: Vec<NodeName>, down: Vec<NodeName>) {
         let up = self.agents.roster().agents();
         others.retain(|node| !up.contains_key(node));

@@ -440,8 +440,8 @@ impl PairMachine {
                     out.push(Action::FlushMirror);
                 }
             }
-            // A script around a program that was killed may also end with exit code 0. The exit status of a process that
-            // another agent has started is unknown.
+            // A script around a program that was killed may also end with exit code 0. The exit status of a process
+            // that another agent has started is unknown.
             Phase::Awake { .. } if finished && matches!(end, RankEnd::SUCCESS | RankEnd::Unknown) => {
                 out.push(Action::Unwatch { side, incarnation });
                 self.finish(side, out);

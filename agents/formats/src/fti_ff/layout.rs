@@ -3,6 +3,7 @@
 //! A file has neither magic number nor version. The hash in the file metadata replaces them: it is computed in each
 //! layout, at the place where that layout stores it, and the layout with a matching hash is that of the file.
 
+use crc::{CRC_16_IBM_3740, Crc};
 use md5::{Digest, Md5};
 
 /// A layout; the letters follow the order of FTI's versions.
@@ -272,47 +273,29 @@ impl FileMeta {
     }
 }
 
-/// The CRC for [`FileMeta::record_entries`], over the bytes of all block heads and entries: CRC-16 of CCITT, which finds
-/// each wrong bit.
-#[derive(Debug, Clone, Copy)]
-pub struct EntriesCrc(u16);
+/// The CRC for [`FileMeta::record_entries`], over the bytes of all block heads and entries: it finds each wrong bit.
+pub struct EntriesCrc(crc::Digest<'static, u16>);
+
+static ENTRIES_CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_IBM_3740);
 
 impl EntriesCrc {
     /// Of a file with this id of the checkpoint.
     pub fn of_checkpoint(id: i32) -> EntriesCrc {
-        let mut crc = EntriesCrc(0xffff);
+        let mut crc = EntriesCrc(ENTRIES_CRC.digest());
         crc.update(&id.to_le_bytes());
         crc
     }
 
     /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |crc, byte| {
-            let entry = CRC_TABLE.get(usize::from((crc >> 8) as u8 ^ byte)).copied().unwrap_or_default();
-            crc << 8 ^ entry
-        });
+        self.0.update(bytes);
     }
 
     /// Of all bytes so far.
     pub fn value(self) -> u16 {
-        self.0
+        self.0.finalize()
     }
 }
-
-const CRC_TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
-        while bit < 8 {
-            crc = if crc & 0x8000 != 0 { crc << 1 ^ 0x1021 } else { crc << 1 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
 
 /// The bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {

@@ -127,8 +127,9 @@ fn entries(checkpoint: &Checkpoint, check: &mut FileCheck) -> Result<(), Formats
         crc.update(piece);
         Ok::<_, FormatsError>(())
     })?;
-    if crc.value() != recorded {
-        let what = format!("the CRC of the variables' metadata is {:04x}, stored is {recorded:04x}", crc.value());
+    let computed = crc.value();
+    if computed != recorded {
+        let what = format!("the CRC of the variables' metadata is {computed:04x}, stored is {recorded:04x}");
         check.damage(Damage::new("metadata-crc", "file metadata", what).at(start));
     }
     Ok(())

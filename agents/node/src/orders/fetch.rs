@@ -38,7 +38,7 @@ impl OrderContext<'_> {
         let pipeline = self.pipeline().into_cache().limited(CopyLimits { width, ..CopyLimits::NONE });
         let copied = pipeline.each(&files, |lane, (to, meta)| -> Result<()> {
             let from = directory.join(&meta.file);
-            let stored = stored.open_expected(&meta.file, meta.output_path.as_ref());
+            let stored = stored.open(&meta.file, meta.output_path.as_ref());
             let stored = stored.map_err(OrderError::file("read", &from))?;
             let recorded = RecordedContent::from(meta);
             let copied = lane.copy_stored(&*stored, &from, to, recorded, Checksum::of(record), &working)?;

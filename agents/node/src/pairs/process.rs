@@ -1,5 +1,5 @@
-//! Processes of copies and jobs. Each that the agent starts is the leader of a process group of its own; the program that
-//! registers as a copy may be in another one.
+//! Processes of copies and jobs. Each that the agent starts is the leader of a process group of its own; the program
+//! that registers as a copy may be in another one.
 
 use std::fs;
 use std::io;

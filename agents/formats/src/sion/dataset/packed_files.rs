@@ -306,7 +306,7 @@ impl PackedFiles {
 
     /// A file that is not there may be in a container that cannot be used.
     fn missing(&self, error: io::Error) -> io::Error {
-        match self.damaged.first() {
+        match self.damaged.first().or(self.without_first.first()) {
             Some((name, problem)) if error.kind() == io::ErrorKind::NotFound => {
                 io::Error::new(error.kind(), format!("it is in no file that can be used: {name}: {problem}"))
             }
