@@ -140,6 +140,24 @@ fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
 }
 
 #[test]
+fn drain_of_node_directories_to_another_prefix_leaves_the_drain_to_the_jobs_own() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4);
+    job.abandon_after(4);
+    let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
+    let roots = world.node_root("node0").parent().unwrap().to_owned();
+    world.kill(|_| true);
+    let elsewhere = world.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let mut command = world.holdfast(["drain", "--job-id", &job_id, "--user", USER]);
+    command.arg("--root").arg(&roots).arg("--prefix").arg(&elsewhere);
+    world.run(command).with_code(0);
+    pfs::assert_current(&elsewhere, 4);
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete"]);
+    pfs::assert_current(&world.prefix(), 4);
+}
+
+#[test]
 fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);

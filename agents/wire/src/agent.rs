@@ -519,6 +519,8 @@ pub struct VerifyReply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlushedNote {
     pub checkpoint: CheckpointId,
+    /// Where it is complete.
+    pub prefix: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

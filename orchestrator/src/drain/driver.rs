@@ -1,7 +1,7 @@
 //! Drives the machine: performs its actions, and turns their results and the changes of the roster into events.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -306,7 +306,7 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             let directories = blocking(move || prefix_steps::abandon_flushes(prefix, &job_id)).await?;
             Ok(Answer::FlushesAbandoned { directories })
         }
-        DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint).await,
+        DrainAction::NoteFlushed { agent, checkpoint, .. } => note_flushed(client, &agent, checkpoint, prefix).await,
         DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => Err("not a request".into()),
     }
 }
@@ -342,8 +342,8 @@ async fn rebuild_at(
     }
 }
 
-async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: CheckpointId) -> RequestResult {
-    match client.flushed(agent.address, &FlushedNote { checkpoint }).await {
+async fn note_flushed(client: &AgentClient, agent: &AgentAt, checkpoint: CheckpointId, prefix: &Path) -> RequestResult {
+    match client.flushed(agent.address, &FlushedNote { checkpoint, prefix: prefix.to_owned() }).await {
         Ok(_) => Ok(Answer::FlushNoted),
         Err(error) => {
             tracing::warn!(node = %agent.node, %error, "a drained dataset cannot be recorded in a flush file");

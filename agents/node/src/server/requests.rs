@@ -1,5 +1,6 @@
 //! The orchestrator's requests, one function a path. Work with files is done on blocking threads.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,6 +26,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::agent::Agent;
 use crate::collective::{self, Collectives, RunError};
 use crate::copy::{self, CopyError, on_prefix};
 use crate::forget::{self, ForgetError};
@@ -32,6 +34,7 @@ use crate::halt::{HaltError, Moment};
 use crate::health::{AgentStatus, Published};
 use crate::inventory;
 use crate::library::watch;
+use crate::memory;
 use crate::pairs::PairsError;
 use crate::prefix;
 use crate::ranks;
@@ -396,9 +399,20 @@ async fn verify(
     Ok(Json(blocking(move || on_prefix::verify(&agent.prefixes, &request, cancelled)).await??))
 }
 
+/// A drain of this node's directories to another prefix directory than the job's leaves the job without the dataset.
+fn is_of_another_job(agent: &Agent, prefix: &Path) -> bool {
+    let planned =
+        memory::read_plan(&agent.paths.control()).and_then(|plan| plan.shared.settings.prefix.canonicalize().ok());
+    planned.is_some_and(|planned| prefix.canonicalize().is_ok_and(|prefix| prefix != planned))
+}
+
 async fn flushed(State(collectives): State<Arc<Collectives>>, Message(note): Message<FlushedNote>) -> Answer<Empty> {
     let agent = collectives.agent.clone();
-    blocking(move || agent.store.flush.note_flushed(note.checkpoint)).await??;
+    let note_here = move || match is_of_another_job(&agent, &note.prefix) {
+        true => Ok(()),
+        false => agent.store.flush.note_flushed(note.checkpoint),
+    };
+    blocking(note_here).await??;
     Ok(Json(Empty {}))
 }
 

@@ -1,6 +1,7 @@
 use super::client::{ask, bearer, connect, send};
 use super::*;
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use holdfast_model::{CheckpointId, Failure, Generation, HaltChange, HaltState, Inventory};
@@ -89,7 +90,7 @@ async fn a_poll_is_answered_while_the_control_files_wait_for_a_disk() {
     assert_eq!(poll.health.newest, Some(CheckpointId(3)));
     drop(released.0);
     disk.join().unwrap();
-    served.post::<Empty>(FLUSHED, &FlushedNote { checkpoint: CheckpointId(4) }).await;
+    served.post::<Empty>(FLUSHED, &FlushedNote { checkpoint: CheckpointId(4), prefix: PathBuf::new() }).await;
     served.agent.store.flush.forget(CheckpointId(3)).unwrap();
     let poll: PollReply = served.post(POLL, &AT_ONCE).await;
     assert_eq!(poll.health.newest, Some(CheckpointId(2)), "checkpoint 4 is on the prefix directory only");
@@ -258,7 +259,7 @@ async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
     let reply: CopyReply = served.post(COPY, &request).await;
     assert_eq!(reply.copied.values().sum::<u64>(), 10038 + 3902);
     assert!(prefix.path().join("ckpt/1.scrfilemap").exists());
-    let _: Empty = served.post(FLUSHED, &FlushedNote { checkpoint: CheckpointId(3) }).await;
+    let _: Empty = served.post(FLUSHED, &FlushedNote { checkpoint: CheckpointId(3), prefix: PathBuf::new() }).await;
     let inventory: Inventory = served.get(INVENTORY).await;
     assert!(inventory.flush[&CheckpointId(3)].pfs && inventory.flush[&CheckpointId(3)].cache);
 }

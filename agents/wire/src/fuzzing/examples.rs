@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -538,7 +538,7 @@ fn dataset_file() -> DatasetFile {
 }
 
 pub fn flushed() -> FlushedNote {
-    FlushedNote { checkpoint: CHECKPOINT }
+    FlushedNote { checkpoint: CHECKPOINT, prefix: PathBuf::from("/p") }
 }
 
 fn pair_event() -> PairEvent {
