@@ -19,7 +19,6 @@ mod watcher;
 
 use std::fs;
 use std::io;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -38,7 +37,7 @@ use holdfast_wire::pairs::{
 use holdfast_wire::peer::{MirrorAnswer, ToMirror};
 use parking_lot::Mutex;
 use rustix::process::Signal;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::sync::oneshot;
 
 use crate::agent::Agent;
@@ -340,8 +339,6 @@ fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
             tracing::error!(%error, "watcher_not_pinned");
         }
         holdfast_shm::process::run_soon();
-        // Otherwise what is not looked at by the timer is looked at up to 50 µs late.
-        let _ = set_current_timer_slack(NonZero::new(1));
         watcher.run();
         let _ = worker.join();
     };

@@ -99,7 +99,19 @@ impl Watcher {
             }
         }
         let suspected = self.watch.suspected();
-        self.early_look = suspected.map(|period| early_look(period, now));
+        self.set_early_timer(suspected.map(|period| early_look(period, now)));
+    }
+
+    fn set_early_timer(&mut self, at: Option<Duration>) {
+        if at == self.early_look {
+            return;
+        }
+        let it_value = at.and_then(|at| Timespec::try_from(at).ok()).unwrap_or_default();
+        let spec = Itimerspec { it_interval: Timespec::default(), it_value };
+        match timerfd_settime(&self.early_timer, TimerfdTimerFlags::ABSTIME, &spec) {
+            Ok(_) => self.early_look = at,
+            Err(error) => tracing::error!(%error, "pairs_timer_not_set"),
+        }
     }
 
     /// Copies that have more work, after they said that it was done; their heartbeats are not read meanwhile.

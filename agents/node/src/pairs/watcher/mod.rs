@@ -38,6 +38,7 @@ const PUBLISH: Duration = Duration::from_millis(200);
 /// The data of epoll events: the position of a pair and its side, or one of these.
 const TIMER: u64 = u64::MAX;
 const REQUESTS: u64 = u64::MAX - 1;
+const EARLY_TIMER: u64 = u64::MAX - 2;
 const JOB: u64 = 1 << 32;
 
 fn key(at: usize, side: Side) -> u64 {
@@ -147,6 +148,8 @@ pub(super) struct Watcher {
     watch: BeatWatch,
     /// When the heartbeats are read besides the regular times.
     early_look: Option<Duration>,
+    /// For [`Self::early_look`]: a limit of a wait has whole milliseconds only.
+    early_timer: OwnedFd,
     period: Duration,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -237,6 +240,8 @@ impl Watcher {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        let early_timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &early_timer, EventData::new_u64(EARLY_TIMER), EventFlags::IN)?;
         epoll::add(&epoll, inbox.readable(), EventData::new_u64(REQUESTS), EventFlags::IN)?;
         let period = plan.pairs.iter().map(|pair| pair.config.period).min().unwrap_or(PUBLISH);
         let job = |name: &str| kept.as_ref().and_then(|kept| kept.jobs.get(name)).cloned().unwrap_or_default();
@@ -247,6 +252,7 @@ impl Watcher {
             jobs,
             watch: BeatWatch::new(period),
             early_look: None,
+            early_timer,
             period,
             epoll,
             timer,
@@ -355,6 +361,10 @@ impl Watcher {
             for event in &events {
                 match event.data.u64() {
                     TIMER => timer = true,
+                    // It fires once, and is ready until it is set again or read.
+                    EARLY_TIMER => {
+                        let _ = rustix::io::read(&self.early_timer, &mut [0; 8]);
+                    }
                     REQUESTS => {}
                     ended => self.ended(now, ended),
                 }
@@ -770,7 +780,7 @@ impl Watcher {
 
     fn deadline(&self) -> Option<Duration> {
         let pairs = self.pairs.iter().filter_map(|pair| pair.deadline);
-        pairs.chain(self.jobs.next_deadline()).chain([self.published + PUBLISH]).chain(self.early_look).min()
+        pairs.chain(self.jobs.next_deadline()).chain([self.published + PUBLISH]).min()
     }
 
     /// All were ended on request, and are gone.
