@@ -82,6 +82,16 @@ fn with_a_directory(running: &mut Running<'_>, world: &World) -> std::path::Path
     directory
 }
 
+/// The drain of checkpoint 4 leaves this directory incomplete.
+fn leaves_incomplete(job: &Job<'_>, world: &World) -> std::path::PathBuf {
+    let mut running = job.start();
+    let directory = with_a_directory(&mut running, world);
+    fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    directory
+}
+
 #[test]
 fn drain_fails_on_unwritable_file_and_next_drain_completes_it() {
     let world = World::new();
@@ -129,11 +139,7 @@ fn next_run_completes_drain_of_earlier_run() {
 fn failed_checkpoint_leaves_older_one_in_cache_and_is_reported() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    let directory = with_a_directory(&mut running, &world);
-    fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    leaves_incomplete(&job, &world);
     assert_eq!(pfs::indexed(&world.prefix())[&4], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();
@@ -182,11 +188,7 @@ fn run_after_everything_was_killed_during_a_drain_starts_agents_and_drains() {
 fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let mut running = job.start();
-    let directory = with_a_directory(&mut running, &world);
-    fs::create_dir_all(directory.join("rank_1.ckpt/in the way")).unwrap();
-    running.signal(Signal::TERM);
-    running.ends_with(75).prints(&["checkpoint 4 is recorded as incomplete", "checkpoint 3 is complete"]);
+    let directory = leaves_incomplete(&job, &world);
     let files = || {
         let mut names: Vec<_> = fs::read_dir(&directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
         names.sort();
