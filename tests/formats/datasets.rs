@@ -296,11 +296,11 @@ fn split_and_extract_write_what_is_intact_and_name_each_rank_whose_files_are_los
         let ran = run(words, &[to.path(), &scratch.path().join(FIRST)]);
         assert_eq!(ran.code, 65, "{words}: {}{}", ran.out, ran.err);
         for rank in 0..RANKS {
-            let said = format!("files of rank {rank} are lost: ");
+            let lost = format!("files of rank {rank} are lost: ");
             let found = fs::read(to.path().join(name(rank))).ok();
             if is_lost(&rank) {
                 assert_eq!(found, None);
-                assert!(ran.out.contains(&said) || ran.err.contains(&said), "{words}: {}{}", ran.out, ran.err);
+                assert!(ran.out.contains(&lost) || ran.err.contains(&lost), "{words}: {}{}", ran.out, ran.err);
             } else {
                 assert!(found == Some(content(rank)), "{words}: rank {rank}");
             }

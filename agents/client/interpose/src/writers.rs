@@ -40,8 +40,8 @@ pub fn own(file: &File) -> io::Result<BTreeSet<RawFd>> {
     Ok(descriptors)
 }
 
-/// True if the file, which was opened for reading, is open for writing in any process. It may be so in vain: false on
-/// file systems that cannot tell.
+/// True if the file, which was opened for reading, is open for writing in any process. Always false on file systems
+/// that do not report it.
 pub fn has_others(file: &File) -> bool {
     let descriptor = file.as_raw_fd();
     // SAFETY: all zeros is a valid value.

@@ -64,7 +64,7 @@ int tag_job_begin(unsigned int pid, unsigned int tid, const char *jobname, long 
 /* The work is done: the pair is finished when this process ends with exit code 0. */
 int tag_job_end(unsigned int pid, unsigned int tid, const char *jobname);
 
-/* Stores x as the newest checkpoint; `layer` says after which step. */
+/* Stores x as the newest checkpoint; `layer` is the step after which it was made. */
 int update_checkpoint(long long x, int layer);
 
 /* Reads the newest checkpoint that update_checkpoint has stored, in this copy or the other. `layer` may be NULL.

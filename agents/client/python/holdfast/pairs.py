@@ -113,7 +113,7 @@ def tag_job_end(pid=0, tid=0, name=None):
 
 
 def update_checkpoint(x, layer):
-    """Stores an integer of 64 bits as the newest checkpoint; `layer`, of 32 bits, says after which step."""
+    """Stores an integer of 64 bits as the newest checkpoint; `layer`, of 32 bits, is the step."""
     layer = integer("layer", layer)
     if not -(1 << 63) <= x < 1 << 63:
         raise OverflowError("x does not fit into 64 bits: use update() for other content")

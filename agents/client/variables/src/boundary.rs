@@ -29,7 +29,7 @@ pub fn kept_or_exit(function: &str, saved: &Saved) -> bool {
         Saved::Kept => true,
         Saved::Dropped { checkpoint, reason } => {
             let elsewhere = "another rank could not write its file, or it could not be protected, or flushed at level \
-                             4 (the job's events tell which)";
+                             4 (the reason is in the job's events)";
             let reason = reason.as_deref().unwrap_or(elsewhere);
             BOUNDARY.note(&format!("{function}: checkpoint {checkpoint} was not kept: {reason}"));
             false

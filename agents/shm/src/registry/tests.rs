@@ -136,7 +136,7 @@ fn what_a_copy_does_that_the_agent_has_ended_has_no_effect() {
     let world = World::new(&[100]);
     let seat = world.awake(0, Side::Main, 1);
     seat.update_checkpoint(1, b"old").unwrap();
-    // It was told to end, and may store its last checkpoint.
+    // A stop is requested, and it may store its last checkpoint.
     world.registry.request_stop(0, Side::Main, 1);
     assert!(seat.stop_requested() && !seat.is_fenced());
     assert_eq!(seat.update_checkpoint(2, b"last").unwrap(), 2);

@@ -119,7 +119,7 @@ impl Pair {
         self.on(Event::Exited { side, incarnation, end, finished: false })
     }
 
-    /// The copy said that its work is done, and ended with success.
+    /// The copy reported that its work is done, and ended with exit code 0.
     fn done(&mut self, side: Side, incarnation: u64) -> String {
         self.on(Event::Exited { side, incarnation, end: RankEnd::SUCCESS, finished: true })
     }

@@ -59,8 +59,8 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
     Ok(Arc::new(PackedFiles { plain, plain_names, containers: opened, damaged, without_first }))
 }
 
-/// True if the directory has all files of all ranks: as far as their meta files, their file maps and the summary tell,
-/// without their contents.
+/// True if the directory has all files of all ranks that meta files, file maps and the summary list. Their contents are
+/// not read.
 pub(super) fn is_complete(directory: &Path) -> bool {
     let options = ScanOptions { open, ..ScanOptions::default() };
     scan(directory, options).is_ok_and(|found| inspect(&found).completeness == Completeness::Complete)

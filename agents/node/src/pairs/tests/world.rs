@@ -37,7 +37,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// A copy: counts in checkpoints, and prints `<side> <count>` when it begins.
 ///
 /// Programs named `spin…` stop beating after the first count on their main side, and use their processor; `work…`
-/// finish at the count of 50; replicas of `rest…` count without checkpoints; others go on until they are told to stop.
+/// finish at the count of 50; replicas of `rest…` count without checkpoints; others go on until a stop is requested.
 #[test]
 #[ignore = "a process of the other tests"]
 fn copy_process() {
