@@ -3,6 +3,7 @@
 //! A file that is moved into the cache stays the same file: what a process writes into it later would damage a
 //! checkpoint that is complete. `/proc` shows the processes of this user; it serves every file system, unlike leases.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -77,8 +78,8 @@ pub fn wait_until_closed(files: &[FileIdentity]) -> Result<(), SaveError> {
     Ok(())
 }
 
-/// A process that can still write into one of the files. Those of other users are not seen. A mapping whose file was
-/// closed is found in processes that this one has started.
+/// A process that can still write into one of the files, the parent rather than its children. Those of other users are
+/// not seen. A mapping whose file was closed is found in processes that this one has started.
 pub fn writer_of(files: &[FileIdentity]) -> Option<Writer> {
     if files.is_empty() {
         return None;
@@ -89,10 +90,12 @@ pub fn writer_of(files: &[FileIdentity]) -> Option<Writer> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         Writer { path: file.path.clone(), pid, name: name.trim_end().to_owned() }
     };
-    for pid in pids {
-        if let Some(file) = opened(pid, files) {
-            return Some(writer(pid, file));
-        }
+    let open: BTreeMap<i32, &FileIdentity> = pids.filter_map(|pid| Some((pid, opened(pid, files)?))).collect();
+    // Children inherit open files: the process that has opened it says more.
+    let parent = |pid| procfs::process::Process::new(pid).and_then(|process| process.stat()).map(|stat| stat.ppid);
+    let is_inherited = |pid| parent(pid).is_ok_and(|parent| open.contains_key(&parent));
+    if let Some((pid, file)) = open.iter().find(|(pid, _)| !is_inherited(**pid)).or(open.iter().next()) {
+        return Some(writer(*pid, file));
     }
     descendants::pids().into_iter().find_map(|pid| Some(writer(pid, mapped(pid, files)?)))
 }
@@ -169,6 +172,25 @@ mod tests {
             child.wait().unwrap();
             assert_eq!(writer_of(&[file]), None);
         }
+    }
+
+    #[test]
+    fn the_writer_is_the_process_that_has_opened_the_file_not_a_child_with_a_smaller_number() {
+        // Who may not choose the next number of a process has a child with a greater one: that is no test then.
+        let next = "echo 300 2>/dev/null >/proc/sys/kernel/ns_last_pid";
+        let base = tempfile::tempdir().unwrap();
+        let script = format!("exec 9>state; {next}; sleep 1000 >/dev/null & echo $! >child; echo done; read line");
+        let mut child = process("sh", &["-c", &script], base.path());
+        let found = writer_of(&[FileIdentity::at(&base.path().join("state")).unwrap()]).unwrap();
+        let inherited: i32 = fs::read_to_string(base.path().join("child")).unwrap().trim().parse().unwrap();
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(inherited).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((found.name.as_str(), found.pid), ("sh", child.id().cast_signed()), "its child is {inherited}");
     }
 
     #[test]
