@@ -122,7 +122,7 @@ impl BeatWatch {
             let periods = (heart.quiet + self.tick / 4).as_nanos() / period.as_nanos().max(1);
             let periods = u32::try_from(periods).unwrap_or(u32::MAX);
             heart.missed += u64::from(periods.saturating_sub(heart.counted));
-            heart.counted = periods;
+            heart.counted = heart.counted.max(periods);
             // Half a tick lies between a heartbeat and the observation from which on it counts: if all heartbeats are
             // at multiples of the period, this one was due.
             let due = (heart.quiet + self.tick * 9 / 20).as_nanos() / period.as_nanos().max(1);
@@ -130,6 +130,8 @@ impl BeatWatch {
             if due >= misses && !heart.reported && !(heart.excused && periods < misses) {
                 heart.reported = true;
                 let early = periods < misses;
+                heart.missed += u64::from(due - periods);
+                heart.counted = due;
                 missed.push(Missed { pair: *pair, side: *side, incarnation, misses: due, beats: count, early });
             }
         }
@@ -141,6 +143,9 @@ impl BeatWatch {
     pub fn wait(&mut self, pair: u32, side: Side) {
         if let Some(heart) = self.hearts.get_mut(&(pair, side)) {
             heart.reported = false;
+            // The heartbeat that was due is not missed yet.
+            heart.missed = heart.missed.saturating_sub(1);
+            heart.counted = heart.counted.saturating_sub(1);
         }
     }
 
@@ -204,10 +209,11 @@ mod tests {
         let missed = Missed { pair: 7, side: Side::Main, incarnation: 4, misses: 3, beats: 100, early: true };
         assert_eq!(watch.observe(MS * 2 + MS * 6 / 10, |_, _| 100), [missed]);
         assert_eq!(watch.suspected(), None);
-        // Not counted before it is half a period late.
-        assert_eq!(watch.counts(7, Side::Main), (0, 2));
+        assert_eq!(watch.counts(7, Side::Main), (0, 3), "what is reported is counted");
         watch.wait(7, Side::Main);
+        assert_eq!(watch.counts(7, Side::Main), (0, 2), "it is not half a period late");
         assert_eq!(watch.observe(MS * 3, |_, _| 100), [Missed { early: false, ..missed }]);
+        assert_eq!(watch.counts(7, Side::Main), (0, 3));
     }
 
     #[test]
