@@ -152,6 +152,24 @@ fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels()
 }
 
 #[test]
+fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one() {
+    let world = World::new();
+    // Levels 3, 1, 1, 1, 1, 3: after a restart from checkpoint 3, a node is lost with it and with all of level 1.
+    let job = job(&world).heat("--level 3,1,1,1,1").holding_after(3).chaos("{node: 1, after_checkpoint: 4}");
+    let mut running = job.start();
+    running.sees_checkpoint(3);
+    assert!(world.kill(|line| line.contains("example heat")) > 0);
+    running.sees("the restart", |event| event["event"] == "restarted" && event["checkpoint"] == 3);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let all = world.all("restarted");
+    let from: Vec<_> = all.iter().map(|event| (&event["checkpoint"], event["source"].as_str().unwrap())).collect();
+    assert_eq!(from[1..], [(&json!(3), "cache"), (&json!(1), "rebuilt")]);
+    assert_drained(&world, 8);
+}
+
+#[test]
 fn level_4_is_flushed_at_once_whatever_the_flush_settings_are() {
     let world = World::new();
     let job = job(&world).heat("--level 1,4").holding_after(3);

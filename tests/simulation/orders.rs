@@ -1,6 +1,6 @@
 //! Orders that a member's agent carries out on its store, also partly, if it is killed meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, HaltState, Rank};
 use holdfast_wire::peer::{DatasetFile, FetchRank, Member, Order, OrderResult, SealedFiles, ToLeader};
@@ -118,7 +118,7 @@ impl World {
         let disk = &mut self.nodes[at as usize].disk;
         match what {
             Order::Inventory => return Ok(OrderResult::Inventory(disk.inventory(at, world))),
-            Order::Delete { checkpoints, all_but } => delete(disk, &checkpoints, all_but, half),
+            Order::Delete { checkpoints, all_but } => delete(disk, &checkpoints, all_but.as_ref(), half),
             Order::Prepare { checkpoint, delete: first, members } => {
                 delete(disk, &first, None, false);
                 let upto = if half { members.len() / 2 } else { members.len() };
@@ -307,8 +307,8 @@ fn part_link(agent: Option<&crate::agent::Agent>) -> Option<u64> {
     agent?.part.as_ref()?.link
 }
 
-fn delete(disk: &mut Disk, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>, half: bool) {
-    let others = all_but.map(|keep| disk.checkpoints().into_iter().filter(|id| *id != keep).collect::<Vec<_>>());
+fn delete(disk: &mut Disk, checkpoints: &[CheckpointId], all_but: Option<&BTreeSet<CheckpointId>>, half: bool) {
+    let others = all_but.map(|keep| disk.checkpoints().into_iter().filter(|id| !keep.contains(id)).collect::<Vec<_>>());
     let ids: Vec<CheckpointId> = checkpoints.iter().copied().chain(others.into_iter().flatten()).collect();
     let middle = ids.len() / 2;
     for (place, id) in ids.into_iter().enumerate() {

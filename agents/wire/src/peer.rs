@@ -188,8 +188,8 @@ pub enum Order {
     /// Delete these datasets from cache; with `all_but`, every other one.
     Delete {
         checkpoints: Vec<CheckpointId>,
-        /// Delete all but this one.
-        all_but: Option<CheckpointId>,
+        /// Delete all but these.
+        all_but: Option<BTreeSet<CheckpointId>>,
     },
     /// Make room, record descriptors, make the directories of a new dataset.
     Prepare {

@@ -21,7 +21,7 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -51,7 +51,7 @@ pub fn execute(
     let context = OrderContext { agent, run, order, cancelled, opened: OnceLock::new() };
     let result = match what {
         Order::Inventory => Ok(OrderResult::Inventory(crate::inventory::inventory(agent))),
-        Order::Delete { checkpoints, all_but } => context.delete(&checkpoints, all_but),
+        Order::Delete { checkpoints, all_but } => context.delete(&checkpoints, all_but.as_ref()),
         Order::Prepare { checkpoint, delete, members } => context.prepare(checkpoint, &delete, &members),
         Order::Seal { checkpoint, ranks, crc } => context.seal(checkpoint, ranks, crc),
         Order::Encode { checkpoint, groups, crc, only } => context.encode(checkpoint, &groups, crc, only.as_deref()),
@@ -142,15 +142,16 @@ impl OrderContext<'_> {
         Pipeline::new(settings.copy_bytes, settings.copy_threads, self.cancelled.clone())
     }
 
-    fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<OrderResult> {
+    fn delete(&self, checkpoints: &[CheckpointId], all_but: Option<&BTreeSet<CheckpointId>>) -> Result<OrderResult> {
         self.delete_all(checkpoints, all_but)?;
         self.agent.store.fold_logs()?;
         Ok(OrderResult::Done)
     }
 
-    fn delete_all(&self, checkpoints: &[CheckpointId], all_but: Option<CheckpointId>) -> Result<()> {
+    fn delete_all(&self, checkpoints: &[CheckpointId], all_but: Option<&BTreeSet<CheckpointId>>) -> Result<()> {
         let store = &self.agent.store;
-        let others = all_but.map(|keep| store.checkpoints().into_iter().filter(|id| *id != keep).collect::<Vec<_>>());
+        let others =
+            all_but.map(|keep| store.checkpoints().into_iter().filter(|id| !keep.contains(id)).collect::<Vec<_>>());
         for id in checkpoints.iter().copied().chain(others.into_iter().flatten()) {
             store.delete(id)?;
             store.flush.forget(id)?;

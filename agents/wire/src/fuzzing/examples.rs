@@ -229,7 +229,7 @@ pub fn orders(directory: &Path) -> Vec<Order> {
     let rebuild = GroupRebuild { group: group(), missing: vec![1], descriptor: descriptor() };
     vec![
         Order::Inventory,
-        Order::Delete { checkpoints: vec![CheckpointId(1)], all_but: Some(CHECKPOINT) },
+        Order::Delete { checkpoints: vec![CheckpointId(1)], all_but: Some([CHECKPOINT].into()) },
         Order::Prepare { checkpoint, delete: vec![CheckpointId(2)], members: vec![member(0), member(1)] },
         Order::Seal { checkpoint, ranks: 4, crc: SealCrc::Compute },
         Order::Encode { checkpoint, groups: vec![group()], crc: true, only: Some(vec![Rank(0)]) },

@@ -99,10 +99,10 @@ fn evicted(
     kept.into_iter().take(surplus)
 }
 
-/// Removes from `kept`, which is ascending, the checkpoints that must stay whatever the cache's size is: those for
-/// which there is no newer one of at least the same level. Without them, the loss of a node could cost all checkpoints
-/// although one was protected against it. Returns how many of the others, which stay in `kept`, can be evicted.
-fn superseded(kept: &mut Vec<CheckpointId>, level: impl Fn(CheckpointId) -> Option<Level>) -> usize {
+/// The checkpoints that must stay whatever the cache's size is: those for which there is no newer one of at least the
+/// same level. Without them, the loss of a node could cost all checkpoints although one was protected against it.
+/// `kept` is ascending.
+pub(super) fn needed(kept: &[CheckpointId], level: impl Fn(CheckpointId) -> Option<Level>) -> BTreeSet<CheckpointId> {
     let mut highest = None;
     let mut needed = BTreeSet::new();
     for id in kept.iter().rev() {
@@ -112,6 +112,13 @@ fn superseded(kept: &mut Vec<CheckpointId>, level: impl Fn(CheckpointId) -> Opti
             highest = Some(of_this);
         }
     }
+    needed
+}
+
+/// Removes from `kept`, which is ascending, the checkpoints that must stay. Returns how many of the others, which stay
+/// in `kept`, can be evicted.
+fn superseded(kept: &mut Vec<CheckpointId>, level: impl Fn(CheckpointId) -> Option<Level>) -> usize {
+    let needed = needed(kept, level);
     kept.retain(|id| !needed.contains(id));
     kept.len()
 }

@@ -1,5 +1,6 @@
 //! One collective call, from the ranks' calls to their results.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_core::control::halt::reason;
@@ -142,13 +143,12 @@ pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     Ok(())
 }
 
-/// Deletes everything in cache but one checkpoint.
-pub(super) async fn clear_cache(cx: &Context, all_but: Option<CheckpointId>) -> Result<(), CallError> {
-    let keep = Some(all_but.unwrap_or(CheckpointId::NONE));
-    let order = Order::Delete { checkpoints: Vec::new(), all_but: keep };
+/// Deletes everything in cache but these checkpoints.
+pub(super) async fn clear_cache(cx: &Context, all_but: BTreeSet<CheckpointId>) -> Result<(), CallError> {
+    let order = Order::Delete { checkpoints: Vec::new(), all_but: Some(all_but.clone()) };
     cx.order(cx.all_nodes(&order)).await?;
-    cx.memory(|memory| memory.forget(|id| Some(id) != all_but));
-    for checkpoint in cx.unfinished_flushes().into_keys().filter(|id| Some(*id) != all_but) {
+    cx.memory(|memory| memory.forget(|id| !all_but.contains(&id)));
+    for checkpoint in cx.unfinished_flushes().into_keys().filter(|id| !all_but.contains(id)) {
         flush::abandon(cx, checkpoint).await;
     }
     Ok(())

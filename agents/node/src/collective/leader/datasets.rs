@@ -109,7 +109,7 @@ pub(super) async fn load(cx: &Context) -> Result<Reply, CallError> {
     expect_closed(cx)?;
     let begun = cx.now();
     cx.flush_ended().await;
-    clear_cache(cx, None).await?;
+    clear_cache(cx, BTreeSet::new()).await?;
     let found = fetch::restart(cx, None).await?;
     Ok(restarted(cx, found, begun).await)
 }

@@ -13,6 +13,7 @@ use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::{Reply, Restart};
 
 use super::action::HaltWork;
+use super::checkpoint::needed;
 use super::collective::{clear_cache, delete, spread_halt};
 use super::context::Context;
 use super::damage::{self, Damage};
@@ -75,13 +76,18 @@ pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> 
     restart_below(cx, Some(restart.checkpoint), begun).await
 }
 
-/// The ranks continue from this checkpoint of variables: older ones are not needed any more, and not all nodes may hold
-/// them.
+/// The ranks continue from this checkpoint of variables. Of the older ones, those of a higher level stay: if this one
+/// is lost with a node, they are what is left. What the leader's own node does not hold may have been evicted in part.
 pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
-    if cx.dataset(checkpoint).level.is_some() {
-        clear_cache(cx, Some(checkpoint)).await?;
+    if cx.dataset(checkpoint).level.is_none() {
+        return Ok(());
     }
-    Ok(())
+    let mut older = files::datasets_here(cx, None).await?;
+    older.retain(|id| *id < checkpoint && cx.dataset(*id).checkpoint);
+    older.push(checkpoint);
+    let needed = needed(&older, |id| cx.dataset(id).level);
+    cx.memory(|memory| memory.cached.extend(&needed));
+    clear_cache(cx, needed).await
 }
 
 /// Restarts from the newest usable checkpoint older than `limit`.
@@ -94,7 +100,7 @@ async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duratio
     let mut found = newest_known(cx, limit, &held).await?;
     drop(held);
     if found.is_none() {
-        clear_cache(cx, None).await?;
+        clear_cache(cx, BTreeSet::new()).await?;
         if restart.fetch {
             found = fetch::restart(cx, limit).await?;
         }
@@ -158,7 +164,7 @@ async fn newest_known(
         };
         if let Some(found) = found {
             if dataset.level.is_none() {
-                clear_cache(cx, Some(checkpoint)).await?;
+                clear_cache(cx, [checkpoint].into()).await?;
                 return Ok(Some(found));
             }
             // The files of variables have hashes that the ranks verify when they recover: until then the older

@@ -1,11 +1,11 @@
 use holdfast_model::{CheckpointId, FlushMode, Level, Locations, RestartSource};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{CopyLimits, Order, Outcome};
+use holdfast_wire::peer::{CopyLimits, Order};
 use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::SourceName;
 
 use super::super::LeaderWork;
-use super::world::{World, disk_full, from};
+use super::world::{World, disk_full, from, held, of_level};
 
 fn world(mode: FlushMode, every: u64) -> World {
     let mut world = World::with(|plan| {
@@ -196,10 +196,6 @@ fn is_limited_flush(order: &Order) -> bool {
     matches!(order, Order::Flush { limits: CopyLimits { bandwidth: 1.., .. }, .. })
 }
 
-fn held(world: &World) -> Vec<u64> {
-    world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect()
-}
-
 #[test]
 fn an_older_checkpoint_is_evicted_and_not_the_one_that_is_being_flushed() {
     let world = flushing_2(2, is_flush);
@@ -322,12 +318,6 @@ fn ranks_that_wait_flush_as_many_at_a_time_as_the_width() {
     assert_eq!(world.prefix.complete(), [1]);
     let flushed = world.orders.iter().filter(|(_, _, order)| is_flush(order)).map(|(node, ..)| node.to_string());
     assert_eq!(flushed.collect::<Vec<_>>(), ["n0", "n1", "n2", "n3"]);
-}
-
-fn of_level(world: &mut World, level: Level) -> Outcome {
-    let begun = world.call(Call::StartLevel { level, id: 7 });
-    assert!(matches!(begun, Ok(Reply::Started { .. })), "{begun:?}");
-    world.call(Call::Complete { valid: true })
 }
 
 #[test]

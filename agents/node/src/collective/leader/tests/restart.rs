@@ -1,9 +1,10 @@
-use holdfast_model::{CheckpointId, Location, Rank, RestartSource, Scheme};
+use holdfast_model::{CheckpointId, Level, Location, Rank, RestartSource, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
+use holdfast_wire::run::SourceName;
 
-use super::world::{World, disk_full, from, restart};
+use super::world::{World, disk_full, from, held, of_level, restart};
 
 /// A run that took `checkpoints` checkpoints, all of which fit into the cache.
 fn ran(checkpoints: u32) -> World {
@@ -266,6 +267,30 @@ fn the_reason_why_a_program_could_not_continue_from_its_files_is_reported() {
     });
     assert_eq!(from(&restart(world.outcome().unwrap())), (None, RestartSource::Fresh));
     assert_eq!(attempts(&world), [(1, Location::Cache, "rank 2: user data is broken")]);
+}
+
+#[test]
+fn an_accepted_checkpoint_of_a_low_level_leaves_the_newest_of_a_higher_one_until_that_is_superseded() {
+    let mut world = World::with(|plan| {
+        plan.settings.source = SourceName("variables".to_owned());
+        plan.settings.caches[0].keep = 10;
+    });
+    world.init();
+    for level in [Level::Parity, Level::Parity, Level::Local, Level::Local] {
+        of_level(&mut world, level).unwrap();
+    }
+    world.plan.settings.caches[0].keep = 1;
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    assert_eq!(from(&world.init()), (Some(4), RestartSource::Cache));
+    assert_eq!(world.call(Call::CompleteRestart { valid: true }), Ok(Reply::Done));
+    assert_eq!(held(&world), [2, 4]);
+    of_level(&mut world, Level::Local).unwrap();
+    assert_eq!(held(&world), [2, 4, 5]);
+    of_level(&mut world, Level::Partner).unwrap();
+    assert_eq!(held(&world), [2, 5, 6]);
+    of_level(&mut world, Level::Parity).unwrap();
+    of_level(&mut world, Level::Local).unwrap();
+    assert_eq!(held(&world), [7, 8]);
 }
 
 #[test]

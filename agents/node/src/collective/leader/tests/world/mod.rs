@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{
-    CheckpointId, Failure, FailureKind, Generation, HaltState, NodeName, Rank, RestartSource, RunNode, Scheme,
+    CheckpointId, Failure, FailureKind, Generation, HaltState, Level, NodeName, Rank, RestartSource, RunNode, Scheme,
 };
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::fixtures;
@@ -415,6 +415,18 @@ pub(super) fn restart(outcome: Outcome) -> Restart {
 /// The checkpoint that a run restarted from, and its source.
 pub(super) fn from(restart: &Restart) -> (Option<u64>, RestartSource) {
     (restart.checkpoint.map(|id| id.0), restart.source)
+}
+
+/// The datasets that a node with ranks has in cache.
+pub(super) fn held(world: &World) -> Vec<u64> {
+    world.nodes[&"n1".into()].held.keys().map(|id| id.0).collect()
+}
+
+/// A checkpoint of variables.
+pub(super) fn of_level(world: &mut World, level: Level) -> Outcome {
+    let begun = world.call(Call::StartLevel { level, id: 7 });
+    assert!(matches!(begun, Ok(Reply::Started { .. })), "{begun:?}");
+    world.call(Call::Complete { valid: true })
 }
 
 fn machine(plan: &RunPlan, instance: u64, memory: &LeaderMemory, flushes: &UnfinishedFlushes) -> LeaderMachine {

@@ -88,8 +88,10 @@ pub(super) fn carry_out(
     match what {
         Order::Inventory => return Ok(OrderResult::Inventory(node.inventory())),
         Order::Delete { checkpoints, all_but } => {
-            node.held.retain(|id, _| !checkpoints.contains(id) && all_but.is_none_or(|keep| *id == keep));
-            node.datasets.retain(|id, _| !checkpoints.contains(id) && all_but.is_none_or(|keep| *id == keep));
+            let stays =
+                |id: &CheckpointId| !checkpoints.contains(id) && all_but.as_ref().is_none_or(|keep| keep.contains(id));
+            node.held.retain(|id, _| stays(id));
+            node.datasets.retain(|id, _| stays(id));
             node.flush.retain(|id, _| !checkpoints.contains(id));
         }
         Order::Prepare { checkpoint, delete, members } => {
