@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -257,6 +258,32 @@ fn snapshots_follow_the_intervals_of_the_levels() {
     let complete = world.all("checkpoint_complete");
     assert!(!complete.is_empty() && complete.len() < 40, "{complete:#?}");
     assert!(complete.iter().all(|event| event["scheme"] == "PARTNER"), "{complete:#?}");
+}
+
+#[test]
+fn snapshots_of_level_4_pause_while_flushes_fail() {
+    let world = World::new();
+    let snapshots = "variables: {snapshots: {local: 0s, partner: 0s, parity: 0s, prefix: 2s}}";
+    let mut job = job(&world).checkpoint(snapshots);
+    job.heat.extend(["--need".to_owned()]);
+    let yaml = job.yaml().replace(", \"--checkpoint-every\", \"5\"", "");
+    let yaml = yaml.replace("\"0\", \"--steps\", \"40\"", "\"20ms\", \"--steps\", \"400\"");
+    let spec = world.write("snapshots.yaml", &yaml);
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    running.sees_event("restarted");
+    // A directory in the place of the index: no flush can enter its dataset there.
+    let index = world.prefix().join("index.scr");
+    fs::create_dir_all(index.join("obstacle")).unwrap();
+    let failed = || world.all("flush_failed");
+    running.sees("three failed flushes", |event| event["event"] == "flush_failed" && failed().len() >= 3);
+    fs::remove_dir_all(&index).unwrap();
+    running.sees_event("flushed");
+    running.ends_with(0);
+    let time = |event: &Value| event["time"].as_str().unwrap().parse::<DateTime<Utc>>().unwrap();
+    let times: Vec<_> = failed().iter().map(time).collect();
+    let pauses: Vec<i64> = times.windows(2).map(|pair| (pair[1] - pair[0]).num_milliseconds()).collect();
+    // An eighth of the interval, a quarter, …: there are 50 snapshots a second.
+    assert!(pauses[0] >= 240 && pauses[1] >= 490, "{pauses:?}");
 }
 
 #[test]

@@ -22,8 +22,24 @@ struct Snapshots {
     intervals: SnapshotIntervals,
     /// When the interval of each level began, in the order of [`Level::ALL`].
     since: [Duration; Level::ALL.len()],
-    /// The flush of the last checkpoint of level 4 failed.
-    flush_failed: bool,
+    /// How many flushes of level 4 have failed since one succeeded.
+    failures: u32,
+    /// When the last one failed.
+    failed: Duration,
+}
+
+impl Snapshots {
+    fn new(intervals: SnapshotIntervals) -> Self {
+        let since = [Duration::ZERO; Level::ALL.len()];
+        Snapshots { intervals, since, failures: 0, failed: Duration::ZERO }
+    }
+
+    /// After a failed flush, level 4 waits for an eighth of its interval, and twice as long after each further one, up
+    /// to the interval: a prefix directory that is full would otherwise cost a flush in each step of the program.
+    fn is_paused(&self, now: Duration, interval: Duration) -> bool {
+        let Some(doubled) = self.failures.checked_sub(1) else { return false };
+        now.saturating_sub(self.failed) < (interval / 8).saturating_mul(1 << doubled.min(3))
+    }
 }
 
 fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
@@ -49,12 +65,13 @@ impl SourcePolicy for Snapshots {
         let levels = Level::ALL.into_iter().zip(self.since);
         let due = levels.filter(|(level, since)| {
             let interval = intervals.of(*level);
-            !interval.is_zero() && now.saturating_sub(*since) >= interval
+            let is_paused = *level == Level::Prefix && self.is_paused(now, interval);
+            !interval.is_zero() && !is_paused && now.saturating_sub(*since) >= interval
         });
         let due: Vec<Level> = due.map(|(level, _)| level).collect();
         // While flushes fail, level 4 must not replace the levels that survive the loss of a node.
         let first = due.iter().copied().filter(|level| matches!(level, Level::Partner | Level::Parity)).max();
-        let first = first.filter(|_| self.flush_failed);
+        let first = first.filter(|_| self.failures > 0);
         first.or(due.into_iter().max()).or(halting.then_some(Level::Local))
     }
 
@@ -65,12 +82,15 @@ impl SourcePolicy for Snapshots {
                 *since = now;
             }
         }
-        self.flush_failed &= complete != Level::Prefix;
+        if complete == Level::Prefix {
+            self.failures = 0;
+        }
     }
 
-    /// The interval of level 4 goes on: the next snapshot tries again, unless level 2 or 3 is due.
+    /// The interval of level 4 goes on: it is tried again after a pause, unless level 2 or 3 is due then.
     fn flush_failed(&mut self, now: Duration) {
-        self.flush_failed = true;
+        self.failures = self.failures.saturating_add(1);
+        self.failed = now;
         self.level_complete(now, Level::Local);
     }
 }
@@ -81,11 +101,7 @@ impl CheckpointSource for Variables {
     }
 
     fn policy(&self) -> Box<dyn SourcePolicy> {
-        Box::new(Snapshots {
-            intervals: self.intervals,
-            since: [Duration::ZERO; Level::ALL.len()],
-            flush_failed: false,
-        })
+        Box::new(Snapshots::new(self.intervals))
     }
 }
 
@@ -100,7 +116,7 @@ mod tests {
     fn snapshots(local: u64, partner: u64, parity: u64, prefix: u64) -> Snapshots {
         let [local, partner, parity, prefix] = [local, partner, parity, prefix].map(at);
         let intervals = SnapshotIntervals { local, partner, parity, prefix };
-        let mut snapshots = Snapshots { intervals, since: [Duration::ZERO; Level::ALL.len()], flush_failed: false };
+        let mut snapshots = Snapshots::new(intervals);
         snapshots.computing_begins(at(100));
         snapshots
     }
@@ -125,13 +141,29 @@ mod tests {
         snapshots.flush_failed(at(111));
         assert_eq!(snapshots.due_level(at(111), false, None), Some(Level::Parity));
         snapshots.level_complete(at(111), Level::Parity);
-        assert_eq!(snapshots.due_level(at(112), false, None), Some(Level::Prefix));
-        snapshots.flush_failed(at(112));
+        assert_eq!(snapshots.due_level(at(113), false, None), Some(Level::Prefix));
+        snapshots.flush_failed(at(113));
         assert_eq!(snapshots.due_level(at(116), false, None), Some(Level::Partner));
         snapshots.level_complete(at(116), Level::Partner);
         snapshots.level_complete(at(117), Level::Prefix);
         assert_eq!(snapshots.due_level(at(119), false, None), None);
         assert_eq!(snapshots.due_level(at(128), false, None), Some(Level::Prefix));
+    }
+
+    #[test]
+    fn level_4_is_tried_again_after_pauses_that_grow_up_to_its_interval() {
+        let mut snapshots = snapshots(0, 0, 0, 80);
+        let mut now = at(180);
+        for pause in [10, 20, 40, 80, 80] {
+            assert_eq!(snapshots.due_level(now, false, None), Some(Level::Prefix));
+            snapshots.flush_failed(now);
+            assert_eq!(snapshots.due_level(now + at(pause - 1), false, None), None, "{pause}");
+            now += at(pause);
+        }
+        snapshots.level_complete(now, Level::Prefix);
+        assert_eq!(snapshots.due_level(now + at(80), false, None), Some(Level::Prefix));
+        snapshots.flush_failed(now + at(80));
+        assert_eq!(snapshots.due_level(now + at(90), false, None), Some(Level::Prefix), "the first pause again");
     }
 
     #[test]
