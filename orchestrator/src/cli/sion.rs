@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::regular_file;
 use holdfast_formats::sion::{
-    self, Container, DefragOptions, Defragmented, DumpOptions, JoinInput, JoinOptions, Joined, Sion, SionError, Split,
-    SplitOptions, VerifyOptions, Warning,
+    self, Container, DefragOptions, Defragmented, DumpOptions, Fault, JoinInput, JoinOptions, Joined, Sion, SionError,
+    Split, SplitOptions, VerifyOptions, Warning,
 };
 use holdfast_formats::{Confidence, Description, Format as _, FormatsError};
 use serde_json::{Value, json};
@@ -291,7 +291,11 @@ fn split(args: &SplitArgs, output: &dyn Output) -> Result<u8, Failure> {
         .during(&args.file.display().to_string(), |progress| sion::split(&args.file, &to, &options, progress))?;
     let code = warn_all(&split.warnings, output);
     for (task, fault) in &split.damaged {
-        output.warn(&format!("task {task} is damaged: {fault}"));
+        match fault {
+            // They name the rank.
+            Fault::FilesLost { .. } | Fault::FileDamaged { .. } => output.warn(&printable(&fault.to_string())),
+            _ => output.warn(&format!("task {task} is damaged: {fault}")),
+        }
     }
     let code = if split.damaged.is_empty() { code } else { exit::DAMAGED_DATA };
     output.result(&Taken { split, to: &args.to, dry_run: args.dry_run })?;

@@ -173,6 +173,16 @@ pub enum Fault {
         /// Why.
         problem: String,
     },
+    /// A file of a rank, in a container of a dataset, is not as its meta file records it.
+    #[error("rank {rank}, {name}: {problem}")]
+    FileDamaged {
+        /// The rank.
+        rank: u32,
+        /// The file's name.
+        name: String,
+        /// What differs.
+        problem: String,
+    },
     /// A key-value record does not fit into its stream.
     #[error("record {record} of task {task} claims {length} bytes where {left} are left")]
     Record {
@@ -218,6 +228,7 @@ impl Fault {
             | Fault::ChunkBytes { .. }
             | Fault::UnusedEntry { .. } => "byte-counts",
             Fault::PartMissing { .. } | Fault::PartDiffers { .. } | Fault::FilesLost { .. } => "set",
+            Fault::FileDamaged { .. } => "checksum",
             Fault::MappingSize { .. }
             | Fault::MappingTarget { .. }
             | Fault::MappingTwice { .. }

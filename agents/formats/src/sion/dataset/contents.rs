@@ -23,6 +23,9 @@ pub(super) enum ContentsError {
     HashFile(#[from] HashFileError),
     #[error("version {0:?} of its table of contents is not known")]
     Version(Option<String>),
+    /// The physical file with it.
+    #[error("its table of contents is lost: {0}")]
+    Lost(String),
     #[error("its table of contents is damaged at {place}: {problem}")]
     Content { place: String, problem: String },
 }

@@ -160,9 +160,7 @@ impl OpenContainer {
             // It is empty.
             let _ = slot.set(Ok(first));
         }
-        let contents = container
-            .stream(ranks)
-            .map_err(|problem| ContentsError::Content { place: "the last task".to_owned(), problem })?;
+        let contents = container.stream(ranks).map_err(ContentsError::Lost)?;
         let mut reader = BufReader::with_capacity(1 << 18, StreamReader { stream: contents, offset: RECORD_HEADER });
         container.contents = Contents::read(path, &mut reader, ranks)?;
         Ok(container)

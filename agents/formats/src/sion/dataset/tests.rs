@@ -311,6 +311,33 @@ fn an_intact_file_of_an_older_container_is_read_if_the_newer_part_is_lost() {
 }
 
 #[test]
+fn a_file_that_is_not_as_its_meta_file_records_it_is_left_out_when_a_container_is_split() {
+    let scratch = tempfile::tempdir().unwrap();
+    pack_described(scratch.path(), &[0, 1, 2], 2);
+    let part = scratch.path().join("holdfast-1.sion");
+    let mut bytes = fs::read(&part).unwrap();
+    let at = bytes.windows(900).position(|piece| piece == [1; 900]).unwrap();
+    bytes[at + 7] = 9;
+    fs::write(&part, bytes).unwrap();
+    for dry_run in [true, false] {
+        let to = tempfile::tempdir().unwrap();
+        let options = SplitOptions { dry_run, ..Default::default() };
+        let mut last = (0, 0);
+        let target = Destination::new(to.path(), false).unwrap();
+        let found = split(&part, &target, &options, &mut |done, total| last = (done, total)).unwrap();
+        let faults: Vec<String> = found.damaged.iter().map(|(task, fault)| format!("{task}: {fault}")).collect();
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert!(fault.starts_with("1: rank 1, rank_1.ckpt: its CRC32 is "), "{fault}");
+        let written: Vec<String> = found.files.iter().map(|file| file.name.clone()).collect();
+        let intact = (0..3).flat_map(described).map(|(name, _)| name).filter(|name| name != "rank_1.ckpt");
+        let intact: std::collections::BTreeSet<String> = intact.collect();
+        assert_eq!(written.into_iter().collect::<std::collections::BTreeSet<_>>(), intact);
+        assert_eq!(names(to.path()).len(), if dry_run { 0 } else { intact.len() });
+        assert!(last.0 == last.1 && last.1 > 0, "{last:?}");
+    }
+}
+
+#[test]
 fn splitting_a_container_with_a_damaged_table_of_contents_is_refused_with_the_remedy() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("holdfast-1.sion");
@@ -329,6 +356,20 @@ fn splitting_a_container_with_a_damaged_table_of_contents_is_refused_with_the_re
     assert!(refused.contains("table of contents") && refused.contains("--by-rank"), "{refused}");
     assert!(names(to.path()).is_empty());
     assert_eq!(split_to(to.path(), true).unwrap().files.len(), 7);
+}
+
+#[test]
+fn splitting_a_container_whose_table_of_contents_is_lost_names_the_missing_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    pack_described(scratch.path(), &[0, 1, 2], 2);
+    fs::remove_file(scratch.path().join("holdfast-1.sion.000001")).unwrap();
+    let to = tempfile::tempdir().unwrap();
+    let target = Destination::new(to.path(), false).unwrap();
+    let path = scratch.path().join("holdfast-1.sion");
+    let refused = split(&path, &target, &Default::default(), &mut |_, _| ()).unwrap_err().to_string();
+    let lost = "its table of contents is lost: ";
+    assert!(refused.contains(lost) && refused.contains("holdfast-1.sion.000001"), "{refused}");
+    assert!(!refused.contains("--by-rank"), "{refused}");
 }
 
 #[test]

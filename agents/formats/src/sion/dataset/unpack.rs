@@ -8,8 +8,10 @@ use holdfast_core::dataset_files::StoredFile;
 use super::super::copying::{copy_exactly, each};
 use super::super::fault::Fault;
 use super::super::split::{Split, SplitFile};
+use super::contents::ContentsError;
 use super::names::parse;
 use super::packed_files::{ContainerError, OpenContainer, PackedContent};
+use super::verify::damaged_files;
 use crate::{Destination, FormatsError, Progress};
 
 /// True if a container holds the files of a dataset: it has a table of contents, or the name of one that must have it.
@@ -24,7 +26,8 @@ pub fn is_dataset(path: &Path) -> bool {
 }
 
 /// Writes all files of the container at `path` under their own names. Returns them in the order of ranks and keys, and
-/// the ranks of which files cannot be read, because a physical file is lost: these files are left out.
+/// what is left out: the files of ranks whose physical file is lost, and those that are not as their meta files record
+/// them.
 ///
 /// # Errors
 /// When the container is not one of a dataset or no file in it can be found, or a file cannot be written.
@@ -38,6 +41,10 @@ pub fn unpack(
     let container = match OpenContainer::open(path) {
         Ok(container) => Arc::new(container),
         Err(ContainerError::Sion(error)) => return Err(error.into()),
+        Err(error @ ContainerError::Contents(ContentsError::Lost(_))) => {
+            let what = format!("{error}; without it, no file of the container can be found");
+            return Err(FormatsError::damaged("read", path, what));
+        }
         Err(error) => {
             let what = format!("{error}; `--by-rank` writes its records by rank and key, without their names");
             return Err(FormatsError::damaged("read the table of contents of", path, what));
@@ -46,11 +53,22 @@ pub fn unpack(
     let mut entries: Vec<_> = container.contents.files.iter().map(|(name, entry)| (name.clone(), *entry)).collect();
     entries.sort_unstable_by_key(|(_, entry)| (entry.rank, entry.key));
     let total = entries.iter().map(|(_, entry)| entry.bytes).fold(0, u64::saturating_add);
+    // The files are read twice: first to compare them, then to copy them.
+    let twice = total.saturating_mul(2);
+    let damaged = damaged_files(path, &container, &mut |done, _| progress(done.min(total), twice))?;
+    let mut copied = |done: u64, _| progress(total.saturating_add(done), twice);
     // Errors of writing have another type than those of reading, and are returned in the result of the job.
-    let done = each(&entries, threads, total, progress, |(name, entry)| {
+    let done = each(&entries, threads, total, &mut copied, |(name, entry)| {
+        if let Some(problem) = damaged.get(name) {
+            let (name, problem) = (name.clone(), problem.clone());
+            return Ok((Ok(Some(Fault::FileDamaged { rank: entry.rank.0, name, problem })), entry.bytes));
+        }
         let stored = match PackedContent::open(&container, name, *entry) {
             Ok(stored) => stored,
-            Err(error) => return Ok((Ok(Some(error.to_string())), entry.bytes)),
+            Err(error) => {
+                let lost = Fault::FilesLost { rank: entry.rank.0, problem: error.to_string() };
+                return Ok((Ok(Some(lost)), entry.bytes));
+            }
         };
         let stored: &dyn StoredFile = &stored;
         let written = match dry_run {
@@ -64,8 +82,8 @@ pub fn unpack(
         let task = usize::try_from(entry.rank.0).unwrap_or(usize::MAX);
         match written? {
             None => split.files.push(SplitFile { name, task, key: Some(entry.key), bytes: entry.bytes }),
-            Some(problem) => {
-                let found = (task, Fault::FilesLost { rank: entry.rank.0, problem });
+            Some(fault) => {
+                let found = (task, fault);
                 // All files of a rank are lost with its physical file.
                 if split.damaged.last() != Some(&found) {
                     split.damaged.push(found);

@@ -1,6 +1,6 @@
 //! Compares the files in a container with the lengths and checksums that their meta files record.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -176,6 +176,21 @@ fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> R
 
 fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The files in a container that are not as their meta files record them, with what differs.
+pub(super) fn damaged_files(
+    path: &Path,
+    container: &Arc<OpenContainer>,
+    progress: Progress<'_>,
+) -> Result<HashMap<String, String>, SionError> {
+    let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(directory_of(path), Arc::clone(container)));
+    let Ok(mut scan) = scan_files(files, workers::default_threads()) else { return Ok(HashMap::new()) };
+    verify_contents(&mut scan, progress)?;
+    // What a file is that is not complete, or not in this container, is not known from its bytes.
+    let is_of_bytes = |damage: &FileDamage| !matches!(damage, FileDamage::NotComplete | FileDamage::Missing);
+    let damaged = scan.damaged.into_iter().filter(|file| is_of_bytes(&file.damage));
+    Ok(damaged.map(|file| (file.name, file.damage.to_string())).collect())
 }
 
 struct VerifiedContents {
