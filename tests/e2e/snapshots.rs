@@ -30,6 +30,7 @@ fn commands_show_a_running_job_and_its_halt_conditions() {
     assert_output(&world, &job, "running-halt-list", &["halt", "list"]);
     assert_output(&world, &job, "running-halt-list-json", &["halt", "list", "--json"]);
     assert_output(&world, &job, "running-halt-unset", &["halt", "unset", "--all"]);
+    assert_output(&world, &job, "running-halt-immediate", &["halt", "set", "--immediate", "--dry-run"]);
     assert_output(&world, &job, "running-halt-now", &["halt", "set", "--now"]);
     assert_output(&world, &job, "running-status-halted", &["status"]);
     assert_output(&world, &job, "running-status-json", &["status", "--json"]);

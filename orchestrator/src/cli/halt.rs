@@ -223,18 +223,42 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
     let has_pairs = running.state.pairs.is_some();
     // A dry run also needs a running job, but changes nothing.
     let sent = change.clone().filter(|_| !dry_run);
-    let state = super::runtime::block_on(running.halt(sent))??;
     let has_orchestrator = running.has_orchestrator;
-    style.result(&HaltReport { state, would: change.filter(|_| dry_run), has_pairs, has_orchestrator })?;
+    let moment = match (has_pairs, change.as_ref().is_some_and(|change| change.immediate && has_orchestrator)) {
+        (true, _) => HaltMoment::Now,
+        (false, true) => HaltMoment::WithoutCheckpoint,
+        (false, false) => HaltMoment::NextCheckpoint,
+    };
+    let state = super::runtime::block_on(running.halt(sent))??;
+    style.result(&HaltReport { state, would: change.filter(|_| dry_run), moment, has_orchestrator })?;
     Ok(exit::FINISHED)
+}
+
+/// When a job ends that the user halts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HaltMoment {
+    NextCheckpoint,
+    /// Pairs do not wait for a checkpoint.
+    Now,
+    /// `--immediate`: the orchestrator ends the ranks.
+    WithoutCheckpoint,
+}
+
+impl HaltMoment {
+    fn text(self) -> &'static str {
+        match self {
+            HaltMoment::NextCheckpoint => "at the next checkpoint",
+            HaltMoment::Now => "now",
+            HaltMoment::WithoutCheckpoint => "now, without another checkpoint",
+        }
+    }
 }
 
 /// The conditions that are set.
 struct HaltReport {
     state: HaltState,
     would: Option<HaltChange>,
-    /// The job does not wait for a checkpoint.
-    has_pairs: bool,
+    moment: HaltMoment,
     /// Pairs are ended by it.
     has_orchestrator: bool,
 }
@@ -243,29 +267,32 @@ impl Report for HaltReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         if let Some(change) = &self.would {
             for condition in &change.unset {
-                writeln!(to, "would remove: {}", condition_text(*condition, self.has_pairs))?;
+                writeln!(to, "would remove: {}", condition_text(*condition, self.moment))?;
             }
             let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
             return conditions(
                 to,
                 "would set: ",
                 &HaltState { reason, checkpoints_left, after, before, seconds, met: None },
-                self.has_pairs,
+                self.moment,
             );
         }
         if (HaltState { met: None, ..self.state.clone() }) == HaltState::default() {
             return writeln!(to, "no halt condition is set");
         }
-        conditions(to, "", &self.state, self.has_pairs)?;
+        conditions(to, "", &self.state, self.moment)?;
         match &self.state.met {
-            Some(met) if self.has_pairs && !self.has_orchestrator => writeln!(
+            Some(met) if self.moment == HaltMoment::Now && !self.has_orchestrator => writeln!(
                 to,
                 "recorded, but no orchestrator has taken it up yet; the next `holdfast run` ends the copies and \
                  jobs: {}",
                 printable(met)
             ),
-            Some(met) if self.has_pairs => {
+            Some(met) if self.moment == HaltMoment::Now => {
                 writeln!(to, "the job ends its copies and jobs now: {}", printable(met))
+            }
+            Some(met) if self.moment == HaltMoment::WithoutCheckpoint => {
+                writeln!(to, "the job ends its ranks now, without another checkpoint: {}", printable(met))
             }
             Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(met)),
             None => Ok(()),
@@ -277,7 +304,7 @@ impl Report for HaltReport {
     }
 }
 
-fn conditions(to: &mut dyn Write, before: &str, state: &HaltState, has_pairs: bool) -> io::Result<()> {
+fn conditions(to: &mut dyn Write, before: &str, state: &HaltState, moment: HaltMoment) -> io::Result<()> {
     let time = |seconds: i64| {
         let time = DateTime::from_timestamp(seconds, 0).map(|time| time.with_timezone(&Local));
         time.map_or_else(|| seconds.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
@@ -288,7 +315,7 @@ fn conditions(to: &mut dyn Write, before: &str, state: &HaltState, has_pairs: bo
         None => format!("{seconds} s before the end of the allocation"),
     };
     let lines = [
-        state.reason.as_deref().map(|reason| format!("{}: {}", when_requested(has_pairs), printable(reason))),
+        state.reason.as_deref().map(|reason| format!("{}: {}", moment.text(), printable(reason))),
         state.checkpoints_left.map(left),
         state.after.map(|at| format!("from {}", time(at))),
         state.before.map(|at| format!("before {}", time(at))),
@@ -297,14 +324,9 @@ fn conditions(to: &mut dyn Write, before: &str, state: &HaltState, has_pairs: bo
     lines.into_iter().flatten().try_for_each(|line| writeln!(to, "{before}halt {line}"))
 }
 
-/// When a job ends that the user halts.
-fn when_requested(has_pairs: bool) -> &'static str {
-    if has_pairs { "now" } else { "at the next checkpoint" }
-}
-
-fn condition_text(condition: HaltCondition, has_pairs: bool) -> &'static str {
+fn condition_text(condition: HaltCondition, moment: HaltMoment) -> &'static str {
     match condition {
-        HaltCondition::Reason if has_pairs => "halt now",
+        HaltCondition::Reason if moment == HaltMoment::Now => "halt now",
         HaltCondition::Reason => "halt at the next checkpoint",
         HaltCondition::CheckpointsLeft => "halt after a number of checkpoints",
         HaltCondition::After => "halt from a time on",

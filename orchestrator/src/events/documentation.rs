@@ -15,7 +15,12 @@ mod tests {
                 text.push_str("\n| field | meaning |\n|---|---|\n");
             }
             for (field, meaning) in event.fields {
-                let _ = writeln!(text, "| `{field}` | {} |", meaning.trim());
+                // A flattened value is in the line by its tag, not under the name of the field.
+                let tag = meaning.trim().strip_prefix('`').and_then(|rest| rest.strip_suffix("`, and its fields."));
+                let _ = match tag {
+                    Some(tag) => writeln!(text, "| `{tag}` | Which kind it is; each kind has fields of its own. |"),
+                    None => writeln!(text, "| `{field}` | {} |", meaning.trim()),
+                };
             }
         }
         text

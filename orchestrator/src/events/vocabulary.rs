@@ -737,7 +737,7 @@ vocabulary! {
         /// How long it took (`-D`), in seconds; absent if the script gave none.
         seconds: Option<u64>,
     },
-    /// The last event of a job in an allocation.
+    /// The job ended in this allocation. Only what becomes of the caches and of the next allocation may follow.
     Finished {
         /// The exit code.
         exit_code: u8,
