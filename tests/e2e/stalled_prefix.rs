@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use holdfast_testkit::harness::takes_minutes;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::disk::Disk;
 use crate::job::Job;
+use crate::pfs;
 use crate::world::{Running, World, signal};
 
 /// How long it hangs: longer than the longest silence of agents that these jobs accept.
@@ -156,4 +158,34 @@ fn a_pipe_in_the_place_of_the_event_log_is_refused_without_waiting_for_a_reader(
     fs::remove_file(&log).unwrap();
     ran.with_code(78).prints(&["events.jsonl is not a regular file", "move it away"]);
     job.run(0);
+}
+
+/// The file system of the prefix directory is away for a while: the ranks go on, and no other prefix directory is made
+/// in its place.
+#[test]
+fn job_goes_on_while_its_prefix_directory_is_away() {
+    let world = World::new();
+    let mut job = Job::new(&world, 0).flush("{every: 1}");
+    (job.every, job.steps) = (10, 200);
+    let job = job.holding_after(15);
+    let yaml = job.yaml().replace("\"0\", \"--steps\"", "\"20ms\", \"--steps\"");
+    let spec = world.write("slow.yaml", &yaml);
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    running.sees_event("flushed");
+    let (prefix, away) = (world.prefix(), world.path("away"));
+    fs::rename(&prefix, &away).unwrap();
+    let failed = || world.events_of(&away).into_iter().find(|event| event["event"] == "flush_failed");
+    let reason = world.wait("a failed flush", failed)["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("does not exist"), "{reason}");
+    assert!(!prefix.exists(), "no agent makes it");
+    let complete = |id| move |event: &Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == id;
+    world.wait("the last checkpoint before the end", || world.events_of(&away).iter().any(complete(15)).then_some(()));
+    assert!(running.is_running());
+    fs::rename(&away, &prefix).unwrap();
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("generation_launched").len(), 1, "the ranks were never started again");
+    pfs::assert_current(&world.prefix(), 20);
+    world.assert_nothing_is_left();
 }

@@ -133,7 +133,7 @@ impl fmt::Display for EndCause {
             EndCause::TimeLimit => f.write_str("the allocation is about to end"),
             EndCause::LaunchFailed { reason } => write!(f, "the launch failed: {reason}"),
             EndCause::StepLost { reason } => {
-                write!(f, "the ranks that an earlier orchestrator started cannot be followed: {reason}")
+                write!(f, "the ranks cannot be followed any more: {reason}")
             }
         }
     }

@@ -23,6 +23,8 @@ const POLLS_TO_BEGIN: u32 = 2_000;
 pub struct Follower {
     directory: PathBuf,
     file: Option<File>,
+    /// Stays open: whether the supervisor lives does not depend on the directory, which may be away for a while.
+    lock: Option<File>,
     offset: u64,
     partial: Vec<u8>,
     quiet: u32,
@@ -44,7 +46,7 @@ impl Follower {
     /// just started.
     pub fn new(directory: &Path, begun: bool) -> Self {
         let directory = directory.to_owned();
-        Follower { directory, file: None, offset: 0, partial: Vec::new(), quiet: 0, begun, done: false }
+        Follower { directory, file: None, lock: None, offset: 0, partial: Vec::new(), quiet: 0, begun, done: false }
     }
 
     /// The events since the last poll. There are none after [`StepEvent::Done`].
@@ -60,7 +62,7 @@ impl Follower {
             self.quiet += 1;
             let ask =
                 self.quiet.is_multiple_of(POLLS_BETWEEN_LOCK_CHECKS) && (self.begun || self.quiet > POLLS_TO_BEGIN);
-            if ask && !step::is_supervised(&self.directory) {
+            if ask && !self.is_supervised() {
                 // The supervisor may have written events between our read and its end.
                 events = self.read()?;
                 if events.is_empty() {
@@ -69,9 +71,21 @@ impl Follower {
             }
         } else {
             (self.quiet, self.begun) = (0, true);
+            self.open_lock();
         }
         self.done = events.contains(&StepEvent::Done);
         Ok(Followed::Events(events))
+    }
+
+    fn open_lock(&mut self) {
+        if self.lock.is_none() {
+            self.lock = step::lock_file(&self.directory);
+        }
+    }
+
+    fn is_supervised(&mut self) -> bool {
+        self.open_lock();
+        self.lock.as_ref().is_some_and(step::is_held)
     }
 
     /// True after [`StepEvent::Done`].
@@ -135,6 +149,29 @@ mod tests {
         write(base.path(), "{\"event\":\"supervisor\",\"pid\":7}\n");
         let mut follower = Follower::new(base.path(), false);
         follower.poll().unwrap();
+        let polls = (0..POLLS_BETWEEN_LOCK_CHECKS).map(|_| follower.poll().unwrap());
+        assert_eq!(polls.last(), Some(Followed::Orphaned));
+    }
+
+    #[test]
+    fn a_supervisor_is_followed_while_its_directory_is_away() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("generation");
+        std::fs::create_dir(&directory).unwrap();
+        let lock = std::fs::File::create(StepPlan::lock_in(&directory)).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        write(&directory, "{\"event\":\"supervisor\",\"pid\":7}\n");
+        let mut follower = Follower::new(&directory, false);
+        follower.poll().unwrap();
+        let away = base.path().join("away");
+        std::fs::rename(&directory, &away).unwrap();
+        let mut polls = || (0..POLLS_BETWEEN_LOCK_CHECKS).map(|_| follower.poll().unwrap()).last();
+        assert_eq!(polls(), Some(Followed::Events(Vec::new())));
+        assert_eq!(polls(), Some(Followed::Events(Vec::new())));
+        write(&away, "{\"event\":\"exited\",\"rank\":1,\"end\":{\"code\":3}}\n");
+        let exited = StepEvent::Exited { rank: Rank(1), end: RankEnd::Code(3) };
+        assert_eq!(follower.poll().unwrap(), Followed::Events(vec![exited]));
+        drop(lock);
         let polls = (0..POLLS_BETWEEN_LOCK_CHECKS).map(|_| follower.poll().unwrap());
         assert_eq!(polls.last(), Some(Followed::Orphaned));
     }

@@ -124,8 +124,22 @@ fn take_lock(directory: &Path) -> Result<File, LaunchError> {
 
 /// True while a generation's directory has a supervisor.
 pub fn is_supervised(directory: &Path) -> bool {
-    let Ok(Some(file)) = own_files::open(&StepPlan::lock_in(directory)) else { return false };
-    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+    lock_file(directory).is_some_and(|lock| is_held(&lock))
+}
+
+/// The lock of a supervisor, also after its end; `None` if there was none, or it cannot be opened.
+pub(super) fn lock_file(directory: &Path) -> Option<File> {
+    own_files::open(&StepPlan::lock_in(directory)).ok().flatten()
+}
+
+/// True while the supervisor has the lock, and if that cannot be known because the file system fails: the ranks of a
+/// supervisor that is believed to have ended are killed.
+pub(super) fn is_held(lock: &File) -> bool {
+    let is_free = flock(lock, FlockOperation::NonBlockingLockShared).is_ok();
+    if is_free {
+        let _ = flock(lock, FlockOperation::Unlock);
+    }
+    !is_free
 }
 
 /// The standard input of a launcher command: that of the orchestrator, unless it is a terminal, which a background

@@ -154,16 +154,6 @@ impl Prefix {
         }
     }
 
-    /// Opens a prefix directory, made if it does not exist, with the mode that the umask leaves.
-    ///
-    /// # Errors
-    /// [`PrefixError::Durable`] if it cannot be made, and those of [`Prefix::open`].
-    pub fn create(path: impl Into<PathBuf>) -> Result<Self, PrefixError> {
-        let path = path.into();
-        durable::create_directory(&path, CreationMode::Umask)?;
-        Prefix::open(path)
-    }
-
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -29,7 +29,8 @@ pub(super) fn perform(
     containers: &Containers,
     work: LeaderWork,
 ) -> Result<WorkOutput, CallError> {
-    let prefix = || Prefix::create(&plan.settings.prefix);
+    // Not made here: while its file system is away, it would be made below the mount point, on a disk of this node.
+    let prefix = || Prefix::open(&plan.settings.prefix);
     Ok(match work {
         LeaderWork::SaveMemory(leader) => {
             state_files::write_memory(&agent.paths.control(), &leader).map_err(|source| not_saved(agent, source))?;
