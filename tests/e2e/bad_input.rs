@@ -1,5 +1,6 @@
 //! Unusable directories and invalid files: a clear error, nothing lost, no incomplete file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use holdfast_core::kvtree::{Tree, file};
 use holdfast_testkit::{copy_tree, files_below, fixtures};
 use serde_json::{Value, json};
 
+use crate::disk::Disk;
 use crate::job::Job;
 use crate::pfs;
 use crate::world::World;
@@ -117,6 +119,32 @@ fn rejects_prefix_that_cannot_be_created_before_start() {
     assert!(ran.err.contains("pfs") && ran.err.contains("prefix"), "{}", ran.err);
     assert_eq!(fs::read_to_string(world.prefix()).unwrap(), "a file");
     world.assert_nothing_is_left();
+}
+
+/// Each number of files that can still be made in the temporary directory ends the start at another place.
+#[test]
+fn rejects_full_temporary_directory_and_leaves_nothing_in_it() {
+    let world = World::new();
+    let mut disk = Disk::new(&world);
+    let temporary = world.temporary();
+    disk.mount_over(temporary.clone());
+    let fill = |number: u32| temporary.join(format!("fill{number}"));
+    let made = (0..1_000_000).take_while(|number| fs::File::create(fill(*number)).is_ok()).last().unwrap();
+    let mut names = BTreeSet::new();
+    // The workspace, its marker, the directory of the nodes, and those of four nodes.
+    for free in 1..=6 {
+        fs::remove_file(fill(made + 1 - free)).unwrap();
+        let ran = Job::new(&world, 0).run(69);
+        names.extend(ran.err.lines().filter(|line| line.contains("No space left")).map(str::to_owned));
+        let left: Vec<String> = fs::read_dir(&temporary).unwrap().map(|entry| name_of(&entry.unwrap())).collect();
+        let left: Vec<&String> = left.iter().filter(|name| name.starts_with("holdfast")).collect();
+        assert_eq!(left, [] as [&String; 0], "{free} free: {}", ran.err);
+    }
+    assert!(names.len() > 1, "{names:?}");
+}
+
+fn name_of(entry: &fs::DirEntry) -> String {
+    entry.file_name().to_string_lossy().into_owned()
 }
 
 /// Replaces all occurrences of a key in a hash file.

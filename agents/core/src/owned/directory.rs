@@ -225,9 +225,16 @@ impl Base {
             };
             getrandom::fill(&mut random).map_err(failed)?;
             let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-            if let Some(made) = self.new_directory(format!("{stem}{random}"), access)? {
-                made.mark(marker, Durability::Process)?;
-                return Ok(made);
+            let name = format!("{stem}{random}");
+            if let Some(made) = self.new_directory(&name, access)? {
+                return match made.mark(marker, Durability::Process) {
+                    Ok(()) => Ok(made),
+                    // Without a marker, nothing would ever remove it.
+                    Err(error) => {
+                        let _ = self.remove_empty_directory(&name, access);
+                        Err(error)
+                    }
+                };
             }
         }
     }

@@ -144,8 +144,22 @@ impl Workspace {
     fn create(user: &str, job_id: &str) -> Result<Self, OwnedError> {
         let stem = format!("holdfast-{user}-");
         let directory = temporary_directory()?.new_random_directory(&stem, Access::Private, &marker(job_id))?;
-        directory.create_directory(ROOTS, Access::Private)?;
         Ok(Workspace { directory })
+    }
+
+    /// Makes the roots of the nodes. If that fails, nothing is left of the workspace.
+    fn make_roots(&self, nodes: &[NodeName], job_id: &str) -> Result<(), OwnedError> {
+        let make = || {
+            let roots = self.roots()?;
+            nodes.iter().try_for_each(|node| roots.create_directory(node.as_str(), Access::Private).map(drop))
+        };
+        make().inspect_err(|_| {
+            let path = self.directory.path();
+            let parent = path.parent().map(Base::trusted);
+            if let (Some(Ok(parent)), Some(name)) = (parent, path.file_name()) {
+                let _ = parent.remove_tree(name, Access::Private, &marker(job_id));
+            }
+        })
     }
 
     fn roots(&self) -> Result<OwnedDirectory, OwnedError> {
@@ -198,10 +212,7 @@ impl Local {
             check_name("the node", node.as_str())?;
         }
         let workspace = Workspace::create(&user, &job_id).map_err(AllocationError::Workspace)?;
-        let roots = workspace.roots()?;
-        for node in &nodes {
-            roots.create_directory(node.as_str(), Access::Private)?;
-        }
+        workspace.make_roots(&nodes, &job_id)?;
         let end = spec.end_from(SystemTime::now());
         let path = workspace.directory.path().to_owned();
         let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end, is_machine: false };
