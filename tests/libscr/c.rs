@@ -15,6 +15,22 @@ fn scr_1_program_restarts_from_rebuilt_files_after_node_loss() {
 }
 
 #[test]
+fn forked_children_can_neither_write_checkpoints_nor_end_the_job() {
+    let world = World::new();
+    let program = world.compile("cc", "forked.c", Link::Shared);
+    let ran = world.run_with(&[program.to_str().unwrap(), "4", &world.results()], "", "", "relaunch: {attempts: 0}");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), sum(rank, 4).to_string());
+        let state = world.path().join(format!("prefix/scr.current/state.{rank}"));
+        assert_eq!(std::fs::read_to_string(state).unwrap().trim(), sum(rank, 4).to_string());
+    }
+    // Five calls of each rank.
+    assert_eq!(printed.matches("was forked from process").count(), 30, "{printed}");
+}
+
+#[test]
 fn statically_linked_program_works() {
     let world = World::new();
     let program = world.compile("cc", "old_style.c", Link::Static);

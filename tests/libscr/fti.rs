@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use holdfast_testkit::harness::ignore;
 
-use crate::world::{FTI, Link, World, holdfast, in_repository, needs, output, program_source, quiet, sum};
+use crate::world::{FTI, Link, VARIABLES, World, holdfast, in_repository, needs, output, program_source, quiet, sum};
 
 const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}]";
 
@@ -58,6 +58,25 @@ fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it()
         let verified = holdfast(&["verify", file.to_str().unwrap()], world.path());
         assert_eq!(verified.status.code(), Some(0), "{}", output(&verified));
     }
+}
+
+#[test]
+fn forked_children_can_neither_save_nor_end_the_job() {
+    let world = World::new();
+    let headers = format!("-I{}", VARIABLES.include("").display());
+    let compiler = ["cc", &without_mpi(), &headers];
+    let program = world.compile_for(FTI, &compiler, &[&program_source("fti_forked.c")], Link::Shared);
+    let command = [program.to_str().unwrap(), "6", &world.results()];
+    let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    for rank in 0..6 {
+        assert_eq!(world.result(rank), sum(rank, 6).to_string());
+        assert!(world.path().join(format!("prefix/scr.current/Ckpt6-Rank{rank}.fti")).exists(), "{printed}");
+    }
+    // One call of each rank; the end of a child prints nothing.
+    assert_eq!(printed.matches("was forked from process").count(), 6, "{printed}");
+    assert_eq!(printed.matches("FTI_Finalize").count(), 0, "{printed}");
 }
 
 #[test]

@@ -16,6 +16,9 @@ use crate::error::ClientError;
 
 /// The connection of a rank to its agent. It can move between threads, but only one thread at a time can use it.
 /// Dropping it without [`Client::finalize`] only closes the connection: the run then counts as not finished.
+///
+/// Only the process that called `init` can make calls. In one that was forked from it, they are
+/// [`ClientError::OtherProcess`], and dropping the client has no effect on the run.
 pub struct Client {
     /// `None` if the API is disabled.
     connection: Option<Connection>,
@@ -435,6 +438,13 @@ impl Client {
         let result = connection.call(seq, &call)?;
         self.calls = seq;
         result.map(Some).map_err(|source| ClientError::Failed { call: call.name(), source })
+    }
+
+    /// Fails in a process that was forked from the one that joined the run, for calls that do more than to ask the
+    /// agent.
+    #[cfg(feature = "variables")]
+    pub(crate) fn check_process(&self, call: &'static str) -> Result<(), ClientError> {
+        self.connection.as_ref().map_or(Ok(()), |connection| connection.check_process(call))
     }
 
     fn expect_computing(&self, call: &'static str) -> Result<(), ClientError> {

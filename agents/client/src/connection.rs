@@ -2,6 +2,9 @@
 //!
 //! Reads have no time limit: a collective call takes as long as the slowest rank. A call ends with its reply or with
 //! the end of the connection, which the kernel reports at once when the agent ends.
+//!
+//! A process that was forked from the rank inherits the connection. Its calls are refused: they would be taken for
+//! those of the rank, and their replies would be read by either process.
 
 use std::io::{self, BufReader};
 use std::net::Shutdown;
@@ -31,6 +34,8 @@ pub(crate) struct Connection {
     node: Option<NodeName>,
     layout: VariablesLayout,
     interrupter: Interrupter,
+    /// The process that may use the connection.
+    process: u32,
 }
 
 /// Ends a [`Client::await_checkpoint`](crate::Client::await_checkpoint) of another thread.
@@ -42,8 +47,8 @@ pub struct Interrupter {
 #[derive(Debug, Default)]
 struct Waiting {
     interrupted: bool,
-    /// The connection of the call that waits.
-    stream: Option<UnixStream>,
+    /// The connection of the call that waits, and the process that made the call.
+    stream: Option<(UnixStream, u32)>,
 }
 
 impl Interrupter {
@@ -51,7 +56,9 @@ impl Interrupter {
     pub fn interrupt(&self) {
         let mut waiting = self.waiting();
         waiting.interrupted = true;
-        if let Some(stream) = waiting.stream.take() {
+        if let Some((stream, process)) = waiting.stream.take()
+            && process == std::process::id()
+        {
             // The call is repeated on a new connection.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -74,7 +81,7 @@ impl Interrupter {
         if std::mem::take(&mut waiting.interrupted) {
             return Ok(false);
         }
-        waiting.stream = Some(stream);
+        waiting.stream = Some((stream, std::process::id()));
         Ok(true)
     }
 
@@ -101,7 +108,14 @@ impl Connection {
             node: None,
             interrupter: Interrupter::default(),
             layout: VariablesLayout::default(),
+            process: std::process::id(),
         }
+    }
+
+    /// Fails in a process that was forked from the one that joined the run.
+    pub(crate) fn check_process(&self, call: &'static str) -> Result<(), ClientError> {
+        let own = std::process::id();
+        if own == self.process { Ok(()) } else { Err(ClientError::OtherProcess { call, own, rank: self.process }) }
     }
 
     /// The node's name, as reported by the agent.
@@ -145,6 +159,7 @@ impl Connection {
         interruptible: bool,
     ) -> Result<Option<Result<Reply, Failure>>, ClientError> {
         let name = call.name();
+        self.check_process(name)?;
         let message = ToAgent::Call { seq, call: call.clone() };
         let request =
             frame::encode(&message, TO_AGENT).map_err(|source| ClientError::Unsendable { call: name, source })?;

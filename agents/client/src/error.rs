@@ -124,6 +124,19 @@ pub enum ClientError {
         /// The file that was routed before.
         known: PathBuf,
     },
+    /// The process is not the one that joined the run, but was forked from it. Nothing was sent.
+    #[error(
+        "{call}: process {own} was forked from process {rank}, which is the rank: only that process can make calls; \
+         make them there, or call init in the process that computes"
+    )]
+    OtherProcess {
+        /// The call.
+        call: &'static str,
+        /// The id of this process.
+        own: u32,
+        /// The process that joined the run.
+        rank: u32,
+    },
     /// The API is disabled, and this call needs an agent.
     #[error("{call}: SCR_ENABLE=0 disables the agents, which this call needs with more than one rank; unset it")]
     Disabled {

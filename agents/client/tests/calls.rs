@@ -5,6 +5,7 @@
 
 mod scripted_agent;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc;
@@ -49,6 +50,39 @@ fn program_makes_calls_of_scr_manual_with_numbered_collectives() {
     assert_eq!((completed.checkpoint, completed.kept, completed.halt), (CheckpointId(5), true, None));
     assert!(!client.should_exit().unwrap());
     assert_eq!(client.allgather(b"x").unwrap(), [b"a".to_vec(), Vec::new(), vec![0, 255]]);
+    client.finalize().unwrap();
+    agent.finished();
+}
+
+#[test]
+fn calls_of_a_forked_process_are_refused_without_a_message_to_the_agent() {
+    let agent = ScriptedAgent::start(vec![
+        Act::Answer(1, Call::Init, fresh()),
+        Act::Answer(2, Call::Need, Reply::Flag(true)),
+        Act::Answer(3, Call::Finalize, Reply::Done),
+    ]);
+    let rank = std::process::id();
+    let client = std::sync::Arc::new(std::sync::Mutex::new(Some(client(&agent).unwrap())));
+    let inherited = std::sync::Arc::clone(&client);
+    let mut command = Command::new("true");
+    // SAFETY: the closure runs in the forked process, whose copy of the client no other thread uses.
+    unsafe {
+        command.pre_exec(move || {
+            let mut inherited = inherited.lock().unwrap();
+            let own = inherited.as_mut().unwrap();
+            let needed = own.need_checkpoint();
+            let started = own.start_checkpoint();
+            let finalized = inherited.take().unwrap().finalize();
+            let refused = |error: Option<ClientError>| {
+                matches!(error, Some(ClientError::OtherProcess { rank: joined, .. }) if joined == rank)
+            };
+            let all = [needed.err(), started.err(), finalized.err()].into_iter().all(refused);
+            if all { Ok(()) } else { Err(std::io::ErrorKind::ConnectionRefused.into()) }
+        });
+    }
+    assert!(command.status().unwrap().success());
+    let mut client = client.lock().unwrap().take().unwrap();
+    assert!(client.need_checkpoint().unwrap());
     client.finalize().unwrap();
     agent.finished();
 }

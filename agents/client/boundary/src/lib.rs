@@ -1,5 +1,6 @@
 //! The boundary to C and Fortran, shared by `libscr`, `libholdfast_variables`, `libfti` and `libholdfast_pairs`:
-//! serialisation of calls, containment of panics, reports of errors, and conversion of pointers.
+//! serialisation of calls, containment of panics, reports of errors, refusal of calls of forked processes, and
+//! conversion of pointers.
 //!
 //! * [`Boundary`]: the session of a library, and calls of it;
 //! * [`c`]: arguments of C functions;
@@ -12,7 +13,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub mod c;
@@ -22,6 +23,12 @@ pub mod fortran;
 pub trait Session {
     /// The rank of this process, once it is known.
     fn rank(&self) -> Option<u32>;
+
+    /// True if this process has joined a run as a rank, and has not left it. The calls of processes that are forked
+    /// from it are then refused.
+    fn is_joined(&self) -> bool {
+        false
+    }
 }
 
 /// A halt condition holds: the process must end with exit code 0.
@@ -65,6 +72,8 @@ pub struct Boundary<S> {
     library: &'static str,
     session: Mutex<S>,
     silent: AtomicBool,
+    /// The process that has joined the run, or is inside of a call; 0: none.
+    process: AtomicU32,
 }
 
 thread_local! {
@@ -75,15 +84,47 @@ thread_local! {
 impl<S: Session> Boundary<S> {
     /// The boundary of a library of this name.
     pub const fn new(library: &'static str, session: S) -> Self {
-        Boundary { library, session: Mutex::new(session), silent: AtomicBool::new(false) }
+        let (silent, process) = (AtomicBool::new(false), AtomicU32::new(0));
+        Boundary { library, session: Mutex::new(session), silent, process }
+    }
+
+    /// The process from which this one was forked, if that one has joined the run, or was inside of a call. Does not
+    /// wait for the session: in the forked process it may be locked for ever.
+    pub fn forked_from(&self) -> Option<u32> {
+        let process = self.process.load(Ordering::Acquire);
+        (process != 0 && process != std::process::id()).then_some(process)
+    }
+
+    /// As [`Boundary::call`], for the end of the run. In a process that was forked from the rank this does nothing, and
+    /// succeeds with `T::default()`: programs register it with `atexit`, whose functions each child calls that ends.
+    pub fn finalize<T: Default, E: Display>(
+        &self,
+        function: &str,
+        work: impl FnOnce(&mut S) -> Result<T, E>,
+    ) -> Option<T> {
+        if self.forked_from().is_some() { Some(T::default()) } else { self.call(function, work) }
     }
 
     /// Makes a call. Errors are printed to standard error, and so are panics (bugs of the library), because unwinding
     /// into C is undefined behaviour.
+    /// In a process that was forked from the rank, calls fail.
     pub fn call<T, E: Display>(&self, function: &str, work: impl FnOnce(&mut S) -> Result<T, E>) -> Option<T> {
+        let own = std::process::id();
+        if let Some(rank) = self.forked_from() {
+            self.fail(&format!(
+                "{}: {function}: process {own} was forked from process {rank}, which is the rank: only that process \
+                 can make calls; make them there, or call the init function in the process that computes",
+                self.library
+            ));
+            return None;
+        }
         let worked = catch_unwind(AssertUnwindSafe(|| {
             let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            self.process.store(own, Ordering::Release);
             let result = work(&mut session);
+            if !session.is_joined() {
+                self.process.store(0, Ordering::Release);
+            }
             result.map_err(|failure| (failure.to_string(), session.rank()))
         }));
         match worked {
@@ -158,6 +199,19 @@ mod tests {
     fn last() -> String {
         // SAFETY: a C string of this thread.
         unsafe { std::ffi::CStr::from_ptr(last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn forked_process_does_not_wait_for_a_call_that_the_fork_interrupted() {
+        let boundary = Boundary::new("LIB", Ranked(Some(3)));
+        // As in a child that was forked while another thread made a call: the session is locked for ever.
+        let locked = boundary.session.lock().unwrap();
+        boundary.process.store(std::process::id() + 1, Ordering::Release);
+        assert_eq!(boundary.call("f", |_| Ok::<_, ArgumentError>(1)), None);
+        assert!(last().contains("LIB: f: process") && last().contains("was forked from process"), "{}", last());
+        assert_eq!(boundary.finalize("g", |_| Err::<(), _>(ArgumentError::NotUtf8)), Some(()));
+        assert!(!last().contains(" g:"), "{}", last());
+        drop(locked);
     }
 
     #[test]

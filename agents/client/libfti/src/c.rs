@@ -211,10 +211,13 @@ pub extern "C" fn FTI_Snapshot() -> c_int {
     }
 }
 
-/// Ends the run: the job is finished, and not launched again.
+/// Ends the run: the job is finished, and not launched again. Does nothing in a process that was forked from the rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn FTI_Finalize() -> c_int {
-    code("FTI_Finalize", |session| Ok(session.finalize()?))
+    match BOUNDARY.finalize("FTI_Finalize", |session| session.finalize()) {
+        Some(()) => SUCCESS,
+        None => FAILURE,
+    }
 }
 
 fn snapshot(session: &mut Session) -> SessionResult<Option<Saved>> {

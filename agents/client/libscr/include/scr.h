@@ -39,7 +39,8 @@ extern "C" {
 /* Joins the run. Afterwards SCR_Have_restart reports whether there is a checkpoint to restart from. */
 int SCR_Init(void);
 
-/* The program is finished. The newest checkpoint is copied to the prefix directory, and the job is not relaunched. */
+/* The program is finished. The newest checkpoint is copied to the prefix directory, and the job is not relaunched. Does
+ * nothing in a process that was forked from the one that called SCR_Init; all other calls fail there. */
 int SCR_Finalize(void);
 
 /* ---- settings ---- */

@@ -25,6 +25,11 @@ pub fn code(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<()>
     if call(function, work).is_some() { SUCCESS } else { FAILURE }
 }
 
+/// As [`code`], for the end of the run; see [`Boundary::finalize`].
+pub fn finalize(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<()>) -> c_int {
+    if BOUNDARY.finalize(function, work).is_some() { SUCCESS } else { FAILURE }
+}
+
 /// As [`code`], for calls after which the process may have to end.
 pub fn code_or_exit(function: &str, work: impl FnOnce(&mut Session) -> SessionResult<Option<Halt>>) -> c_int {
     match call(function, work) {

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use holdfast_boundary::c::text;
 
-use crate::boundary::{code, code_or_exit, put_flag, put_text, some_name};
+use crate::boundary::{code, code_or_exit, finalize, put_flag, put_text, some_name};
 use crate::session::SessionError;
 
 /// The version of the interface.
@@ -27,10 +27,10 @@ pub extern "C" fn SCR_Init() -> c_int {
     code_or_exit("SCR_Init", |session| session.init())
 }
 
-/// Ends the run: the job is finished, and not launched again.
+/// Ends the run: the job is finished, and not launched again. Does nothing in a process that was forked from the rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Finalize() -> c_int {
-    code("SCR_Finalize", |session| session.finalize())
+    finalize("SCR_Finalize", |session| session.finalize())
 }
 
 /// The version of the interface; not to be freed.

@@ -90,6 +90,10 @@ impl holdfast_boundary::Session for Session {
     fn rank(&self) -> Option<u32> {
         self.client.as_ref().map(|client| client.rank().0)
     }
+
+    fn is_joined(&self) -> bool {
+        self.client.as_ref().is_some_and(Client::enabled)
+    }
 }
 
 impl Session {

@@ -54,7 +54,8 @@ extern "C" {
 int holdfast_init(void);
 
 /* The program is finished: the newest checkpoint is copied to the prefix directory, and the job is not relaunched.
- * Collective. */
+ * Collective. Does nothing in a process that was forked from the one that called holdfast_init; all other calls fail
+ * there. */
 int holdfast_finalize(void);
 
 /* After holdfast_init: this process's rank, and the number of ranks. Either pointer may be NULL. */

@@ -56,6 +56,7 @@ impl Variables {
     /// When there is no checkpoint, a variable in memory does not have its size in the checkpoint, or the agent cannot
     /// be reached. After an error of size, recover can be called again.
     pub fn recover(&mut self) -> Result<RecoverOutcome, VariablesError> {
+        self.client.check_process("recover")?;
         let mut skipped = Vec::new();
         loop {
             let Some(checkpoint) = self.client.have_restart() else {

@@ -145,6 +145,11 @@ impl Variables {
         self.client.ranks()
     }
 
+    /// False if `SCR_ENABLE=0` disables the API.
+    pub fn enabled(&self) -> bool {
+        self.client.enabled()
+    }
+
     /// What the last checkpoint of this rank has cost.
     pub fn written(&self) -> Written {
         self.written

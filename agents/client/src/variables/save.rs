@@ -31,6 +31,8 @@ impl Variables {
         if i32::try_from(id).is_err() {
             return Err(VariablesError::CheckpointId { id });
         }
+        // A forked process must not link the files of the rank.
+        self.client.check_process("checkpoint")?;
         self.files.link();
         self.client.start_level(level, id)?;
         let name = FileName { checkpoint: Some(id), role: FileRole::Rank, rank: self.client.rank().0 };

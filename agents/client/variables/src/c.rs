@@ -20,10 +20,13 @@ pub extern "C" fn holdfast_init() -> c_int {
     }
 }
 
-/// Ends the run: the job is finished, and not launched again.
+/// Ends the run: the job is finished, and not launched again. Does nothing in a process that was forked from the rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn holdfast_finalize() -> c_int {
-    code("holdfast_finalize", |session| session.finalize())
+    match BOUNDARY.finalize("holdfast_finalize", |session| session.finalize()) {
+        Some(()) => SUCCESS,
+        None => FAILURE,
+    }
 }
 
 /// Stores the rank of this process and the number of ranks.

@@ -117,6 +117,10 @@ impl holdfast_boundary::Session for Session {
     fn rank(&self) -> Option<u32> {
         self.place.map(|(rank, _)| rank)
     }
+
+    fn is_joined(&self) -> bool {
+        self.variables.as_ref().is_some_and(Variables::enabled)
+    }
 }
 
 impl Session {
