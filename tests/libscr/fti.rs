@@ -15,8 +15,13 @@ fn without_mpi() -> String {
     format!("-I{}", in_repository("tests/libscr/programs/mpi_stub").display())
 }
 
+/// The directory of `holdfast.h`.
+fn with_variables() -> String {
+    format!("-I{}", VARIABLES.include("").display())
+}
+
 fn compile(world: &World, link: Link) -> PathBuf {
-    world.compile_for(FTI, &["cc", &without_mpi()], &[&program_source("fti.c")], link)
+    world.compile_for(FTI, &["cc", &without_mpi(), &with_variables()], &[&program_source("fti.c")], link)
 }
 
 /// Writes a configuration file.
@@ -63,8 +68,7 @@ fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it()
 #[test]
 fn forked_children_can_neither_save_nor_end_the_job() {
     let world = World::new();
-    let headers = format!("-I{}", VARIABLES.include("").display());
-    let compiler = ["cc", &without_mpi(), &headers];
+    let compiler = ["cc", &without_mpi(), &with_variables()];
     let program = world.compile_for(FTI, &compiler, &[&program_source("fti_forked.c")], Link::Shared);
     let command = [program.to_str().unwrap(), "6", &world.results()];
     let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");

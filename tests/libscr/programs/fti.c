@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <fti.h>
+#include <holdfast.h>
 
 #define EXPECT(condition)                                                                                              \
     do {                                                                                                               \
@@ -35,7 +36,7 @@ static void set(Particle *particle, int id)
 
 int main(int count, char **arguments)
 {
-    int rank, step = 0, restarted = 0, taken = 0, snapshots = count == 5, i, result;
+    int rank, other = 0, step = 0, restarted = 0, taken = 0, snapshots = count == 5, i, result;
     long sum = 0;
     FTIT_type type;
     Particle *particles;
@@ -69,6 +70,11 @@ int main(int count, char **arguments)
         EXPECT(FTI_GetStoredSize(2) > 0 && FTI_GetStoredSize(7) == 0);
         particles = FTI_Realloc(2, particles);
         EXPECT(particles != NULL);
+        /* Another variable on one rank: no rank loads anything, and the recovery can be repeated. */
+        EXPECT(rank != 1 || FTI_Protect(9, &other, 1, FTI_INTG) == FTI_SCES);
+        EXPECT((snapshots ? FTI_Snapshot() : FTI_Recover()) == FTI_NREC);
+        EXPECT(step == 0 && sum == 0 && FTI_Status() == 1);
+        EXPECT(rank != 1 || holdfast_unprotect(9) == HOLDFAST_SUCCESS);
         EXPECT((snapshots ? FTI_Snapshot() : FTI_Recover()) == FTI_SCES);
         EXPECT(FTI_GetStoredSize(2) == (long)sizeof(Particle) * (step + 1));
         restarted = step;

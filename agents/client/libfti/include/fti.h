@@ -85,8 +85,9 @@ void *FTI_Realloc(int id, void *address);
  * FTI_DONE. If a halt condition holds, the program ends here with exit code 0. Collective. */
 int FTI_Checkpoint(int id, int level);
 
-/* Loads the newest checkpoint that is intact on all ranks. Returns FTI_NREC if there is none, or if its variables or
- * their sizes are not those that are protected. Collective. */
+/* Loads the newest checkpoint that is intact on all ranks. Returns FTI_NREC if there is none, or if on any rank its
+ * variables or their sizes are not those that are protected: then nothing is loaded on any rank, and it can be called
+ * again. Returns FTI_NSCS before FTI_Init. Collective. */
 int FTI_Recover(void);
 
 /* In a restart, the first call is FTI_Recover. Any other takes a checkpoint if one is due by the intervals, and then

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use holdfast_boundary::ArgumentError;
 use holdfast_boundary::c::{put, text};
-use holdfast_client::variables::{SnapshotIntervals, VariableId};
+use holdfast_client::variables::SnapshotIntervals;
 use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
 use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult};
 
@@ -85,17 +85,6 @@ enum FtiError {
     Type(c_int),
     #[error("no checkpoint is usable: start from the beginning")]
     NoCheckpoint,
-    #[error("the checkpoint and the program have different variables: {}", differences(absent, unclaimed))]
-    Variables { absent: Vec<VariableId>, unclaimed: Vec<VariableId> },
-}
-
-fn differences(absent: &[VariableId], unclaimed: &[VariableId]) -> String {
-    let list = |ids: &[VariableId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    match (absent, unclaimed) {
-        (absent, []) => format!("{} are not in the checkpoint", list(absent)),
-        ([], unclaimed) => format!("{} are not protected", list(unclaimed)),
-        _ => format!("{} are not in the checkpoint, {} are not protected", list(absent), list(unclaimed)),
-    }
 }
 
 fn code(function: &str, work: impl FnOnce(&mut Session) -> Result<(), FtiError>) -> c_int {
@@ -229,14 +218,10 @@ fn snapshot(session: &mut Session) -> SessionResult<Option<Saved>> {
 }
 
 fn recover(session: &mut Session) -> Result<(), FtiError> {
-    let outcome = session.recover()?;
-    if outcome.checkpoint.is_none() {
-        return Err(FtiError::NoCheckpoint);
+    match session.recover_exactly()?.checkpoint {
+        Some(_) => Ok(()),
+        None => Err(FtiError::NoCheckpoint),
     }
-    if outcome.absent.is_empty() && outcome.unclaimed.is_empty() {
-        return Ok(());
-    }
-    Err(FtiError::Variables { absent: outcome.absent, unclaimed: outcome.unclaimed })
 }
 
 /// The return code of a call that may have taken a checkpoint; `None`: it failed.

@@ -85,6 +85,31 @@ pub enum VariablesError {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
+    /// The variables in memory are not those of the checkpoint, where they must be.
+    #[error(
+        "recover: the variables of checkpoint {checkpoint} are not those that are protected: {}; nothing was loaded: \
+         protect the same variables, and call recover again",
+        differences(absent, unclaimed)
+    )]
+    Different {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Protected, and not in the checkpoint.
+        absent: Vec<VariableId>,
+        /// In the checkpoint, and not protected.
+        unclaimed: Vec<VariableId>,
+    },
+    /// The variables differ on another rank; see [`VariablesError::Different`].
+    #[error(
+        "recover: on rank {rank} the protected variables are not those of checkpoint {checkpoint}; that rank's message \
+         names them; nothing was loaded"
+    )]
+    DifferentOnOtherRank {
+        /// The first such rank.
+        rank: Rank,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// A file that was intact when it was verified cannot be read any more. Variables may be partly loaded.
     #[error(
         "recover: {} changed while it was read: {source}; end the program, so that it is launched again",
@@ -96,4 +121,13 @@ pub enum VariablesError {
         /// What failed.
         source: FormatsError,
     },
+}
+
+fn differences(absent: &[VariableId], unclaimed: &[VariableId]) -> String {
+    let list = |ids: &[VariableId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (absent, unclaimed) {
+        (absent, []) => format!("{} not in the checkpoint", list(absent)),
+        ([], unclaimed) => format!("{} not protected", list(unclaimed)),
+        _ => format!("{} not in the checkpoint, {} not protected", list(absent), list(unclaimed)),
+    }
 }

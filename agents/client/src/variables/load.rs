@@ -12,6 +12,13 @@ use holdfast_model::{CheckpointId, Level, Rank};
 use super::types::VariableId;
 use super::{Variables, VariablesError};
 
+/// What a rank tells the others before a recovery: its variables fit.
+const FIT: u8 = 0;
+/// A variable has another size.
+const OTHER_SIZE: u8 = 1;
+/// The variables are not those of the checkpoint.
+const DIFFERENT: u8 = 2;
+
 /// The result of [`Variables::recover`]; checkpoint and `skipped` are equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoverOutcome {
@@ -56,6 +63,23 @@ impl Variables {
     /// When there is no checkpoint, a variable in memory does not have its size in the checkpoint, or the agent cannot
     /// be reached. After an error of size, recover can be called again.
     pub fn recover(&mut self) -> Result<RecoverOutcome, VariablesError> {
+        self.recover_if(|_, _| true)
+    }
+
+    /// As [`Variables::recover`], but the protected variables of each rank must be those of the checkpoint, as FTI
+    /// demands. If they are not on any rank, no variable is changed on any rank, and recover can be called again.
+    ///
+    /// # Errors
+    /// As [`Variables::recover`], and when the variables differ.
+    pub fn recover_exactly(&mut self) -> Result<RecoverOutcome, VariablesError> {
+        self.recover_if(|absent, unclaimed| absent.is_empty() && unclaimed.is_empty())
+    }
+
+    /// `accepts` judges the variables that are absent from the checkpoint, and those that only it contains.
+    fn recover_if(
+        &mut self,
+        accepts: impl Fn(&[VariableId], &[VariableId]) -> bool,
+    ) -> Result<RecoverOutcome, VariablesError> {
         self.client.check_process("recover")?;
         let mut skipped = Vec::new();
         loop {
@@ -68,7 +92,11 @@ impl Variables {
             };
             let level = self.client.restart().level;
             let intact = self.intact_file();
-            self.agree_on_sizes(checkpoint, intact.as_ref().map(|(path, _)| path.as_path()).ok())?;
+            let checked = match &intact {
+                Ok((path, _)) => self.check_variables(checkpoint, path, &accepts),
+                Err(_) => Ok(()),
+            };
+            self.agree_on(checkpoint, checked)?;
             self.client.start_restart()?;
             match intact {
                 Ok((path, id)) => {
@@ -108,28 +136,51 @@ impl Variables {
         }
     }
 
-    /// If a variable of any rank does not have its stored size, all ranks return an error: none must wait for the
-    /// others in the next call.
-    fn agree_on_sizes(&mut self, checkpoint: CheckpointId, intact: Option<&Path>) -> Result<(), VariablesError> {
-        let checked = intact.map_or(Ok(()), |path| self.check_sizes(checkpoint, path));
-        let all = self.client.allgather(&[u8::from(checked.is_err())])?;
+    /// If the variables of any rank do not fit, all ranks return an error: none must wait for the others in the next
+    /// call.
+    fn agree_on(
+        &mut self,
+        checkpoint: CheckpointId,
+        checked: Result<(), VariablesError>,
+    ) -> Result<(), VariablesError> {
+        let own = match &checked {
+            Ok(()) => FIT,
+            Err(VariablesError::Different { .. }) => DIFFERENT,
+            Err(_) => OTHER_SIZE,
+        };
+        let all = self.client.allgather(&[own])?;
         checked?;
-        match (0..).map(Rank).zip(all).find(|(_, part)| *part != [0]) {
+        match (0..).map(Rank).zip(all).find(|(_, part)| *part != [FIT]) {
             None => Ok(()),
+            Some((rank, part)) if part == [DIFFERENT] => Err(VariablesError::DifferentOnOtherRank { rank, checkpoint }),
             Some((rank, _)) => Err(VariablesError::SizeOnOtherRank { rank, checkpoint }),
         }
     }
 
-    fn check_sizes(&self, checkpoint: CheckpointId, path: &Path) -> Result<(), VariablesError> {
+    fn check_variables(
+        &self,
+        checkpoint: CheckpointId,
+        path: &Path,
+        accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
+    ) -> Result<(), VariablesError> {
         let file = Checkpoint::open(path).map_err(reading(path))?;
+        let mut absent: Vec<VariableId> = self.ids();
+        let mut unclaimed = Vec::new();
         for stored in file.variables() {
-            let known = self.protected.iter().find(|known| known.id.0 == stored.id);
-            if let Some(known) = known.filter(|known| !known.memory.accepts(stored.size())) {
+            let Some(known) = self.protected.iter().find(|known| known.id.0 == stored.id) else {
+                unclaimed.push(VariableId(stored.id));
+                continue;
+            };
+            absent.retain(|id| *id != known.id);
+            if !known.memory.accepts(stored.size()) {
                 let (id, protected, stored) = (known.id, known.memory.bytes(), stored.size());
                 return Err(VariablesError::Size { id, protected, stored, checkpoint });
             }
         }
-        Ok(())
+        if accepts(&absent, &unclaimed) {
+            return Ok(());
+        }
+        Err(VariablesError::Different { checkpoint, absent, unclaimed })
     }
 
     fn load(

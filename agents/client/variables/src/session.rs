@@ -300,6 +300,19 @@ impl Session {
     /// See [`Variables::recover`].
     pub fn recover(&mut self) -> SessionResult<RecoverOutcome> {
         let outcome = self.variables()?.recover()?;
+        self.recovered(outcome)
+    }
+
+    /// As [`Session::recover`], if the protected variables are those of the checkpoint.
+    ///
+    /// # Errors
+    /// See [`Variables::recover_exactly`].
+    pub fn recover_exactly(&mut self) -> SessionResult<RecoverOutcome> {
+        let outcome = self.variables()?.recover_exactly()?;
+        self.recovered(outcome)
+    }
+
+    fn recovered(&mut self, outcome: RecoverOutcome) -> SessionResult<RecoverOutcome> {
         if outcome.checkpoint.is_some() {
             self.note_sizes(&outcome)?;
         }
