@@ -123,7 +123,7 @@ fn snapshots_recover_and_have_the_intervals_of_the_configuration_file_or_else_of
 }
 
 #[test]
-fn head_processes_and_other_communicators_are_refused() {
+fn head_processes_and_other_communicators_are_refused_on_all_ranks() {
     let world = World::new();
     let program = compile(&world, Link::Shared);
     let heads = configuration(&world, "[Basic]\nHead = 1\n");
@@ -133,8 +133,20 @@ fn head_processes_and_other_communicators_are_refused() {
     assert!(refused.contains("/nonexistent/config.fti") && refused.contains("no head processes"), "{refused}");
 
     let command = [program.to_str().unwrap(), "0", &world.results(), ""];
-    let ran = output(&world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}"));
-    assert!(ran.contains("rank 0 of 1 in the communicator, and rank 3 of 6 in the run"), "{ran}");
+    let ran = world.run_on(3, "", &command, SOURCE, "", "relaunch: {attempts: 0}");
+    let printed = output(&ran);
+    for refusal in
+        ["rank 0 of 1 in the communicator, and rank 3 of 6", "rank 1 of 6 in the communicator, and rank 0 of 6"]
+    {
+        assert!(printed.contains(refusal), "{refusal}: {printed}");
+    }
+    // The four ranks whose numbers are right.
+    assert_eq!(printed.matches("rank 0 of the run has another number in the communicator").count(), 4, "{printed}");
+    // The program has called FTI_Init again.
+    assert_eq!(ran.status.code(), Some(0), "{printed}");
+    for rank in 0..6 {
+        assert_eq!(result(&world, rank), [0, 0, 0]);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
  *
  *     fti STEPS RESULTS CONFIGURATION      FTI_Checkpoint in every step
  *     fti STEPS RESULTS CONFIGURATION s    FTI_Snapshot in every step
- *     fti 0 RESULTS CONFIGURATION          passes a communicator of one rank
+ *     fti 0 RESULTS CONFIGURATION          passes other communicators first
  *
  * RESULTS/result.<rank>: the sum, the step that it restarted from, and the number of checkpoints of this launch. Ends
  * with 1 where a condition does not hold. */
@@ -49,8 +49,11 @@ int main(int count, char **arguments)
     EXPECT(FTI_Init("/nonexistent/config.fti", MPI_COMM_WORLD) == FTI_NSCS);
     if (atoi(arguments[1]) == 0) {
         EXPECT(FTI_Init(arguments[3], MPI_COMM_SELF) == FTI_NSCS);
-        return 0;
+        /* Two ranks have changed places: as of FTI_Init with such a communicator. */
+        EXPECT(holdfast_fti_init(arguments[3], rank < 2 ? 1 - rank : rank, 6) == FTI_NSCS);
+        EXPECT(FTI_Protect(0, &step, 1, FTI_INTG) == FTI_NSCS);
     }
+    EXPECT(FTI_Realloc(0, &step) == &step && FTI_Recover() == FTI_NSCS);
     EXPECT(FTI_Init(arguments[3], MPI_COMM_WORLD) == FTI_SCES);
     EXPECT(FTI_COMM_WORLD == MPI_COMM_WORLD);
     EXPECT(FTI_CHAR.size == 1 && FTI_SHRT.size == sizeof(short) && FTI_INTG.size == sizeof(int));
@@ -65,6 +68,7 @@ int main(int count, char **arguments)
     EXPECT(FTI_Protect(0, &step, 1, FTI_INTG) == FTI_SCES);
     EXPECT(FTI_Protect(1, &sum, 1, FTI_LONG) == FTI_SCES);
     EXPECT(FTI_Protect(2, particles, 1, type) == FTI_SCES);
+    EXPECT(FTI_Realloc(7, &step) == &step);
     EXPECT(FTI_Protect(3, particles, -1, type) == FTI_NSCS);
     if (FTI_Status() != 0) {
         EXPECT(FTI_GetStoredSize(2) > 0 && FTI_GetStoredSize(7) == 0);

@@ -74,7 +74,7 @@ module FTI
       import :: c_int, c_long
       integer(c_int), value :: id
     end function
-    type(c_ptr) function c_realloc(id, address) bind(c, name='FTI_Realloc')
+    type(c_ptr) function c_realloc(id, address) bind(c, name='holdfast_fti_realloc')
       import :: c_int, c_ptr
       integer(c_int), value :: id
       type(c_ptr), value :: address

@@ -54,7 +54,8 @@ extern FTIT_type FTI_LDBE; /* long double */
 int holdfast_fti_init(const char *configuration, int rank, int ranks);
 
 /* Joins the run. `configuration`: FTI's file, of which the intervals Ckpt_L1 to Ckpt_L4 take effect; NULL for none.
- * `communicator`: MPI_COMM_WORLD, or one with the same ranks. Collective. */
+ * `communicator`: MPI_COMM_WORLD, or one with the same ranks; otherwise it fails on all ranks, and can be called again.
+ * Collective. */
 static __inline int FTI_Init(const char *configuration, MPI_Comm communicator)
 {
     int rank, ranks;
@@ -78,7 +79,8 @@ int FTI_Protect(int id, void *address, long count, FTIT_type type);
 long FTI_GetStoredSize(int id);
 
 /* In a restart: gives the memory of a protected variable, which is from malloc, its size in the checkpoint, and
- * protects it again. Returns its address; NULL after an error, when the memory is unchanged. */
+ * protects it again. Returns its address, after an error the address that was given, as FTI does; NULL only if there is
+ * no memory. */
 void *FTI_Realloc(int id, void *address);
 
 /* Saves all variables as checkpoint `id` of level 1 (node), 2 (partner), 3 (parity) or 4 (prefix directory). Returns

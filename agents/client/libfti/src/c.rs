@@ -13,7 +13,8 @@ use std::sync::{Mutex, PoisonError};
 
 use holdfast_boundary::ArgumentError;
 use holdfast_boundary::c::{put, text};
-use holdfast_client::variables::SnapshotIntervals;
+use holdfast_client::variables::{SnapshotIntervals, VariablesError};
+use holdfast_client::{ClientError, Environment};
 use holdfast_variables_c::boundary::{BOUNDARY, kept_or_exit};
 use holdfast_variables_c::session::{Saved, Session, SessionError, SessionResult};
 
@@ -102,12 +103,22 @@ pub unsafe extern "C" fn holdfast_fti_init(file: *const c_char, rank: c_int, ran
         // SAFETY: the caller's promise.
         let file = unsafe { text(file) }?.filter(|file| !file.is_empty());
         let configuration = file.map(|file| Configuration::read(Path::new(&file))).transpose()?.unwrap_or_default();
-        let halt = session.init()?;
-        let (own, all) = session.rank_and_size()?;
-        let place = (u32::try_from(rank), u32::try_from(ranks));
-        if (rank, ranks) != (-1, -1) && place != (Ok(own), Ok(all)) {
-            return Err(FtiError::Communicator { rank, ranks, own, all });
+        let process = Environment::from_environment()
+            .map_err(ClientError::from)
+            .map_err(VariablesError::from)
+            .map_err(SessionError::from)?;
+        let (own, all) = (process.rank.0, process.ranks);
+        let refusal = FtiError::Communicator { rank, ranks, own, all };
+        let has_communicator = (rank, ranks) != (-1, -1);
+        // All processes of the communicator see this, so that none has to join the run, where it would wait for others.
+        if has_communicator && u32::try_from(ranks) != Ok(all) {
+            return Err(refusal);
         }
+        let in_place = !has_communicator || u32::try_from(rank) == Ok(own);
+        let halt = match session.init_in_place(in_place) {
+            Err(SessionError::Misplaced(_)) if !in_place => return Err(refusal),
+            initialised => initialised?,
+        };
         if own == 0 {
             configuration.notes.iter().for_each(|note| BOUNDARY.note(&format!("FTI_Init: {note}")));
         }
@@ -165,16 +176,45 @@ pub extern "C" fn FTI_GetStoredSize(id: c_int) -> c_long {
 }
 
 /// Gives the memory of a variable the size that it has in the checkpoint to recover from, and protects it again.
+/// Returns its address: after an error `address`, as FTI does, so that programs can store it where they had that; null
+/// only if there is no memory.
+///
+/// # Safety
+/// As [`holdfast_fti_realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn FTI_Realloc(id: c_int, address: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    match unsafe { reallocate(id, address) } {
+        Ok(moved) => moved,
+        Err(NoMemory(true)) => std::ptr::null_mut(),
+        Err(NoMemory(false)) => address,
+    }
+}
+
+/// As [`FTI_Realloc`], for the Fortran module, whose function also returns a code: null after any error.
 ///
 /// # Safety
 /// `address` is null, or was returned by `malloc`, `calloc` or `realloc`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn FTI_Realloc(id: c_int, address: *mut c_void) -> *mut c_void {
+pub unsafe extern "C" fn holdfast_fti_realloc(id: c_int, address: *mut c_void) -> *mut c_void {
     // SAFETY: the caller's promise.
-    match BOUNDARY.call("FTI_Realloc", |session| unsafe { session.reallocate(id, address) }) {
-        Some(moved) => moved.unwrap_or(address),
-        None => std::ptr::null_mut(),
-    }
+    unsafe { reallocate(id, address) }.unwrap_or(std::ptr::null_mut())
+}
+
+/// The reallocation failed; true: because there is no memory.
+struct NoMemory(bool);
+
+/// # Safety
+/// As [`holdfast_fti_realloc`].
+unsafe fn reallocate(id: c_int, address: *mut c_void) -> Result<*mut c_void, NoMemory> {
+    let mut no_memory = false;
+    let moved = BOUNDARY.call("FTI_Realloc", |session| {
+        // SAFETY: the caller's promise.
+        let moved = unsafe { session.reallocate(id, address) };
+        no_memory = matches!(moved, Err(SessionError::NoMemory { .. }));
+        moved
+    });
+    moved.map(|moved| moved.unwrap_or(address)).ok_or(NoMemory(no_memory))
 }
 
 /// Saves all variables. May end the process.
@@ -186,7 +226,14 @@ pub extern "C" fn FTI_Checkpoint(id: c_int, level: c_int) -> c_int {
 /// Loads the newest checkpoint that is intact on all ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn FTI_Recover() -> c_int {
-    if BOUNDARY.call("FTI_Recover", recover).is_some() { SUCCESS } else { NOT_RECOVERED }
+    // Of a process that cannot make calls: not before FTI_Init, and not forked.
+    let mut failure = FAILURE;
+    let recovered = BOUNDARY.call("FTI_Recover", |session| {
+        session.rank_and_size()?;
+        failure = NOT_RECOVERED;
+        recover(session)
+    });
+    if recovered.is_some() { SUCCESS } else { failure }
 }
 
 /// In a restart the first call recovers; any other saves all variables if a checkpoint is due. May end the process.

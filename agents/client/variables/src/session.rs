@@ -11,6 +11,8 @@ use holdfast_client::{CheckpointId, Client};
 #[derive(Debug, Default)]
 pub struct Session {
     variables: Option<Variables>,
+    /// The process has joined the run, and its initialisation was refused since. The next one continues with this.
+    refused: Option<Variables>,
     /// Rank and number of ranks.
     place: Option<(u32, u32)>,
     finalized: bool,
@@ -51,6 +53,9 @@ pub enum SessionError {
     /// A second initialisation.
     #[error("the library has already been initialised")]
     Twice,
+    /// The program's rank is not the rank in the run.
+    #[error("rank {0} of the run has another number in the communicator; its message has the remedy")]
+    Misplaced(usize),
     /// A type that is not defined.
     #[error("type {0} is not defined: use a basic type, or define it first")]
     Type(c_int),
@@ -119,7 +124,7 @@ impl holdfast_boundary::Session for Session {
     }
 
     fn is_joined(&self) -> bool {
-        self.variables.as_ref().is_some_and(Variables::enabled)
+        self.variables.as_ref().or(self.refused.as_ref()).is_some_and(Variables::enabled)
     }
 }
 
@@ -128,6 +133,7 @@ impl Session {
     pub const fn new() -> Self {
         Session {
             variables: None,
+            refused: None,
             place: None,
             finalized: false,
             types: Vec::new(),
@@ -142,16 +148,56 @@ impl Session {
     /// # Errors
     /// There is no agent, it rejects this process, or this is the second call.
     pub fn init(&mut self) -> SessionResult<Option<Halt>> {
+        let variables = self.join()?;
+        Ok(self.begin(variables))
+    }
+
+    /// As [`Session::init`], where the program states its rank; `in_place` is true if that is the rank in the run. If
+    /// it is false on any rank, this fails on all ranks, and can be repeated.
+    ///
+    /// # Errors
+    /// As [`Session::init`], and [`SessionError::Misplaced`].
+    pub fn init_in_place(&mut self, in_place: bool) -> SessionResult<Option<Halt>> {
+        let mut variables = self.join()?;
+        let client = variables.client();
+        let misplaced = match client.enabled() {
+            true => {
+                let all = client.allgather(&[u8::from(in_place)]);
+                all.map(|all| all.iter().position(|part| *part != [1])).map_err(VariablesError::from)
+            }
+            // Without an agent the ranks do not know of each other.
+            false => Ok((!in_place).then_some(client.rank().0 as usize)),
+        };
+        match misplaced {
+            Ok(None) => Ok(self.begin(variables)),
+            Ok(Some(rank)) => {
+                self.refused = Some(variables);
+                Err(SessionError::Misplaced(rank))
+            }
+            Err(error) => {
+                self.refused = Some(variables);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn join(&mut self) -> SessionResult<Variables> {
         if self.variables.is_some() || self.finalized {
             return Err(SessionError::Twice);
         }
-        let mut variables = Variables::with(Client::builder().exit_on_halt(false))?;
+        match self.refused.take() {
+            Some(variables) => Ok(variables),
+            None => Ok(Variables::with(Client::builder().exit_on_halt(false))?),
+        }
+    }
+
+    fn begin(&mut self, mut variables: Variables) -> Option<Halt> {
         let client = variables.client();
         let (rank, ranks) = (client.rank().0, client.ranks());
         let halt = client.restart().halt.clone();
         self.place = Some((rank, ranks));
         self.variables = Some(variables);
-        Ok(halt.map(|reason| Halt { reason, reports: rank == 0 }))
+        halt.map(|reason| Halt { reason, reports: rank == 0 })
     }
 
     /// Ends the run.
