@@ -85,9 +85,10 @@ impl Configuration {
     /// # Errors
     /// It cannot be read or parsed, or requires what does not exist.
     pub fn read(path: &Path) -> Result<Self, ConfigurationError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigurationError::Reading { path: path.to_owned(), source })?;
-        Self::parse(&text)
+        let bytes =
+            std::fs::read(path).map_err(|source| ConfigurationError::Reading { path: path.to_owned(), source })?;
+        // Comments and paths of any encoding; what takes effect is ASCII.
+        Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
     /// Parses the content of a file.
@@ -129,7 +130,7 @@ impl Parameters {
 
     fn number(&self, key: &'static str) -> Result<Option<i64>, ConfigurationError> {
         let Some((_, value)) = self.0.iter().find(|(known, _)| known == key) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| ConfigurationError::Number { key, value: value.clone() })
+        integer(unquoted(value)).map(Some).ok_or_else(|| ConfigurationError::Number { key, value: value.clone() })
     }
 
     /// Minutes; none below 1, as in FTI.
@@ -185,6 +186,37 @@ impl Parameters {
     }
 }
 
+/// The text between quotes, if a value begins with them.
+fn unquoted(value: &str) -> &str {
+    let quoted = |quote: char| value.strip_prefix(quote).map(|rest| rest.split(quote).next().unwrap_or_default());
+    quoted('"').or_else(|| quoted('\'')).unwrap_or(value).trim()
+}
+
+/// The number at the beginning of a text, as C's `strtol` reads it and FTI thereby: decimal, hexadecimal (`0x`) or octal
+/// (`0`), and whatever behind it. No text is 0. `None`: the text begins with something else, which FTI takes for 0.
+fn integer(text: &str) -> Option<i64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (radix, digits) = match hexadecimal.filter(|rest| rest.starts_with(|first: char| first.is_ascii_hexdigit())) {
+        Some(rest) => (16, rest),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    if !digits.starts_with(|first: char| first.is_digit(radix)) {
+        return None;
+    }
+    let values = digits.chars().map_while(|digit| digit.to_digit(radix));
+    let magnitude =
+        values.fold(0_i64, |sum, digit| sum.saturating_mul(i64::from(radix)).saturating_add(i64::from(digit)));
+    Some(if negative { -magnitude } else { magnitude })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +242,45 @@ mod tests {
     #[test]
     fn a_file_without_intervals_leaves_them_to_the_job() {
         assert_eq!(Configuration::parse("[basic]\nhead = 0\n").unwrap(), Configuration::default());
+    }
+
+    #[test]
+    fn numbers_are_those_that_fti_reads() {
+        let minutes = |value: &str| {
+            let read = Configuration::parse(&format!("[Basic]\nCkpt_L1 = {value}\nCkpt_L2 = 1\n")).unwrap();
+            read.intervals.unwrap().local.as_secs() / 60
+        };
+        let read = [
+            ("3", 3),
+            ("\"3\"", 3),
+            ("'3'", 3),
+            ("\" 4 minutes\"", 4),
+            ("0x1F", 31),
+            ("010", 8),
+            ("08", 0),
+            ("0x", 0),
+            ("+7", 7),
+            ("-7", 0),
+            ("", 0),
+            ("\"\"", 0),
+            ("5min", 5),
+            ("3.5", 3),
+            ("6 ; every six", 6),
+            ("99999999999999999999", u64::from(u32::MAX)),
+        ];
+        for (value, expected) in read {
+            assert_eq!(minutes(value), expected, "{value}");
+        }
+        assert!(matches!(Configuration::parse("[Basic]\nHead = \"1\"\n"), Err(ConfigurationError::Heads(1))));
+    }
+
+    #[test]
+    fn files_in_other_encodings_than_utf8_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.fti");
+        std::fs::write(&path, b"# f\xfcr alle\n[Basic]\nCkpt_dir = /tmp/\xe9\nCkpt_L4 = 2\n").unwrap();
+        let intervals = Configuration::read(&path).unwrap().intervals.unwrap();
+        assert_eq!(intervals.prefix, Duration::from_secs(120));
     }
 
     #[test]
