@@ -218,6 +218,40 @@ fn verify_names_the_file_whose_hash_is_wrong_and_not_those_that_were_computed_fr
     assert!(text.contains("Ckpt7-RSed1.fti") && !json.contains("-Rank"), "{text}{json}");
 }
 
+fn append(path: &Path, garbage: &str) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, [&bytes[..], garbage.as_bytes()].concat()).unwrap();
+}
+
+#[test]
+fn appended_bytes_are_a_damage_of_their_file_and_are_not_restored() {
+    for (tree, copies) in [("v1.1/seven-l2/c6", true), ("v1.1/seven-l3/c6", false)] {
+        let copy = scratch_copy(&fixtures("fti").join(tree));
+        let own = file_named(copy.path(), "Ckpt6-Rank1.fti");
+        let original = fs::read(&own).unwrap();
+        let restored = || {
+            let to = fast_directory();
+            let ran = run("fti restore --rank 1 --to", &[to.path(), copy.path()]);
+            assert_eq!(ran.code, 0, "{tree}: {}{}", ran.out, ran.err);
+            fs::read(to.path().join("Ckpt6-Rank1.fti")).unwrap()
+        };
+        append(&own, "garbage");
+        let (ran, json) = (run("fti verify", &[copy.path()]), run("fti verify --json", &[copy.path()]).json());
+        let damages = json["groups"][0]["damages"].as_array().unwrap();
+        assert_eq!((ran.code, damages.len(), &damages[0]["kind"]), (65, 1, &"trailing".into()), "{tree}: {}", ran.out);
+        assert!(ran.out.contains("Ckpt6-Rank1.fti") && ran.out.contains("7 bytes after the end"), "{}", ran.out);
+        assert!(restored() == original, "{tree}");
+        if copies {
+            fs::remove_file(&own).unwrap();
+            append(&file_named(copy.path(), "Ckpt6-Pcof2.fti"), "garbage");
+            let ran = run("fti verify --json", &[copy.path()]).json();
+            let named = ran["groups"][0]["damages"].to_string();
+            assert!(named.contains("Ckpt6-Pcof2.fti") && !named.contains("copy-differs"), "{named}");
+            assert!(restored() == original, "{tree}");
+        }
+    }
+}
+
 #[test]
 fn verify_finds_groups_of_which_no_file_is_left() {
     let copy = scratch_copy(&fixtures("fti").join("v1.1/two-per-node/n2-l2"));

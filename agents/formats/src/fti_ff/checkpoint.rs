@@ -119,6 +119,16 @@ impl Checkpoint {
         entry.map_or_else(String::new, |entry| blocks::place(chunk.block, chunk.index, entry))
     }
 
+    /// The bytes of the file without those that were appended to it: `fs`, in the layouts whose readers ignore what
+    /// follows. No hash covers these bytes.
+    pub(super) fn own_bytes(&self) -> u64 {
+        let size = self.input.size();
+        match u64::try_from(self.meta.file_size) {
+            Ok(own) if self.hash_valid && !self.meta.layout.is_data_first() && own > 0 => own.min(size),
+            _ => size,
+        }
+    }
+
     /// The blocks.
     pub fn blocks(&self) -> &[Block] {
         &self.walk.blocks

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::checkpoint::{FtiFile, inspect};
 use super::name::FileRole;
 use super::parity::{self, Combination, Row, RowFile};
+use super::restore::own_bytes;
 use super::survivors::Survivors;
 use super::verify;
 use crate::input::PIECE_BYTES;
@@ -42,6 +43,12 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
     {
         // Nothing is known of its redundancy.
         return Ok(check);
+    }
+    if redundancy.copies || redundancy.parity {
+        // Without redundancy, the hashes of the file are checked, and this is a note on it.
+        let checkpoints = [FileRole::Rank, FileRole::Partner];
+        let files = group.iter().flat_map(|rank| checkpoints.map(|role| path(role, *rank)));
+        files.flatten().try_for_each(|path| appended(path, &mut check))?;
     }
     for (rank, _, right) in ring(group) {
         if let (Some(own), Some(copy)) = (path(FileRole::Rank, rank), path(FileRole::Partner, right)) {
@@ -161,21 +168,32 @@ fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), Fo
     Ok(())
 }
 
-/// How a copy differs from the file it copies.
+/// Adds a damage if bytes were appended to a file. Neither its hashes nor the parity include them.
+fn appended(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
+    let (own, size) = (own_bytes(path)?, Input::open(path)?.size());
+    if own < size {
+        let what = format!("{} bytes after the end of the checkpoint are not part of it", size - own);
+        check.damage(Damage::new("trailing", path.display().to_string(), what).at(own));
+    }
+    Ok(())
+}
+
+/// How a copy differs from the file it copies, without what was appended to them.
 fn difference(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<Option<Damage>, FormatsError> {
     let own_place = own.display().to_string();
+    let (own_bytes, other_bytes) = (own_bytes(own)?, own_bytes(copy)?);
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
     let place = copy.display().to_string();
     if own.size() == 0 && other.size() > 0 {
         let what = format!("it is empty, and its copy has {} bytes", other.size());
         return Ok(Some(Damage::new("empty", own_place, what)));
     }
-    if own.size() != other.size() {
-        let what = format!("it has {} bytes, the file it copies has {}", other.size(), own.size());
+    if own_bytes != other_bytes {
+        let what = format!("it has {other_bytes} bytes, the file it copies has {own_bytes}");
         return Ok(Some(Damage::new("copy-differs", place, what)));
     }
-    let different = first_difference(&own, own.size(), |at, buffer| other.read_at(at, buffer))?;
-    check.checked_bytes = check.checked_bytes.saturating_add(other.size());
+    let different = first_difference(&own, own_bytes, |at, buffer| other.read_at(at, buffer))?;
+    check.checked_bytes = check.checked_bytes.saturating_add(other_bytes);
     Ok(different.map(|offset| Damage::new("copy-differs", place, "differs from the file it copies").at(offset)))
 }
 

@@ -143,8 +143,9 @@ impl LostFile<'_> {
 
     /// Copies a file that should be equal to the lost one.
     fn copy(&mut self, path: &Path) -> Result<bool, FormatsError> {
-        let input = match Input::open(path) {
-            Ok(input) => input,
+        let opened = Input::open(path).and_then(|input| Ok((input, own_bytes(path)?)));
+        let (input, bytes) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 self.refused.push(error.into());
                 return Ok(false);
@@ -163,9 +164,9 @@ impl LostFile<'_> {
                 }
             }
             let mut done = 0_u64;
-            let copied = input.each_piece(0, input.size(), |piece| {
+            let copied = input.each_piece(0, bytes, |piece| {
                 done = done.saturating_add(piece.len() as u64);
-                progress(done, input.size());
+                progress(done, bytes);
                 out.write_all(piece).map_err(CopyError::Write)
             });
             match copied {
@@ -254,6 +255,16 @@ impl LostFile<'_> {
         }
         Ok(())
     }
+}
+
+/// The bytes of a file without those that were appended to it; of a file that is no checkpoint, all.
+pub(super) fn own_bytes(path: &Path) -> Result<u64, FormatsError> {
+    let input = Input::open(path)?;
+    let size = input.size();
+    Ok(match inspect(input)? {
+        FtiFile::Checkpoint(checkpoint) => checkpoint.own_bytes(),
+        _ => size,
+    })
 }
 
 /// Intact rows of one code.
