@@ -253,6 +253,38 @@ fn appended_bytes_are_a_damage_of_their_file_and_are_not_restored() {
 }
 
 #[test]
+fn verify_checks_the_differential_checkpoint_of_each_rank() {
+    let copy = scratch_copy(&fixtures("fti").join("v1.6/dcp-md5/d5"));
+    let ran = run("fti verify", &[copy.path()]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let intact = ran.out.lines().find(|line| line.starts_with("differential checkpoint, ranks 0 1 2 3: intact, "));
+    assert!(intact.is_some_and(|line| line.ends_with("bytes checked by the files' hashes")), "{}", ran.out);
+
+    let path = file_named(copy.path(), "dCPFile-Rank1.fti");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, [&bytes[..100], &[bytes[100] ^ 1], &bytes[101..]].concat()).unwrap();
+    let damaged = run("fti verify", &[copy.path()]);
+    assert!(damaged.code == 65 && damaged.out.contains("dCPFile-Rank1.fti"), "{}", damaged.out);
+
+    fs::remove_file(&path).unwrap();
+    let lost = run("fti verify", &[copy.path()]);
+    let missing = "ranks 0 1 2 3: damaged: rank 1: its differential checkpoint is missing";
+    assert!(lost.code == 65 && lost.out.contains(missing), "{}", lost.out);
+
+    // Without groups, nothing is known of other ranks than those that have files.
+    fs::remove_file(file_named(copy.path(), "config.fti")).unwrap();
+    for path in files_below(copy.path()) {
+        if path.file_name().unwrap().to_string_lossy().starts_with("Ckpt") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let rest = run("fti verify --json", &[copy.path()]);
+    assert_eq!((rest.code, &rest.json()["groups"][0]["ranks"]), (0, &serde_json::json!([0, 2, 3])), "{}", rest.out);
+    assert_eq!(rest.json()["groups"][0]["checkpoint"], serde_json::Value::Null);
+    assert_eq!(run("fti verify --checkpoint 5", &[copy.path()]).code, 69);
+}
+
+#[test]
 fn verify_finds_groups_of_which_no_file_is_left() {
     let copy = scratch_copy(&fixtures("fti").join("v1.1/two-per-node/n2-l2"));
     assert_eq!(run("fti verify", &[copy.path()]).code, 0);

@@ -46,9 +46,10 @@ Examples:
 
 A file that the level requires and that is missing is a damage, also if its whole group is lost: the processes of a \
 node follow from node_size, and the nodes from FTI's Topology.fti, where it is found. At levels 1 and 4, which have \
-neither copies nor parity, each file is checked by its hashes. Single files are checked by `holdfast verify`.
+neither copies nor parity, each file is checked by its hashes; so is the differential checkpoint (dCPFile-Rank*.fti), \
+whose groups need not be known. Single files are checked by `holdfast verify`.
 
-JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
+JSON: {version, groups: [{checkpoint (null: differential), ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
 notes: […], checked_bytes}…], damaged}
 
 Exit codes: 0 all files are intact; 65 a file is damaged or missing; 69 there are no files, or a file cannot be \
@@ -220,19 +221,43 @@ impl GroupArgs {
         Ok(groups)
     }
 
+    /// The groups whose ranks must have a file of the differential checkpoint, if any rank has one. It needs no groups:
+    /// if they are unknown, the ranks that have files.
+    fn differential_groups(&self, survivors: &Survivors) -> Result<BTreeSet<Vec<u32>>, Failure> {
+        let ranks: BTreeSet<u32> = survivors.differential().map(|file| file.name.rank).collect();
+        if ranks.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let Some(shape) = self.shape_if_known()? else {
+            return Ok(BTreeSet::from([ranks.into_iter().collect()]));
+        };
+        // Any number will do for the checkpoint.
+        let groups = ranks.into_iter().map(|rank| Ok((0, shape.group_of(rank).ok_or_else(|| no_group(rank))?)));
+        let found = groups.collect::<Result<BTreeSet<_>, Failure>>()?;
+        let lost = shape.lost_groups(&found, survivors.nodes()?);
+        Ok(found.into_iter().chain(lost).map(|(_, ranks)| ranks).collect())
+    }
+
     fn includes(&self, checkpoint: u32) -> bool {
         self.checkpoint.is_none_or(|wanted| wanted == checkpoint)
     }
 
     fn shape(&self) -> Result<GroupShape, Failure> {
+        self.shape_if_known()?.ok_or_else(|| {
+            Failure::new(exit::USAGE, "the groups of ranks are unknown")
+                .remedy("give FTI's configuration with --config, or --node-size and --group-size")
+        })
+    }
+
+    /// `None` if neither parameters nor a configuration are there.
+    fn shape_if_known(&self) -> Result<Option<GroupShape>, Failure> {
         if let (Some(node_size), Some(group_size)) = (self.node_size, self.group_size) {
-            return Ok(GroupShape { node_size, group_size, head: self.head });
+            return Ok(Some(GroupShape { node_size, group_size, head: self.head }));
         }
         let found =
             || self.directories.iter().map(|directory| directory.join("config.fti")).find(|path| path.is_file());
         let Some(path) = self.config.clone().or_else(found) else {
-            return Err(Failure::new(exit::USAGE, "the groups of ranks are unknown")
-                .remedy("give FTI's configuration with --config, or --node-size and --group-size"));
+            return Ok(None);
         };
         let unusable = |what: String| Failure::new(exit::USAGE, what).at(printable(&path.display().to_string()));
         let size = fs::metadata(&path).map(|metadata| metadata.len());
@@ -242,7 +267,9 @@ impl GroupArgs {
         });
         let text = text.map_err(|error| unusable("cannot read FTI's configuration".to_owned()).because(error))?;
         let text = String::from_utf8_lossy(&text);
-        GroupShape::parse(&text).map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
+        GroupShape::parse(&text)
+            .map(Some)
+            .map_err(|key| unusable(format!("no number for {key} in FTI's configuration")))
     }
 }
 
@@ -305,14 +332,24 @@ pub(crate) fn check_config(text: &str) {
 }
 
 fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let (survivors, shape) = (args.survivors(false)?, args.shape()?);
+    // The differential checkpoint has no id.
+    let survivors = args.survivors(args.checkpoint.is_none())?;
     let mut checked = Vec::new();
-    let mut groups = args.groups(&survivors, shape, |_| true)?;
-    let lost = shape.lost_groups(&groups, survivors.nodes()?);
-    groups.extend(lost);
-    for (checkpoint, ranks) in groups {
-        let check = group_check::check(&survivors, &ranks, checkpoint)?;
-        checked.push(Group { checkpoint, ranks, check });
+    if !survivors.checkpoints().is_empty() {
+        let shape = args.shape()?;
+        let mut groups = args.groups(&survivors, shape, |_| true)?;
+        let lost = shape.lost_groups(&groups, survivors.nodes()?);
+        groups.extend(lost);
+        for (checkpoint, ranks) in groups {
+            let check = group_check::check(&survivors, &ranks, checkpoint)?;
+            checked.push(Group { checkpoint: Some(checkpoint), ranks, check });
+        }
+    }
+    if args.checkpoint.is_none() {
+        for ranks in args.differential_groups(&survivors)? {
+            let check = group_check::check_differential(&survivors, &ranks)?;
+            checked.push(Group { checkpoint: None, ranks, check });
+        }
     }
     let intact = checked.iter().all(|group| group.check.is_intact());
     output.result(&GroupReport { groups: checked })?;
@@ -325,7 +362,8 @@ fn no_group(rank: u32) -> Failure {
 }
 
 struct Group {
-    checkpoint: u32,
+    /// `None`: the differential checkpoint.
+    checkpoint: Option<u32>,
     ranks: Vec<u32>,
     check: FileCheck,
 }
@@ -338,9 +376,14 @@ impl Report for GroupReport {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for Group { checkpoint, ranks, check } in &self.groups {
             let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-            let of = format!("checkpoint {checkpoint}, ranks {ranks}");
+            let of = match checkpoint {
+                Some(checkpoint) => format!("checkpoint {checkpoint}, ranks {ranks}"),
+                None => format!("differential checkpoint, ranks {ranks}"),
+            };
             match check.damages.first() {
-                None if check.notes.iter().any(|note| note.kind == group_check::NO_REDUNDANCY) => {
+                None if checkpoint.is_none()
+                    || check.notes.iter().any(|note| note.kind == group_check::NO_REDUNDANCY) =>
+                {
                     writeln!(to, "{of}: intact, {} bytes checked by the files' hashes", check.checked_bytes)?;
                 }
                 None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", check.checked_bytes)?,

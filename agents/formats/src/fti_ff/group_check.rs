@@ -94,6 +94,25 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
     Ok(check)
 }
 
+/// Checks the files of these ranks in the differential checkpoint by their hashes: it has no copies and no parity. A
+/// rank without a file is a damage.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn check_differential(survivors: &Survivors, ranks: &[u32]) -> Result<FileCheck, FormatsError> {
+    let mut check = FileCheck::default();
+    for rank in ranks {
+        let mut files = survivors.differential().filter(|file| file.name.rank == *rank).peekable();
+        if files.peek().is_none() {
+            let what =
+                "its differential checkpoint is missing: it is lost, or the run has fewer ranks than these groups";
+            check.damage(Damage::new("missing", format!("rank {rank}"), what));
+        }
+        files.try_for_each(|file| own_hashes(&file.path, &mut check))?;
+    }
+    Ok(check)
+}
+
 /// Each rank of a group with its left and right neighbours.
 fn ring(group: &[u32]) -> impl Iterator<Item = (u32, u32, u32)> {
     let neighbour = move |index: usize| group.get(index % group.len().max(1)).copied().unwrap_or_default();

@@ -90,6 +90,11 @@ impl Survivors {
         self.files.iter().filter(move |file| file.name == wanted)
     }
 
+    /// The files of the differential checkpoint.
+    pub fn differential(&self) -> impl Iterator<Item = &Survivor> {
+        self.files.iter().filter(|file| file.name.checkpoint.is_none())
+    }
+
     /// The checkpoints with surviving files, newest first. FTI deletes the files of lower levels with each checkpoint,
     /// so that the lowest level present is the newest.
     pub fn checkpoints(&self) -> Vec<u32> {
