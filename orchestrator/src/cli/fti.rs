@@ -49,8 +49,8 @@ node follow from node_size, and the nodes from FTI's Topology.fti, where it is f
 neither copies nor parity, each file is checked by its hashes; so is the differential checkpoint (dCPFile-Rank*.fti), \
 whose groups need not be known. Single files are checked by `holdfast verify`.
 
-JSON: {version, groups: [{checkpoint (null: differential), ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
-notes: […], checked_bytes}…], damaged}
+JSON: {version, groups: [{checkpoint, ranks: [rank…], intact, damages: [{kind, place, offset, what}…], unlisted, \
+notes: […], checked_bytes}…], damaged}; checkpoint is null for the differential one
 
 Exit codes: 0 all files are intact; 65 a file is damaged or missing; 69 there are no files, or a file cannot be \
 read")]

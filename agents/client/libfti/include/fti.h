@@ -97,7 +97,8 @@ int FTI_Recover(void);
 int FTI_Snapshot(void);
 
 /* The program is finished: the newest checkpoint is copied to the prefix directory, and the job is not relaunched.
- * Collective. Does nothing in a process that was forked from the one that called FTI_Init; all other calls fail there. */
+ * Collective. Does nothing in a process that was forked from the one that called FTI_Init; all other calls fail
+ * there. */
 int FTI_Finalize(void);
 
 #ifdef __cplusplus

@@ -192,8 +192,9 @@ fn unquoted(value: &str) -> &str {
     quoted('"').or_else(|| quoted('\'')).unwrap_or(value).trim()
 }
 
-/// The number at the beginning of a text, as C's `strtol` reads it and FTI thereby: decimal, hexadecimal (`0x`) or octal
-/// (`0`), and whatever behind it. No text is 0. `None`: the text begins with something else, which FTI takes for 0.
+/// The number at the beginning of a text, as C's `strtol`, which FTI calls, reads it: decimal, hexadecimal (`0x`) or
+/// octal (`0`), with any text behind it. No text is 0. `None`: the text begins with something else, which FTI takes for
+/// 0.
 fn integer(text: &str) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
