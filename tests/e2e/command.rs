@@ -152,6 +152,29 @@ fn a_signal_makes_a_last_checkpoint_and_then_ends_the_program() {
     world.assert_nothing_is_left();
 }
 
+#[test]
+fn programs_that_end_with_0_after_sigterm_are_not_finished_and_another_run_continues() {
+    let world = World::new();
+    let program = PROGRAM.replace("exit 3' TERM", "exit 0' TERM");
+    let keys = "watch: {files: ['never.$HOLDFAST_RANK']}";
+    let run = || start_program(&world, &program, SAVE, keys, "halt: {grace: 1s}");
+    let mut running = run();
+    world.wait("both ranks", || (0..2).all(|rank| world.path(&format!("pid.{rank}")).exists()).then_some(()));
+    running.sees_event("restarted");
+    running.signal(Signal::INT);
+    running.ends_with(75).prints(&["halted by SIGINT"]);
+    assert_eq!(world.all("ranks_terminated").len(), 1);
+    let ends = fs::read_to_string(world.path("terminated")).unwrap();
+    assert_eq!(ends.lines().count(), 2, "both have ended by the signal: {ends}");
+    assert_eq!(world.all("finalized"), [] as [Value; 0]);
+    world.assert_nothing_is_left();
+    // Programs that end by themselves are finished.
+    (0..2).for_each(|rank| end(&world, rank, 0));
+    run().ends_with(0);
+    assert_eq!(world.all("finalized").len(), 1);
+    world.assert_nothing_is_left();
+}
+
 /// The reason of a checkpoint that was dropped, while the job continues to its end.
 #[track_caller]
 fn drops(save: &str, keys: &str) -> String {

@@ -388,6 +388,12 @@ impl Client {
         self.complete(Call::ProgramsEnded, false)
     }
 
+    /// For processes that make the calls for a program: ends a checkpoint as [`Client::complete_checkpoint`]`(true)`. The
+    /// program has ended with exit code 0, and the files of this rank only record that.
+    pub fn complete_with_end(&mut self) -> Result<Completed, ClientError> {
+        self.complete(Call::CompleteEnded, true)
+    }
+
     /// For processes that make the calls for a program: waits until a checkpoint is due, or the programs of all ranks
     /// have ended. `None` after [`Interrupter::interrupt`]: call again, with the state that the program has now.
     pub fn await_checkpoint(&mut self, state: ProgramState) -> Result<Option<Awaited>, ClientError> {

@@ -266,7 +266,8 @@ impl<'a> RankProcess<'a> {
         let completed = match saved {
             // It has no state of a program, and would take the place of a checkpoint that has.
             Ok(_) if all_have_ended => self.client.end_checkpoint(),
-            Ok(_) => self.client.complete_checkpoint(true),
+            Ok(Saved::End) => self.client.complete_with_end(),
+            Ok(Saved::Files) => self.client.complete_checkpoint(true),
             Err(error) => self.client.drop_checkpoint(&error.to_string()),
         };
         let halts = unless_failed(completed)?.is_some_and(|completed| completed.halt.is_some());

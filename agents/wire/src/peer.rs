@@ -129,6 +129,8 @@ pub enum ToLeader {
     },
     /// An order was carried out, or could not be.
     Done { order: u64, result: Result<OrderResult, Failure> },
+    /// The ranks of this node are sent SIGTERM because the run is halted. Calls after this may be made because of it.
+    Terminated,
 }
 
 /// What a collective gives back.

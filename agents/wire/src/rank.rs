@@ -132,7 +132,7 @@ pub enum Call {
         /// This rank's part, [`LARGEST_CONTRIBUTION`] bytes at most.
         data: Payload,
     },
-    /// The application is done: the job is finished.
+    /// The application is done: the job is finished, unless ranks called this after they were sent SIGTERM.
     Finalize,
     /// The process ends with exit code 0 and has written nothing: another process may be the rank. Local. If none
     /// follows, the rank is finished when its launcher reports exit code 0.
@@ -145,6 +145,9 @@ pub enum Call {
     /// Of a rank process: end a checkpoint like [`Call::Complete`]; the programs of all ranks have ended meanwhile, so
     /// that there is no state to keep.
     ProgramsEnded,
+    /// Of a rank process: end a checkpoint like [`Call::Complete`]; the program of this rank has ended with exit code
+    /// 0, which is recorded in place of its files.
+    CompleteEnded,
     /// Of a rank process: end a restart like [`Call::CompleteRestart`]; the program could not continue from its files.
     NotRead { reason: String },
     /// Of a rank process: an empty directory on this node, in the file system of the checkpoint files. Local.
@@ -168,7 +171,8 @@ pub enum ProgramState {
 pub enum Awaited {
     /// A checkpoint is due: the next call is [`Call::Start`].
     Checkpoint,
-    /// The programs of all ranks have ended: the next call is [`Call::Finalize`].
+    /// The programs of all ranks have ended: the next call is [`Call::Finalize`]. The job is finished by it only if the
+    /// programs have ended by themselves.
     Ended,
 }
 
@@ -209,7 +213,9 @@ impl Call {
             Call::Delete { .. } => "delete",
             Call::Route { .. } => "route_file",
             // To be made together with `Complete` by other ranks.
-            Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded => "complete_checkpoint",
+            Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded | Call::CompleteEnded => {
+                "complete_checkpoint"
+            }
             Call::CompleteRestart { .. } | Call::NotRead { .. } => "complete_restart",
             Call::ShouldExit => "should_exit",
             Call::Allgather { .. } => "allgather",
@@ -261,7 +267,7 @@ pub enum Reply {
     Name(Option<String>),
     /// To [`Call::Route`] and [`Call::Workspace`].
     Path(PathBuf),
-    /// To [`Call::Complete`], [`Call::NotWritten`] and [`Call::ProgramsEnded`].
+    /// To [`Call::Complete`], [`Call::NotWritten`], [`Call::ProgramsEnded`] and [`Call::CompleteEnded`].
     Completed {
         checkpoint: CheckpointId,
         /// False if a rank reported its files as invalid, or if the checkpoint could not be protected: it was deleted

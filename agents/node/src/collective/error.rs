@@ -71,6 +71,8 @@ pub enum CallError {
     ProgramFailed { rank: Rank, reason: String },
     #[error("the programs of all ranks have ended")]
     ProgramsEnded,
+    #[error("the program of rank {0} ended with exit code 0 after SIGTERM: it is not finished")]
+    Terminated(Rank),
     #[error(transparent)]
     File(#[from] FileError),
     /// Ranks made different calls at the same place in their order.
@@ -143,6 +145,7 @@ impl CallError {
             | CallError::NotWritten(_)
             | CallError::ProgramFailed { .. }
             | CallError::ProgramsEnded
+            | CallError::Terminated(_)
             | CallError::File(
                 FileError::Shared { .. }
                 | FileError::Name { .. }

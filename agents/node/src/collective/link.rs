@@ -116,6 +116,7 @@ impl OnLink for ToLeader {
         match self {
             ToLeader::Done { order, .. } => Replacement::Send(ToLeader::Done { order: *order, result: Err(failure) }),
             ToLeader::Calls { seq, .. } => Replacement::Receive(ToMember::Results { seq: *seq, outcome: Err(failure) }),
+            ToLeader::Terminated => Replacement::Nothing,
         }
     }
 }

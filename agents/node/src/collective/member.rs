@@ -56,7 +56,7 @@ async fn follow(
     mut from_leader: mpsc::UnboundedReceiver<ToMember>,
     from_ranks: &mut mpsc::UnboundedReceiver<ToLeader>,
 ) -> bool {
-    for message in part.calls.repeat() {
+    for message in part.repeat() {
         if to_leader.send(message).is_err() {
             return false;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_model::Rank;
 use holdfast_wire::peer::{CALLS_BYTES, Outcome, ToLeader};
@@ -29,6 +30,8 @@ pub struct Participation {
     /// On the run's first node.
     pub leader: Option<Arc<Leader>>,
     tasks: Mutex<Vec<AbortHandle>>,
+    /// The ranks of this node were sent SIGTERM.
+    terminated: AtomicBool,
 }
 
 impl Participation {
@@ -40,7 +43,16 @@ impl Participation {
         to_leader: mpsc::UnboundedSender<ToLeader>,
         adopted: bool,
     ) -> Self {
-        Participation { plan, run, adopted, calls: Calls::default(), to_leader, leader, tasks: Mutex::default() }
+        Participation {
+            plan,
+            run,
+            adopted,
+            calls: Calls::default(),
+            to_leader,
+            leader,
+            tasks: Mutex::default(),
+            terminated: AtomicBool::new(false),
+        }
     }
 
     /// Aborts the task when the run ends.
@@ -54,6 +66,19 @@ impl Participation {
             task.abort();
         }
         self.calls.abandon();
+    }
+
+    /// Tells the leader that the ranks of this node are sent SIGTERM. To be called before that: the leader must not take
+    /// their end for that of an application that is finished.
+    pub fn terminate(&self) {
+        self.terminated.store(true, Ordering::Relaxed);
+        let _ = self.to_leader.send(ToLeader::Terminated);
+    }
+
+    /// What the leader may not have received, for a new link to it.
+    pub(super) fn repeat(&self) -> Vec<ToLeader> {
+        let terminated = self.terminated.load(Ordering::Relaxed).then_some(ToLeader::Terminated);
+        terminated.into_iter().chain(self.calls.repeat()).collect()
     }
 
     /// Records a rank's call, and sends it to the leader when all ranks of this node have made it.
@@ -146,7 +171,7 @@ impl Calls {
     }
 
     /// The calls that the leader may not have received, for a new link to it.
-    pub(super) fn repeat(&self) -> Vec<ToLeader> {
+    fn repeat(&self) -> Vec<ToLeader> {
         self.open.lock().waiting.iter().flat_map(|(seq, calls)| all(*seq, calls)).collect()
     }
 

@@ -302,6 +302,9 @@ async fn terminate(
     State(collectives): State<Arc<Collectives>>,
     Message(request): Message<TerminateRequest>,
 ) -> Answer<KillReply> {
+    if let Some(part) = collectives.participation().filter(|part| part.run.plan.generation == request.generation) {
+        part.terminate();
+    }
     let passed_on = collectives.run().is_some_and(|run| run.source.has_rank_processes());
     Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
 }

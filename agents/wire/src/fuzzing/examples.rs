@@ -85,6 +85,7 @@ pub fn calls() -> Vec<Call> {
         Call::Await { state: ProgramState::Ready },
         Call::NotWritten { reason: "./save.sh ended with code 3".to_owned() },
         Call::ProgramsEnded,
+        Call::CompleteEnded,
         Call::NotRead { reason: "user data is broken".to_owned() },
         Call::Workspace,
         Call::Leave,
@@ -281,7 +282,8 @@ pub fn to_leader() -> Vec<ToLeader> {
         let other = call.clone();
         ToLeader::Calls { seq, calls: vec![(Rank(0), call), (Rank(1), other)] }
     });
-    done.chain(calls).chain([ToLeader::Done { order: 9, result: Err(failure()) }]).collect()
+    let others = [ToLeader::Done { order: 9, result: Err(failure()) }, ToLeader::Terminated];
+    done.chain(calls).chain(others).collect()
 }
 
 pub fn settings(prefix: &Path) -> Settings {

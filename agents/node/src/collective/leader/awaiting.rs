@@ -4,7 +4,7 @@
 //! The call returns on all ranks together: when the source's policy has a checkpoint due, or when the programs of all
 //! ranks have ended. While it waits, ranks repeat it when the state of their program changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::Rank;
@@ -22,6 +22,8 @@ const HALT_READ_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Awaiting {
     programs: BTreeMap<Rank, ProgramState>,
+    /// A program may have ended because it was sent SIGTERM.
+    ended_after_sigterm: bool,
     /// A halt condition has changed since they were read.
     pub(super) check_halt: bool,
     /// When to look again without an event.
@@ -29,14 +31,20 @@ pub(super) struct Awaiting {
 }
 
 impl Awaiting {
-    /// Takes over the states in the calls of ranks.
-    pub(super) fn update(&mut self, calls: impl IntoIterator<Item = (Rank, Call)>) {
+    /// Takes over the states in the calls of the ranks of a node. `terminated`: they were sent SIGTERM before.
+    pub(super) fn update(&mut self, calls: impl IntoIterator<Item = (Rank, Call)>, terminated: bool) {
         for (rank, call) in calls {
             // Known ranks only: the calls of a collective that does not wait change nothing.
             if let (Call::Await { state }, Some(known)) = (call, self.programs.get_mut(&rank)) {
-                *known = state;
+                let ends = std::mem::replace(known, state) != state && state == ProgramState::Ended;
+                self.ended_after_sigterm |= terminated && ends;
             }
         }
+    }
+
+    fn ended(&self) -> BTreeSet<Rank> {
+        let ended = self.programs.iter().filter(|(_, state)| **state == ProgramState::Ended);
+        ended.map(|(rank, _)| *rank).collect()
     }
 
     fn all_ended(&self) -> bool {
@@ -55,7 +63,10 @@ pub(super) async fn next_checkpoint(cx: &Context, calls: &Calls) -> Result<Reply
         Call::Await { state } => Some((*rank, *state)),
         _ => None,
     });
-    cx.with(|state| state.awaiting.programs = states.collect());
+    cx.with(|state| {
+        state.awaiting.programs = states.collect();
+        state.awaiting.ended_after_sigterm = calls.after_sigterm && !state.awaiting.ended().is_subset(&state.ended);
+    });
     let awaited = loop {
         cx.with(|state| state.awaiting.check_halt = false);
         // An error is reported by the driver; the conditions are read again.
@@ -65,7 +76,12 @@ pub(super) async fn next_checkpoint(cx: &Context, calls: &Calls) -> Result<Reply
             break awaited;
         }
     };
-    cx.with(|state| state.awaiting = Awaiting::default());
+    cx.with(|state| {
+        let awaiting = std::mem::take(&mut state.awaiting);
+        if !awaiting.ended_after_sigterm {
+            state.ended = awaiting.ended();
+        }
+    });
     Ok(Reply::Awaited(awaited))
 }
 
@@ -76,6 +92,10 @@ fn step(state: &mut LeaderState, halting: bool, until: Duration) -> Option<Optio
     let ready = state.awaiting.all_ready();
     if state.awaiting.all_ended() {
         return Some(Some(Awaited::Ended));
+    }
+    // A checkpoint would record the program as finished.
+    if state.awaiting.ended_after_sigterm {
+        return None;
     }
     if state.requests.waiting || state.policy.is_due_for_waiting(state.now, halting, ready) {
         return Some(Some(Awaited::Checkpoint));

@@ -68,12 +68,13 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
         Call::Load => datasets::load(cx).await,
         Call::Drop { name } => datasets::drop_from_index(cx, name).await,
         Call::Delete { name } => datasets::delete_named(cx, name).await,
-        Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded => {
-            checkpoint::complete(cx, not_written(&calls)).await
+        Call::Complete { .. } | Call::NotWritten { .. } | Call::ProgramsEnded | Call::CompleteEnded => {
+            checkpoint::complete(cx, not_written(cx, &calls)).await
         }
         Call::CompleteRestart { .. } | Call::NotRead { .. } => restart::complete_restart(cx, not_read(&calls)).await,
         Call::ShouldExit => Ok(Reply::Flag(halt_condition(cx).await?.is_some())),
         Call::Allgather { .. } => calls.into_gathered(),
+        Call::Finalize if is_terminated(cx, &calls) => Ok(Reply::Done),
         Call::Finalize => finalize(cx).await,
         Call::Await { .. } => awaiting::next_checkpoint(cx, &calls).await,
         Call::Route { .. } | Call::Workspace | Call::Leave => Err(CallError::NotCollective(first.name())),
@@ -81,7 +82,7 @@ async fn call(cx: &Context, calls: Calls) -> Result<Reply, CallError> {
 }
 
 /// Why the files of a checkpoint are not complete, if a rank reported that.
-fn not_written(calls: &Calls) -> Option<CallError> {
+fn not_written(cx: &Context, calls: &Calls) -> Option<CallError> {
     let reported = calls.by_rank.iter().find_map(|(rank, call)| match call {
         Call::NotWritten { reason } => Some(CallError::ProgramFailed { rank: *rank, reason: reason.clone() }),
         _ => None,
@@ -89,7 +90,14 @@ fn not_written(calls: &Calls) -> Option<CallError> {
     let invalid = || ranks_where(&calls.by_rank, |call| matches!(call, Call::Complete { valid: false }));
     let invalid = || Some(invalid()).filter(|ranks| !ranks.is_empty()).map(CallError::NotWritten);
     let ended = || calls.by_rank.values().any(|call| *call == Call::ProgramsEnded).then_some(CallError::ProgramsEnded);
-    reported.or_else(invalid).or_else(ended)
+    // A program that was recorded as finished would not be started again.
+    let terminated = || {
+        let mut ended = ranks_where(&calls.by_rank, |call| *call == Call::CompleteEnded).into_iter();
+        let by_sigterm =
+            cx.with(|state| ended.find(|rank| !state.terminated.is_empty() && !state.ended.contains(rank)));
+        by_sigterm.map(CallError::Terminated)
+    };
+    reported.or_else(invalid).or_else(ended).or_else(terminated)
 }
 
 /// Why the restart files cannot be used, if a rank reported that.
@@ -101,6 +109,12 @@ fn not_read(calls: &Calls) -> Option<String> {
     let invalid = || ranks_where(&calls.by_rank, |call| matches!(call, Call::CompleteRestart { valid: false }));
     let could_not = |ranks: Vec<Rank>| format!("the application could not read it on {}", named(&ranks));
     reported.or_else(|| Some(invalid()).filter(|ranks| !ranks.is_empty()).map(could_not))
+}
+
+/// True if the ranks may have called finalize because they were sent SIGTERM: another run must continue the job.
+fn is_terminated(cx: &Context, calls: &Calls) -> bool {
+    // Rank processes call it after the end of their programs.
+    calls.after_sigterm && cx.with(|state| calls.by_rank.keys().any(|rank| !state.ended.contains(rank)))
 }
 
 /// The application has finished: the halt reason is recorded first, so that no other run is started, then the newest

@@ -9,7 +9,7 @@
 //! The state is shared by the machine and its futures, which must be `Send`: hence a mutex. It is never contended,
 //! because only the machine polls, and never held across a wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -67,6 +67,10 @@ pub(super) struct LeaderState {
     pub(super) requests: Requests,
     /// For ranks that wait for their next checkpoint.
     pub(super) awaiting: Awaiting,
+    /// The nodes whose ranks were sent SIGTERM.
+    pub(super) terminated: BTreeSet<NodeName>,
+    /// The ranks whose programs had ended when they last waited, not because they were sent SIGTERM.
+    pub(super) ended: BTreeSet<Rank>,
 }
 
 /// File work that is under way, and results that no procedure has taken yet.
@@ -119,6 +123,8 @@ impl Context {
             policy,
             requests: Requests::default(),
             awaiting: Awaiting::default(),
+            terminated: BTreeSet::new(),
+            ended: BTreeSet::new(),
         };
         Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }) }
     }

@@ -26,6 +26,8 @@ pub(super) struct Calls {
     payload: usize,
     /// The payloads are larger than can be sent to every rank, and are not kept.
     too_large: bool,
+    /// A rank may have made its call because it was sent SIGTERM.
+    pub(super) after_sigterm: bool,
 }
 
 impl Calls {
@@ -81,6 +83,13 @@ impl Gather {
             calls.into_iter().filter(|(rank, _)| rank.0 < ranks).for_each(|(rank, call)| known.add(rank, call));
         }
         false
+    }
+
+    /// Ranks made a call of this collective after they were sent SIGTERM.
+    pub(super) fn note_sigterm(&mut self, seq: u64) {
+        if let Some(calls) = self.calls.get_mut(&seq) {
+            calls.after_sigterm = true;
+        }
     }
 
     /// True if all ranks have made a later call than this, so that the caller is another process of its rank.

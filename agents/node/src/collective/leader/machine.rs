@@ -84,10 +84,13 @@ impl LeaderMachine {
                 LeaderEvent::Received { node, message: ToLeader::Done { order, result } } => {
                     dispatch.done(&node, order, result, now, actions);
                 }
-                LeaderEvent::Received { message: ToLeader::Calls { seq, calls }, .. }
+                LeaderEvent::Received { node, message: ToLeader::Terminated } => {
+                    state.terminated.insert(node);
+                }
+                LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } }
                     if self.gather.is_under_way(seq) =>
                 {
-                    state.awaiting.update(calls);
+                    state.awaiting.update(calls, state.terminated.contains(&node));
                 }
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
                     let rank = calls.first().map(|(rank, _)| *rank);
@@ -105,6 +108,8 @@ impl LeaderMachine {
                         // The collective has ended, and its results were lost on the way.
                         let outcome = state.memory.outcome.clone();
                         actions.push(LeaderAction::Answer { nodes: vec![node], seq, outcome });
+                    } else if state.terminated.contains(&node) {
+                        self.gather.note_sigterm(seq);
                     }
                 }
                 LeaderEvent::WorkFinished { id, result } => state.work.finish(id, result),

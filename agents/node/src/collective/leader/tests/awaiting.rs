@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use holdfast_model::Rank;
-use holdfast_wire::peer::Order;
+use holdfast_wire::peer::{Order, ToLeader};
 use holdfast_wire::rank::{Awaited, Call, ProgramState, Reply};
 use holdfast_wire::run::{CheckpointSchedule, SourceName};
 
@@ -146,4 +146,78 @@ fn a_checkpoint_that_could_not_be_begun_is_not_due_at_once_again() {
     let begun = world.now;
     world.call(awaits(ProgramState::Running)).unwrap();
     assert!(world.now - begun >= AT(600));
+}
+
+/// The agent of a node is about to send SIGTERM to its ranks.
+fn terminate(world: &mut World, node: &str) {
+    world.handle(LeaderEvent::Received { node: node.into(), message: ToLeader::Terminated });
+}
+
+/// Calls finalize; true if the job is finished by it.
+fn finalize(world: &mut World) -> bool {
+    assert_eq!(world.call(Call::Finalize), Ok(Reply::Done));
+    let finalized = world.reported().last().is_some_and(|event| event == "finalized");
+    let recorded = world.nodes.values().all(|node| node.halt.reason.as_deref() == Some("SCR_FINALIZE_CALLED"));
+    assert_eq!(finalized, recorded);
+    finalized
+}
+
+#[test]
+fn programs_that_end_after_sigterm_are_not_finished() {
+    let mut world = world(CheckpointSchedule::Every(AT(600)));
+    world.queue_each(|_| awaits(ProgramState::Running));
+    world.run_until(AT(10));
+    terminate(&mut world, "n1");
+    world.repeat_each(|_| awaits(ProgramState::Ended));
+    world.run_until(world.now);
+    assert_eq!(world.outcome(), awaited(Awaited::Ended));
+    assert!(!finalize(&mut world));
+}
+
+#[test]
+fn programs_that_had_ended_before_sigterm_are_finished() {
+    let mut world = world(CheckpointSchedule::Every(AT(600)));
+    world.queue_each(|rank| awaits(if rank.0 == 0 { ProgramState::Running } else { ProgramState::Ended }));
+    world.run_until(AT(10));
+    // Its last program had ended.
+    terminate(&mut world, "n1");
+    world.repeat_each(|_| awaits(ProgramState::Ended));
+    world.run_until(world.now);
+    assert_eq!(world.outcome(), awaited(Awaited::Ended));
+    terminate(&mut world, "n0");
+    assert!(finalize(&mut world));
+}
+
+#[test]
+fn ranks_that_call_finalize_after_sigterm_are_not_finished() {
+    for (terminated, finished) in [(false, true), (true, false)] {
+        let mut world = World::new();
+        world.init();
+        if terminated {
+            terminate(&mut world, "n2");
+        }
+        assert_eq!(finalize(&mut world), finished);
+    }
+}
+
+#[test]
+fn no_checkpoint_records_a_program_as_finished_that_ended_after_sigterm() {
+    let mut world = world(CheckpointSchedule::Every(AT(600)));
+    world.queue_each(|rank| awaits(if rank.0 == 0 { ProgramState::Ended } else { ProgramState::Running }));
+    world.run_until(AT(600));
+    assert_eq!(world.outcome(), awaited(Awaited::Checkpoint));
+    let complete = |world: &mut World, ended: u32| {
+        world.call(Call::Start).unwrap();
+        world.begin_each(|rank| if rank.0 <= ended { Call::CompleteEnded } else { Call::Complete { valid: true } });
+        matches!(world.outcome(), Some(Ok(Reply::Completed { kept: true, .. })))
+    };
+    terminate(&mut world, "n1");
+    assert!(complete(&mut world, 0), "it had ended before");
+    assert!(!complete(&mut world, 1));
+    let reason = serde_json::to_value(world.events.last()).unwrap()["reason"].to_string();
+    assert!(reason.contains("the program of rank 1 ended with exit code 0 after SIGTERM"), "{reason}");
+    // None is begun either.
+    world.queue_each(|rank| awaits(if rank.0 <= 1 { ProgramState::Ended } else { ProgramState::Running }));
+    world.run_until(world.now + AT(6000));
+    assert_eq!(world.outcome(), None);
 }
