@@ -76,7 +76,7 @@ impl JubatusServer {
         self.client.address()
     }
 
-    /// True if a process accepts connections at the address.
+    /// True if a process listens at the address.
     pub fn is_listening(&self, limit: Duration) -> bool {
         self.client.is_listening(limit)
     }

@@ -163,7 +163,8 @@ impl Saver for JubatusSaver {
         self.running = None;
         // Another server at the address would be sent `load`. One of the last generation may still be ending.
         let begun = Instant::now();
-        while self.server.is_listening(SHORT_CALL.min(self.start_timeout)) {
+        let left = || self.start_timeout.saturating_sub(begun.elapsed()).max(POLL_EVERY);
+        while self.server.is_listening(SHORT_CALL.min(left())) {
             if begun.elapsed() >= self.start_timeout {
                 return Err(JubatusError::PortInUse(self.server.address().clone()).into());
             }

@@ -96,9 +96,10 @@ impl RpcClient {
         result.map_err(|failure| RpcError { address: self.address.clone(), method, failure })
     }
 
-    /// True if a process accepts connections at the address.
+    /// True if a process listens at the address, also if it accepts no connection within `limit`: the system refuses a
+    /// connection where none listens.
     pub fn is_listening(&self, limit: Duration) -> bool {
-        connect(&self.address, Deadline::after(limit)).is_ok()
+        matches!(connect(&self.address, Deadline::after(limit)), Ok(_) | Err(RpcFailure::Timeout { .. }))
     }
 }
 
@@ -286,6 +287,19 @@ mod tests {
         assert!(matches!(error.failure, RpcFailure::Connect(_)) && !error.is_refusal(), "{error:?}");
         let start = format!("`get_status`: the Jubatus server at 127.0.0.1:{port} does not accept a connection: ");
         assert!(error.to_string().starts_with(&start), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_listens_and_accepts_no_connection_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        // The system itself accepts as many as it keeps for the process.
+        let kept = std::iter::from_fn(|| TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok());
+        let kept: Vec<TcpStream> = kept.collect();
+        let address = ServerAddress { host: "127.0.0.1".to_owned(), port: address.port() };
+        let client = RpcClient::new(address, Limits::STANDARD);
+        assert!(client.is_listening(Duration::from_millis(100)), "after {} connections", kept.len());
     }
 
     #[test]
