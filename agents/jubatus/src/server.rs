@@ -33,6 +33,11 @@ impl ServerError {
         matches!(self, ServerError::Rpc(RpcError { failure: RpcFailure::Connect(_), .. }))
     }
 
+    /// True if there was no answer in time.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, ServerError::Rpc(RpcError { failure: RpcFailure::Timeout { .. }, .. }))
+    }
+
     /// True if the server has received the call and refused it: it can be called again.
     pub fn is_refusal(&self) -> bool {
         matches!(self, ServerError::Rpc(error) if error.is_refusal())

@@ -125,12 +125,14 @@ impl JubatusSaver {
             let left = limit.saturating_sub(begun.elapsed()).max(POLL_EVERY);
             let last = match self.server.status(left) {
                 Ok(status) => return Ok(status),
-                // It does not listen yet. Every other error is final.
-                Err(error) if error.is_unreachable() => error,
-                Err(error) => return Err(error.into()),
+                Err(error) => error,
             };
             if let Some(end) = program.wait(POLL_EVERY) {
                 return Err(SaveError::ProgramEnded(end));
+            }
+            // It does not listen yet. Every other error is final.
+            if !last.is_unreachable() && !last.is_timeout() {
+                return Err(last.into());
             }
             if begun.elapsed() >= limit {
                 return Err(JubatusError::NotReady { limit, last }.into());

@@ -44,7 +44,7 @@ pub enum RpcFailure {
     UnknownHost(io::Error),
     #[error("does not accept a connection: {0}")]
     Connect(io::Error),
-    #[error("has not answered within {}", humantime::format_duration(*.limit))]
+    #[error("has not answered within {}", humantime::format_duration(millis(*.limit)))]
     Timeout { limit: Duration },
     #[error("{0}")]
     Answer(AnswerError),
@@ -52,6 +52,11 @@ pub enum RpcFailure {
     Io(io::Error),
     #[error("cannot be called: an argument is too long")]
     Arguments,
+}
+
+/// Without the digits that nobody reads.
+fn millis(limit: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl RpcError {
