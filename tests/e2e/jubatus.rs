@@ -2,6 +2,7 @@
 //! misbehaves loses a checkpoint, not the job.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -239,6 +240,61 @@ fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_befor
         let output = fs::read_to_string(world.prefix().join(format!(".holdfast/generations/2/rank_{rank}.out")));
         assert_eq!(output.unwrap(), format!("load for the cluster {cluster:?}\n"));
     }
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_checkpoint() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3).with("every: 10h");
+    let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 2}}\n", servers.yaml()));
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    (0..3).for_each(|rank| servers.push(rank, 1.0));
+    let request = || {
+        let request = world.holdfast(["checkpoint".as_ref(), spec.as_os_str()]);
+        world.run(request).with_code(0);
+    };
+    request();
+    servers.order(2, "load die");
+    kill_servers(&world, 1, &mut running);
+    let restarted = |running: &mut Running<'_>, generation: u64| {
+        let again =
+            running.sees("the next launch", |event| event["event"] == "restarted" && event["generation"] == generation);
+        assert_eq!(again["checkpoint"], 1, "{again}");
+    };
+    restarted(&mut running, 3);
+    servers.have([1.0; 3]);
+    let output = fs::read_to_string(world.prefix().join(".holdfast/generations/2/rank_2.err")).unwrap();
+    assert!(output.contains("(SIGABRT) while it loaded its checkpoint"), "{output}");
+    // It is progress, and a model that no server survives ends the job after a number of launches.
+    request();
+    servers.order(2, "load always die");
+    kill_servers(&world, 3, &mut running);
+    running.ends_with(91);
+    assert_eq!(launches(&world), 5);
+    assert_eq!(world.all("restart_attempt"), [] as [Value; 0]);
+    pfs::assert_current(&world.prefix(), 2);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn servers_whose_last_save_fails_and_that_end_by_sigterm_are_not_finished() {
+    let world = World::new();
+    let mut servers = Servers::new(&world, 3).with("every: 10h");
+    let script =
+        format!("#!/bin/sh\ntrap 'exit 0' TERM\n{:?} \"$@\" &\nwhile :; do sleep 0.05; done\n", servers.program);
+    servers.program = world.write("ends-with-0", &script);
+    fs::set_permissions(&servers.program, fs::Permissions::from_mode(0o755)).unwrap();
+    let spec = world.write("job.yaml", &servers.yaml().replace("grace: 30s", "grace: 2s"));
+    let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
+    (0..3).for_each(|rank| servers.push(rank, 1.0));
+    world.run(world.holdfast(["checkpoint".as_ref(), spec.as_os_str()])).with_code(0);
+    // The server of rank 1 gives no answer for longer than the job waits for it.
+    servers.order(1, "save silent");
+    servers.halt();
+    running.sees_event("ranks_terminated");
+    running.ends_with(75);
+    pfs::assert_current(&world.prefix(), 1);
     world.assert_nothing_is_left();
 }
 

@@ -409,6 +409,7 @@ impl Server {
         let Some(path) = &self.options.fault else { return String::new() };
         let ordered = fs::read_to_string(path).unwrap_or_default();
         match ordered.trim().strip_prefix(method).and_then(|rest| rest.strip_prefix(' ')) {
+            Some(fault) if fault == "always die" => "die".to_owned(),
             // Of two servers with the same file one takes it.
             Some(fault) if fs::remove_file(path).is_ok() => fault.to_owned(),
             _ => String::new(),
@@ -497,6 +498,9 @@ impl Server {
             Ok(user) => user,
             Err(message) => return failed(&message),
         };
+        if fault == "die" {
+            std::process::abort();
+        }
         let taken = model.take(&user);
         if taken.is_none() || fault == "refuse" {
             return failed("user data is broken");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_formats::jubatus::{Engine, ModelId, Release};
 
-use crate::rpc::{Limits, RpcClient, RpcError, RpcFailure, ServerAddress, Value};
+use crate::rpc::{AnswerError, Limits, RpcClient, RpcError, RpcFailure, ServerAddress, Value};
 
 /// A call that failed, or whose answer cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,30 @@ impl ServerError {
     /// True if there was no answer in time.
     pub fn is_timeout(&self) -> bool {
         matches!(self, ServerError::Rpc(RpcError { failure: RpcFailure::Timeout { .. }, .. }))
+    }
+
+    /// True if the connection could not be made, or ended before the answer was complete, as that of a process that
+    /// ends.
+    pub fn is_broken(&self) -> bool {
+        matches!(
+            self,
+            ServerError::Rpc(RpcError {
+                failure: RpcFailure::Connect(_) | RpcFailure::Io(_) | RpcFailure::Answer(AnswerError::Ended),
+                ..
+            })
+        )
+    }
+
+    /// True if the server has answered.
+    pub fn is_answer(&self) -> bool {
+        !self.is_broken()
+            && !matches!(
+                self,
+                ServerError::Rpc(RpcError {
+                    failure: RpcFailure::Timeout { .. } | RpcFailure::UnknownHost(_) | RpcFailure::Arguments,
+                    ..
+                })
+            )
     }
 
     /// True if the server has received the call and refused it: it can be called again.

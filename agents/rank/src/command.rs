@@ -7,7 +7,7 @@ use holdfast_model::CheckpointId;
 
 use crate::guard::{CommandEnd, GuardedCommand};
 use crate::program::{Program, ProgramEnd, shown};
-use crate::saver::{SaveError, Saver};
+use crate::saver::{SaveError, Saver, Stage};
 use crate::words::{PROGRAM_PID, Variables, expand};
 
 /// How often it is checked whether the program still runs.
@@ -35,7 +35,7 @@ impl Saver for CommandSaver {
                 break end;
             }
             if let Some(end) = program.end() {
-                return Err(SaveError::ProgramEnded(end));
+                return Err(Stage::Save.ended(end));
             }
             if left.is_zero() {
                 return Err(SaveError::TimedOut { what: command, limit: self.timeout });

@@ -14,7 +14,7 @@ use holdfast_jubatus::{JubatusServer, ModelFileError, ServerAddress, ServerError
 use holdfast_model::{CheckpointId, Rank};
 
 use crate::program::Program;
-use crate::saver::{SaveError, Saver, SaverContext};
+use crate::saver::{SaveError, Saver, SaverContext, Stage};
 use crate::settings::{JubatusEndpoint, JubatusServers};
 use crate::words::Variables;
 
@@ -25,6 +25,8 @@ pub const DATA_DIR: &str = "HOLDFAST_JUBATUS_DATA_DIR";
 
 /// Between two attempts to reach a server that starts.
 const POLL_EVERY: Duration = Duration::from_millis(20);
+/// A server whose connection breaks has ended by then, if it ends.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
 /// A connection that is refused or accepted.
 const SHORT_CALL: Duration = Duration::from_secs(10);
 
@@ -128,7 +130,7 @@ impl JubatusSaver {
                 Err(error) => error,
             };
             if let Some(end) = program.wait(POLL_EVERY) {
-                return Err(SaveError::ProgramEnded(end));
+                return Err(Stage::Start.ended(end));
             }
             // It does not listen yet. Every other error is final.
             if !last.is_unreachable() && !last.is_timeout() {
@@ -141,7 +143,7 @@ impl JubatusSaver {
     }
 
     /// Has the server load the only file of the directory.
-    fn load(&mut self, directory: &Path) -> Result<(), SaveError> {
+    fn load(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
         let server = self.running.as_ref().ok_or(JubatusError::NotStarted)?;
         let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let entries = entries.map_err(SaveError::io("read", directory))?;
@@ -149,9 +151,19 @@ impl JubatusSaver {
         let [path] = paths.as_slice() else { return Err(JubatusError::Files(paths.len()).into()) };
         let id = id_of(path)?;
         let put = server.files().put(path, &id)?;
-        let loaded = self.server.load(&id, self.timeout);
+        let loaded = self.server.load(&id, self.timeout).map_err(|error| failed(error, program, Stage::Load));
         model_file::remove_if_present(&put)?;
-        Ok(loaded?)
+        loaded
+    }
+}
+
+/// Why a call has failed: by the end of the server, or as the server or the connection says.
+fn failed(error: ServerError, program: &Program, stage: Stage) -> SaveError {
+    // The connection breaks before the end of the process is known.
+    let within = if error.is_broken() { ENDED_WITHIN } else { Duration::ZERO };
+    match program.wait(within) {
+        Some(end) if !error.is_answer() => stage.ended(end),
+        _ => error.into(),
     }
 }
 
@@ -185,7 +197,7 @@ impl Saver for JubatusSaver {
         let limit = self.start_timeout;
         let left = limit.saturating_sub(begun.elapsed()).max(POLL_EVERY);
         let config = self.server.config(left).map_err(|last| match program.wait(POLL_EVERY) {
-            Some(end) => SaveError::ProgramEnded(end),
+            Some(end) => Stage::Start.ended(end),
             None if begun.elapsed() >= limit => JubatusError::NotReady { limit, last }.into(),
             None => last.into(),
         })?;
@@ -196,9 +208,7 @@ impl Saver for JubatusSaver {
     }
 
     fn restore(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
-        let loaded = self.load(directory);
-        // The connection breaks before the end of the process is known.
-        loaded.map_err(|error| program.wait(POLL_EVERY).map_or(error, SaveError::ProgramEnded))
+        self.load(program, directory)
     }
 
     fn save(&mut self, program: &Program, checkpoint: CheckpointId, directory: &Path) -> Result<(), SaveError> {
@@ -207,9 +217,7 @@ impl Saver for JubatusSaver {
         files.remove_old()?;
         let id = checkpoint_id(checkpoint.0, self.rank.0).map_err(ModelFileError::from)?;
         let saved = self.server.save(&server.status, &id, self.timeout);
-        // The connection breaks before the end of the process is known.
-        let reported =
-            saved.map_err(|error| program.wait(POLL_EVERY).map_or_else(|| error.into(), SaveError::ProgramEnded))?;
+        let reported = saved.map_err(|error| failed(error, program, Stage::Save))?;
         Ok(files.take(&id, reported.as_deref(), &directory.join(files.name(&id)))?)
     }
 }

@@ -194,6 +194,8 @@ impl<'a> RankProcess<'a> {
             self.client.start_restart()?;
             let outcome = match self.restart_once()? {
                 Ok(()) => self.client.complete_restart(true)?,
+                // Something else may have ended it. The next generation restarts from the same checkpoint.
+                Err(error @ SaveError::ProgramEnded { .. }) => return Err(error.into()),
                 Err(error) => {
                     eprintln!("holdfast: rank {} cannot restart: {error}", self.client.rank());
                     self.client.refuse_restart(&error.to_string())?

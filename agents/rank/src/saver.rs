@@ -43,7 +43,8 @@ pub trait Saver: Send {
     /// then.
     ///
     /// # Errors
-    /// It cannot: the program is killed, and the next older checkpoint is loaded on all ranks.
+    /// It cannot: the program is killed, and the next older checkpoint is loaded on all ranks. After
+    /// [`SaveError::ProgramEnded`] the rank fails instead: nothing shows that the files are the cause.
     fn restore(&mut self, _program: &Program, _directory: &Path) -> Result<(), SaveError> {
         Ok(())
     }
@@ -113,8 +114,8 @@ pub enum SaveError {
         names.join(", ")
     )]
     LeftProcesses { command: String, names: Vec<String> },
-    #[error("the program ended with {0} while it was saved")]
-    ProgramEnded(ProgramEnd),
+    #[error("the program ended with {end} {}", stage.text())]
+    ProgramEnded { end: ProgramEnd, stage: Stage },
     #[error("{what} wrote no file into {}", directory.display())]
     Empty { what: &'static str, directory: PathBuf },
     #[error("{} is {found}: a checkpoint can contain regular files only", path.display())]
@@ -154,6 +155,29 @@ pub enum SaveError {
     /// Of the protocol with which a program is saved.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What a program did when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Start,
+    Load,
+    Save,
+}
+
+impl Stage {
+    fn text(self) -> &'static str {
+        match self {
+            Stage::Start => "before it was ready",
+            Stage::Load => "while it loaded its checkpoint",
+            Stage::Save => "while it was saved",
+        }
+    }
+
+    /// The program has ended.
+    pub(crate) fn ended(self, end: ProgramEnd) -> SaveError {
+        SaveError::ProgramEnded { end, stage: self }
+    }
 }
 
 impl SaveError {

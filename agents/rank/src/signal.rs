@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::files;
 use crate::program::Program;
-use crate::saver::{SaveError, Saver};
+use crate::saver::{SaveError, Saver, Stage};
 use crate::settings::Until;
 
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
@@ -108,7 +108,7 @@ impl Saver for SignalSaver {
         // A program that does not handle the signal, or has just been started, would be ended by it.
         while !program.handles(self.signal) {
             if let Some(end) = program.end() {
-                return Err(SaveError::ProgramEnded(end));
+                return Err(Stage::Save.ended(end));
             }
             if begun.elapsed() >= self.timeout {
                 return Err(SaveError::NotHandled { signal: self.signal.as_raw(), limit: self.timeout });
@@ -122,7 +122,7 @@ impl Saver for SignalSaver {
         let mut seen = QuietSince { since: begun, listing: Listing::new() };
         while !self.is_complete(directory, &mut seen).map_err(SaveError::io("read", directory))? {
             if let Some(end) = program.end() {
-                return Err(SaveError::ProgramEnded(end));
+                return Err(Stage::Save.ended(end));
             }
             if begun.elapsed() >= self.timeout {
                 let what = match &self.until {
