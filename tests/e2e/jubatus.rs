@@ -244,6 +244,23 @@ fn a_server_that_dies_in_the_middle_of_a_save_restarts_from_the_checkpoint_befor
 }
 
 #[test]
+fn a_file_that_a_server_changes_after_its_answer_is_no_part_of_a_checkpoint() {
+    let world = World::new();
+    let servers = Servers::new(&world, 3);
+    let mut running = servers.start();
+    sees_new_checkpoint(&world, &mut running);
+    servers.order(1, "save late");
+    let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
+    // On a slow machine the server may not have closed it in time.
+    let expected = ["invalid crc32 checksum", "is still open for writing"];
+    assert!(reason.contains("rank 1") && expected.iter().any(|text| reason.contains(text)), "{reason}");
+    sees_new_checkpoint(&world, &mut running);
+    servers.halt();
+    running.ends_with(75);
+    world.assert_nothing_is_left();
+}
+
+#[test]
 fn a_server_that_dies_in_the_middle_of_a_load_is_started_again_from_the_same_checkpoint() {
     let world = World::new();
     let servers = Servers::new(&world, 3).with("every: 10h");

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::{Arc, Mutex};
@@ -476,10 +476,15 @@ impl Server {
         let mut file = File::create(&path).unwrap();
         let written = if ["die", "half"].contains(&fault) { bytes.len() / 2 } else { bytes.len() };
         file.write_all(&bytes[..written]).unwrap();
-        drop(file);
+        if fault == "late" {
+            thread::spawn(move || damage_when_taken(&path, &file));
+        } else {
+            drop(file);
+        }
         if fault == "die" {
             std::process::abort();
         }
+        let path = self.path(id);
         let reported = path.to_string_lossy().into_owned();
         model.saved = (now(), reported.clone());
         let answer = Item::Table(vec![(Item::raw(&self.id()), Item::raw(&reported))]);
@@ -588,6 +593,17 @@ impl Server {
             }
         }
     }
+}
+
+/// Changes a file that was reported as complete, when it has been moved away, and only then closes it.
+fn damage_when_taken(path: &Path, file: &File) {
+    while path.exists() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // A reader that does not wait for the end of this has read it by now.
+    thread::sleep(Duration::from_millis(300));
+    let end = file.metadata().unwrap().len();
+    file.write_all_at(b"XXXX", end - 4).unwrap();
 }
 
 fn open(options: Options) -> (Arc<Server>, TcpListener) {

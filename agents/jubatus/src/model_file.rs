@@ -110,12 +110,11 @@ impl ModelFiles<'_> {
             && id_of(path).is_ok_and(|id| path.file_name().is_some_and(|name| name == self.name(&id).as_str()))
     }
 
-    /// Moves the file that the server has saved to `to`, and verifies it there. `reported` is the path in the server's
-    /// answer.
+    /// Moves the file that the server has saved to `to`, where it is to be verified as soon as no process has it open:
+    /// [`ModelFiles::verify`]. `reported` is the path in the server's answer.
     ///
     /// # Errors
-    /// When the server reported another path, the file is missing, or no server like this one would load it; nothing is
-    /// left at `to` then.
+    /// When the server reported another path, or the file is missing; nothing is left at `to` then.
     pub fn take(&self, id: &ModelId, reported: Option<&Path>, to: &Path) -> Result<(), ModelFileError> {
         let from = self.path(id);
         if let Some(found) = reported.filter(|found| *found != from) {
@@ -138,7 +137,7 @@ impl ModelFiles<'_> {
             }
             Err(source) => return Err(ModelFileError::Move { from, to: to.to_owned(), source }),
         }
-        self.verify(to, id).inspect_err(|_| drop(fs::remove_file(to)))
+        Ok(())
     }
 
     /// Whether this server would load the file.
@@ -246,7 +245,10 @@ mod tests {
         let status = status(&directory);
         let files = ModelFiles { status: &status, config: CONFIG };
         let (id, to) = (checkpoint_id(1, 0).unwrap(), directory.path().join("cache"));
-        let take = |reported: Option<&Path>| files.take(&id, reported, &to).map_err(|error| error.to_string());
+        let take = |reported: Option<&Path>| {
+            let taken = files.take(&id, reported, &to).and_then(|()| files.verify(&to, &id));
+            taken.map_err(|error| error.to_string())
+        };
         let from = files.path(&id);
         assert!(take(None).unwrap_err().contains("cannot be read: "), "no file");
         fs::write(&from, saved()).unwrap();
@@ -267,7 +269,8 @@ mod tests {
             fs::write(&from, content).unwrap();
             let error = take(Some(&from)).unwrap_err();
             assert!(error.contains(message), "{error}");
-            assert!(!to.exists() && !from.exists(), "{message}");
+            assert!(!from.exists(), "{message}");
+            fs::remove_file(&to).unwrap();
         }
         symlink("/etc/passwd", &from).unwrap();
         assert!(take(Some(&from)).unwrap_err().contains("cannot be read: "), "a link");

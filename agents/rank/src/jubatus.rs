@@ -17,6 +17,7 @@ use crate::program::Program;
 use crate::saver::{SaveError, Saver, SaverContext, Stage};
 use crate::settings::{JubatusEndpoint, JubatusServers};
 use crate::words::Variables;
+use crate::writers::{self, FileIdentity};
 
 /// The port on which the server must listen.
 pub const PORT: &str = "HOLDFAST_JUBATUS_PORT";
@@ -218,7 +219,11 @@ impl Saver for JubatusSaver {
         let id = checkpoint_id(checkpoint.0, self.rank.0).map_err(ModelFileError::from)?;
         let saved = self.server.save(&server.status, &id, self.timeout);
         let reported = saved.map_err(|error| failed(error, program, Stage::Save))?;
-        Ok(files.take(&id, reported.as_deref(), &directory.join(files.name(&id)))?)
+        let to = directory.join(files.name(&id));
+        files.take(&id, reported.as_deref(), &to)?;
+        // What a server writes after its answer is part of the file that is verified.
+        writers::wait_until_closed(&[FileIdentity::at(&to)?])?;
+        Ok(files.verify(&to, &id).inspect_err(|_| drop(fs::remove_file(&to)))?)
     }
 }
 
