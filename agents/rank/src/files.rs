@@ -113,14 +113,26 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), SaveError> {
     fs::copy(from, to).map_err(SaveError::io("copy", from)).map(drop)
 }
 
-/// Makes a directory, or empties it. The directory itself stays: it may be the working directory of a program.
+/// Makes a directory if there is none. What a program has put in its place is removed: a link, never what it leads to.
 ///
 /// # Errors
-/// It cannot be emptied, or something else has taken its place.
-pub fn empty(directory: &Path) -> Result<(), SaveError> {
-    if fs::symlink_metadata(directory).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        fs::create_dir_all(directory).map_err(SaveError::io("make", directory))?;
+/// That of the system.
+pub fn make(directory: &Path) -> Result<(), SaveError> {
+    match fs::symlink_metadata(directory) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => fs::remove_file(directory).map_err(SaveError::io("remove", directory))?,
+        Err(_) => {}
     }
+    fs::create_dir_all(directory).map_err(SaveError::io("make", directory))
+}
+
+/// Makes a directory as [`make`], or empties it. The directory itself stays: it may be the working directory of a
+/// program.
+///
+/// # Errors
+/// It cannot be made or emptied.
+pub fn empty(directory: &Path) -> Result<(), SaveError> {
+    make(directory)?;
     let open = open_own(directory)?;
     // The directory that is open, whatever takes its place meanwhile.
     let inside = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
@@ -173,21 +185,22 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_directory_is_not_followed() {
+    fn what_is_in_the_place_of_the_directory_is_not_read_and_gives_way_to_the_directory() {
         let base = tempfile::tempdir().unwrap();
         let (directory, own) = (base.path().join("checkpoint"), base.path().join("own"));
         fs::create_dir(&own).unwrap();
         fs::write(own.join("precious"), "1").unwrap();
         std::os::unix::fs::symlink(&own, &directory).unwrap();
-        for refused in [empty(&directory).unwrap_err(), written(&directory).unwrap_err()] {
-            let refused = refused.to_string();
-            assert!(refused.contains("/checkpoint is a symbolic link, not the directory that was made"), "{refused}");
-        }
+        let refused = written(&directory).unwrap_err().to_string();
+        assert!(refused.contains("/checkpoint is a symbolic link, not the directory that was made"), "{refused}");
+        empty(&directory).unwrap();
+        assert!(fs::symlink_metadata(&directory).unwrap().is_dir());
         assert_eq!(fs::read_to_string(own.join("precious")).unwrap(), "1");
-        fs::remove_file(&directory).unwrap();
+        fs::remove_dir(&directory).unwrap();
         fs::write(&directory, "").unwrap();
-        assert!(empty(&directory).unwrap_err().to_string().contains("/checkpoint is a file, not the directory"));
-        fs::remove_file(&directory).unwrap();
+        assert!(written(&directory).unwrap_err().to_string().contains("/checkpoint is a file, not the directory"));
+        empty(&directory).unwrap();
+        fs::remove_dir(&directory).unwrap();
         empty(&directory).unwrap();
         assert!(directory.is_dir(), "one that was removed is made again");
     }

@@ -285,6 +285,7 @@ impl<'a> RankProcess<'a> {
     /// Has the program write its files, and moves them into the checkpoint.
     fn save(&mut self, checkpoint: CheckpointId) -> Result<Saved, SaveError> {
         let program = self.program().filter(|_| !self.has_ended());
+        files::make(&self.checkpoint_directory)?;
         if let Some(program) = &program {
             self.saver.settle(program, &self.checkpoint_directory)?;
         }
