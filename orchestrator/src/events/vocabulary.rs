@@ -325,7 +325,7 @@ vocabulary! {
         /// The ranks whose files are rebuilt.
         ranks: Vec<Rank>,
     },
-    /// All ranks have been initialised.
+    /// All ranks have joined. Programs that do not use the API start after this, and have not read their files yet.
     Restarted {
         /// The node of the leader.
         node: NodeName,
