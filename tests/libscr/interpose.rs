@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use crate::world::{World, in_repository, needs, output, quiet, sum};
 
@@ -290,6 +291,29 @@ fn a_halt_ends_the_program_when_its_checkpoint_is_complete() {
         assert_eq!(world.result(rank), format!("{} 4", sum(rank, 10)), "from the prefix directory");
     }
     assert_eq!(fs::read_to_string(stale).unwrap(), "an old file");
+}
+
+#[test]
+fn programs_that_end_with_0_after_the_sigterm_of_a_halt_have_not_finished_the_job() {
+    let world = World::new();
+    let program = compile(&world, "cc", "ends_on_sigterm.c");
+    let (job, command) = (Job { more: "halt: {grace: 1s}", ..Job::default() }, [program.to_str().unwrap()]);
+    let halted = std::thread::scope(|scope| {
+        let run = scope.spawn(|| job.run(&world, &command));
+        let events = || fs::read_to_string(world.path().join("prefix/.holdfast/events.jsonl")).unwrap_or_default();
+        while !events().contains("checkpoint_complete") && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut halt = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let halt = quiet(halt.args(["halt", "set", "--now", "job.yaml"]).current_dir(world.path())).output().unwrap();
+        assert!(halt.status.success(), "{}", output(&halt));
+        run.join().unwrap()
+    });
+    assert_eq!(halted.status.code(), Some(75), "{}", output(&halted));
+    assert!(output(&halted).contains("SIGTERM to the ranks"), "{}", output(&halted));
+    fs::write(world.path().join("done"), "").unwrap();
+    let printed = job.finishes(&world, &command);
+    assert!(printed.contains("started from checkpoint 1"), "{printed}");
 }
 
 #[test]
