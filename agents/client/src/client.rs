@@ -388,8 +388,8 @@ impl Client {
         self.complete(Call::ProgramsEnded, false)
     }
 
-    /// For processes that make the calls for a program: ends a checkpoint as [`Client::complete_checkpoint`]`(true)`. The
-    /// program has ended with exit code 0, and the files of this rank only record that.
+    /// For processes that make the calls for a program: ends a checkpoint as [`Client::complete_checkpoint`]`(true)`.
+    /// The program has ended with exit code 0, and the files of this rank only record that.
     pub fn complete_with_end(&mut self) -> Result<Completed, ClientError> {
         self.complete(Call::CompleteEnded, true)
     }
