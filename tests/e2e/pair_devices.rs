@@ -415,6 +415,41 @@ fn next_orchestrator_wakes_the_replica_when_the_device_of_the_main_was_killed_me
 }
 
 /// Changes one thing at random: one that is broken is repaired rather than another one broken.
+/// The device of the main is killed and back at once, without its memory, under the same orchestrator or the next one.
+fn main_goes_on_from_what_the_other_device_has(under_the_next: bool) {
+    let world = World::new();
+    let mut pair = Pair::start(&world);
+    let mirrored = |(_, fact): &(Duration, Fact)| match fact {
+        Fact::Mirrored(step) => Some(*step),
+        Fact::Lost(_) => None,
+    };
+    let step = pair.facts.iter().filter_map(mirrored).max().unwrap();
+    if under_the_next {
+        pair.kill_orchestrator();
+    }
+    pair.kill(0);
+    let killed = now();
+    pair.start_device(0);
+    if under_the_next {
+        pair.start_orchestrator();
+    }
+    pair.waits_for_both();
+    let began = pair.records().into_iter().filter(|copy| copy.begin.0 > killed);
+    let lost: Vec<_> = began.filter(|copy| copy.begin.1 <= step).collect();
+    assert!(lost.is_empty(), "{step} steps were on the device that stayed: {lost:?}\n{}", pair.all());
+    pair.finishes();
+}
+
+#[test]
+fn main_whose_device_is_back_at_once_goes_on_from_what_the_other_device_has() {
+    main_goes_on_from_what_the_other_device_has(false);
+}
+
+#[test]
+fn main_whose_device_is_back_under_the_next_orchestrator_goes_on_from_what_the_other_device_has() {
+    main_goes_on_from_what_the_other_device_has(true);
+}
+
 fn next_fault(pair: &mut Pair<'_>, dice: &mut Dice) {
     let broken = |pair: &Pair<'_>, thing: usize| match thing {
         0 | 1 => !pair.machines.is_up(thing),

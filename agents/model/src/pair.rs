@@ -236,6 +236,9 @@ pub struct LeaseStatus {
     /// node under the term that is held, or was held last. 0: there is none, or it came from the other node.
     #[serde(default)]
     pub own_newest: u64,
+    /// The term of that checkpoint: the one under which a copy of this node worked last.
+    #[serde(default)]
+    pub own_term: Term,
 }
 
 /// A non-critical job of a node, which may be suspended for a replica.

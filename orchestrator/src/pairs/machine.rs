@@ -351,7 +351,10 @@ impl Machine {
             Some((pair, SplitPair { nodes, start_within: config.start_within }))
         });
         let replica_preferred = config.replica_preferred.clone();
-        let granter = Granter::new(config.epoch, config.lease, now, split, &replica_preferred);
+        let mut granter = Granter::new(config.epoch, config.lease, now, split, &replica_preferred);
+        if !adopted.is_empty() {
+            granter.takes_over();
+        }
         (
             Machine { nodes, finished, replica_preferred, granter, granted_at: now, phase: Phase::Running, config },
             actions,

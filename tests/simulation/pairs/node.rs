@@ -111,9 +111,10 @@ impl Node {
         let Some(agent) = &self.agent else { return Vec::new() };
         let mut statuses: Vec<_> = agent.machines.iter().map(|(pair, machine)| machine.status(*pair)).collect();
         for status in &mut statuses {
-            status.checkpoint = self.checkpoint(now, status.pair).sequence;
+            let newest = self.checkpoint(now, status.pair);
+            status.checkpoint = newest.sequence;
             if let Some(lease) = status.lease.as_mut().filter(|_| self.own.contains(&status.pair)) {
-                lease.own_newest = status.checkpoint;
+                (lease.own_newest, lease.own_term) = (newest.sequence, newest.term);
             }
         }
         statuses

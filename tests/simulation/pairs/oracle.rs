@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_failover::lease::Orders;
 use holdfast_model::pair::{CopyState, Side};
 
-use super::world::{Link, World};
+use super::world::{Defect, Link, World};
 use crate::queue::{MS, Time};
 
 /// Lease, margin, waiting for a mirrored checkpoint, a renewal, a start that never ends, and the time of a fail-over.
 const LONGEST_WITHOUT: Time = 7_000 * MS;
+
+/// The time of a lease: a node that answered longer ago counts as lost.
+const LEASE: Time = 2_000 * MS;
 
 /// A replica has stored checkpoints after the time of a lease, and reported them.
 const SHORTEST_WORK: Time = 2_500 * MS;
@@ -95,6 +99,40 @@ impl World {
         let term = self.nodes[number].disk.get(&pair).map(|(_, term)| *term).unwrap_or_default();
         let of_main = main.checkpoints.get(&pair).copied().unwrap_or_default();
         assert!(of_main.term >= term, "pair {pair}: the main has {of_main:?}, and not what the replica has stored");
+    }
+
+    /// A node gets a lease, or its new agent does, only if the other node has no checkpoints of a later term, or none
+    /// that it could go on from or send for so long. It counts what the nodes really had when they answered last.
+    pub fn check_grants(&mut self, number: usize, epoch: u64, orders: &Orders) {
+        // That defect is for the other check.
+        if self.defect == Some(Defect::HandedOverWithout) {
+            return;
+        }
+        let now = self.now;
+        for grant in &orders.grants {
+            let Some(orchestrator) = self.orchestrators.get_mut(&epoch) else { return };
+            if !orchestrator.granted.insert((grant.pair, grant.term, orders.instance)) {
+                continue;
+            }
+            let answers = [number, 1 - number].map(|number| orchestrator.answers[number].as_ref());
+            let [Some(here), Some(there)] = answers else { continue };
+            let newest = [here, there].map(|answer| answer.newest.get(&grant.pair).copied().unwrap_or_default());
+            let lease = here.status(grant.pair).and_then(|status| status.lease.as_ref());
+            let goes_on = lease.is_some_and(|lease| lease.held == Some(grant.term));
+            let given_up = there.status(grant.pair).is_some_and(|status| {
+                Side::BOTH.into_iter().filter_map(|side| status.copy(side)).any(|copy| copy.state == CopyState::GivenUp)
+            });
+            let waited = self.oracle.none.get(&grant.pair).map_or(0, |none| now - none);
+            let within = self.pairs[grant.pair as usize].start_within();
+            let excused = goes_on || given_up || waited >= within || now - there.at >= LEASE;
+            let [has, other] = newest;
+            assert!(
+                excused || has.term >= other.term,
+                "pair {}: node {number} has {has:?}, and gets the lease, although the other node answers with {other:?}, \
+                 of which this node has none",
+                grant.pair
+            );
+        }
     }
 
     /// After a time without faults.

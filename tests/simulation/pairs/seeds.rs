@@ -85,6 +85,7 @@ fn each_defect_is_detected_within_two_thousand_seeds() {
         (Defect::NotReplaced, "still run"),
         (Defect::FinishedForgotten, "has finished"),
         (Defect::HandedOverWithout, "the main has"),
+        (Defect::CheckpointsUnknown, "of which this node has none"),
     ]
     .into_iter()
     .map(|(defect, expected)| {

@@ -42,8 +42,8 @@ pub struct Orders {
 pub struct SplitPair {
     /// The node of the main and that of the replica.
     pub nodes: [u32; 2],
-    /// How long the main may take to register at the start of the job, while the replica waits. Later, a copy that has
-    /// no checkpoint of the term before waits as long for it, or for the other copy to be started again.
+    /// How long the main may take to register at the start of the job, while the replica waits. Later, a copy whose
+    /// node lacks the checkpoints of the other node waits as long for them, or for the other copy to be started again.
     pub start_within: Duration,
 }
 
@@ -80,6 +80,10 @@ struct Holder {
     cause: Option<FailureCause>,
     /// Its node was not sent the lease: this orchestrator may have been replaced.
     unsent: bool,
+    /// The agent to which it was granted, or which holds it.
+    instance: Option<u64>,
+    /// Another agent answers on its node, and does not know the term: the node may have lost its memory.
+    forgotten: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -96,8 +100,6 @@ struct Predecessor {
     side: Side,
     cause: FailureCause,
     checkpoint: Option<MirroredCheckpoint>,
-    /// When its term was over.
-    ended: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +108,8 @@ struct Pair {
     views: [Option<CopyView>; 2],
     holder: Option<Holder>,
     predecessor: Option<Predecessor>,
+    /// Since when there has been no lease, and the node of one side has checkpoints that the other one lacks.
+    uneven: Option<Duration>,
     preferred: Side,
     finished: bool,
 }
@@ -136,6 +140,8 @@ pub struct Granter {
     confirmed: Option<Duration>,
     /// Nodes with orders that they have not been sent.
     urgent: BTreeSet<u32>,
+    /// The job ran under an earlier orchestrator: a node that has not answered yet may have checkpoints.
+    took_over: bool,
 }
 
 impl Granter {
@@ -152,6 +158,7 @@ impl Granter {
             views: [None, None],
             holder: None,
             predecessor: None,
+            uneven: None,
             preferred: if replica_preferred.contains(&index) { Side::Replica } else { Side::Main },
             finished: false,
         };
@@ -165,7 +172,13 @@ impl Granter {
             first_answers: BTreeMap::new(),
             confirmed: None,
             urgent: BTreeSet::new(),
+            took_over: false,
         }
+    }
+
+    /// The job ran under an earlier orchestrator.
+    pub fn takes_over(&mut self) {
+        self.took_over = true;
     }
 
     /// The longest time between two synchronisations with a node.
@@ -203,9 +216,28 @@ impl Granter {
                 && pair.holder.as_ref().is_none_or(|holder| holder.term < term)
             {
                 // Granted by an earlier orchestrator. The other node's term, if it is older, was over then.
-                let expires = now + self.ttl;
-                let holder = Holder { side, term, expires, revoked: false, after: None, cause: None, unsent: true };
-                pair.holder = Some(holder);
+                pair.holder = Some(Holder {
+                    side,
+                    term,
+                    expires: now + self.ttl,
+                    revoked: false,
+                    after: None,
+                    cause: None,
+                    unsent: true,
+                    instance: Some(instance),
+                    forgotten: false,
+                });
+            }
+            if let Some(holder) = pair.holder.as_mut().filter(|holder| holder.side == side)
+                && holder.instance != Some(instance)
+            {
+                if lease.held == Some(holder.term) {
+                    holder.instance = Some(instance);
+                } else if lease.released < holder.term {
+                    // It is not renewed, and over by time. Who gets the next one depends on what the node still has.
+                    (holder.forgotten, holder.revoked) = (true, true);
+                    self.urgent.insert(node);
+                }
             }
             if copy.state == CopyState::Finished && !pair.finished {
                 pair.finished = true;
@@ -383,6 +415,11 @@ impl Granter {
         if pair.finished {
             return;
         }
+        if pair.holder.is_some() || !Side::BOTH.into_iter().any(|side| pair.lacks(side)) {
+            pair.uneven = None;
+        } else {
+            pair.uneven.get_or_insert(now);
+        }
         let Some(pair) = self.pairs.get(&index) else { return };
         let asleep = |side| pair.state(side) == Some(CopyState::Asleep) && self.answers(now, pair.node(side));
         match &pair.holder {
@@ -408,22 +445,24 @@ impl Granter {
         }
     }
 
-    /// The other copy has stored checkpoints in the term before, of which this node has none. They are still being
-    /// sent, or the other copy goes on from them when it was started again.
+    /// The other node answers, and has checkpoints that this one lacks. They are still being sent, or the other copy
+    /// goes on from them when it was started again.
     fn awaits_checkpoint(&self, now: Duration, pair: &Pair, side: Side) -> bool {
-        let Some(Predecessor { side: before, checkpoint: Some(checkpoint), ended, .. }) = pair.predecessor else {
-            return false;
-        };
-        before != side
-            && !pair.has_mirrored(side, checkpoint.term)
-            && now < ended + pair.split.start_within
-            && self.answers(now, pair.node(before))
-            && pair.state(before) != Some(CopyState::GivenUp)
+        let other = side.other();
+        if self.took_over && pair.views[other.index()].is_none() {
+            let has_none = pair.views[side.index()].as_ref().is_none_or(|view| view.newest().sequence == 0);
+            return has_none && now < self.began + pair.split.start_within;
+        }
+        pair.lacks(side)
+            && pair.uneven.is_none_or(|since| now < since + pair.split.start_within)
+            && self.answers(now, pair.node(other))
+            && pair.state(other) != Some(CopyState::GivenUp)
     }
 
     /// The preferred copy, which is about to register for the first time, is waited for.
     fn is_patient(&self, now: Duration, pair: &Pair) -> bool {
-        if pair.predecessor.is_some() || now >= self.began + pair.split.start_within {
+        let has_begun = pair.predecessor.is_some() || pair.lacks(pair.preferred);
+        if has_begun || now >= self.began + pair.split.start_within {
             return false;
         }
         match &pair.views[pair.preferred.index()] {
@@ -444,9 +483,11 @@ impl Granter {
     }
 
     fn grant(&mut self, now: Duration, index: u32, side: Side) {
+        let instance = self.pairs.get(&index).and_then(|pair| self.nodes.get(&pair.node(side)));
+        let instance = instance.map(|view| view.instance);
         let Some(pair) = self.pairs.get_mut(&index) else { return };
         self.number += 1;
-        let before = pair.predecessor.clone().or_else(|| pair.reported_predecessor(now));
+        let before = pair.predecessor.clone().or_else(|| pair.reported_predecessor());
         let before = before.filter(|before| before.side != side);
         pair.holder = Some(Holder {
             side,
@@ -456,6 +497,8 @@ impl Granter {
             after: before.as_ref().and_then(|before| before.checkpoint),
             cause: before.map(|before| before.cause),
             unsent: true,
+            instance,
+            forgotten: false,
         });
         let node = pair.node(side);
         self.urgent.insert(node);
@@ -464,13 +507,31 @@ impl Granter {
 
 impl CopyView {
     /// The last checkpoint that the node sends to the other one, if it has any of its own.
-    fn sent(&self, term: Term) -> Option<MirroredCheckpoint> {
-        let sequence = self.lease.own_newest;
+    fn sent(&self) -> Option<MirroredCheckpoint> {
+        let LeaseStatus { own_newest: sequence, own_term: term, .. } = self.lease;
         (sequence > 0).then_some(MirroredCheckpoint { term, sequence })
+    }
+
+    /// The newest checkpoint in the node's memory, of whichever node. Without one, the least of all.
+    fn newest(&self) -> MirroredCheckpoint {
+        let from_other = || match self.checkpoint {
+            0 => MirroredCheckpoint::default(),
+            sequence => MirroredCheckpoint { term: self.lease.mirrored.term, sequence },
+        };
+        self.sent().unwrap_or_else(from_other)
     }
 }
 
 impl Pair {
+    /// The node of the other side has checkpoints, and this one has none, or of earlier terms only. Within a term, what
+    /// this node has not is on its way: the copy waits for it when it has the lease.
+    fn lacks(&self, side: Side) -> bool {
+        let [here, there] = [side, side.other()].map(|side| self.views[side.index()].as_ref().map(CopyView::newest));
+        there.is_some_and(|there| {
+            there.sequence > 0 && here.is_some_and(|here| here.sequence == 0 || here.term < there.term)
+        })
+    }
+
     /// The node of the side has a checkpoint of the term.
     fn has_mirrored(&self, side: Side, term: Term) -> bool {
         self.views[side.index()].as_ref().is_some_and(|view| view.lease.mirrored.term == term)
@@ -488,14 +549,13 @@ impl Pair {
     }
 
     /// The side that was awake last under an earlier orchestrator, as the nodes report it.
-    fn reported_predecessor(&self, now: Duration) -> Option<Predecessor> {
+    fn reported_predecessor(&self) -> Option<Predecessor> {
         let released =
             |side: &Side| self.views[side.index()].as_ref().map_or(Term::default(), |view| view.lease.released);
         let side = Side::BOTH.into_iter().max_by_key(released).filter(|side| released(side) > Term::default())?;
         let view = self.views[side.index()].as_ref()?;
         let cause = view.lease.cause.clone().unwrap_or(FailureCause::Lease);
-        let checkpoint = view.sent(view.lease.released);
-        Some(Predecessor { side, cause, checkpoint, ended: now })
+        Some(Predecessor { side, cause, checkpoint: view.sent() })
     }
 
     /// The term is over if its node says so, or by time.
@@ -503,7 +563,9 @@ impl Pair {
         let Some(holder) = &self.holder else { return };
         let side = holder.side;
         let view = self.views[side.index()].as_ref();
-        let released = view.filter(|view| view.lease.released >= holder.term && view.lease.held.is_none());
+        // An agent that does not know the term does not know either whether a copy of an earlier one still works by it.
+        let knows = |view: &&CopyView| view.lease.released >= holder.term && view.lease.held.is_none();
+        let released = view.filter(|_| !holder.forgotten).filter(knows);
         let (cause, checkpoint) = match released {
             Some(view) => {
                 let cause = view.lease.cause.clone().unwrap_or(FailureCause::Lease);
@@ -511,16 +573,16 @@ impl Pair {
                     FailureCause::Lease if self.preferred != side => FailureCause::Command,
                     cause => cause,
                 };
-                (cause, view.sent(holder.term))
+                (cause, view.sent())
             }
             None if now >= holder.expires + margin => (FailureCause::NodeLost, None),
             None => return,
         };
         // A replica that was preferred by request and failed: the main is as good again.
-        if side == Side::Replica && !holder.revoked {
+        if side == Side::Replica && (!holder.revoked || holder.forgotten) {
             self.preferred = Side::Main;
         }
-        self.predecessor = Some(Predecessor { side, cause, checkpoint, ended: now });
+        self.predecessor = Some(Predecessor { side, cause, checkpoint });
         self.holder = None;
     }
 }

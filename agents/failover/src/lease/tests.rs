@@ -29,8 +29,17 @@ fn answers(granter: &mut Granter, at: u64, node: u32, state: CopyState, held: Op
     reports(granter, at, node, state, LeaseStatus { held, ..LeaseStatus::default() });
 }
 
-/// The same, with all that the node says of the lease.
+/// The same, with all that the node says of the lease. Without another term, its own checkpoints are of that under which
+/// its copy works, or worked last.
 fn reports(granter: &mut Granter, at: u64, node: u32, state: CopyState, lease: LeaseStatus) {
+    agent_reports(granter, at, node, 7, state, lease);
+}
+
+/// The same of an agent with this number.
+fn agent_reports(granter: &mut Granter, at: u64, node: u32, instance: u64, state: CopyState, mut lease: LeaseStatus) {
+    if lease.own_newest > 0 && lease.own_term == Term::default() {
+        lease.own_term = lease.held.unwrap_or(lease.released);
+    }
     let copy = CopyStatus { state, ..CopyStatus::default() };
     let (main, replica) = if node == 0 { (Some(copy), None) } else { (None, Some(copy)) };
     let checkpoint = lease.own_newest.max(lease.mirrored.sequence);
@@ -47,7 +56,7 @@ fn reports(granter: &mut Granter, at: u64, node: u32, state: CopyState, lease: L
         fail_backs,
         lease,
     };
-    let answer = Answer { instance: 7, clock: agent_clock(at), asked: ms(at - 10), pairs: &[status] };
+    let answer = Answer { instance, clock: agent_clock(at), asked: ms(at - 10), pairs: &[status] };
     granter.answered(ms(at), node, answer);
 }
 
@@ -233,5 +242,149 @@ fn next_orchestrator_keeps_the_preferred_replica_awake() {
         granter.confirmed(ms(30), ms(25));
         assert_eq!(is_revoked(&mut granter, 31), preferred.is_empty());
         assert_eq!(granter.replica_preferred(), preferred);
+    }
+}
+
+/// What a node says that was started again without its memory.
+fn empty() -> LeaseStatus {
+    LeaseStatus::default()
+}
+
+/// A node that has let go of its lease, and has checkpoints that its copy stored under it.
+fn released(epoch: u64, number: u64, own_newest: u64) -> LeaseStatus {
+    LeaseStatus { released: term(epoch, number), own_newest, ..LeaseStatus::default() }
+}
+
+/// Checkpoints of the other node, of an orchestrator's term.
+fn received(epoch: u64, number: u64, sequence: u64) -> LeaseStatus {
+    let mirrored = MirroredCheckpoint { term: term(epoch, number), sequence };
+    LeaseStatus { mirrored, ..LeaseStatus::default() }
+}
+
+#[test]
+fn new_orchestrator_wakes_the_copy_whose_node_has_the_checkpoints() {
+    // The main's node has lost its memory, or its checkpoints are of an earlier term, and more of them.
+    for main in [empty(), received(1, 4, 900), released(1, 4, 900)] {
+        for replica in [received(1, 5, 90), released(1, 5, 90)] {
+            for state in [CopyState::Starting, CopyState::Asleep] {
+                let mut granter = granter();
+                reports(&mut granter, 20, 0, state, main.clone());
+                reports(&mut granter, 20, 1, CopyState::Asleep, replica.clone());
+                granter.confirmed(ms(25), ms(22));
+                assert_eq!(granted(&mut granter, 26, 0), None);
+                assert_eq!(
+                    granted(&mut granter, 27, 1).map(|(term, _)| term),
+                    Some(term(2, 1)),
+                    "{main:?} {replica:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn new_orchestrator_wakes_the_main_that_has_checkpoints_of_the_same_or_a_later_term() {
+    for main in [released(1, 5, 90), received(1, 5, 80), released(1, 6, 10)] {
+        let mut granter = granter();
+        reports(&mut granter, 20, 0, CopyState::Asleep, main.clone());
+        reports(&mut granter, 20, 1, CopyState::Asleep, released(1, 5, 90));
+        granter.confirmed(ms(25), ms(22));
+        assert_eq!(granted(&mut granter, 26, 0).map(|(term, _)| term), Some(term(2, 1)), "{main:?}");
+    }
+}
+
+#[test]
+fn copy_without_the_checkpoints_waits_while_the_other_node_may_go_on_from_them() {
+    let kept = || received(1, 5, 90);
+    let mut granter = granter();
+    // The job has run for long.
+    for at in [5_000, 5_400] {
+        answers(&mut granter, at, 0, CopyState::Asleep, None);
+        reports(&mut granter, at, 1, CopyState::Absent, kept());
+        granter.confirmed(ms(at + 2), ms(at + 1));
+        assert_eq!(granted(&mut granter, at + 3, 0), None, "at {at}");
+    }
+    // The checkpoint arrives, the other copy takes too long, is given up, or its node does not answer any more.
+    let mut arrived = granter.clone();
+    reports(&mut arrived, 5_420, 0, CopyState::Asleep, kept());
+    let mut late = granter.clone();
+    answers(&mut late, 5_520, 0, CopyState::Asleep, None);
+    reports(&mut late, 5_520, 1, CopyState::Absent, kept());
+    let mut given_up = granter.clone();
+    reports(&mut given_up, 5_420, 1, CopyState::GivenUp, kept());
+    answers(&mut granter, 5_410 + TTL, 0, CopyState::Asleep, None);
+    for (what, granter, at) in [
+        ("arrived", &mut arrived, 5_430),
+        ("late", &mut late, 5_530),
+        ("given up", &mut given_up, 5_430),
+        ("lost", &mut granter, 5_420 + TTL),
+    ] {
+        granter.confirmed(ms(at - 2), ms(at - 4));
+        assert_eq!(granted(granter, at, 0).map(|(term, _)| term), Some(term(2, 1)), "{what}");
+    }
+}
+
+/// The main works under the first term, and the replica's node has its checkpoints.
+fn main_works() -> Granter {
+    let mut granter = granter();
+    answers(&mut granter, 20, 0, CopyState::Asleep, None);
+    answers(&mut granter, 20, 1, CopyState::Asleep, None);
+    granter.confirmed(ms(25), ms(22));
+    assert_eq!(granted(&mut granter, 26, 0).map(|(term, _)| term), Some(term(2, 1)));
+    let held = Some(term(2, 1));
+    reports(&mut granter, 30, 0, CopyState::Awake, LeaseStatus { held, own_newest: 90, ..LeaseStatus::default() });
+    reports(&mut granter, 30, 1, CopyState::Asleep, mirrored(1, 90));
+    granter
+}
+
+#[test]
+fn lease_is_not_renewed_for_a_new_agent_that_does_not_know_it() {
+    let mut granter = main_works();
+    // The node was started again, without its memory.
+    agent_reports(&mut granter, 500, 0, 8, CopyState::Starting, empty());
+    granter.confirmed(ms(502), ms(501));
+    assert_eq!(granted(&mut granter, 503, 0), None);
+    // It is over by time: whatever the new agent says, it knows nothing of what its predecessor has woken.
+    let over = 20 + TTL + TTL / 10;
+    for at in (600..over).step_by(200) {
+        let lease = LeaseStatus { released: term(2, 1), ..LeaseStatus::default() };
+        agent_reports(&mut granter, at, 0, 8, CopyState::Asleep, lease);
+        reports(&mut granter, at, 1, CopyState::Asleep, mirrored(1, 90));
+        granter.confirmed(ms(at + 2), ms(at + 1));
+        assert_eq!((granted(&mut granter, at + 3, 0), granted(&mut granter, at + 3, 1)), (None, None), "at {at}");
+    }
+    // Then the copy that has the checkpoints goes on from them.
+    let over = over + 30;
+    agent_reports(&mut granter, over, 0, 8, CopyState::Asleep, empty());
+    reports(&mut granter, over, 1, CopyState::Asleep, mirrored(1, 90));
+    granter.confirmed(ms(over + 2), ms(over + 1));
+    assert_eq!(granted(&mut granter, over + 3, 0), None);
+    assert_eq!(granted(&mut granter, over + 3, 1).map(|(term, _)| term), Some(term(2, 2)));
+}
+
+#[test]
+fn lease_is_renewed_for_a_new_agent_that_has_adopted_the_copy() {
+    let mut granter = main_works();
+    let held = Some(term(2, 1));
+    let lease = LeaseStatus { held, own_newest: 90, ..LeaseStatus::default() };
+    agent_reports(&mut granter, 500, 0, 8, CopyState::Awake, lease);
+    granter.confirmed(ms(502), ms(501));
+    assert_eq!(granted(&mut granter, 503, 0).map(|(term, _)| term), held);
+}
+
+#[test]
+fn node_without_checkpoints_waits_for_the_first_answer_of_the_other_one_after_a_takeover() {
+    let split = SplitPair { nodes: [0, 1], start_within: ms(9_000) };
+    for (took_over, lease, waits) in [(true, empty(), true), (false, empty(), false), (true, received(1, 5, 90), false)]
+    {
+        let mut granter = Granter::new(2, ms(TTL), Duration::ZERO, [(0, split)], &BTreeSet::new());
+        if took_over {
+            granter.takes_over();
+        }
+        for (at, is_granted) in [(20, false), (4_000, !waits), (9_100, true)] {
+            reports(&mut granter, at, 0, CopyState::Asleep, lease.clone());
+            granter.confirmed(ms(at + 2), ms(at + 1));
+            assert_eq!(granted(&mut granter, at + 3, 0).is_some(), is_granted, "{took_over} {lease:?} at {at}");
+        }
     }
 }

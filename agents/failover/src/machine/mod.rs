@@ -271,6 +271,7 @@ impl PairMachine {
             cause: self.released_cause.clone(),
             mirrored: self.mirrored,
             own_newest: 0,
+            own_term: Term::default(),
         };
         PairStatus {
             pair,

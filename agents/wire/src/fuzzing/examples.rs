@@ -639,6 +639,7 @@ pub fn pairs_report() -> PairsReport {
             cause: Some(FailureCause::Lease),
             mirrored: MirroredCheckpoint { term: Term { epoch: 2, number: 4 }, sequence: 7 },
             own_newest: 8,
+            own_term: Term { epoch: 2, number: 5 },
         }),
     };
     let job = JobStatus { name: "app0".to_owned(), state: JobRunState::Suspended, pid: Some(8), failures: 0 };

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use holdfast_failover::lease::{Answer, Granter, Orders, SplitPair};
 use holdfast_failover::{Event, LocalSides};
-use holdfast_model::pair::{CopyState, MirroredCheckpoint, PairConfig, PairStatus, RestartBackOff, Side};
+use holdfast_model::pair::{
+    CopyState, LeaseStatus, MirroredCheckpoint, PairConfig, PairStatus, RestartBackOff, Side, Term,
+};
 use holdfast_model::rank_end::RankEnd;
 use holdfast_testkit::Dice;
 
@@ -62,6 +64,8 @@ pub enum Defect {
     FinishedForgotten,
     /// The main takes over again without the replica's checkpoint.
     HandedOverWithout,
+    /// Nodes do not say that they have checkpoints of each other.
+    CheckpointsUnknown,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +87,10 @@ impl PairSpec {
         self.nodes[0] == self.nodes[1]
     }
 
+    pub fn start_within(&self) -> Time {
+        u64::try_from(self.config.start_within.as_micros()).unwrap()
+    }
+
     fn sides(&self, node: usize) -> Option<LocalSides> {
         match Side::BOTH.map(|side| self.nodes[side.index()] == node) {
             [true, true] => Some(LocalSides::Both),
@@ -101,6 +109,27 @@ pub struct Orchestrator {
     pub prefix: Link,
     /// What reaches it while it is stopped.
     paused: Option<Vec<Happening>>,
+    /// The last answer of each node.
+    pub answers: [Option<Answered>; 2],
+    /// The leases that it has sent, with the agents that they went to.
+    pub granted: BTreeSet<(u32, Term, u64)>,
+}
+
+/// What a node has told an orchestrator.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    pub at: Time,
+    instance: u64,
+    clock: Duration,
+    statuses: Vec<PairStatus>,
+    /// What it really had in its memory.
+    pub newest: BTreeMap<u32, MirroredCheckpoint>,
+}
+
+impl Answered {
+    pub fn status(&self, pair: u32) -> Option<&PairStatus> {
+        self.statuses.iter().find(|status| status.pair == pair)
+    }
 }
 
 impl Orchestrator {
@@ -181,6 +210,7 @@ enum Happening {
         clock: Duration,
         asked: Time,
         statuses: Vec<PairStatus>,
+        newest: BTreeMap<u32, MirroredCheckpoint>,
     },
     /// The agent obeys another orchestrator.
     Refused {
@@ -258,7 +288,7 @@ pub struct World {
     queue: Queue<Happening>,
     pub now: Time,
     traced: bool,
-    defect: Option<Defect>,
+    pub defect: Option<Defect>,
     pub nodes: [Node; 2],
     pub pairs: Vec<PairSpec>,
     /// Between the nodes.
@@ -491,8 +521,8 @@ impl World {
                     self.queue.enter(self.now, happening);
                 }
             }
-            Happening::Answer { node, epoch, instance, clock, asked, statuses } => {
-                let now = self.time();
+            Happening::Answer { node, epoch, instance, clock, asked, statuses, newest } => {
+                let (at, now) = (self.now, self.time());
                 // Written by the newest orchestrator only.
                 let is_newest = epoch == self.epoch;
                 let Some(orchestrator) = self.orchestrators.get_mut(&epoch) else { return };
@@ -502,7 +532,17 @@ impl World {
                     (spec.finished, spec.journalled) = (true, spec.journalled || is_newest);
                     spec.reported_at.get_or_insert(self.now);
                 }
+                let last = &mut orchestrator.answers[node];
+                if last.as_ref().is_none_or(|last| last.instance != instance || last.clock <= clock) {
+                    *last = Some(Answered { at, instance, clock, statuses: statuses.clone(), newest });
+                }
                 let mut statuses = statuses;
+                if self.defect == Some(Defect::CheckpointsUnknown) {
+                    let is_idle = |lease: &LeaseStatus| lease.held.is_none() && lease.own_newest == 0;
+                    for status in statuses.iter_mut().filter(|status| status.lease.as_ref().is_some_and(is_idle)) {
+                        status.checkpoint = 0;
+                    }
+                }
                 if self.defect == Some(Defect::HandedOverWithout) {
                     // As if it had all that the other node has.
                     for status in &mut statuses {
@@ -579,11 +619,16 @@ impl World {
         };
         let pairs: Vec<_> = self.pairs.iter().enumerate().filter_map(split).collect();
         let mut granter = Granter::new(epoch, LEASE, self.time(), pairs, &self.replica_preferred);
+        if epoch > 1 {
+            granter.takes_over();
+        }
         for (index, _) in self.pairs.iter().enumerate().filter(|(_, pair)| pair.journalled) {
             granter.finished(index as u32);
         }
         let links = [Link::Good; 2];
-        self.orchestrators.insert(epoch, Orchestrator { granter, links, prefix: Link::Good, paused: None });
+        let (answers, granted) = ([None, None], BTreeSet::new());
+        let orchestrator = Orchestrator { granter, links, prefix: Link::Good, paused: None, answers, granted };
+        self.orchestrators.insert(epoch, orchestrator);
         for node in 0..2 {
             self.after(0, Happening::Sync { node, epoch });
         }
@@ -634,6 +679,7 @@ impl World {
         let Some(orchestrator) = self.orchestrators.get_mut(&epoch) else { return };
         let orders = orchestrator.granter.orders(now, node as u32);
         let link = orchestrator.links[node];
+        self.check_grants(node, epoch, &orders);
         if let Some(delay) = self.delay(link) {
             self.after(delay, Happening::Request { node, epoch, asked: self.now, orders });
         }
@@ -678,16 +724,17 @@ impl World {
         }
         let clock = Duration::from_millis(self.nodes[node].clock(self.now).as_millis() as u64);
         let statuses = self.nodes[node].statuses(self.now);
+        let newest = self.nodes[node].checkpoints.clone();
         let Some(agent) = &self.nodes[node].agent else { return };
-        let (newest, instance) = (agent.epoch, agent.instance);
+        let (obeyed, instance) = (agent.epoch, agent.instance);
         let waits =
-            |(epoch, (_, received)): &(u64, (Time, Time))| *epoch == newest || self.now - received < LONGEST_WAIT;
+            |(epoch, (_, received)): &(u64, (Time, Time))| *epoch == obeyed || self.now - received < LONGEST_WAIT;
         let requests: Vec<_> = agent.requests.iter().map(|(epoch, times)| (*epoch, *times)).filter(waits).collect();
         for (epoch, (asked, _)) in requests {
             let Some(orchestrator) = self.orchestrators.get(&epoch) else { continue };
-            let (link, statuses) = (orchestrator.links[node], statuses.clone());
+            let (link, statuses, newest) = (orchestrator.links[node], statuses.clone(), newest.clone());
             if let Some(delay) = self.delay(link) {
-                self.after(delay, Happening::Answer { node, epoch, instance, clock, asked, statuses });
+                self.after(delay, Happening::Answer { node, epoch, instance, clock, asked, statuses, newest });
             }
         }
     }

@@ -766,6 +766,7 @@ impl Watcher {
             status.checkpoint_age_ms = u64::try_from(age.as_millis()).ok();
             if let Some(lease) = status.lease.as_mut().filter(|_| newest.side.is_some()) {
                 lease.own_newest = newest.sequence;
+                lease.own_term = pair.worked.unwrap_or_default();
             }
         }
         status.missed = pair.missed;
