@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::MOST_RING;
+use crate::process::running_since;
 
 /// The largest incarnation.
 pub const MOST_INCARNATION: u64 = (1 << 48) - 1;
@@ -64,6 +65,8 @@ pub(crate) struct Slot {
     pub check: AtomicU64,
     /// Monotonic clock, nanoseconds.
     pub awoken_at: AtomicU64,
+    /// The process that may register: see [`claim_of`]. 0: none has claimed the slot.
+    pub claim: AtomicU64,
 }
 
 /// The head of an entry of the ring; see [`crate::ring`].
@@ -175,6 +178,33 @@ impl Slot {
         for field in [&self.pid, &self.start_time, &self.check, &self.awoken_at] {
             field.store(0, Ordering::Relaxed);
         }
+        self.claim.store(0, Ordering::Release);
+    }
+
+    /// Claims the slot for a process, unless another one that runs has done so.
+    ///
+    /// # Errors
+    /// The other one's process id.
+    pub fn claim(&self, pid: u32, start_time: u64) -> Result<(), u32> {
+        let own = claim_of(pid, start_time);
+        let mut found = self.claim.load(Ordering::Acquire);
+        while found != own {
+            let other = (found >> u32::BITS) as u32;
+            if found != 0 && running_since(other).is_some_and(|since| claim_of(other, since) == found) {
+                return Err(other);
+            }
+            match self.claim.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(changed) => found = changed,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes [`Self::claim`] back.
+    pub fn give_up(&self, pid: u32, start_time: u64) {
+        let own = claim_of(pid, start_time);
+        let _ = self.claim.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Registers a copy, asleep.
@@ -224,6 +254,11 @@ impl Slot {
     }
 }
 
+/// A process in one word, which is changed at once: its id, and the lowest bits of its start time.
+fn claim_of(pid: u32, start_time: u64) -> u64 {
+    (u64::from(pid) << u32::BITS) | (start_time & u64::from(u32::MAX))
+}
+
 fn identity_check(incarnation: u64, pid: u64, start_time: u64) -> u64 {
     let mut crc = crc32fast::Hasher::new();
     for field in [incarnation, pid, start_time] {
@@ -235,7 +270,37 @@ fn identity_check(incarnation: u64, pid: u64, start_time: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+    use crate::process::start_time;
+
+    #[test]
+    fn a_slot_is_claimed_by_one_process_that_runs() {
+        let slot = Slot {
+            state: AtomicU64::new(0),
+            pid: AtomicU64::new(0),
+            start_time: AtomicU64::new(0),
+            check: AtomicU64::new(0),
+            awoken_at: AtomicU64::new(0),
+            claim: AtomicU64::new(0),
+        };
+        let own = std::process::id();
+        let claims = |pid: u32| slot.claim(pid, start_time(pid).unwrap());
+        let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+        assert_eq!(claims(other.id()), Ok(()));
+        assert_eq!((claims(own), claims(other.id())), (Err(other.id()), Ok(())));
+        // It counts as gone also while nobody has asked for its exit code.
+        other.kill().unwrap();
+        while running_since(other.id()).is_some() {
+            std::thread::yield_now();
+        }
+        assert_eq!(claims(own), Ok(()));
+        other.wait().unwrap();
+        // Another process has its id now.
+        slot.clear();
+        assert_eq!((slot.claim(own, start_time(own).unwrap() + 1), claims(own)), (Ok(()), Ok(())));
+    }
 
     #[test]
     fn words_and_beats_of_other_incarnations_are_not_obeyed() {

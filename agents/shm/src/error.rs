@@ -62,6 +62,19 @@ pub enum ShmError {
         /// The one that the agent expects.
         expected: u64,
     },
+    /// Another process is this copy.
+    #[error(
+        "process {pid} cannot register as the {side} of the pair: process {other} has done so, and runs. A copy is one \
+         process: let only one of those that the command starts register, before it creates others"
+    )]
+    Taken {
+        /// The side of the copy.
+        side: Side,
+        /// This process.
+        pid: u32,
+        /// The one that has registered.
+        other: u32,
+    },
     /// The agent has ended this copy.
     #[error("the agent has ended this copy (the {side}, incarnation {incarnation}): end it")]
     Ended {

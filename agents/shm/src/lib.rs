@@ -27,7 +27,7 @@
 //! |---|---|
 //! | 0, 128 | heartbeats of main and replica, 8 bytes each, each in a cache line of its own |
 //! | 256, 384 | control of main and replica, written by the agent: the word; + 8: incarnation; + 16: lease; + 24: end |
-//! | 512, 640 | slot of main and replica, written by the copy: state, pid, start time, check sum, time of waking |
+//! | 512, 640 | slot of main and replica, written by the copy: state, pid, start time, check, time of waking, claim |
 //! | 768 | the sequence number of the newest checkpoint |
 //! | 1024 | heads of the ring's entries, 64 bytes each: sequence, length, tag, check sums, origin, time |
 //! | 65536 | the entries' bytes, each a multiple of 64 |
@@ -38,6 +38,8 @@
 //!   The copy's heartbeat kills it then: its agent may be dead, and the other copy be awake on another node.
 //! * An end is the incarnation of a copy that failed or was killed; 0: none. What it does has no effect any more, and
 //!   its heartbeat kills it: it may be in a process group that the agent's signal has not reached.
+//! * A claim is process id × 2³², plus the lowest bits of its start time. The process that enters it first may register;
+//!   another one only when that has ended.
 //! * A state is incarnation × 256, plus 1 asleep, 2 awake, 3 finished.
 //!
 //! # What protects it

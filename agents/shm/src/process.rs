@@ -10,12 +10,23 @@ use rustix::time::{ClockId, clock_gettime};
 /// `/proc/<pid>/stat`). Together with the process id it names one process, also after the id is used again. `None`:
 /// there is no such process.
 pub fn start_time(pid: u32) -> Option<u64> {
+    state_and_start(pid).map(|(_, start)| start)
+}
+
+/// The same of a process that has not ended. One that has ended stays until its parent has asked for its exit code.
+pub(crate) fn running_since(pid: u32) -> Option<u64> {
+    state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X' | 'x')).map(|(_, start)| start)
+}
+
+fn state_and_start(pid: u32) -> Option<(char, u64)> {
     // The name of the process is in brackets, and may contain any character.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(behind_name..)?).ok()?;
     // The first field behind the name is field 3.
-    fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(22 - 4)?.parse().ok()?))
 }
 
 /// The time of a clock.

@@ -52,7 +52,8 @@ impl Seat {
     /// Registers this process as a copy, asleep.
     ///
     /// # Errors
-    /// The registry cannot be used, has no such pair, or expects another incarnation.
+    /// The registry cannot be used, has no such pair, or expects another incarnation, or another process that runs has
+    /// registered as this copy.
     pub fn take(path: &Path, pair: u32, side: Side, incarnation: u64) -> Result<Seat, ShmError> {
         let failed = |what, source| ShmError::Io { what, path: path.to_owned(), source };
         let (file, geometry) = open_checked(path)?;
@@ -69,11 +70,20 @@ impl Seat {
         let seat =
             Seat { file, header, mapping, geometry: area, pair, side, incarnation, beats: AtomicU64::new(0), next };
         let area = seat.area()?;
-        let expected = area.words().controls[side.index()].0.expected.load(Ordering::Acquire);
+        let expects = || area.words().controls[side.index()].0.expected.load(Ordering::Acquire);
+        let expected = expects();
         if incarnation == 0 || incarnation > MOST_INCARNATION || expected != incarnation {
             return Err(ShmError::Superseded { side, incarnation, expected });
         }
-        area.words().slots[side.index()].0.register(incarnation, pid, started);
+        let slot = &area.words().slots[side.index()].0;
+        slot.claim(pid, started).map_err(|other| ShmError::Taken { side, pid, other })?;
+        // The agent may have cleared the slot for another one meanwhile.
+        let expected = expects();
+        if expected != incarnation {
+            slot.give_up(pid, started);
+            return Err(ShmError::Superseded { side, incarnation, expected });
+        }
+        slot.register(incarnation, pid, started);
         if let Some(counter) = seat.header.registrations() {
             counter.fetch_add(1, Ordering::Release);
             // Cannot fail: the address is valid.
