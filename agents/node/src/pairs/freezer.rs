@@ -5,10 +5,12 @@
 //! see. Elsewhere the process group gets SIGSTOP and SIGCONT.
 
 use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 
 use super::process::CopyProcess;
@@ -78,13 +80,29 @@ impl Freezer {
         written.inspect_err(|error| tracing::warn!(group = %self.0.display(), %error, "freezer_failed")).is_ok()
     }
 
-    /// Kills what the job has left, and removes the control group. One whose processes still end is removed by the next
-    /// agent.
+    /// Kills what the job has left, and removes the control group. One whose processes still end is removed by
+    /// [`remove_left`].
     pub fn remove(self) {
         // Kernels before 5.14 have no `cgroup.kill`: the process group was killed already.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        let _ = fs::remove_dir(&self.0);
+        if !is_removed(&self.0) {
+            LEFT.lock().push(self.0);
+        }
     }
+}
+
+/// The control groups of jobs that have ended whose processes had not.
+static LEFT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes the control groups of jobs whose processes have ended meanwhile. True: none is left.
+pub(super) fn remove_left() -> bool {
+    let mut left = LEFT.lock();
+    left.retain(|group| !is_removed(group));
+    left.is_empty()
+}
+
+fn is_removed(group: &Path) -> bool {
+    fs::remove_dir(group).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true)
 }
 
 /// Where the control group of version 2 of a process is mounted.
@@ -181,7 +199,25 @@ mod tests {
         freezer.remove();
         let orphan = fs::read_to_string(directory.path().join("child")).unwrap();
         wait("end of the child", || !Path::new(&format!("/proc/{}/exe", orphan.trim())).exists());
-        wait("removal", || fs::remove_dir(&path).is_ok() || !path.exists());
+        wait("removal", || {
+            remove_left();
+            !path.exists()
+        });
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_removed_yet_is_removed_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = directory.path().join("group");
+        fs::create_dir(&group).unwrap();
+        // As a process does in a control group, a file keeps a directory from being removed.
+        Freezer(group.clone()).remove();
+        remove_left();
+        assert!(group.exists());
+        fs::remove_file(group.join("cgroup.kill")).unwrap();
+        remove_left();
+        assert!(!group.exists());
+        assert!(!LEFT.lock().contains(&group));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use holdfast_model::Side;
 use holdfast_model::pair::PairEvent;
@@ -27,6 +28,10 @@ use super::process::{CopyProcess, ProcessId, start_failure};
 use super::requests::{Request, Requests};
 use super::state::{self, JobState, State, StateChange};
 use crate::events::EventLog;
+
+/// How long the end of the thread waits for the ends of the last jobs' processes, whose control groups it removes.
+const GROUPS_REMOVED_WITHIN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Whose process is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +143,11 @@ fn run(
             requests.send(Request::Started { whose, process });
         }
     }
+    // The watcher has ended: those of the last jobs.
+    let begun = Instant::now();
+    while !freezer::remove_left() && begun.elapsed() < GROUPS_REMOVED_WITHIN {
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// A program that overwrote the beginning of the registry must not keep all copies from being started again.
@@ -211,18 +221,16 @@ fn open_output(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    use std::collections::BTreeSet;
-    use std::fs;
-    use std::io::Write as _;
-    use std::os::unix::fs::{chown, symlink};
-    use std::os::unix::net::UnixListener;
-    use std::time::Duration;
-
     use holdfast_model::pair::{JobConfig, RestartBackOff};
     use holdfast_shm::Layout;
     use holdfast_wire::pairs::PairsPlan;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::Signal;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::net::UnixListener;
 
     use crate::state_file;
 

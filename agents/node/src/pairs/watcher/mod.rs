@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 
 use super::board::Board;
 use super::clock;
+use super::freezer;
 use super::jobs::{Effects, Jobs};
 use super::mirror::{Mirror, Task};
 use super::process::{CopyProcess, ProcessId};
@@ -735,6 +736,7 @@ impl Watcher {
         }
         if due {
             self.published = now;
+            freezer::remove_left();
         }
         if !touched.is_empty() {
             for peer in self.mirror.send(self.pairs.iter().filter_map(mirrored).collect()) {
