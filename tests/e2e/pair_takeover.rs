@@ -80,7 +80,10 @@ fn changed_commands_and_policies_are_used_when_a_process_is_started_next() {
     signal(main, Signal::KILL);
     sees(&mut job, "dnn0", "fail_back", None);
     let ran = job.ends_with(0);
-    ran.prints(&["the spec has changed for dnn0, app1, replication"]);
+    ran.prints(&[
+        "the spec has changed for dnn0, app1, replication: used when a process is started next",
+        "the spec has changed for dnn0: used from now on",
+    ]);
     assert_eq!(printed(&world, "dnn0.main"), "1\n3\n6\nmain: after\n13\n15\n18\n");
     // The replica that took over had been started before.
     assert!(printed(&world, "dnn0.replica").starts_with("7\n9\n12\n"), "{}", printed(&world, "dnn0.replica"));
@@ -105,7 +108,9 @@ fn changed_number_of_missed_heartbeats_counts_for_the_copy_that_is_awake() {
     assert_eq!(fail_over["cause"], "hang", "{fail_over}");
     assert!(fail_over["misses"].as_u64() >= Some(300), "{fail_over}");
     sees(&mut job, "dnn0", "fail_back", None);
-    job.ends_with(0).prints(&["the spec has changed for dnn0"]);
+    let ran = job.ends_with(0);
+    ran.prints(&["the spec has changed for dnn0: used from now on"]);
+    assert!(!ran.err.contains("started next"), "{}", ran.err);
     world.assert_nothing_is_left();
 }
 

@@ -1,7 +1,8 @@
 //! What of a spec may change when `holdfast run` takes over a job whose orchestrator died.
 //!
 //! Copies go on meanwhile. The settings that they read when they were started, the layout of the shared memory, and the
-//! time of a lease must be the same; all else is used from the next start of a copy or job on.
+//! time of a lease must be the same. Commands and their environment are used when a process is started next, all else
+//! from now on.
 
 use holdfast_model::NodeName;
 use holdfast_model::pair::{JobConfig, PairConfig};
@@ -26,8 +27,10 @@ pub struct InitialSpec {
 struct InitialPair {
     checkpoint_bytes: u64,
     period_us: u64,
-    /// Of everything.
+    /// Of everything but the commands.
     check: u32,
+    #[serde(default)]
+    commands_check: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +38,29 @@ struct InitialJob {
     name: String,
     node: NodeName,
     order: u32,
-    /// Of everything.
+    /// Of everything but the command.
     check: u32,
+    #[serde(default)]
+    command_check: u32,
+}
+
+/// What of a spec has changed: the names of pairs and jobs, and `replication`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Commands, and the environment and directory of all processes.
+    pub at_start: Vec<String>,
+    pub from_now_on: Vec<String>,
+}
+
+impl Changed {
+    /// A line for each kind of change.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let kinds = [(&self.at_start, "when a process is started next"), (&self.from_now_on, "from now on")];
+        kinds.into_iter().filter(|(names, _)| !names.is_empty()).map(|(names, when)| {
+            let names = names.join(", ");
+            format!("the spec has changed for {names}: used {when}")
+        })
+    }
 }
 
 /// A checksum that shows whether a value has changed. Only a message depends on it.
@@ -53,13 +77,15 @@ impl InitialSpec {
         let pair = |config: &PairConfig| InitialPair {
             checkpoint_bytes: config.checkpoint_bytes,
             period_us: u64::try_from(config.period.as_micros()).unwrap_or(u64::MAX),
-            check: check(config),
+            check: check(&PairConfig { main: Vec::new(), replica: Vec::new(), ..config.clone() }),
+            commands_check: check(&(&config.main, &config.replica)),
         };
         let job = |(config, node): &(JobConfig, NodeName)| InitialJob {
             name: config.name.clone(),
             node: node.clone(),
             order: config.order,
-            check: check(config),
+            check: check(&JobConfig { command: Vec::new(), ..config.clone() }),
+            command_check: check(&config.command),
         };
         InitialSpec {
             pairs: placement.configs().map(pair).collect(),
@@ -110,13 +136,13 @@ impl InitialSpec {
         self.jobs.iter().map(|job| &*job.name).collect()
     }
 
-    /// Compares with the present spec, whose pairs have the same names and nodes. Returns
-    /// the names of pairs and jobs that changed in what may change, and `replication` if that did.
+    /// Compares with the present spec, whose pairs have the same names and nodes. Returns what changed of what may
+    /// change.
     ///
     /// # Errors
     /// The first difference that is not possible.
-    pub fn compare(&self, now: &InitialSpec, placement: &Placement) -> Result<Vec<String>, Refused> {
-        let mut changed = Vec::new();
+    pub fn compare(&self, now: &InitialSpec, placement: &Placement) -> Result<Changed, Refused> {
+        let mut changed = Changed::default();
         for ((before, after), place) in self.pairs.iter().zip(&now.pairs).zip(placement.pairs()) {
             let name = &place.name;
             let differs = |key: &str, before: u64, after: u64, unit: &str| match before == after {
@@ -125,8 +151,11 @@ impl InitialSpec {
             };
             differs("checkpoint.size", before.checkpoint_bytes, after.checkpoint_bytes, "bytes")?;
             differs("heartbeat.period", before.period_us, after.period_us, "µs")?;
+            if before.commands_check != after.commands_check {
+                changed.at_start.push(name.clone());
+            }
             if before.check != after.check {
-                changed.push(name.clone());
+                changed.from_now_on.push(name.clone());
             }
         }
         compare_names("job", &self.job_names(), &now.job_names())?;
@@ -138,8 +167,11 @@ impl InitialSpec {
             if *order != after.order {
                 return Err(format!("`order` of the job `{name}` was {order}, and is {}", after.order));
             }
+            if before.command_check != after.command_check {
+                changed.at_start.push(name.clone());
+            }
             if before.check != after.check {
-                changed.push(name.clone());
+                changed.from_now_on.push(name.clone());
             }
         }
         if self.lease_ms != now.lease_ms {
@@ -152,7 +184,7 @@ impl InitialSpec {
             return Err(format!("`replication.pin_watcher` was {before}, and is {after}"));
         }
         if self.settings_check != now.settings_check {
-            changed.push("replication".to_owned());
+            changed.at_start.push("replication".to_owned());
         }
         Ok(changed)
     }

@@ -27,7 +27,7 @@ use crate::host::program::{self, ProgramError};
 use crate::launch::LaunchError;
 use crate::pairs::Placement;
 use crate::pairs::placement::PairPlace;
-use crate::pairs::takeover::{InitialSpec, compare_places};
+use crate::pairs::takeover::{Changed, InitialSpec, compare_places};
 use crate::spec::{JobSpec, Replicated};
 
 /// Where the output of copies and jobs is, below the directory of the job's state.
@@ -160,12 +160,7 @@ pub(super) async fn open(
             let claim = claimed(prefix, &mut state).await?;
             state.orchestrator = std::process::id();
             writer::write_now(prefix.to_owned(), state.clone()).await?;
-            if !changed.is_empty() {
-                let changed = changed.join(", ");
-                reporter
-                    .screen
-                    .line(&format!("the spec has changed for {changed}: used when a process is started next"));
-            }
+            changed.lines().for_each(|line| reporter.screen.line(&line));
             Ok(Opened { allocation, placement, state, claim, took_over: true })
         }
         previous => {
@@ -197,9 +192,9 @@ fn compare(
     before: Option<&InitialSpec>,
     now: &InitialSpec,
     placement: &Placement,
-) -> Result<Vec<String>, String> {
+) -> Result<Changed, String> {
     compare_places(places, placement.pairs())?;
-    before.map_or_else(|| Ok(Vec::new()), |before| before.compare(now, placement))
+    before.map_or_else(|| Ok(Changed::default()), |before| before.compare(now, placement))
 }
 
 /// Claims the job for this process, and enters the epoch in the state.
