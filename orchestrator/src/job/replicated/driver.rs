@@ -378,6 +378,7 @@ impl Driver {
         let mut done = self.state.pairs.as_ref().map_or(0, |pairs| pairs.requests_done);
         let sender = self.sender.clone();
         let has_split = self.placement.pairs().any(crate::pairs::placement::PairPlace::is_split);
+        let mut unreadable = Lasting::default();
         tokio::spawn(async move {
             if !has_split {
                 return;
@@ -387,6 +388,9 @@ impl Driver {
                 let read = tokio::task::spawn_blocking(move || PairRequests::read(&prefix, &job_id));
                 match read.await {
                     Ok(Ok(requests)) => {
+                        if unreadable.ends() {
+                            tracing::warn!("requests for pairs can be read again");
+                        }
                         for request in requests.after(done) {
                             done = request.number;
                             let PairRequest { pair, command, number } = request;
@@ -395,7 +399,10 @@ impl Driver {
                             }
                         }
                     }
-                    Ok(Err(error)) => tracing::warn!(%error, "requests for pairs cannot be read"),
+                    Ok(Err(error)) if unreadable.begins() => {
+                        tracing::warn!(%error, "requests for pairs cannot be read");
+                    }
+                    Ok(Err(_)) => {}
                     Err(_) => return,
                 }
                 tokio::time::sleep(CHECK_EVERY).await;
@@ -408,6 +415,7 @@ impl Driver {
     fn watch_claim(&self) -> tokio::task::JoinHandle<()> {
         let (prefix, claim, sender) = (self.prefix.clone(), self.claim.clone(), self.sender.clone());
         let (clock, confirm, every) = (self.clock, self.confirm.clone(), CONFIRM_EVERY.min(self.settings.lease / 8));
+        let mut unknown = Lasting::default();
         tokio::spawn(async move {
             loop {
                 let (prefix, claim, since) = (prefix.clone(), claim.clone(), clock.now());
@@ -415,11 +423,16 @@ impl Driver {
                     Ok(Ok(true)) => Some(Event::Confirmed { since }),
                     Ok(Ok(false)) => Some(Event::Replaced),
                     Ok(Err(error)) => {
-                        tracing::warn!(%error, "it is not known whether another orchestrator has the job");
+                        if unknown.begins() {
+                            tracing::warn!(%error, "it is not known whether another orchestrator has the job");
+                        }
                         None
                     }
                     Err(_) => return,
                 };
+                if event.is_some() && unknown.ends() {
+                    tracing::warn!("it is known again whether another orchestrator has the job");
+                }
                 if event.is_some_and(|event| sender.send(event).is_err()) {
                     return;
                 }
@@ -686,5 +699,36 @@ async fn sleep(until: Option<Duration>) {
     match until {
         Some(until) => tokio::time::sleep(until).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Something that fails again and again: its beginning and its end are told, and nothing between.
+#[derive(Debug, Default)]
+struct Lasting {
+    lasts: bool,
+}
+
+impl Lasting {
+    /// It failed. True: for the first time.
+    fn begins(&mut self) -> bool {
+        !std::mem::replace(&mut self.lasts, true)
+    }
+
+    /// It did not fail. True: it had failed before.
+    fn ends(&mut self) -> bool {
+        std::mem::take(&mut self.lasts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_told_once_and_its_end_once() {
+        let mut lasting = Lasting::default();
+        assert!(!lasting.ends());
+        assert_eq!([lasting.begins(), lasting.begins(), lasting.begins()], [true, false, false]);
+        assert_eq!([lasting.ends(), lasting.ends(), lasting.begins()], [true, false, true]);
     }
 }
