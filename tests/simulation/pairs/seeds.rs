@@ -93,12 +93,12 @@ fn each_defect_is_detected_within_two_thousand_seeds() {
             let panic = catch_unwind(AssertUnwindSafe(|| run(seed, false, Some(defect)))).err()?;
             Some(message(&*panic))
         });
-        (defect, expected, texts.into_iter().next())
+        // What a defect leads to may violate several invariants: this is the one for it.
+        (defect, expected, texts.into_iter().find(|text| text.contains(expected)))
     })
     .collect();
     std::panic::set_hook(usual);
     for (defect, expected, text) in detected {
-        let text = text.unwrap_or_else(|| panic!("{defect:?} is not detected"));
-        assert!(text.contains(expected), "{defect:?}: {text}");
+        assert!(text.is_some(), "{defect:?} is not detected by {expected:?}");
     }
 }
