@@ -518,3 +518,21 @@ fn lack_of_shared_memory_is_reported_with_the_bytes_and_the_key() {
     ran.prints(&["it needs 1099", "bytes", "lower `checkpoint.size`"]);
     world.assert_nothing_is_left();
 }
+
+#[test]
+fn second_process_of_a_copy_is_refused() {
+    let world = World::new();
+    let main = format!(
+        r#"main: [sh, -c, '"$0" "$@" & "$0" "$@" & wait', '{}', example, pair, "{{side}}", "{{index}}", "20",
+           "100000000"]"#,
+        env!("CARGO_BIN_EXE_holdfast")
+    );
+    let job = run(&world, &spec(&world, 1, &format!("name: dnn0, {main}, restart: {NEVER}, {HEARTBEAT}"), ""));
+    world.wait("the refusal, and the work of the other process", || {
+        let printed = printed(&world, "dnn0.main");
+        (printed.contains("has done so, and runs") && printed.lines().any(|line| line == "6")).then_some(())
+    });
+    waits_for_state(&world, 0, "main", "awake");
+    assert_eq!(printed(&world, "dnn0.main").lines().filter(|line| *line == "1").count(), 1);
+    ends(job, &world);
+}
