@@ -217,6 +217,100 @@ fn drain_does_not_continue_what_was_left_of_a_dataset_that_a_restart_superseded(
     world.assert_nothing_is_left();
 }
 
+/// Everything is killed after checkpoint 4 was flushed. Returns its directory.
+fn killed_after_flush(world: &World, job: &Job<'_>) -> std::path::PathBuf {
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.sees_event("flushed");
+    world.kill(|_| true);
+    running.end();
+    pfs::assert_current(&world.prefix(), 4);
+    pfs::current(&world.prefix()).unwrap()
+}
+
+#[test]
+fn flushed_checkpoint_that_is_damaged_in_the_prefix_directory_is_copied_again_before_the_caches_go() {
+    let damages: [(&str, fn(&Path)); 4] = [
+        ("holdfast-1.sion", |directory| fs::remove_file(directory.join("holdfast-1.sion")).unwrap()),
+        ("holdfast-1.sion.000001", |directory| {
+            let file = fs::OpenOptions::new().write(true).open(directory.join("holdfast-1.sion.000001")).unwrap();
+            file.set_len(file.metadata().unwrap().len() / 3).unwrap();
+        }),
+        ("summary", |directory| fs::remove_file(directory.join("summary.scr")).unwrap()),
+        ("it does not exist", |directory| fs::remove_dir_all(directory).unwrap()),
+    ];
+    for (expected, damage) in damages {
+        let world = World::new();
+        let job = Job::new(&world, 0).holding_after(4).flush("{every: 4, container: {kind: sion, files: 2}}");
+        damage(&killed_after_flush(&world, &job));
+        let preview = job.command(&["drain", "--dry-run"], 0);
+        preview.prints(&["checkpoint 4 was flushed, but its copy cannot be used", expected]);
+        preview.prints(&["checkpoint 4 would be drained"]);
+        let drained = job.command(&["drain"], 0);
+        drained.prints(&["checkpoint 4 was flushed, but its copy cannot be used", "checkpoint 4 is complete in"]);
+        pfs::assert_current(&world.prefix(), 4);
+        world.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn flushed_checkpoint_that_is_intact_is_not_copied_again() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4).flush("{every: 4, container: {kind: sion, files: 2}}");
+    killed_after_flush(&world, &job);
+    job.command(&["drain", "--dry-run"], 0).prints(&["nothing would be drained"]);
+    job.command(&["drain"], 0).prints(&["nothing to drain"]);
+    assert!(world.all("copied").is_empty());
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn caches_are_kept_if_the_index_that_lists_the_flushed_checkpoint_cannot_be_read() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4).flush("{every: 4}");
+    killed_after_flush(&world, &job);
+    let index = world.prefix().join("index.scr");
+    let intact = fs::read(&index).unwrap();
+    fs::write(&index, "damaged").unwrap();
+    job.command(&["drain"], 65).prints(&["index.scr"]);
+    assert!(world.node_root("node0").exists());
+    fs::write(&index, intact).unwrap();
+    job.command(&["drain"], 0).prints(&["nothing to drain"]);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4).flush("{every: 4}").top("keep_cache: none");
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    running.sees_event("flushed");
+    fs::remove_dir_all(pfs::current(&world.prefix()).unwrap()).unwrap();
+    running.signal(Signal::TERM);
+    running.ends_with(75).prints(&["checkpoint 4 is complete in the prefix directory"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn drain_of_an_older_checkpoint_keeps_the_newer_one_until_it_is_drained() {
+    let world = World::new();
+    let job = Job::new(&world, 0).holding_after(4).checkpoint("cache: [{base: /tmp, keep: 4}]");
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    world.kill(|_| true);
+    running.end();
+    job.command(&["drain", "--dry-run", "--checkpoint", "3"], 0).prints(&["only the nodes have 4: they would be kept"]);
+    let drained = job.command(&["drain", "--checkpoint", "3"], 0);
+    drained.prints(&["checkpoint 3 is complete in", "only the nodes have 4", "without `--checkpoint`"]);
+    pfs::assert_current(&world.prefix(), 3);
+    job.command(&["drain"], 0).prints(&["checkpoint 4 is complete in"]);
+    pfs::assert_current(&world.prefix(), 4);
+    world.assert_nothing_is_left();
+}
+
 #[test]
 fn drain_fails_on_damaged_index_and_next_drain_completes_it() {
     let world = World::new();

@@ -215,6 +215,10 @@ impl World {
                 let inventory = self.nodes[at? as usize].disk.inventory(at?, world);
                 Answer::Inventory(Box::new(inventory))
             }
+            DrainAction::ExamineFlushed { checkpoint, .. } => {
+                let usable = self.prefix.has_usable(checkpoint);
+                Answer::FlushedExamined { damage: (!usable).then(|| "it is not there".to_owned()) }
+            }
             DrainAction::OpenDirectory { checkpoint, container, .. } => {
                 let known = self.prefix.interrupted(checkpoint);
                 let resumed = known.is_some();

@@ -111,6 +111,11 @@ impl Prefix {
         fetch::order(&self.index, current)
     }
 
+    /// True if the index lists a copy that a restart may take.
+    pub fn has_usable(&self, checkpoint: CheckpointId) -> bool {
+        self.index.entries().iter().any(|entry| entry.id == checkpoint && entry.is_usable())
+    }
+
     pub fn withdraw(&mut self, name: &DirectoryName) {
         if self.current.as_ref() == Some(name) {
             self.current = None;

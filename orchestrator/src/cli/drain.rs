@@ -36,7 +36,8 @@ Examples:
   holdfast drain --prefix ./pfs --root ./nodes --job-id 1145655 --user user1
                                             files of SCR's library in nodes/node1/tmp/user1/scr.1145655, …
 
-JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes}
+JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes,
+       left}
 
 Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached; 73 \
 the prefix directory could not be written to: correct the cause, then drain again; \
@@ -45,7 +46,8 @@ pub struct DrainArgs {
     /// The job
     #[command(flatten)]
     pub job: JobSelection,
-    /// Save this checkpoint instead of the newest that can be completed
+    /// Save this checkpoint instead of the newest that can be completed. Newer ones, and output, that only the nodes
+    /// have stay there: a drain without this option saves the newest, then deletes the others
     #[arg(long, value_name = "ID")]
     pub checkpoint: Option<CheckpointId>,
     /// Show what would be drained; change nothing
@@ -167,6 +169,9 @@ pub(super) fn failed(error: StandaloneError) -> Failure {
     if failure.code() == exit::CANNOT_WRITE { failure.remedy(DrainResult::MEND) } else { failure }
 }
 
+/// What to do with datasets that were left on the nodes.
+const KEPT: &str = "a drain without `--checkpoint` saves the newest, then deletes the others";
+
 /// The result of a drain.
 pub(super) struct Drained(pub(super) Option<DrainReport>);
 
@@ -203,6 +208,9 @@ impl Report for Drained {
             }
             DrainResult::Failed { reason, .. } => writeln!(to, "the drain failed: {}", printable(reason)),
         }?;
+        if !report.left.is_empty() {
+            writeln!(to, "only the nodes have {}: nothing on them is deleted; {KEPT}", report.left_text())?;
+        }
         match &report.result {
             result if result.is_unwritable() => writeln!(to, "{}", DrainResult::MEND),
             _ => Ok(()),
@@ -224,6 +232,7 @@ impl Report for Drained {
             "copied_bytes": report.map_or(0, |report| report.bytes),
             "rebuilt_ranks": report.map(|report| &report.rebuilt),
             "failed_nodes": report.map(|report| &report.failed_nodes),
+            "left": report.map(|report| &report.left),
         }))
     }
 }
@@ -234,6 +243,10 @@ struct Previewed(Option<Preview>);
 impl Report for Previewed {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let Some(preview) = &self.0 else { return writeln!(to, "nothing to drain") };
+        for (checkpoint, reason) in &preview.plan.damaged {
+            let reason = printable(reason);
+            writeln!(to, "checkpoint {checkpoint} was flushed, but its copy cannot be used: {reason}")?;
+        }
         for (checkpoint, reason) in &preview.plan.skipped {
             writeln!(to, "checkpoint {checkpoint} would be skipped: {}", printable(reason))?;
         }
@@ -243,6 +256,11 @@ impl Report for Previewed {
                 writeln!(to, "checkpoint {} would be drained as incomplete", remnant.checkpoint)?;
             }
             (None, None) => writeln!(to, "nothing would be drained")?,
+        }
+        let left = preview.plan.others.left(preview.plan.remnant.is_none());
+        if !left.is_empty() {
+            let ids: Vec<String> = left.iter().rev().map(ToString::to_string).collect();
+            writeln!(to, "only the nodes have {}: they would be kept there; {KEPT}", ids.join(", "))?;
         }
         for (node, ranks) in preview.held.iter().filter(|(_, ranks)| !ranks.is_empty()) {
             let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
@@ -264,6 +282,7 @@ impl Report for Previewed {
             "candidates": candidates,
             "remnant": plan.and_then(|plan| plan.remnant.as_ref()).map(|remnant| remnant.checkpoint),
             "flushed": plan.and_then(|plan| plan.flushed),
+            "damaged": plan.map(|plan| &plan.damaged),
             "skipped": skipped,
             "nodes": self.0.as_ref().map(|preview| &preview.held),
         }))

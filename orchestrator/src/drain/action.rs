@@ -36,6 +36,10 @@ pub enum DrainAction {
         /// First have the agent end its part in the run: no flush of the run writes to the prefix directory after that.
         end_run: bool,
     },
+    /// Examine, without reading the content, whether a dataset that was flushed is still in the prefix directory. Ends
+    /// as [`Answer::FlushedExamined`](super::Answer::FlushedExamined). If it fails and nothing else can be drained, the
+    /// drain fails.
+    ExamineFlushed { request: RequestId, checkpoint: CheckpointId },
     /// Find the directory that an earlier drain or a flush of the dataset left incomplete, or create one, and record
     /// durably that this drain writes to it. Ends as [`Answer::DirectoryOpened`](super::Answer::DirectoryOpened); if it
     /// fails, so does the drain.
@@ -130,6 +134,7 @@ impl DrainAction {
     pub fn request(&self) -> Option<RequestId> {
         match self {
             DrainAction::TakeInventory { request, .. }
+            | DrainAction::ExamineFlushed { request, .. }
             | DrainAction::OpenDirectory { request, .. }
             | DrainAction::Copy { request, .. }
             | DrainAction::CommitContainer { request, .. }

@@ -173,6 +173,7 @@ impl Published {
             rebuilt: self.rebuilt.iter().copied().collect(),
             failed_nodes: copied.unreachable.clone(),
             retry_may_help: !self.complete && more_is_held,
+            left: BTreeSet::new(),
         }
     }
 }

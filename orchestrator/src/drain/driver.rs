@@ -221,6 +221,11 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             let inventory = client.inventory(agent.address).await?;
             Ok(Answer::Inventory(Box::new(inventory)))
         }
+        DrainAction::ExamineFlushed { checkpoint, .. } => {
+            let (prefix, job_id) = (prefix.clone(), job_id.clone());
+            let damage = blocking(move || prefix_steps::examine_flushed(prefix, &job_id, checkpoint)).await?;
+            Ok(Answer::FlushedExamined { damage })
+        }
         DrainAction::OpenDirectory { checkpoint, name, container, .. } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
             let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref(), container.as_deref());

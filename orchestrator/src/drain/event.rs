@@ -38,6 +38,11 @@ pub enum DrainEvent {
 pub enum Answer {
     /// The inventory of the node.
     Inventory(Box<Inventory>),
+    /// The dataset is in the prefix directory, or not any more.
+    FlushedExamined {
+        /// Why no copy there can be used.
+        damage: Option<String>,
+    },
     /// The directory to copy to.
     DirectoryOpened {
         /// Its name below the prefix.

@@ -2,7 +2,7 @@
 
 mod dataset;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_model::{NodeName, Rank};
+use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
 
 use self::dataset::copy_task;
 use super::action::DrainAction;
@@ -20,12 +20,12 @@ use super::config::DrainConfig;
 use super::copying::{Copying, NextCopies};
 use super::event::{Answer, DrainEvent, RequestId};
 use super::inventory_round::InventoryRound;
-use super::plan;
+use super::plan::{self, DrainPlan, OtherDatasets};
 use super::reachable::ReachableAgents;
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::requests::{Destination, FileTask, NodeTask, PrefixStep, RequestPurpose, Requests, Task};
 use super::{DrainError, RequestFailure};
-use crate::events::LogEvent;
+use crate::events::{DrainResult, LogEvent};
 
 const LOST: &str = "its agent is lost";
 const LOST_DURING_COPY: &str = "its agent was lost during the copy";
@@ -36,6 +36,8 @@ enum Phase {
     /// [`DrainMachine::begin`] was not called yet.
     NotBegun,
     TakingInventory(InventoryRound),
+    /// Waits for what is left of a flushed dataset in the prefix directory: why no copy can be used, if so.
+    ExaminingFlushed(Box<Surveyed>, CheckpointId, Option<Result<Option<String>, RequestFailure>>),
     /// Waits for the directory of a dataset.
     Opening(DrainTarget),
     Copying(Box<Copying>, DrainTarget, Arc<Destination>),
@@ -61,6 +63,15 @@ enum Phase {
     Finished,
 }
 
+/// What the nodes hold, and what is known of the prefix directory.
+#[derive(Clone, Debug)]
+struct Surveyed {
+    inventories: Vec<Inventory>,
+    silent: BTreeMap<NodeName, String>,
+    /// Flushed datasets whose copies in the prefix directory cannot be used.
+    damaged: BTreeMap<CheckpointId, String>,
+}
+
 /// Drains the nodes' datasets to the prefix directory. Input: [`DrainEvent`]s, output: [`DrainAction`]s.
 ///
 /// ```text
@@ -79,6 +90,8 @@ pub struct DrainMachine {
     requests: Requests,
     phase: Phase,
     agenda: Agenda,
+    /// What is not drained because one dataset was requested.
+    others: OtherDatasets,
     /// Every node reported its inventory.
     all_answered: bool,
     now: Duration,
@@ -95,6 +108,7 @@ impl DrainMachine {
             config,
             phase: Phase::NotBegun,
             agenda: Agenda::default(),
+            others: OtherDatasets::default(),
             all_answered: true,
             now: Duration::ZERO,
             actions: Vec::new(),
@@ -280,6 +294,9 @@ impl DrainMachine {
             (RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }), Answer::Rebuilt) => {
                 self.rebuild_ended(number, set, Ok(()));
             }
+            (RequestPurpose::Prefix(PrefixStep::ExamineFlushed), Answer::FlushedExamined { damage }) => {
+                self.note_examined(Ok(damage));
+            }
             (
                 RequestPurpose::Prefix(PrefixStep::OpenDirectory),
                 Answer::DirectoryOpened { directory, resumed, container },
@@ -312,6 +329,7 @@ impl DrainMachine {
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Rebuild(number, set), .. }) => {
                 self.rebuild_ended(number, set, Err(failure));
             }
+            RequestPurpose::Prefix(PrefixStep::ExamineFlushed) => self.note_examined(Err(failure)),
             RequestPurpose::Prefix(PrefixStep::Repack) => self.repacked(Some(failure.reason)),
             // The dataset is drained. The next drain tries again, and `holdfast index prune` removes them.
             RequestPurpose::Prefix(PrefixStep::AbandonFlushes) => {}
@@ -352,6 +370,10 @@ impl DrainMachine {
                 }
                 self.surveyed(inventory_round);
             }
+            // Not with the answer: an agent that came up meanwhile first ends its part in the run.
+            Phase::ExaminingFlushed(surveyed, checkpoint, Some(damage)) => {
+                self.examined(*surveyed, checkpoint, damage);
+            }
             Phase::Copying(mut copying, target, destination) => {
                 let (next, events) = copying.proceed();
                 self.emit(events);
@@ -382,9 +404,10 @@ impl DrainMachine {
                 self.phase = Phase::Noting(published);
             }
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
-            Phase::Abandoning(report) => self.finish(DrainEnd::Drained(*report)),
+            Phase::Abandoning(report) => self.finish_drained(*report),
             // These phases end with the answer to their only request.
-            phase @ (Phase::Opening(_)
+            phase @ (Phase::ExaminingFlushed(_, _, None)
+            | Phase::Opening(_)
             | Phase::Committing(_)
             | Phase::Scanning(_)
             | Phase::Repacking(..)
@@ -408,12 +431,73 @@ impl DrainMachine {
             return self.finish(DrainEnd::Failed(DrainError::NoInventory { reason }));
         }
         self.all_answered = silent.is_empty();
-        let plan = plan::plan(&inventories, self.config.requested);
+        self.make_plan(Surveyed { inventories, silent, damaged: BTreeMap::new() });
+    }
+
+    /// Makes the plan. If that relies on a dataset in the prefix directory, the directory is examined first: the copies
+    /// on the nodes may be the last ones.
+    fn make_plan(&mut self, surveyed: Surveyed) {
+        let plan = plan::plan(&surveyed.inventories, None, &surveyed.damaged);
+        match plan.flushed {
+            Some(checkpoint) => {
+                self.phase = Phase::ExaminingFlushed(Box::new(surveyed), checkpoint, None);
+                self.start_here(PrefixStep::ExamineFlushed, |request| DrainAction::ExamineFlushed {
+                    request,
+                    checkpoint,
+                });
+            }
+            None => self.carry_out_plan(surveyed, plan),
+        }
+    }
+
+    fn note_examined(&mut self, outcome: Result<Option<String>, RequestFailure>) {
+        if let Phase::ExaminingFlushed(_, _, damage) = &mut self.phase {
+            *damage = Some(outcome);
+        }
+    }
+
+    /// What is left of a flushed dataset is known, or the prefix directory could not be read.
+    fn examined(
+        &mut self,
+        mut surveyed: Surveyed,
+        checkpoint: CheckpointId,
+        damage: Result<Option<String>, RequestFailure>,
+    ) {
+        match damage {
+            Ok(Some(reason)) => {
+                if !self.config.survey_only {
+                    self.emit([LogEvent::FlushedCopyDamaged { checkpoint, reason: reason.clone() }]);
+                }
+                surveyed.damaged.insert(checkpoint, reason);
+                self.make_plan(surveyed);
+            }
+            Ok(None) => {
+                let plan = plan::plan(&surveyed.inventories, None, &surveyed.damaged);
+                self.carry_out_plan(surveyed, plan);
+            }
+            Err(RequestFailure { reason, unwritable }) => {
+                let plan = plan::plan(&surveyed.inventories, None, &surveyed.damaged);
+                if plan.candidates.is_empty() && self.config.requested.is_none() {
+                    return self.finish(DrainEnd::Failed(DrainError::Prefix { reason, unwritable }));
+                }
+                self.carry_out_plan(surveyed, plan);
+            }
+        }
+    }
+
+    /// Carries out the plan, or the part of it that was requested.
+    fn carry_out_plan(&mut self, surveyed: Surveyed, mut plan: DrainPlan) {
+        let Surveyed { inventories, silent, damaged } = surveyed;
+        if let Some(requested) = self.config.requested {
+            let others = OtherDatasets::of(&plan, requested);
+            plan = DrainPlan { others, ..plan::plan(&inventories, Some(requested), &damaged) };
+        }
         if self.config.survey_only {
             return self.finish(DrainEnd::Surveyed(Survey { inventories, silent, plan }));
         }
         let skipped = plan.skipped.iter().cloned();
         self.emit(skipped.map(|(checkpoint, reason)| LogEvent::DrainSkipped { checkpoint, reason }));
+        self.others = mem::take(&mut plan.others);
         self.agenda = Agenda::of(plan);
         match self.config.requested {
             Some(id) if self.agenda.has_no_candidate() => {
@@ -421,6 +505,11 @@ impl DrainMachine {
             }
             _ => self.next_target(),
         }
+    }
+
+    fn finish_drained(&mut self, mut report: DrainReport) {
+        report.left = self.others.left(matches!(report.result, DrainResult::Complete { .. }));
+        self.finish(DrainEnd::Drained(report));
     }
 
     fn finish(&mut self, end: DrainEnd) {

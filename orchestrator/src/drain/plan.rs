@@ -86,18 +86,52 @@ pub struct DrainPlan {
     pub skipped: Vec<(CheckpointId, String)>,
     /// The newest dataset that is already in the prefix directory.
     pub flushed: Option<CheckpointId>,
+    /// Datasets that were flushed, and why their copies in the prefix directory cannot be used.
+    pub damaged: BTreeMap<CheckpointId, String>,
+    /// If one dataset was requested: what the nodes hold besides.
+    pub others: OtherDatasets,
+}
+
+/// Datasets that can be completed, are not in the prefix directory, and are not drained because another one was
+/// requested.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherDatasets {
+    /// Newer checkpoints, and output.
+    pub needed: BTreeSet<CheckpointId>,
+    /// Older checkpoints: needed if the requested one could not be completed.
+    pub older: BTreeSet<CheckpointId>,
+}
+
+impl OtherDatasets {
+    /// What is left of a plan, newest first, if only this dataset of it is drained.
+    pub fn of(plan: &DrainPlan, requested: CheckpointId) -> OtherDatasets {
+        let ids = |of: &[Candidate]| of.iter().map(|each| each.checkpoint).collect::<BTreeSet<_>>();
+        let (older, newer) = ids(&plan.candidates).into_iter().partition(|id| *id < requested);
+        let mut others = OtherDatasets { needed: &newer | &ids(&plan.output), older };
+        others.needed.remove(&requested);
+        others
+    }
+
+    /// Those that must not be deleted after the drain of the requested one.
+    pub fn left(&self, is_complete: bool) -> BTreeSet<CheckpointId> {
+        if is_complete { self.needed.clone() } else { &self.needed | &self.older }
+    }
 }
 
 /// Makes a plan from the inventories. With `requested`, only that dataset counts, also if it is already in the prefix
-/// directory.
-pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> DrainPlan {
+/// directory. Those in `damaged` were flushed, and their copies in the prefix directory cannot be used.
+pub fn plan(
+    inventories: &[Inventory],
+    requested: Option<CheckpointId>,
+    damaged: &BTreeMap<CheckpointId, String>,
+) -> DrainPlan {
     let mut ids: BTreeSet<CheckpointId> = inventory::candidates(inventories).into_iter().collect();
     ids.extend(inventories.iter().flat_map(|inventory| inventory.flush.keys().copied()));
     let datasets: BTreeMap<CheckpointId, &Dataset> =
         inventories.iter().flat_map(|inventory| &inventory.datasets).map(|(id, dataset)| (*id, dataset)).collect();
     let output_only =
         |id: &CheckpointId| requested.is_none() && datasets.get(id).is_some_and(|known| !known.checkpoint);
-    let mut plan = DrainPlan::default();
+    let mut plan = DrainPlan { damaged: damaged.clone(), ..DrainPlan::default() };
     for id in ids.iter().filter(|id| requested.is_none() && datasets.get(*id).is_some_and(|known| known.output)) {
         match drainable(*id, inventories, locations(*id, inventories)) {
             Drainability::Drainable { .. } => plan.output.push(candidate(*id, inventories, None)),
@@ -109,7 +143,7 @@ pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> Drain
     ids.retain(|id| !output_only(id));
     for id in ids.into_iter().rev().filter(|id| requested.is_none_or(|requested| requested == *id)) {
         let mut flush = locations(id, inventories);
-        if requested.is_some() {
+        if requested.is_some() || damaged.contains_key(&id) {
             flush = flush.map(|known| Locations { pfs: false, ..known });
         }
         match drainable(id, inventories, flush) {
@@ -118,6 +152,10 @@ pub fn plan(inventories: &[Inventory], requested: Option<CheckpointId>) -> Drain
                 // Older datasets are not needed for a restart.
                 plan.flushed = Some(id);
                 break;
+            }
+            // It was only in the prefix directory: there is nothing to copy.
+            Drainability::Incomplete(IncompleteReason::NothingHeld) if damaged.contains_key(&id) => {
+                plan.skipped.push((id, IncompleteReason::NothingHeld.to_string()));
             }
             Drainability::Incomplete(reason) => {
                 if reason != IncompleteReason::NeverComplete && plan.remnant.is_none() {
@@ -236,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_newest_dataset_is_first_and_those_older_than_a_flushed_one_are_left_out() {
-        let plan = plan(&nodes(&[1, 2, 3, 4], &[2]), None);
+        let plan = plan(&nodes(&[1, 2, 3, 4], &[2]), None, &BTreeMap::new());
         assert_eq!(ids(&plan), [4, 3]);
         assert_eq!(plan.flushed, Some(CheckpointId(2)));
     }
@@ -245,9 +283,9 @@ mod tests {
     fn xor_survives_one_lost_node_and_not_two() {
         let mut nodes = nodes(&[3], &[]);
         nodes.remove(1);
-        assert_eq!(ids(&plan(&nodes, None)), [3]);
+        assert_eq!(ids(&plan(&nodes, None, &BTreeMap::new())), [3]);
         nodes.remove(1);
-        let plan = plan(&nodes, None);
+        let plan = plan(&nodes, None, &BTreeMap::new());
         assert!(plan.candidates.is_empty());
         let remnant = plan.remnant.unwrap();
         assert_eq!(remnant.checkpoint, CheckpointId(3));
@@ -260,9 +298,24 @@ mod tests {
         for node in &mut nodes {
             node.flush.remove(&CheckpointId(4));
         }
-        let plan = plan(&nodes, None);
+        let plan = plan(&nodes, None, &BTreeMap::new());
         assert!(plan.candidates.is_empty() && plan.remnant.is_none());
         assert_eq!(plan.skipped[0].0, CheckpointId(4));
+    }
+
+    #[test]
+    fn a_flushed_dataset_whose_copy_is_damaged_counts_as_not_flushed() {
+        let damaged = |ids: &[u64]| ids.iter().map(|id| (CheckpointId(*id), "lost".to_owned())).collect();
+        let mut nodes = nodes(&[1, 2, 3], &[2, 3]);
+        let found = plan(&nodes, None, &damaged(&[3]));
+        assert_eq!((ids(&found), found.flushed), (vec![3], Some(CheckpointId(2))));
+        // It is in no cache any more: there is nothing to copy, not even as a remnant.
+        for node in &mut nodes {
+            node.holdings.retain(|holding| holding.checkpoint != CheckpointId(3));
+        }
+        let found = plan(&nodes, None, &damaged(&[3]));
+        assert_eq!((found.candidates, found.remnant, found.flushed), (vec![], None, Some(CheckpointId(2))));
+        assert_eq!(found.skipped[0].0, CheckpointId(3));
     }
 
     #[test]
@@ -272,7 +325,7 @@ mod tests {
         let both = Dataset { output: true, ..Dataset::default() };
         nodes[1].datasets =
             [(CheckpointId(3), both.clone()), (CheckpointId(4), both), (CheckpointId(5), output)].into();
-        let plan = plan(&nodes, None);
+        let plan = plan(&nodes, None, &BTreeMap::new());
         assert_eq!(ids(&plan), [4, 3]);
         let output: Vec<_> = plan.output.iter().map(|each| (each.checkpoint.0, each.checkpoint_data)).collect();
         assert_eq!(output, [(3, true), (5, false)]);
@@ -280,8 +333,20 @@ mod tests {
 
     #[test]
     fn a_requested_dataset_is_drained_even_if_it_was_flushed() {
-        let plan = plan(&nodes(&[3, 4], &[3]), Some(CheckpointId(3)));
+        let plan = plan(&nodes(&[3, 4], &[3]), Some(CheckpointId(3)), &BTreeMap::new());
         assert_eq!(ids(&plan), [3]);
+    }
+
+    #[test]
+    fn newer_checkpoints_and_output_are_left_beside_a_requested_one_and_older_ones_if_it_is_not_complete() {
+        let mut nodes = nodes(&[1, 2, 3, 4, 5], &[1]);
+        let output = Dataset { output: true, checkpoint: false, ..Dataset::default() };
+        nodes[1].datasets = [(CheckpointId(2), output)].into();
+        let others = OtherDatasets::of(&plan(&nodes, None, &BTreeMap::new()), CheckpointId(4));
+        assert_eq!(others.left(true), [2, 5].map(CheckpointId).into());
+        assert_eq!(others.left(false), [2, 3, 5].map(CheckpointId).into());
+        let newest = OtherDatasets::of(&plan(&nodes, None, &BTreeMap::new()), CheckpointId(5));
+        assert_eq!(newest.left(true), [CheckpointId(2)].into());
     }
 
     #[test]
@@ -291,7 +356,7 @@ mod tests {
         copy.partner_of = Some(NodeName::new("node1"));
         nodes[2].holdings.push(copy.clone());
         nodes[3].holdings.push(copy);
-        let packing = |nodes: &[Inventory]| plan(nodes, None).candidates[0].packing.clone();
+        let packing = |nodes: &[Inventory]| plan(nodes, None, &BTreeMap::new()).candidates[0].packing.clone();
         let ranks = |packing: &Packing, node: &str, round| {
             packing.ranks_of(&NodeName::from(node), round).map(|rank| rank.0).collect::<Vec<_>>()
         };
@@ -314,7 +379,7 @@ mod tests {
             copy.partner_of = Some(NodeName::new(format!("host{rank}")));
             nodes[(rank as usize + 1) % 4].holdings.push(copy);
         }
-        let lost_owners = |nodes: &[Inventory]| plan(nodes, None).candidates[0].lost_owners.clone();
+        let lost_owners = |nodes: &[Inventory]| plan(nodes, None, &BTreeMap::new()).candidates[0].lost_owners.clone();
         assert!(lost_owners(&nodes).is_empty());
         nodes.remove(1);
         assert_eq!(lost_owners(&nodes), [NodeName::from("host1")].into());

@@ -12,7 +12,7 @@ use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, rebuild, unfinished};
+use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, flushed, rebuild, unfinished};
 use holdfast_core::temporary;
 use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::{self, DatasetCreation, RepackError};
@@ -30,6 +30,15 @@ pub(super) struct OpenedDirectory {
     /// The container that was requested. One that cannot be created must not prevent the drain: the files are then
     /// copied as they are.
     pub(super) container: Option<Result<DatasetCreation, String>>,
+}
+
+/// Why no copy of a dataset that was flushed can be used; `None` if one can.
+pub(super) fn examine_flushed(
+    prefix: PathBuf,
+    job_id: &str,
+    checkpoint: CheckpointId,
+) -> Result<Option<String>, PrefixStepError> {
+    Ok(flushed::damage(&Prefix::open(prefix)?, job_id, checkpoint, OPEN_DATASET)?)
 }
 
 /// Finds or creates the directory of a dataset, and records that it is being written.

@@ -1,8 +1,8 @@
 //! How a drain ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_model::{Inventory, NodeName, Rank};
+use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
 
 use super::DrainError;
 use super::plan::DrainPlan;
@@ -34,6 +34,8 @@ pub struct DrainReport {
     pub failed_nodes: BTreeMap<NodeName, String>,
     /// Another drain could complete the dataset from the files that the nodes still have.
     pub retry_may_help: bool,
+    /// If one dataset was requested: others that only the nodes have, and that must not be deleted.
+    pub left: BTreeSet<CheckpointId>,
 }
 
 impl DrainReport {
@@ -46,7 +48,14 @@ impl DrainReport {
             rebuilt: Vec::new(),
             failed_nodes: BTreeMap::new(),
             retry_may_help: false,
+            left: BTreeSet::new(),
         }
+    }
+
+    /// The datasets that only the nodes have, as a text; empty if there is none.
+    pub fn left_text(&self) -> String {
+        let ids: Vec<String> = self.left.iter().rev().map(ToString::to_string).collect();
+        ids.join(", ")
     }
 
     /// The report of a drain that found nothing to do.

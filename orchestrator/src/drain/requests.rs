@@ -100,6 +100,7 @@ impl FileTask {
 /// A step of the orchestrator on the prefix directory; no request is under way meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PrefixStep {
+    ExamineFlushed,
     OpenDirectory,
     CommitContainer,
     Repack,

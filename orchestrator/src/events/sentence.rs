@@ -197,6 +197,9 @@ impl LogEvent {
             LogEvent::DrainSkipped { checkpoint, reason } => {
                 format!("drain: checkpoint {checkpoint} skipped: {reason}")
             }
+            LogEvent::FlushedCopyDamaged { checkpoint, reason } => {
+                format!("drain: checkpoint {checkpoint} was flushed, but its copy cannot be used: {reason}")
+            }
             LogEvent::FlushAbandoned { directory } => format!("the unfinished flush to {directory} was removed"),
             LogEvent::DrainStarted { checkpoint, directory, resumed: false } => {
                 format!("drain: copying checkpoint {checkpoint} to {directory}")

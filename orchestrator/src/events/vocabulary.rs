@@ -615,6 +615,14 @@ vocabulary! {
         /// Why.
         reason: String,
     },
+    /// A dataset was flushed, and its copy in the prefix directory cannot be used any more: the drain copies it again if
+    /// the nodes have its files.
+    FlushedCopyDamaged {
+        /// The dataset.
+        checkpoint: CheckpointId,
+        /// The directory or file, and what is wrong with it.
+        reason: String,
+    },
     /// A flush that did not end was removed: its dataset is not in the caches any more.
     FlushAbandoned {
         /// The directory's name below the prefix.

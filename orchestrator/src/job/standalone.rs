@@ -2,7 +2,7 @@
 //!
 //! Agents that do not run are started; ranks that still run are ended first, as the end of the allocation would do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
 }
 
 /// Drains the nodes of a job whose lock the caller holds, and releases them unless they hold files that another drain
-/// could save.
+/// could save, also those of datasets that are not drained because another one was requested.
 ///
 /// # Errors
 /// [`StandaloneError`].
@@ -160,14 +160,14 @@ pub async fn of_state(
         agents.forget(finished).await;
     }
     let result = agents.drain(prefix, state.copies(), requested).await;
-    let keeps = result.as_ref().map_or(true, |report| report.retry_may_help);
+    let keeps = result.as_ref().map_or(true, |report| report.retry_may_help || !report.left.is_empty());
     agents.agents.end_all(!keeps).await;
     state.running.clear();
     let mut released = Ok(());
     if keeps {
         let reason = match result.as_ref().map(|report| &report.result) {
             Ok(DrainResult::Incomplete { reason, .. } | DrainResult::Failed { reason, .. }) => reason.clone(),
-            Ok(_) => String::new(),
+            Ok(_) => result.as_ref().map(left_reason).unwrap_or_default(),
             Err(error) => error.to_string(),
         };
         state.stage = Stage::Undrained { reason };
@@ -184,6 +184,11 @@ pub async fn of_state(
     state.write(prefix)?;
     released?;
     Ok(result?)
+}
+
+/// Why nodes are kept after the drain of a dataset that was requested.
+fn left_reason(report: &DrainReport) -> String {
+    format!("only the nodes have dataset {}; the last drain was of another one", report.left_text())
 }
 
 /// Drains node directories that the user names. Nothing in them is deleted.
@@ -204,7 +209,8 @@ pub async fn of_roots(
     agents.start_missing().await;
     let result = agents.drain(prefix, copies, requested).await;
     agents.agents.end_all(false).await;
-    Ok(result?)
+    // All datasets stay there.
+    Ok(DrainReport { left: BTreeSet::new(), ..result? })
 }
 
 /// A job in whose allocation Holdfast launched nothing: a script started a program that uses SCR's library.
@@ -275,7 +281,8 @@ pub async fn of_library(
     agents.start_missing().await;
     let result = agents.drain(prefix, settings::copies(&step.checkpoint), requested).await;
     agents.agents.end_all(false).await;
-    Ok(result?)
+    // All datasets stay there.
+    Ok(DrainReport { left: BTreeSet::new(), ..result? })
 }
 
 /// Whose nodes are drained, if they are not those of the last job of the prefix directory.

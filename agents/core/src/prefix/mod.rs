@@ -12,6 +12,7 @@
 //! * [`add`](mod@add): all of that as one call;
 //! * [`outputs`]: the files of outputs, at the paths that the application named;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
+//! * [`flushed`]: whether a dataset that was copied is still there;
 //! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
 //!
@@ -27,6 +28,7 @@ pub mod directory;
 mod error;
 mod expected;
 pub mod fetch;
+pub mod flushed;
 pub mod index;
 pub mod inspect;
 mod lock;

@@ -16,7 +16,7 @@ use crate::drain::action::{DrainAction, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
 use crate::drain::plan::Packing;
-use crate::drain::report::{DrainEnd, DrainReport};
+use crate::drain::report::DrainReport;
 use crate::drain::requests::{Destination, FileTask, NodeTask, PlannedContainer, PrefixStep, Task};
 use crate::drain::rounds::CopyOrder;
 use crate::events::{DrainResult, LogEvent};
@@ -261,7 +261,7 @@ impl DrainMachine {
                 self.phase = Phase::Abandoning(Box::new(report));
                 self.start_here(PrefixStep::AbandonFlushes, |request| DrainAction::AbandonFlushes { request });
             }
-            DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish(DrainEnd::Drained(report)),
+            DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish_drained(report),
         }
     }
 }

@@ -24,6 +24,7 @@ fn world(dice: &mut Dice) -> World {
         cached.flushed = dice.percent(10) && id.0 == 1;
         cached.unreadable = (0..nodes).filter(|_| dice.percent(5)).map(Rank).collect();
     }
+    world.lost_flushes = (1..4).filter(|_| dice.percent(50)).map(CheckpointId).collect();
     world.corrupted = (0..nodes).filter(|_| dice.percent(10)).map(Rank).collect();
     let down: Vec<u32> = (0..nodes).filter(|_| dice.percent(10)).collect();
     world.without(&down);

@@ -62,6 +62,89 @@ fn the_newest_dataset_is_copied_by_every_node_and_indexed() {
     assert!(verified_at(&world).is_empty(), "what was just copied with checksums is not read again");
 }
 
+fn flushed(world: &mut World, ids: &[u64]) {
+    for id in ids {
+        world.datasets.get_mut(&CheckpointId(*id)).unwrap().flushed = true;
+    }
+}
+
+#[test]
+fn a_flushed_dataset_whose_copy_is_damaged_is_copied_again() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    flushed(&mut world, &[1, 2]);
+    world.run(|_| false);
+    assert_eq!(world.report().result, DrainResult::Nothing);
+    assert!(world.events().is_empty());
+    world.configure(|_| {});
+    world.lost_flushes = [CheckpointId(2)].into();
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(2));
+    assert_eq!(world.events()[..2], ["flushed copy damaged 2".to_owned(), "started 2".to_owned()]);
+}
+
+#[test]
+fn an_older_flushed_dataset_is_enough_only_if_its_copy_is_intact() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    flushed(&mut world, &[1, 2]);
+    // Two members of the set are lost: nothing can be copied completely.
+    world.without(&[1, 2]);
+    world.lost_flushes = [CheckpointId(2)].into();
+    world.run(|_| false);
+    assert_eq!(incomplete(&world).0, 2);
+    world.configure(|_| {});
+    world.lost_flushes.insert(CheckpointId(1));
+    world.run(|_| false);
+    let damaged: Vec<String> = world.events().into_iter().filter(|event| event.contains("flushed copy")).collect();
+    assert_eq!(damaged, ["flushed copy damaged 2", "flushed copy damaged 1"]);
+}
+
+#[test]
+fn nothing_is_said_to_be_drained_if_the_prefix_directory_cannot_be_examined() {
+    let examine = |action: &DrainAction| matches!(action, DrainAction::ExamineFlushed { .. });
+    let mut world = World::new(4, XOR, &[1, 2]);
+    flushed(&mut world, &[2]);
+    world.run(examine);
+    world.fail(examine);
+    assert!(matches!(world.end, Some(DrainEnd::Failed(DrainError::Prefix { .. }))), "{:?}", world.end);
+    // A newer one is copied nevertheless.
+    let mut world = World::new(4, XOR, &[1, 2]);
+    flushed(&mut world, &[1]);
+    world.run(examine);
+    world.fail(examine);
+    world.release();
+    assert_eq!(world.report().result, complete(2));
+}
+
+#[test]
+fn what_only_the_nodes_have_is_left_by_the_drain_of_another_dataset() {
+    let mut world = World::new(4, XOR, &[1, 2, 3]);
+    world.configure(|config| config.requested = Some(CheckpointId(2)));
+    world.run(|_| false);
+    assert_eq!(world.report().result, complete(2));
+    assert_eq!(world.report().left, [CheckpointId(3)].into());
+    // A damaged copy in the prefix directory does not count.
+    flushed(&mut world, &[1, 3]);
+    world.configure(|config| config.requested = Some(CheckpointId(2)));
+    world.run(|_| false);
+    assert!(world.report().left.is_empty());
+    world.lost_flushes = [CheckpointId(3)].into();
+    world.configure(|config| config.requested = Some(CheckpointId(2)));
+    world.run(|_| false);
+    assert_eq!(world.report().left, [CheckpointId(3)].into());
+}
+
+#[test]
+fn a_preview_says_that_a_flushed_dataset_is_damaged() {
+    let mut world = World::new(4, XOR, &[1, 2]);
+    flushed(&mut world, &[2]);
+    world.lost_flushes = [CheckpointId(2)].into();
+    world.configure(|config| config.survey_only = true);
+    world.run(|_| false);
+    let Some(DrainEnd::Surveyed(survey)) = &world.end else { panic!("{:?}", world.end) };
+    assert_eq!(survey.plan.candidates[0].checkpoint, CheckpointId(2));
+    assert!(survey.plan.damaged.contains_key(&CheckpointId(2)));
+}
+
 #[test]
 fn a_node_that_dies_in_round_1_and_comes_back_copies_its_own_files() {
     let mut world = World::new(4, PARTNER, &[1]);

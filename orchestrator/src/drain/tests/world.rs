@@ -102,6 +102,8 @@ pub(super) struct World {
     pub(super) prefix: BTreeMap<CheckpointId, Directory>,
     /// Directories that an earlier drain left.
     pub(super) resumable: BTreeSet<CheckpointId>,
+    /// Flushed datasets whose copies in the prefix directory are damaged.
+    pub(super) lost_flushes: BTreeSet<CheckpointId>,
     /// Flushes that did not end.
     pub(super) unfinished_flushes: BTreeSet<CheckpointId>,
     /// Outputs whose paths belong to other datasets.
@@ -142,6 +144,7 @@ impl World {
             datasets: ids.iter().map(dataset).collect(),
             prefix: BTreeMap::new(),
             resumable: BTreeSet::new(),
+            lost_flushes: BTreeSet::new(),
             unfinished_flushes: BTreeSet::new(),
             refused: BTreeSet::new(),
             no_container: false,
@@ -349,6 +352,10 @@ impl World {
     pub(super) fn carry_out(&mut self, action: &DrainAction) -> Answer {
         match action {
             DrainAction::TakeInventory { agent, .. } => Answer::Inventory(Box::new(self.inventory(&agent.node))),
+            DrainAction::ExamineFlushed { checkpoint, .. } => {
+                let damage = self.lost_flushes.contains(checkpoint).then(|| "a file does not exist".to_owned());
+                Answer::FlushedExamined { damage }
+            }
             DrainAction::OpenDirectory { checkpoint, container, .. } => {
                 self.prefix.entry(*checkpoint).or_default();
                 self.packing.clear();
@@ -564,6 +571,7 @@ fn text(event: &LogEvent) -> String {
         LogEvent::RebuiltInPrefix { rank, .. } => format!("rebuilt {rank}"),
         LogEvent::Indexed { checkpoint, complete, .. } => format!("indexed {checkpoint} {complete}"),
         LogEvent::PlainFilesKept { checkpoint, .. } => format!("plain files {checkpoint}"),
+        LogEvent::FlushedCopyDamaged { checkpoint, .. } => format!("flushed copy damaged {checkpoint}"),
         LogEvent::FlushAbandoned { directory } => format!("abandoned {directory}"),
         LogEvent::InventoryFault { node, .. } => format!("inventory fault {node}"),
         other => panic!("{other:?} is no event of a drain"),
