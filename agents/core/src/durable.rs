@@ -97,6 +97,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::NotFound => "check that the directory exists on this node",
         io::ErrorKind::PermissionDenied => "check owner and mode of the directory",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there, or choose another directory",
+        io::ErrorKind::FileTooLarge => "raise the limit on file sizes (`ulimit -f`), or use another file system",
         io::ErrorKind::ReadOnlyFilesystem => "choose a directory on a writable file system",
         io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             "move away what is in the file's place"

@@ -110,7 +110,18 @@ pub fn move_file(from: &Path, to: &Path) -> Result<(), SaveError> {
 
 /// Copies a file; file systems that can share blocks do.
 pub fn copy(from: &Path, to: &Path) -> Result<(), SaveError> {
-    fs::copy(from, to).map_err(SaveError::io("copy", from)).map(drop)
+    fs::copy(from, to).map_err(not_copied(from, to)).map(drop)
+}
+
+/// A copy that failed: names the file that could not be written, or read.
+pub(crate) fn not_copied(from: &Path, to: &Path) -> impl FnOnce(io::Error) -> SaveError {
+    move |error| {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        match error.kind() {
+            FileTooLarge | QuotaExceeded | ReadOnlyFilesystem | StorageFull => SaveError::io("write", to)(error),
+            _ => SaveError::io("copy", from)(error),
+        }
+    }
 }
 
 /// Makes a directory if there is none. What a program has put in its place is removed: a link, never what it leads to.

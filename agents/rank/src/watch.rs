@@ -450,7 +450,7 @@ fn copy_set(set: &[OpenFile], into: &Path) -> Result<(), NotCopied> {
         let mut source = file;
         source.rewind().map_err(SaveError::io("read", path))?;
         let mut target = File::create_new(&to).map_err(SaveError::io("make", &to))?;
-        io::copy(&mut source, &mut target).map_err(SaveError::io("copy", path))?;
+        io::copy(&mut source, &mut target).map_err(files::not_copied(path, &to))?;
     }
     closed()?;
     match stamps()?.iter().zip(&before).zip(set).find(|((after, before), _)| after != before) {

@@ -41,11 +41,12 @@ mod walk;
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 
 pub use agent::AgentArgs;
 pub use drain::DrainArgs;
@@ -157,7 +158,15 @@ pub fn main() -> ExitCode {
     std::panic::catch_unwind(program).unwrap_or_else(|_| exit::code(exit::INTERNAL))
 }
 
+/// A write beyond the limit on file sizes (`ulimit -f`) fails with an error that names the file, instead of killing this
+/// process. A handler, unlike an ignored signal, is not inherited by the programs that it starts.
+fn outlive_the_file_size_limit() {
+    // Without it, such a write kills the process as before.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
+
 fn program() -> ExitCode {
+    outlive_the_file_size_limit();
     if let Some(arguments) = remote_shell::called(std::env::args_os()) {
         return exit::code(remote_shell::go(&arguments).unwrap_or_else(|failure| {
             report(&failure, Style::Quiet);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::control::content::ContentMismatch;
 use holdfast_core::control::{ContentError, ControlError};
-use holdfast_core::durable::DurableError;
+use holdfast_core::durable::{self, DurableError};
 use holdfast_core::kvtree::file::HashFormatError;
 use holdfast_core::prefix::application_name::ApplicationNameError;
 use holdfast_core::redundancy::RedundancyError;
@@ -136,6 +136,9 @@ impl OrderError {
             | OrderError::Damaged { .. } => FailureKind::Damaged,
             OrderError::Copy(CopyFault::Name(_)) => FailureKind::InvalidRequest,
             OrderError::Redundancy(error) if error.is_lost_link() => FailureKind::LostPeer,
+            // Not the files of the member: this node cannot write its part, or read any.
+            OrderError::Redundancy(error) if error.prevents_writing() => FailureKind::Io,
+            OrderError::Control(error) if !error.prevents_writing() => FailureKind::Damaged,
             OrderError::Redundancy(RedundancyError::Io { .. })
             | OrderError::Store(_)
             | OrderError::Control(_)
@@ -171,6 +174,11 @@ impl OrderError {
                 if source.kind() == io::ErrorKind::StorageFull =>
             {
                 Some("free some space on this file system")
+            }
+            OrderError::File { source, .. } | OrderError::Copy(CopyFault::Write { source, .. })
+                if source.kind() == io::ErrorKind::FileTooLarge =>
+            {
+                Some(durable::remedy(source))
             }
             OrderError::NotWritten { .. } => Some("write every routed file before complete_checkpoint"),
             OrderError::NotRegular { .. } => Some("write a regular file to each routed path"),
@@ -229,6 +237,21 @@ mod tests {
         assert_eq!((failure.kind, failure.retryable), (FailureKind::Io, false));
         assert_eq!(failure.subject.file, Some("/cache/rank_1.ckpt".into()));
         assert!(failure.remedy.unwrap().contains("free some space"));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_names_the_limit() {
+        let source = io::Error::from(io::ErrorKind::FileTooLarge);
+        let failure = Failure::from(OrderError::Copy(CopyFault::Write { path: "/pfs/ckpt.sion".into(), source }));
+        assert!(failure.to_string().contains("`ulimit -f`"), "{failure}");
+    }
+
+    #[test]
+    fn a_meta_file_that_cannot_be_written_is_not_damage() {
+        let (action, path) = ("write", "/cache/rank_1.ckpt.scr".into());
+        let full = DurableError::Io { action, path, source: io::Error::from(io::ErrorKind::StorageFull) };
+        let failure = Failure::from(OrderError::from(RedundancyError::from(full)));
+        assert_eq!(failure.kind, FailureKind::Io);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use super::header::XorHeader;
 use super::name::{NAME, XorName};
@@ -108,7 +109,7 @@ impl WrittenXorFile {
 }
 
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`, which is at its
-/// start. With [`Member::checksums`], `header` gets the checksums of all files that it lists; those that it has already
+/// start and has this path. With [`Member::checksums`], `header` gets the checksums of all files that it lists; those that it has already
 /// are compared with what is read.
 ///
 /// `left` and `right` are the neighbours in the ring; their guarantees are described in
@@ -119,13 +120,13 @@ pub fn encode_member(
     data: &mut LogicalFile,
     left: &mut dyn LinkReceiver,
     right: &mut dyn LinkSender,
-    out: &mut (impl Write + Seek),
+    (path, out): (&Path, &mut (impl Write + Seek)),
     progress: &mut Progress<'_>,
 ) -> Result<WrittenXorFile, RedundancyError> {
     member.check()?;
     member.check_fits(data.total_bytes())?;
     let (n, m) = (member.members, member.index);
-    let writing = |source| RedundancyError::Io { doing: "write", path: "the XOR file".into(), source };
+    let writing = |source| RedundancyError::Io { doing: "write", path: path.to_owned(), source };
     let mut checksums = member.checksums.then(|| ChunkedChecksums::new(data, n - 1, member.chunk));
     let mut head = if member.checksums { provisional_head(header) } else { file::encode(&header.to_tree()) };
     let mut crc = crc32fast::Hasher::new();

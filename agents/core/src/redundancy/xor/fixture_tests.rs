@@ -146,9 +146,16 @@ fn encoding_around_a_ring_writes_the_bytes_of_every_xor_file_of_scr() {
                     members.push(scope.spawn(move || {
                         let member = Member { piece, ..Member::new(index as u32, n as u32, chunk) };
                         let mut out = Cursor::new(Vec::new());
-                        let written =
-                            encode_member(&member, &mut header, &mut data, &mut left, &mut right, &mut out, &mut go_on)
-                                .unwrap();
+                        let written = encode_member(
+                            &member,
+                            &mut header,
+                            &mut data,
+                            &mut left,
+                            &mut right,
+                            (Path::new("xor"), &mut out),
+                            &mut go_on,
+                        )
+                        .unwrap();
                         let out = out.into_inner();
                         assert_eq!((written.bytes, written.crc), (out.len() as u64, crc32fast::hash(&out)));
                         (out, written.meta(&header, with_crc))
@@ -426,6 +433,7 @@ fn a_piece_of_another_length_is_refused() {
     to_self.send(vec![0; 99]).unwrap();
     let member = Member { piece: 100, ..Member::new(0, name.members, xor.header().chunk) };
     let (mut header, mut out) = (xor.header().clone(), Cursor::new(Vec::new()));
-    let result = encode_member(&member, &mut header, &mut data, &mut left, &mut right, &mut out, &mut go_on);
+    let result =
+        encode_member(&member, &mut header, &mut data, &mut left, &mut right, (Path::new("xor"), &mut out), &mut go_on);
     assert!(matches!(result, Err(RedundancyError::PieceLength { expected: 100, found: 99 })));
 }

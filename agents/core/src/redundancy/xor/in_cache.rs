@@ -62,7 +62,8 @@ pub(super) fn encode(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
     let recorded: Vec<Option<u32>> = header.current.files.iter().map(|meta| meta.crc).collect();
     let member = Member { checksums: node.with_crc(), ..member(task, chunk, node, &pool) };
     let mut progress = |done| node.progress(done, chunk);
-    let written = encode_member(&member, &mut header, &mut data, &mut *left, &mut *right, &mut out, &mut progress)?;
+    let written =
+        encode_member(&member, &mut header, &mut data, &mut *left, &mut *right, (&path, &mut out), &mut progress)?;
     right.finish().map_err(RedundancyError::right("encoding"))?;
     left.finish().map_err(RedundancyError::left("encoding"))?;
     out.into_inner().map_err(|error| RedundancyError::io("write", &path)(error.into_error()))?;

@@ -67,9 +67,16 @@ fn encoded_set(directory: &Path, sizes: &[Vec<usize>], piece: usize) {
                 let member = Member { piece, checksums: true, ..Member::new(index as u32, n as u32, chunk) };
                 let mut out = Cursor::new(Vec::new());
                 let mut go_on = |_| ControlFlow::Continue(());
-                let written =
-                    encode_member(&member, &mut header, &mut data, &mut left, &mut right, &mut out, &mut go_on)
-                        .unwrap();
+                let written = encode_member(
+                    &member,
+                    &mut header,
+                    &mut data,
+                    &mut left,
+                    &mut right,
+                    (Path::new("xor"), &mut out),
+                    &mut go_on,
+                )
+                .unwrap();
                 let meta = written.meta(&header, true);
                 let out = out.into_inner();
                 assert_eq!((written.bytes, written.crc), (out.len() as u64, crc32fast::hash(&out)));
