@@ -39,6 +39,7 @@ mod fallback;
 mod fewer_nodes;
 mod flushes;
 mod foreign_directories;
+mod full_disks;
 mod halting;
 mod hang;
 mod jubatus;

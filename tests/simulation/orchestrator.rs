@@ -376,6 +376,9 @@ impl World {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
                 Event::Restarted { generation, from: checkpoint, fetched_in }
             }
+            AgentEvent::RestartPrevented { generation, faulty, reason } => {
+                Event::RestartPrevented { generation, faulty, reason }
+            }
             AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {
                 Event::DatasetDropped { generation, checkpoint, reason }
             }

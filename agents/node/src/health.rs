@@ -12,7 +12,7 @@
 //! has it does not get the report again. Memory, load and free space always vary: they count as changed when they
 //! differ by a sixteenth from the published values.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,6 +128,7 @@ impl CheckRound {
         let is_late = now.saturating_duration_since(self.progress) >= limit || taken >= limit * LONGEST_CHECK;
         is_late.then(|| DirectoryHealth {
             path: present.node_path.clone(),
+            full: None,
             fault: Some(format!("its file system has not responded for {} (health.disk_timeout)", seconds(taken))),
             total: 0,
             available: 0,
@@ -374,6 +375,7 @@ fn check(expected: &ExpectedDirectory) -> DirectoryHealth {
     let faulty = |fault: String| DirectoryHealth {
         path: expected.node_path.clone(),
         fault: Some(fault),
+        full: None,
         total: 0,
         available: 0,
     };
@@ -391,16 +393,35 @@ fn check(expected: &ExpectedDirectory) -> DirectoryHealth {
         let bytes = expected.bytes.filter(|bytes| total < *bytes)?;
         Some(format!("is on a file system of {total} bytes, expected are {bytes}"))
     };
-    let fault = probe(&directory).err().map(|error| format!("cannot be written: {error}")).or_else(too_small);
-    DirectoryHealth { path: expected.node_path.clone(), fault, total, available }
+    let (mut fault, mut full) = (None, None);
+    if let Err(error) = probe(&directory) {
+        let reason = Some(format!("cannot be written: {error}"));
+        if is_full(&error) { full = reason } else { fault = reason }
+    }
+    let fault = fault.or_else(too_small);
+    DirectoryHealth { path: expected.node_path.clone(), fault, full, total, available }
+}
+
+/// Checkpoints use the space: a file system that is full for a moment works, and what does not fit is dropped.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// Writes one byte: an empty file can be created on a full file system.
-fn probe(directory: &OwnedDirectory) -> std::io::Result<()> {
+fn probe(directory: &OwnedDirectory) -> io::Result<()> {
     let written = directory.truncate(PROBE, Access::Private).map(|mut file| file.write_all(b"x"));
     let removed = directory.remove_file(PROBE, Durability::Process);
-    written.map_err(std::io::Error::other)??;
-    removed.map(drop).map_err(std::io::Error::other)
+    written.map_err(io_error)??;
+    removed.map(drop).map_err(io_error)
+}
+
+/// Keeps the kind of an error that [`is_full`] recognises.
+fn io_error(error: OwnedError) -> io::Error {
+    match &error {
+        OwnedError::Io { source, .. } if is_full(source) => source.kind().into(),
+        _ => io::Error::other(error),
+    }
 }
 
 /// The agent's resident memory in bytes; 0 if `/proc` cannot be read.
@@ -439,6 +460,16 @@ mod tests {
     }
 
     #[test]
+    fn no_space_is_no_fault_and_a_file_system_that_is_read_only_or_faulty_is() {
+        let of = |errno: rustix::io::Errno| {
+            io_error(OwnedError::Io { action: "create", path: "/ssd/holdfast.probe".into(), source: errno.into() })
+        };
+        use rustix::io::Errno;
+        assert!([Errno::NOSPC, Errno::DQUOT, Errno::FBIG].into_iter().all(|errno| is_full(&of(errno))));
+        assert!(![Errno::ROFS, Errno::IO, Errno::ACCESS].into_iter().any(|errno| is_full(&of(errno))));
+    }
+
+    #[test]
     fn the_agent_s_memory_is_measured() {
         assert!(resident() > 100_000);
     }
@@ -463,7 +494,8 @@ mod tests {
     fn set(monitor: &HealthMonitor, usage: NodeUsage, available: u64, fault: Option<&str>) {
         *monitor.usage.lock() = Some((Instant::now() + Duration::from_secs(600), usage));
         let path = "/ssd/user1/scr.7".to_owned();
-        let found = vec![DirectoryHealth { path, fault: fault.map(str::to_owned), total: 1 << 40, available }];
+        let found =
+            vec![DirectoryHealth { path, fault: fault.map(str::to_owned), full: None, total: 1 << 40, available }];
         let checked = Some(Instant::now() + Duration::from_secs(600));
         *monitor.directories.lock() = Directories { found, checked, round: None };
     }

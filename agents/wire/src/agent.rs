@@ -232,6 +232,10 @@ pub struct DirectoryHealth {
     pub path: String,
     /// What is wrong with it: not writable, too small; `None` if all is well.
     pub fault: Option<String>,
+    /// Why nothing could be written although the file system works: no space, a quota, a limit. A fault before the first
+    /// launch only: later the job's own files use the space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<String>,
     /// Size of its file system, bytes.
     pub total: u64,
     /// Free for this user, bytes.
@@ -262,6 +266,13 @@ pub enum AgentEvent {
         /// Cache or prefix directory.
         from: Location,
         /// Why it cannot be used.
+        reason: String,
+    },
+    /// Leader: no restart is possible, for a reason that says nothing about the checkpoints. They are kept.
+    RestartPrevented {
+        generation: Generation,
+        /// The node that cannot write or read its own directories; absent if it is the prefix directory.
+        faulty: Option<NodeName>,
         reason: String,
     },
     /// Leader: all ranks are initialised.

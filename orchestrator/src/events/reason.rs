@@ -60,6 +60,12 @@ pub enum EndCause {
     Halted { reason: String },
     /// Nodes of the run went down.
     NodeFailure { nodes: Vec<NodeName> },
+    /// No restart was possible, for a reason that says nothing about the checkpoints or the application.
+    RestartPrevented {
+        /// The nodes that could not use their own directories; none if it was the prefix directory.
+        nodes: Vec<NodeName>,
+        reason: String,
+    },
     /// The user excluded nodes of the run, and wanted their ranks moved at once.
     Excluded { nodes: Vec<NodeName> },
     Application {
@@ -114,6 +120,12 @@ impl EndCause {
     pub fn is_finished(&self) -> bool {
         matches!(self, EndCause::Finalized | EndCause::ExitedWell)
     }
+
+    /// False if the generation does not count for the limits of relaunches: the user decided it, or a node was taken
+    /// out before the ranks could do anything. Both come to an end with the nodes.
+    pub fn counts(&self) -> bool {
+        !matches!(self, EndCause::Excluded { .. } | EndCause::RestartPrevented { .. })
+    }
 }
 
 impl fmt::Display for EndCause {
@@ -124,6 +136,7 @@ impl fmt::Display for EndCause {
             EndCause::WithoutFinalize => f.write_str("all ranks ended with exit code 0 without calling finalize"),
             EndCause::Halted { reason } => write!(f, "halted: {reason}"),
             EndCause::Excluded { nodes } => write!(f, "excluded by the user: {}", nodes_text(nodes)),
+            EndCause::RestartPrevented { reason, .. } => write!(f, "the restart failed: {reason}"),
             EndCause::NodeFailure { nodes } => {
                 let plural = if nodes.len() == 1 { "" } else { "s" };
                 write!(f, "node failure{plural}: {}", nodes_text(nodes))
@@ -197,6 +210,10 @@ pub enum StopReason {
         node: NodeName,
         reason: String,
     },
+    /// The prefix directory cannot be used for a restart. Nothing of it was changed.
+    CannotRestart {
+        reason: String,
+    },
     /// A command of `before:` failed.
     BeforeFailed {
         /// The command, the node and the error.
@@ -218,6 +235,7 @@ impl StopReason {
             | StopReason::TimeLimit
             | StopReason::OwnNodeDown { .. }
             | StopReason::BeforeFailed { .. }
+            | StopReason::CannotRestart { .. }
             | StopReason::NoAgents { .. } => true,
             StopReason::Finished
             | StopReason::TooFewNodes { .. }
@@ -270,6 +288,7 @@ impl fmt::Display for StopReason {
             StopReason::CannotBegin { node, reason } => {
                 write!(f, "no generation could start; {node} is down: {reason}")
             }
+            StopReason::CannotRestart { reason } => write!(f, "{reason}; correct this, then run the job again"),
             StopReason::BeforeFailed { reason } => write!(f, "{reason}; nothing was launched"),
             StopReason::NoAgents { reason } => {
                 write!(f, "no agent could be started on any node: {reason}")

@@ -119,6 +119,10 @@ impl LogEvent {
                 let from = if *from == holdfast_model::Location::Cache { "cache" } else { "prefix" };
                 format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
             }
+            LogEvent::RestartPrevented { faulty: Some(_), reason, .. } => {
+                format!("restart failed, and the node is not used again: {reason}")
+            }
+            LogEvent::RestartPrevented { faulty: None, reason, .. } => format!("restart failed: {reason}"),
             LogEvent::Restarted { checkpoint, source, rebuilt, moved, millis, .. } => {
                 let from = match (checkpoint, source) {
                     (Some(id), source) => format!("checkpoint {id} {}", source_text(*source)),

@@ -314,6 +314,18 @@ vocabulary! {
         /// Why it cannot be used.
         reason: String,
     },
+    /// No restart is possible, for a reason that says nothing about the checkpoints. They are kept. The faulty node gets
+    /// no more ranks; its files in cache are used from there.
+    RestartPrevented {
+        /// The node of the leader.
+        node: NodeName,
+        /// The generation.
+        generation: Generation,
+        /// The node that cannot use its own directories; absent if the prefix directory cannot be used.
+        faulty: Option<NodeName>,
+        /// What failed.
+        reason: String,
+    },
     /// Lost files are being rebuilt in cache.
     RebuildStarted {
         /// The node of the leader.
@@ -766,6 +778,9 @@ impl LogEvent {
             AgentEvent::RankLeft { generation, rank, pid } => LogEvent::RankLeft { node, generation, rank, pid },
             AgentEvent::RestartAttempt { generation, checkpoint, from, reason } => {
                 LogEvent::RestartAttempt { node, generation, checkpoint, from, reason }
+            }
+            AgentEvent::RestartPrevented { generation, faulty, reason } => {
+                LogEvent::RestartPrevented { node, generation, faulty, reason }
             }
             AgentEvent::Restarted { generation, checkpoint, source, rebuilt, moved, millis } => {
                 LogEvent::Restarted { node, generation, checkpoint, source, rebuilt, moved, millis }

@@ -64,8 +64,13 @@ mod tests {
 
     #[test]
     fn only_a_directory_with_a_required_size_can_lack_space() {
-        let directory =
-            |path: &str, available| DirectoryHealth { path: path.to_owned(), fault: None, total: 100, available };
+        let directory = |path: &str, available| DirectoryHealth {
+            path: path.to_owned(),
+            fault: None,
+            full: None,
+            total: 100,
+            available,
+        };
         let required = BTreeMap::from([("/ssd/u/scr.7".to_owned(), 60)]);
         let directories = |available| [directory("/tmp/u/scr.7", 1), directory("/ssd/u/scr.7", available)];
         assert_eq!(lack(&directories(60), &required), None);

@@ -58,7 +58,8 @@ impl StepDriver<'_> {
                 }
                 let (finished, earlier_runs) = (self.machine.finished_steps(), self.machine.earlier_runs());
                 let forget = ForgetRequest { finished, earlier_runs };
-                match health.and_then(|health| self.fault_of(&health)) {
+                let full = |health: &Health| self.full_directory(health);
+                match health.and_then(|health| self.fault_of(&health).or_else(|| full(&health))) {
                     Some(fault) => self.feed(Event::AgentUnfit { node, address, fault }),
                     None if !forget.is_empty() => {
                         let ready = Event::AgentReady { node: node.clone(), address, adopted };
@@ -122,6 +123,12 @@ impl StepDriver<'_> {
         }
     }
 
+    /// Before the first launch nothing of the job is there: a file system that is full then has no room for it.
+    fn full_directory(&self, health: &Health) -> Option<String> {
+        let mut directories = health.directories.iter().filter(|_| self.machine.is_before_first_launch());
+        directories.find_map(|directory| Some(format!("{}: {}", directory.path, directory.full.as_ref()?)))
+    }
+
     /// The fault in a node's health report.
     fn fault_of(&self, health: &Health) -> Option<String> {
         let directory = health
@@ -144,6 +151,9 @@ impl StepDriver<'_> {
                 let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
                 self.supersede(checkpoint);
                 self.feed(Event::Restarted { generation, from: checkpoint, fetched_in });
+            }
+            AgentEvent::RestartPrevented { generation, faulty, reason } => {
+                self.feed(Event::RestartPrevented { generation, faulty, reason });
             }
             AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
                 let protected = !is_unprotected(scheme);

@@ -49,12 +49,22 @@ pub(super) struct GenerationFacts {
     /// Nodes that the user excluded, for which the generation is ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<NodeName>,
+    /// Why no restart was possible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prevented: Option<Prevented>,
     /// The ranks are being halted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<RunningHalt>,
     /// Why it ended, while its progress is checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<EndCause>,
+}
+
+/// Why no restart was possible, and the nodes that could not use their own directories.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Prevented {
+    pub nodes: Vec<NodeName>,
+    pub reason: String,
 }
 
 impl ActiveGeneration {
@@ -75,6 +85,7 @@ impl ActiveGeneration {
             hang: None,
             signal: None,
             excluded: Vec::new(),
+            prevented: None,
             halt: None,
             cause: None,
         };
@@ -134,6 +145,9 @@ impl ActiveGeneration {
         }
         if let Some(halt) = self.facts.halt.as_ref().filter(|halt| halt.is_terminated()) {
             return halt.end_cause();
+        }
+        if let Some(Prevented { nodes, reason }) = self.facts.prevented.clone() {
+            return EndCause::RestartPrevented { nodes, reason };
         }
         if !self.down.is_empty() {
             // All ranks called finalize before the node failed: nothing is left to do.

@@ -6,17 +6,17 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 
 use super::action::Action;
-use super::classify::ActiveGeneration;
+use super::classify::{ActiveGeneration, Prevented};
 use super::event::ProgressFound;
 use super::halt::HaltCause;
 use super::machine::Machine;
-use super::node_state::NodeStatus;
+use super::node_state::{NodeStatus, Unfit};
 use super::outcome::{DroppedDatasets, Outcome};
 use super::policy::stop_after;
 use super::snapshot::{HaltCheckBefore, Phase};
 use crate::events::DrainResult;
 use crate::events::LogEvent;
-use crate::events::{EndCause, GenerationProgress, StopReason, TimedReason};
+use crate::events::{DownReason, EndCause, GenerationProgress, StopReason, TimedReason};
 
 impl Machine {
     /// The generation under way, if it is this one.
@@ -80,6 +80,43 @@ impl Machine {
                 self.state.head.drain_estimate.size_is(bytes);
                 (self.state.head.newest, self.state.head.protected) = (Some(checkpoint), protected);
             }
+        }
+    }
+
+    /// No restart is possible: the faulty node gets no more ranks. Its agent goes on to run, so that its files in cache
+    /// are used. If it is faulty again, its directories cannot even be read: the node is down.
+    pub(super) fn restart_prevented(
+        &mut self,
+        now: Duration,
+        generation: Generation,
+        faulty: Option<&NodeName>,
+        reason: String,
+        out: &mut Vec<Action>,
+    ) {
+        if self.active_of(generation).is_none() {
+            return;
+        }
+        let position = faulty.and_then(|node| self.position(node));
+        if let Some(position) = position {
+            match self.state.nodes[position as usize].unfit.as_ref().map(|unfit| unfit.reason.generation) {
+                Some(before) if before == generation => return,
+                Some(_) => self.set_down(now, position, DownReason::Health { fault: reason.clone() }, out),
+                None => {
+                    let unfit = Unfit { generation, reason: reason.clone() };
+                    self.state.nodes.change(position).unfit = Some(TimedReason { reason: unfit, at: now });
+                    self.index_homes();
+                }
+            }
+        }
+        let node = position.map(|position| self.name(position));
+        // A node that is unknown here is none of this job: the restart itself failed.
+        if let Some(active) = self.active_of(generation) {
+            let prevented =
+                active.facts.prevented.get_or_insert_with(|| Prevented { nodes: Vec::new(), reason: reason.clone() });
+            prevented.nodes.extend(node);
+        }
+        if self.state.head.phase == Phase::Running {
+            self.end_generation(now, reason, out);
         }
     }
 
@@ -282,7 +319,7 @@ impl Machine {
             Some(checkpoint) => ProgressFound::Progress(GenerationProgress::Checkpoint { checkpoint }),
             None => found,
         };
-        let is_exclusion = matches!(cause, EndCause::Excluded { .. });
+        let counts = cause.counts();
         let head = &mut self.state.head;
         head.made_progress |= cause.is_finished();
         let progress = match found {
@@ -291,7 +328,7 @@ impl Machine {
                 Some(progress)
             }
             ProgressFound::NoProgress => {
-                head.without_progress = head.without_progress.saturating_add(u32::from(!is_exclusion));
+                head.without_progress = head.without_progress.saturating_add(u32::from(counts));
                 None
             }
             ProgressFound::NotObserved => None,
@@ -301,7 +338,7 @@ impl Machine {
                 None
             }
         };
-        self.state.head.after_exclusions += u32::from(is_exclusion);
+        self.state.head.after_exclusions += u32::from(!counts);
         if let Some(past) = self.state.history.change_last() {
             past.ended = Some(TimedReason { reason: cause.clone(), at: now });
             past.newest = newest;

@@ -116,6 +116,13 @@ pub enum Event {
         /// If it was fetched from the prefix directory: how long that took.
         fetched_in: Option<Duration>,
     },
+    /// Reported by the leader: no restart is possible, whatever the checkpoints contain.
+    RestartPrevented {
+        generation: Generation,
+        /// The node that cannot use its own directories; `None` if the prefix directory cannot be used.
+        faulty: Option<NodeName>,
+        reason: String,
+    },
     /// LLNL's library has begun to initialise the ranks.
     LibraryStarted { generation: Generation },
     /// Reported by the leader: a checkpoint is complete.

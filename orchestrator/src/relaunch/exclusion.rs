@@ -26,8 +26,9 @@ pub struct Exclusion {
 }
 
 impl NodeState {
+    /// The user excluded it, or it could not use its own directories in a restart.
     pub fn is_excluded(&self) -> bool {
-        self.excluded.is_some()
+        self.excluded.is_some() || self.unfit.is_some()
     }
 
     /// Healthy, and not excluded: it may get ranks.
@@ -153,7 +154,7 @@ impl Machine {
                     self.record(LogEvent::NodeExcluded { node, reason, ranks: Vec::new(), now: false }, out);
                 }
                 // Excluded in a former step or run.
-                None if self.state.nodes[position as usize].is_excluded() => {
+                None if self.state.nodes[position as usize].excluded.is_some() => {
                     self.state.nodes.change(position).excluded = None;
                     self.record(LogEvent::NodeIncluded { node: self.name(position) }, out);
                     if self.state.nodes[position as usize].has_no_agent() {

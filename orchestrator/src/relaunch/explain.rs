@@ -175,7 +175,10 @@ impl Snapshot {
             used,
             restarts: node.restarts,
             silent: node.silent_since.is_some(),
-            excluded: node.excluded.as_ref().map(|excluded| excluded.reason.clone()),
+            excluded: node.excluded.as_ref().map(|excluded| excluded.reason.clone()).or_else(|| {
+                let unfit = node.unfit.as_ref()?.reason.reason.clone();
+                Some(Exclusion { reason: unfit, now: true })
+            }),
             condition: match &node.status {
                 NodeStatus::Healthy => NodeCondition::Healthy,
                 NodeStatus::Down { cause } => NodeCondition::Down(cause.clone()),

@@ -184,6 +184,9 @@ impl Machine {
             Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
             Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
             Event::Restarted { generation, from, fetched_in } => self.restarted(generation, from, fetched_in),
+            Event::RestartPrevented { generation, faulty, reason } => {
+                self.restart_prevented(now, generation, faulty.as_ref(), reason, out);
+            }
             Event::LibraryStarted { generation } => self.note_fact(generation, |active| active.facts.joined = true),
             Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
                 self.checkpoint_complete(generation, checkpoint, protected, bytes);

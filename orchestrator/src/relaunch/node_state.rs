@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use holdfast_model::Generation;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
@@ -34,6 +35,17 @@ pub(super) struct NodeState {
     /// The user excluded the node: no ranks are placed on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<TimedReason<Exclusion>>,
+    /// It could not use its own directories in a restart: no ranks are placed on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<TimedReason<Unfit>>,
+}
+
+/// A node that cannot write to its own directories, or read them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Unfit {
+    /// The generation that showed it.
+    pub generation: Generation,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +179,15 @@ impl Starting {
 impl NodeState {
     pub fn new() -> Self {
         let status = NodeStatus::Starting(Starting::first(Duration::ZERO));
-        NodeState { status, restarts: 0, last_restart: None, address: None, silent_since: None, excluded: None }
+        NodeState {
+            status,
+            restarts: 0,
+            last_restart: None,
+            address: None,
+            silent_since: None,
+            excluded: None,
+            unfit: None,
+        }
     }
 
     /// The node at the beginning of the next step: its agent is started again, unless the node is down.

@@ -90,9 +90,10 @@ impl Outcome {
             StopReason::NoProgress { last: EndCause::LaunchFailed { .. }, .. } => exit::UNAVAILABLE,
             StopReason::NoProgress { .. } => exit::NO_PROGRESS,
             StopReason::ApplicationError { .. } | StopReason::FailedAfterFinalize { .. } => exit::APPLICATION_ERROR,
-            StopReason::NoAgents { .. } | StopReason::CannotBegin { .. } | StopReason::BeforeFailed { .. } => {
-                exit::UNAVAILABLE
-            }
+            StopReason::NoAgents { .. }
+            | StopReason::CannotBegin { .. }
+            | StopReason::CannotRestart { .. }
+            | StopReason::BeforeFailed { .. } => exit::UNAVAILABLE,
         };
         let lost = matches!(self.drain, Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }));
         let unwritable = self.drain.as_ref().is_some_and(DrainResult::is_unwritable);

@@ -26,6 +26,10 @@ pub(super) fn stop_after(
         EndCause::Application { rank, end } if config.action_after(*end) == ExitAction::Stop => {
             return Some(StopReason::ApplicationError { rank: *rank, end: *end });
         }
+        // Another generation, or another allocation, would only end the same way.
+        EndCause::RestartPrevented { nodes, reason } if nodes.is_empty() => {
+            return Some(StopReason::CannotRestart { reason: reason.clone() });
+        }
         // It had called finalize: another launch would only end the same way.
         EndCause::Application { rank, end } if active.facts.finalized => {
             return Some(StopReason::FailedAfterFinalize { rank: *rank, end: *end });
@@ -41,8 +45,7 @@ pub(super) fn stop_after(
     if launch_until.is_some_and(|limit| now >= limit) {
         return Some(StopReason::TimeLimit);
     }
-    // The user's decision, not a failure.
-    if matches!(cause, EndCause::Excluded { .. }) {
+    if !cause.counts() {
         return None;
     }
     if state.head.without_progress >= config.no_progress_limit.max(1) {

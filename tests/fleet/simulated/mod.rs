@@ -367,7 +367,7 @@ impl Agent {
 }
 
 fn directory(path: &str, total: u64) -> DirectoryHealth {
-    DirectoryHealth { path: path.to_owned(), fault: None, total, available: total / 2 }
+    DirectoryHealth { path: path.to_owned(), fault: None, full: None, total, available: total / 2 }
 }
 
 fn empty(status: StatusCode) -> Response<Full<Bytes>> {

@@ -38,6 +38,9 @@ pub enum CallError {
     /// A dataset on the prefix directory cannot be read by this run.
     #[error(transparent)]
     Refused(#[from] FetchRefusal),
+    /// What all datasets in the prefix directory share cannot be used, for example the index.
+    #[error("the prefix directory cannot be used for a restart: {0}")]
+    PrefixUnusable(Failure),
     /// The requested dataset on the prefix directory is not complete.
     #[error("{0} is not complete")]
     Incomplete(DirectoryName),
@@ -117,7 +120,7 @@ pub enum CallError {
 impl CallError {
     fn kind(&self) -> FailureKind {
         match self {
-            CallError::Order(failure) => failure.kind,
+            CallError::Order(failure) | CallError::PrefixUnusable(failure) => failure.kind,
             CallError::Prefix(_)
             | CallError::Durable(_)
             | CallError::Store(_)

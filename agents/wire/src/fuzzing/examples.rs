@@ -388,6 +388,7 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::RankGone { generation, rank: Rank(1), pid: 7 },
         AgentEvent::RankLeft { generation, rank: Rank(1), pid: 7 },
         AgentEvent::RestartAttempt { generation, checkpoint, from: Location::Cache, reason: "damaged".to_owned() },
+        AgentEvent::RestartPrevented { generation, faulty: Some("n1".into()), reason: "no space left".to_owned() },
         AgentEvent::Restarted {
             generation,
             checkpoint: Some(checkpoint),
@@ -424,8 +425,13 @@ pub fn poll_reply() -> PollReply {
         quiet_for: Duration::from_secs(7),
         idle_for: Duration::from_secs(5),
     };
-    let directory =
-        DirectoryHealth { path: BASE.to_owned(), fault: Some("full".to_owned()), total: 1 << 40, available: 0 };
+    let directory = DirectoryHealth {
+        path: BASE.to_owned(),
+        fault: Some("too small".to_owned()),
+        full: Some("full".to_owned()),
+        total: 1 << 40,
+        available: 0,
+    };
     let health = Health {
         node: NODE.into(),
         generation,

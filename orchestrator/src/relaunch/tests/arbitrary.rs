@@ -83,6 +83,9 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
             Event::BeforeEnded { failure: dice.percent(30).then_some(failure) }
         }
+        63 if dice.percent(20) => {
+            Event::RestartPrevented { generation, faulty: dice.percent(80).then_some(node), reason }
+        }
         64 => Event::RankLeft { generation, rank },
         65 => Event::RankConnected { generation, rank },
         _ if dice.percent(50) => {

@@ -7,6 +7,7 @@ mod changes;
 mod end_causes;
 mod exclusions;
 mod halts;
+mod prevented;
 mod progress;
 mod scenarios;
 mod takeover;

@@ -103,6 +103,12 @@ impl LeaderWork {
         matches!(self, LeaderWork::SaveMemory(_) | LeaderWork::SaveFlushes(_))
     }
 
+    /// True if it only uses the directories of the leader's node, not the prefix directory.
+    pub fn is_local(&self) -> bool {
+        self.is_save()
+            || matches!(self, LeaderWork::Halt(_) | LeaderWork::DatasetsHere { .. } | LeaderWork::LocationsHere { .. })
+    }
+
     /// A stable name, for the log.
     pub fn name(&self) -> &'static str {
         match self {

@@ -9,15 +9,15 @@ use holdfast_core::prefix::DirectoryName;
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
 use holdfast_model::dataset::{check_name, default_name};
-use holdfast_model::{CheckpointId, Dataset, Failure, FlushMode};
+use holdfast_model::{CheckpointId, Dataset, FlushMode};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Reply;
 
 use super::collective::{clear_cache, delete};
 use super::context::Context;
-use super::restart::{Inventories, note_in_cache, restarted};
-use super::{checkpoint, fetch, files, flush, rebuild};
+use super::restart::{Inventories, note_in_cache, reason_of, restarted};
+use super::{blame, checkpoint, fetch, files, flush, rebuild};
 use crate::collective::CallError;
 
 /// Begins a dataset that the application described.
@@ -52,7 +52,7 @@ pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bo
         }
         changed = true;
         let flushed = note_in_cache(cx, checkpoint, held).await?;
-        let saved = if flushed { Ok(()) } else { rescue(cx, checkpoint, held).await };
+        let saved = if flushed { Ok(()) } else { rescue(cx, checkpoint, held).await? };
         if let Err(reason) = saved {
             let name = dataset.name.clone().unwrap_or_else(|| default_name(checkpoint));
             cx.emit(AgentEvent::Notice { message: format!("the output {name} is lost: {reason}") });
@@ -64,11 +64,17 @@ pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bo
     Ok(changed)
 }
 
-async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Result<(), String> {
-    let plan = plan(checkpoint, &cx.layout().sites, held).map_err(|unusable| unusable.to_string())?;
-    rebuild::carry_out(cx, plan).await.map_err(|error| Failure::from(error).to_string())?;
+/// Returns why the output is lost, if it is. What prevents the restart for another reason is an error.
+async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Result<Result<(), String>, CallError> {
+    let plan = match plan(checkpoint, &cx.layout().sites, held) {
+        Ok(plan) => plan,
+        Err(unusable) => return Ok(Err(unusable.to_string())),
+    };
+    if let Err(error) = rebuild::carry_out(cx, plan).await {
+        return Ok(Err(reason_of(cx, error)?));
+    }
     flush::flush(cx, checkpoint, FlushMode::Sync).await;
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// The name of the dataset that the ranks restart from.
@@ -110,7 +116,7 @@ pub(super) async fn load(cx: &Context) -> Result<Reply, CallError> {
     let begun = cx.now();
     cx.flush_ended().await;
     clear_cache(cx, BTreeSet::new()).await?;
-    let found = fetch::restart(cx, None).await?;
+    let found = fetch::restart(cx, None).await.inspect_err(|error| blame::report(cx, error))?;
     Ok(restarted(cx, found, begun).await)
 }
 

@@ -16,7 +16,7 @@ use super::collective::delete;
 use super::context::Context;
 use super::fetch::{self, fetched};
 use super::flush::summary_of;
-use super::restart::{FoundCheckpoint, attempt_failed, note};
+use super::restart::{FoundCheckpoint, attempt_failed, note, reason_of};
 use super::{datasets, files};
 use crate::collective::CallError;
 use crate::events::total_bytes;
@@ -101,7 +101,8 @@ pub(super) async fn restart(
     match try_directory(cx, directory).await {
         Ok(found) => Ok(Some(found)),
         Err(error) => {
-            attempt_failed(cx, checkpoint, Location::ParallelFileSystem, Failure::from(error).to_string());
+            let reason = reason_of(cx, error)?;
+            attempt_failed(cx, checkpoint, Location::ParallelFileSystem, reason);
             Ok(None)
         }
     }

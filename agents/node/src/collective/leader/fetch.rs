@@ -8,6 +8,7 @@ use holdfast_model::{CheckpointId, CrcOnCopy, Failure, Location, Locations, Rest
 use holdfast_wire::peer::{DatasetFile, FetchRank, Order, SealCrc};
 
 use super::action::FetchStage;
+use super::blame::{Blame, blame};
 use super::checkpoint::protect;
 use super::collective::delete;
 use super::context::Context;
@@ -16,16 +17,24 @@ use super::waves::Waves;
 use super::{datasets, direct, files};
 use crate::collective::CallError;
 
-/// The fetch loop: the current link first, then the index, until one works.
+/// The fetch loop: the current link first, then the index, until one works. Ends with an error that is not about the
+/// dataset: every other one would fail in the same way.
 pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<FoundCheckpoint>, CallError> {
     let mut tried: BTreeSet<DirectoryName> = BTreeSet::new();
     while let Some((id, directory)) = next_candidate(cx, limit, &tried).await? {
         match fetch(cx, &directory).await {
             Ok(found) => return Ok(Some(found)),
+            Err(error) if blame(cx, &error) != Blame::Dataset => {
+                // What was copied would take the place of what is copied next. If it stays, the next fetch continues.
+                if matches!(blame(cx, &error), Blame::Node(_)) {
+                    let _ = delete(cx, id).await;
+                }
+                return Err(error);
+            }
             Err(error) => {
                 let reason = format!("{directory}: {}", Failure::from(error));
                 attempt_failed(cx, id, Location::ParallelFileSystem, reason);
-                files::mark_fetch(cx, &directory, FetchStage::Failed).await?;
+                mark(cx, &directory, FetchStage::Failed).await?;
                 delete(cx, id).await?;
             }
         }
@@ -41,7 +50,8 @@ async fn next_candidate(
     limit: Option<CheckpointId>,
     tried: &BTreeSet<DirectoryName>,
 ) -> Result<Option<(CheckpointId, DirectoryName)>, CallError> {
-    for candidate in files::candidates(cx).await? {
+    let candidates = files::candidates(cx).await.map_err(|error| CallError::PrefixUnusable(error.into()))?;
+    for candidate in candidates {
         let newer = limit.zip(candidate.id).is_some_and(|(limit, id)| id >= limit);
         if newer || tried.contains(&candidate.directory) {
             continue;
@@ -56,7 +66,7 @@ async fn next_candidate(
 }
 
 async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoint, CallError> {
-    files::mark_fetch(cx, directory, FetchStage::Begun).await?;
+    mark(cx, directory, FetchStage::Begun).await?;
     let summary = files::read_summary(cx, directory).await?;
     summary.accept(cx.layout().ranks())?;
     let checkpoint = summary.id;
@@ -88,7 +98,7 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     protect(cx, checkpoint, protection, crc).await?;
     cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
-    files::mark_fetch(cx, directory, FetchStage::Succeeded).await?;
+    mark(cx, directory, FetchStage::Succeeded).await?;
     Ok(fetched(checkpoint, directory))
 }
 
@@ -110,5 +120,10 @@ pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> Fo
 
 /// Marks this directory as failed in the index.
 pub(super) async fn failed(cx: &Context, directory: &str) -> Result<(), CallError> {
-    files::mark_fetch(cx, &DirectoryName::given(directory)?, FetchStage::Failed).await
+    mark(cx, &DirectoryName::given(directory)?, FetchStage::Failed).await
+}
+
+/// Records how far a fetch came. An index that cannot be written says nothing about the dataset.
+async fn mark(cx: &Context, directory: &DirectoryName, stage: FetchStage) -> Result<(), CallError> {
+    files::mark_fetch(cx, directory, stage).await.map_err(|error| CallError::PrefixUnusable(error.into()))
 }

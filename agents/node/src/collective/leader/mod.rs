@@ -16,6 +16,7 @@
 //! | [`collective`] | procedure: one collective from its calls to its results |
 //! | [`restart`] | procedure: init, and falling back; [`rebuild`]: from cache; [`fetch`]: from the prefix directory |
 //! | [`damage`] | files in cache that fail their checksum count as lost |
+//! | [`blame`] | whether a restart failed because of the checkpoint, a node, or the prefix directory |
 //! | [`checkpoint`] | procedure: need, start, complete |
 //! | [`awaiting`] | procedure: the ranks wait until a checkpoint is due |
 //! | [`request`] | checkpoints that a user requests |
@@ -25,6 +26,7 @@
 
 mod action;
 mod awaiting;
+mod blame;
 mod checkpoint;
 mod collective;
 mod context;

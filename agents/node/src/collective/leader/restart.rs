@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
-use holdfast_model::{CheckpointId, Inventory, Location, Locations, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Failure, Inventory, Location, Locations, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::{Reply, Restart};
@@ -18,7 +18,7 @@ use super::collective::{clear_cache, delete, spread_halt};
 use super::context::Context;
 use super::damage::{self, Damage};
 use super::memory::Restarted;
-use super::{datasets, direct, fetch, files, flush, rebuild};
+use super::{blame, datasets, direct, fetch, files, flush, rebuild};
 use crate::collective::CallError;
 
 /// What the run restarts from.
@@ -37,6 +37,10 @@ pub(super) type Inventories = Vec<(u32, Inventory)>;
 
 /// All ranks join the run.
 pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
+    join(cx).await.inspect_err(|error| blame::report(cx, error))
+}
+
+async fn join(cx: &Context) -> Result<Reply, CallError> {
     let begun = cx.now();
     for message in cx.layout().warnings() {
         cx.emit(AgentEvent::Notice { message });
@@ -59,6 +63,10 @@ pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
 
 /// All ranks have read their restart files, or some could not, for this reason.
 pub(super) async fn complete_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, CallError> {
+    end_restart(cx, not_read).await.inspect_err(|error| blame::report(cx, error))
+}
+
+async fn end_restart(cx: &Context, not_read: Option<String>) -> Result<Reply, CallError> {
     let Some(restart) = cx.memory(|memory| memory.restart.take()) else {
         return Err(CallError::OutOfOrder { call: "complete_restart", before: "a checkpoint to restart from" });
     };
@@ -178,7 +186,8 @@ async fn newest_known(
     Ok(None)
 }
 
-/// Brings a checkpoint in cache to where its ranks run now, or deletes it if that cannot be done.
+/// Brings a checkpoint in cache to where its ranks run now, or deletes it if too much of it is lost or damaged. What
+/// prevents it otherwise, such as a node that cannot write, fails the restart: another one finds the same files.
 ///
 /// Files that turn out to be damaged count as lost, and the checkpoint is planned again without them. Each new plan
 /// follows from at least one more damaged file, so that there is an end.
@@ -203,14 +212,16 @@ async fn from_cache(
                     return Ok(Some(found));
                 }
                 Err(error) => {
-                    let Some(found) = damage::found_by(cx, &error) else { break damage.add_to(error.to_string()) };
+                    let Some(found) = damage::found_by(cx, &error) else {
+                        break damage.add_to(reason_of(cx, error)?);
+                    };
                     // Other parts of the plan may have been carried out.
                     held = Cow::Owned(inventories(cx).await?);
                     [found].into()
                 }
             },
             Ok(found) => found,
-            Err(error) => break damage.add_to(error.to_string()),
+            Err(error) => break damage.add_to(reason_of(cx, error)?),
         };
         if let Err(reason) = damage.mark(cx, checkpoint, held.to_mut(), found) {
             break damage.add_to(reason);
@@ -219,6 +230,14 @@ async fn from_cache(
     attempt_failed(cx, checkpoint, Location::Cache, reason);
     delete(cx, checkpoint).await?;
     Ok(None)
+}
+
+/// Why the checkpoint cannot be used, if the error is about the checkpoint.
+pub(super) fn reason_of(cx: &Context, error: CallError) -> Result<String, CallError> {
+    match blame::blame(cx, &error) {
+        blame::Blame::Dataset => Ok(Failure::from(error).to_string()),
+        blame::Blame::Node(_) | blame::Blame::Prefix | blame::Blame::Nothing => Err(error),
+    }
 }
 
 /// What every node holds; the leader takes the records of the datasets from it.

@@ -229,13 +229,17 @@ impl Performer {
 async fn finish(context: WorkContext, id: u64, work: LeaderWork, counted: TaskTrackerToken) {
     let WorkContext { agent, plan, results, containers, .. } = context;
     let name = work.name();
+    let own = work.is_local().then(|| agent.start.node.clone());
     let done = tokio::task::spawn_blocking(move || {
         let result = work::perform(&agent, &plan, &containers, work);
         drop(counted);
         result
     });
     let done = done.await;
-    let result = done.map_err(CallError::from).flatten().map_err(Failure::from);
+    let result = done.map_err(CallError::from).flatten().map_err(|error| {
+        let failure = Failure::from(error);
+        own.iter().fold(failure, Failure::on_node)
+    });
     if let Err(failure) = &result {
         tracing::warn!(work = name, error = %failure, "leader_work_failed");
     }

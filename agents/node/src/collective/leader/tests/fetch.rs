@@ -4,7 +4,8 @@ use holdfast_wire::peer::Order;
 use holdfast_wire::rank::Call;
 use holdfast_wire::run::RunPlan;
 
-use super::world::{World, disk_full, from, restart};
+use super::super::LeaderWork;
+use super::world::{World, damaged, disk_full, from, lost_peer, prevented, restart};
 
 /// A job whose checkpoints 1 to 3 were flushed; then all nodes were lost.
 fn flushed() -> World {
@@ -54,10 +55,10 @@ fn as_many_ranks_fetch_at_a_time_as_the_width() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_copied_is_marked_and_the_next_older_one_fetched() {
+fn a_directory_with_a_damaged_file_is_marked_and_the_next_older_one_fetched() {
     let mut world = flushed();
     world.fail_orders(|node, order| {
-        (node == "n1" && matches!(order, Order::Fetch { checkpoint: CheckpointId(3), .. })).then(disk_full)
+        (node == "n1" && matches!(order, Order::Fetch { checkpoint: CheckpointId(3), .. })).then(damaged)
     });
     assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
     assert_eq!(attempts(&world), [(3, Location::ParallelFileSystem)]);
@@ -77,11 +78,64 @@ fn a_summary_of_another_number_of_ranks_or_none_is_refused() {
 #[test]
 fn each_directory_is_tried_once_before_the_run_starts_without_a_checkpoint() {
     let mut world = flushed();
-    world.fail_orders(|_, order| matches!(order, Order::Fetch { .. }).then(disk_full));
+    world.fail_orders(|_, order| matches!(order, Order::Fetch { .. }).then(damaged));
     assert_eq!(from(&world.init()), (None, RestartSource::Fresh));
     let of = |id| (id, Location::ParallelFileSystem);
     assert_eq!(attempts(&world), [of(3), of(2), of(1)]);
     assert_eq!(world.prefix.current, None);
+}
+
+#[test]
+fn a_node_that_cannot_write_fails_the_restart_and_no_checkpoint_is_marked() {
+    let mut world = flushed();
+    world.fail_orders(|node, order| (node == "n1" && matches!(order, Order::Fetch { .. })).then(disk_full));
+    let failure = world.call(Call::Init).unwrap_err();
+    assert!(failure.to_string().starts_with("n1: no space left"), "{failure}");
+    assert_eq!(prevented(&world), [(Some("n1"), "n1: no space left")]);
+    assert_eq!(attempts(&world), []);
+    assert!((1..=3).all(|id| !world.prefix.of(id).1.failed));
+    assert_eq!(world.prefix.current.as_ref(), Some(world.prefix.of(3).0));
+    assert!(world.nodes.values().all(|node| node.held.is_empty()), "what was copied makes room again");
+    // On other nodes.
+    world.fail_orders(|_, _| None);
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    assert_eq!(from(&world.init()), (Some(3), RestartSource::Fetched));
+}
+
+#[test]
+fn a_file_that_is_missing_in_the_prefix_directory_marks_the_checkpoint() {
+    let mut world = flushed();
+    let missing = world.plan.settings.prefix.join("ckpt.3/rank_1.ckpt");
+    world.fail_orders(move |_, order| {
+        matches!(order, Order::Fetch { checkpoint: CheckpointId(3), .. }).then(|| disk_full().at(missing.clone()))
+    });
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Fetched));
+    assert!(world.prefix.of(3).1.failed);
+    assert_eq!(prevented(&world), []);
+}
+
+#[test]
+fn a_lost_peer_fails_the_restart_and_no_checkpoint_is_marked() {
+    let mut world = flushed();
+    world.fail_orders(|node, order| (node == "n1" && matches!(order, Order::Fetch { .. })).then(lost_peer));
+    assert!(world.call(Call::Init).is_err());
+    assert_eq!((attempts(&world), prevented(&world)), (vec![], vec![]));
+    assert!((1..=3).all(|id| !world.prefix.of(id).1.failed));
+}
+
+#[test]
+fn an_index_that_cannot_be_written_or_read_is_reported_as_a_fault_of_the_prefix_directory() {
+    let mut world = flushed();
+    world.fail_work(|work| matches!(work, LeaderWork::MarkFetch { .. }).then(disk_full));
+    assert!(world.call(Call::Init).is_err());
+    let reason = "the prefix directory cannot be used for a restart: no space left";
+    assert_eq!(prevented(&world), [(None, reason)]);
+    assert_eq!(attempts(&world), []);
+    // Nor one that cannot be read.
+    let mut world = flushed();
+    world.fail_work(|work| matches!(work, LeaderWork::Candidates).then(disk_full));
+    assert!(world.call(Call::Init).is_err());
+    assert_eq!(prevented(&world), [(None, reason)]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use holdfast_wire::peer::Order;
 use holdfast_wire::rank::{Call, Reply};
 use holdfast_wire::run::SourceName;
 
-use super::world::{World, disk_full, from, held, of_level, restart};
+use super::world::{World, damaged, disk_full, from, held, of_level, prevented, restart};
 
 /// A run that took `checkpoints` checkpoints, all of which fit into the cache.
 fn ran(checkpoints: u32) -> World {
@@ -119,10 +119,38 @@ fn when_a_rebuild_fails_the_next_older_checkpoint_is_tried() {
     let mut world = ran(2);
     world.next_run(&[&[1], &[0], &[2], &[3], &[]]);
     let of_two = |order: &Order| matches!(order, Order::Transfer { checkpoint: CheckpointId(2), .. });
-    world.fail_orders(move |node, order| (node == "n0" && of_two(order)).then(disk_full));
+    world.fail_orders(move |node, order| (node == "n0" && of_two(order)).then(damaged));
     assert_eq!(from(&world.init()), (Some(1), RestartSource::Rebuilt));
     let [(2, Location::Cache, reason)] = attempts(&world)[..] else { panic!("{:?}", attempts(&world)) };
-    assert!(reason.contains("no space left"), "{reason}");
+    assert!(reason.contains("wrong content"), "{reason}");
+}
+
+#[test]
+fn a_node_that_cannot_write_fails_the_restart_from_cache_and_nothing_is_deleted() {
+    let mut world = ran(2);
+    world.lose("n1");
+    world.next_run(&[&[0], &[], &[2], &[3], &[1]]);
+    world.fail_orders(|node, order| (node == "n4" && matches!(order, Order::Rebuild { .. })).then(disk_full));
+    let failure = world.call(Call::Init).unwrap_err();
+    assert!(failure.to_string().starts_with("n4: no space left"), "{failure}");
+    assert_eq!(prevented(&world), [(Some("n4"), "n4: no space left")]);
+    assert_eq!(attempts(&world), []);
+    assert_eq!(holds(&world, "n2", 2), [Rank(2)]);
+    // With another spare.
+    world.fail_orders(|_, _| None);
+    world.next_run(&[&[0], &[], &[2], &[3], &[], &[1]]);
+    assert_eq!(from(&world.init()), (Some(2), RestartSource::Rebuilt));
+    assert_eq!(holds(&world, "n5", 2), [Rank(1)]);
+}
+
+#[test]
+fn a_control_directory_that_is_full_is_reported_as_a_fault_of_its_node() {
+    let mut world = ran(1);
+    world.next_run(&[&[0], &[1], &[2], &[3], &[]]);
+    world.fail_orders(|node, order| (node == "n2" && matches!(order, Order::Halt { .. })).then(disk_full));
+    assert!(world.call(Call::Init).is_err());
+    assert_eq!(prevented(&world), [(Some("n2"), "n2: no space left")]);
+    assert_eq!(holds(&world, "n2", 1), [Rank(2)]);
 }
 
 /// Another byte in the files of a rank on a node.

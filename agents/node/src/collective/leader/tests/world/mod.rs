@@ -405,6 +405,21 @@ pub(super) fn disk_full() -> Failure {
     Failure::new(FailureKind::Io, "no space left")
 }
 
+pub(super) fn damaged() -> Failure {
+    Failure::new(FailureKind::Damaged, "wrong content")
+}
+
+/// What prevented a restart: the node, and why.
+pub(super) fn prevented(world: &World) -> Vec<(Option<&str>, &str)> {
+    let prevented = world.events.iter().filter_map(|event| match event {
+        AgentEvent::RestartPrevented { faulty, reason, .. } => {
+            Some((faulty.as_ref().map(NodeName::as_str), reason.as_str()))
+        }
+        _ => None,
+    });
+    prevented.collect()
+}
+
 pub(super) fn restart(outcome: Outcome) -> Restart {
     match outcome {
         Ok(Reply::Restart(restart)) => restart,

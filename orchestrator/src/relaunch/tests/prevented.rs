@@ -1,0 +1,88 @@
+//! Restarts that fail although the checkpoints are good.
+
+use holdfast_model::{NodeName, Rank, RankEnd};
+
+use super::world::{World, config, ms, name};
+use crate::events::{EndCause, LogEvent, StopReason};
+use crate::relaunch::*;
+
+fn prevented(world: &World, faulty: Option<usize>) -> Event {
+    let generation = world.generation();
+    Event::RestartPrevented { generation, faulty: faulty.map(name), reason: "no space left".into() }
+}
+
+fn cause(nodes: &[usize]) -> EndCause {
+    let nodes: Vec<NodeName> = nodes.iter().map(|node| name(*node)).collect();
+    EndCause::RestartPrevented { nodes, reason: "no space left".into() }
+}
+
+fn is_down(world: &World, node: usize) -> bool {
+    let down =
+        |action: &Action| matches!(action, Action::Record(LogEvent::NodeDown { node: of, .. }) if *of == name(node));
+    world.actions.iter().any(down)
+}
+
+#[test]
+fn a_spare_takes_the_ranks_of_a_node_that_cannot_write_and_the_agent_of_that_node_stays_up() {
+    // No limit counts such a generation: the ranks could do nothing.
+    let mut world = World::running_with(Config { attempts: 0, no_progress_limit: 1, ..config(6, 4) });
+    world.happens(prevented(&world, Some(1)));
+    assert_eq!(world.causes(), [cause(&[1])]);
+    assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
+    assert!(!is_down(&world, 1));
+    let last = world.actions.iter().rev().find_map(|action| match action {
+        Action::Prepare { placement, .. } => Some(placement.clone()),
+        _ => None,
+    });
+    assert!(last.unwrap().nodes.iter().any(|node| node.name == name(1)), "its cache can be used");
+    // The user's list of excluded nodes does not bring it back.
+    world.happens(Event::ExclusionsChanged { excluded: Default::default() });
+    assert_eq!(world.machine.explain().nodes[1].excluded.as_ref().unwrap().reason, "no space left");
+    assert_eq!(world.machine.summary().spare, 1);
+}
+
+#[test]
+fn the_cause_is_the_node_although_the_ranks_fail_first() {
+    let mut world = World::running();
+    let generation = world.generation();
+    let report = prevented(&world, Some(2));
+    world.silent.insert(name(0));
+    world.only(Event::RankExited { generation, rank: Rank(3), end: RankEnd::Code(1) });
+    world.only(report);
+    world.silent.clear();
+    for node in 0..4 {
+        world.happens(Event::RanksKilled { node: name(node), generation });
+        world.happens(Event::PollAnswered { node: name(node), sent: world.now + ms(1), fault: None });
+    }
+    assert_eq!(world.causes(), [cause(&[2])]);
+    assert_eq!(world.homes(), ["n0", "n1", "n4", "n3"]);
+}
+
+#[test]
+fn a_node_that_is_faulty_without_ranks_is_down_and_a_repeated_report_changes_nothing() {
+    let mut world = World::running();
+    let report = prevented(&world, Some(1));
+    world.happens(report.clone());
+    world.happens(report);
+    assert!(!is_down(&world, 1));
+    world.happens(prevented(&world, Some(1)));
+    assert!(is_down(&world, 1));
+    assert_eq!(world.causes().len(), 2);
+    assert_eq!(world.homes(), ["n0", "n4", "n2", "n3"]);
+}
+
+#[test]
+fn without_another_node_the_job_ends_and_another_allocation_continues() {
+    let mut world = World::running_with(config(4, 4));
+    world.happens(prevented(&world, Some(3)));
+    assert_eq!(world.stop(), &StopReason::TooFewNodes { healthy: 3, needed: 4 });
+}
+
+#[test]
+fn a_prefix_directory_that_cannot_be_used_ends_the_job_without_a_relaunch() {
+    let mut world = World::running();
+    world.happens(prevented(&world, None));
+    assert_eq!(world.causes(), [cause(&[])]);
+    assert_eq!(world.launches().len(), 1);
+    assert_eq!(world.stop(), &StopReason::CannotRestart { reason: "no space left".into() });
+}

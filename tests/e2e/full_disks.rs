@@ -1,0 +1,179 @@
+//! File systems that are full, and files that may not grow: nothing that is complete is lost by that.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use holdfast_testkit::harness::ignore;
+use serde_json::json;
+
+use crate::disk::Disk;
+use crate::job::Job;
+use crate::pfs;
+use crate::world::{Ran, Running, World};
+
+/// 128 KiB a rank; checkpoints 2 and 4 are in the prefix directory.
+fn stopped(world: &World) -> Job<'_> {
+    let mut job = Job::new(world, 0).flush("{every: 2}").top("halt: {checkpoints_left: 4}").top("keep_cache: none");
+    job.size = "256x256";
+    job.run(75);
+    pfs::assert_current(&world.prefix(), 4);
+    let mut job = Job::new(world, 0).flush("{every: 2}");
+    job.size = "256x256";
+    job
+}
+
+/// Runs a job none of whose processes may write a file beyond this size.
+fn run_limited(job: &Job<'_>, world: &World, kib: u32, code: u8) -> Ran {
+    let mut limited = world.command("bash");
+    limited.args(["-c", &format!("ulimit -f {kib}; exec \"$@\""), "bash", env!("CARGO_BIN_EXE_holdfast"), "run"]);
+    limited.arg(job.spec());
+    world.run(limited).with_code(code)
+}
+
+#[test]
+fn restart_that_cannot_write_the_caches_keeps_the_checkpoints_for_the_next_run() {
+    let world = World::new();
+    let job = stopped(&world);
+    run_limited(&job, &world, 64, 75).prints(&["File too large", "`ulimit -f`"]);
+    let prevented = world.the("restart_prevented");
+    assert!(prevented["faulty"].as_str().unwrap().starts_with("node"), "{prevented}");
+    assert_eq!((world.all("restart_attempt").len(), world.all("agent_lost").len()), (0, 0));
+    let indexed = pfs::indexed(&world.prefix());
+    assert_eq!((indexed[&2], indexed[&4]), (Some(true), Some(true)));
+    pfs::assert_current(&world.prefix(), 4);
+    job.run(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn flush_beyond_the_limit_on_file_sizes_fails_and_ends_no_process_of_holdfast() {
+    let world = World::new();
+    // The container of four ranks is larger than the limit, the file of each rank is not.
+    let mut job = Job::new(&world, 0).flush("{every: 2, container: {kind: sion, files: 1}}");
+    job.size = "256x256";
+    let ran = run_limited(&job, &world, 256, 73);
+    ran.prints(&["File too large"]);
+    assert_eq!((world.all("agent_lost").len(), world.all("node_down").len()), (0, 0));
+    assert_eq!(world.all("checkpoint_complete").len(), 8);
+}
+
+/// A file that cannot be written or replaced, not even by root, until this is dropped.
+struct Immutable(PathBuf);
+
+fn chattr(option: &str, path: &Path) -> bool {
+    Command::new("chattr").arg(option).arg(path).output().is_ok_and(|output| output.status.success())
+}
+
+impl Immutable {
+    fn new(path: PathBuf) -> Self {
+        if !rustix::process::geteuid().is_root() || !chattr("+i", &path) {
+            ignore("`chattr +i` requires root and a file system that has it");
+        }
+        Immutable(path)
+    }
+}
+
+impl Drop for Immutable {
+    fn drop(&mut self) {
+        chattr("-i", &self.0);
+    }
+}
+
+#[test]
+fn index_that_cannot_be_written_ends_the_job_without_a_relaunch() {
+    let world = World::new();
+    let job = stopped(&world);
+    let launched = world.all("generation_launched").len();
+    let index = Immutable::new(world.prefix().join("index.scr"));
+    job.run(69).prints(&["index.scr", "run the job again"]);
+    assert_eq!(world.all("generation_launched").len(), launched + 1);
+    assert_eq!(world.all("restart_attempt").len(), 0);
+    drop(index);
+    job.run(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+    world.assert_nothing_is_left();
+}
+
+/// Starts a job with the cache of one node on a file system of its own, and returns the place of that. It is mounted
+/// when the agents are up, and before the ranks are launched.
+fn with_disk<'a>(
+    world: &'a World,
+    job: Job<'a>,
+    node: &str,
+    prepare: impl FnOnce(&Path),
+) -> (Job<'a>, Disk, Running<'a>) {
+    let mut disk = Disk::new(world);
+    let mounted = world.path("mounted");
+    let wait = format!("until [ -e {} ]; do sleep 0.01; done", mounted.display());
+    let job = job.checkpoint("cache: [{base: /ssd}]").top(&format!("before: [{{command: [sh, -c, {wait:?}]}}]"));
+    let running = job.start();
+    let is_command = |line: &str| line.contains(&wait);
+    world.wait("`before:`", || world.processes().iter().any(|(_, line)| is_command(line)).then_some(()));
+    let place = world.node_root(node).join("ssd");
+    disk.mount_over(place.clone());
+    prepare(&place);
+    fs::write(mounted, "").unwrap();
+    (job, disk, running)
+}
+
+/// Fills a file system until not a byte is left; returns the file to remove.
+fn fill(place: &Path) -> PathBuf {
+    let path = place.join("fill");
+    let mut file = File::create(&path).unwrap();
+    let mut chunk = vec![1_u8; 1 << 20];
+    while !chunk.is_empty() {
+        match file.write(&chunk) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => chunk.truncate(chunk.len() / 2),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    path
+}
+
+#[test]
+fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
+    let world = World::new();
+    let job = Job::new(&world, 2).holding_after(5).chaos("{node: 1, after_checkpoint: 5}");
+    let (job, _disk, mut running) = with_disk(&world, job, "node4", |place| drop(fill(place)));
+    let prevented = running.sees_event("restart_prevented");
+    assert_eq!(prevented["faulty"], "node4", "{prevented}");
+    assert!(prevented["reason"].as_str().unwrap().contains("No space left"), "{prevented}");
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    let last = world.all("restarted").pop().unwrap();
+    assert_eq!((&last["checkpoint"], &last["source"]), (&json!(5), &json!("rebuilt")));
+    assert_eq!(world.all("restart_attempt").len(), 0);
+}
+
+#[test]
+fn node_whose_cache_is_full_for_a_moment_stays() {
+    let world = World::new();
+    let (job, _disk, mut running) = with_disk(&world, Job::new(&world, 0).holding_after(4), "node1", |_| {});
+    running.sees_checkpoint(4);
+    let place = world.node_root("node1").join("ssd");
+    let filling = fill(&place);
+    let user = fs::read_dir(place.join("u")).unwrap().next().unwrap().unwrap().path();
+    // The test makes and removes a file there.
+    let changed = |since: SystemTime| {
+        world.wait("a health test", || fs::metadata(&user).unwrap().modified().ok().filter(|time| *time != since))
+    };
+    let before = fs::metadata(&user).unwrap().modified().unwrap();
+    let first = changed(before);
+    changed(changed(first));
+    fs::remove_file(filling).unwrap();
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("node_down").len(), 0);
+    assert_eq!(world.all("generation_launched").len(), 1);
+}
