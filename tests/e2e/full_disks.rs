@@ -55,12 +55,17 @@ fn restart_that_cannot_write_the_caches_keeps_the_checkpoints_for_the_next_run()
 fn flush_beyond_the_limit_on_file_sizes_fails_and_ends_no_process_of_holdfast() {
     let world = World::new();
     // The container of four ranks is larger than the limit, the file of each rank is not.
-    let mut job = Job::new(&world, 0).flush("{every: 2, container: {kind: sion, files: 1}}");
+    let flush = "{every: 2, container: {kind: sion, files: 1}}";
+    let mut job = Job::new(&world, 0).flush(flush).top("halt: {checkpoints_left: 4}");
     job.size = "256x256";
-    let ran = run_limited(&job, &world, 256, 73);
-    ran.prints(&["File too large"]);
+    run_limited(&job, &world, 256, 75);
+    let reasons: Vec<String> = world.all("flush_failed").iter().map(|event| event["reason"].to_string()).collect();
+    assert!(!reasons.is_empty());
+    assert!(reasons.iter().all(|reason| reason.contains("File too large") && reason.contains("`ulimit -f`")));
     assert_eq!((world.all("agent_lost").len(), world.all("node_down").len()), (0, 0));
-    assert_eq!(world.all("checkpoint_complete").len(), 8);
+    assert_eq!(world.all("generation_launched").len(), 1);
+    // The drain has no container.
+    pfs::assert_current(&world.prefix(), 4);
 }
 
 /// A file that cannot be written or replaced, not even by root, until this is dropped.

@@ -167,6 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_copy_that_does_not_fit_names_its_target_and_one_that_cannot_be_read_its_source() {
+        let of = |kind: io::ErrorKind| not_copied(Path::new("/run/a"), Path::new("/cache/a"))(kind.into()).to_string();
+        assert!(of(io::ErrorKind::StorageFull).starts_with("cannot write /cache/a: "));
+        assert!(of(io::ErrorKind::PermissionDenied).starts_with("cannot copy /run/a: "));
+    }
+
+    #[test]
     fn regular_files_only_are_part_of_a_checkpoint() {
         let base = tempfile::tempdir().unwrap();
         let path = |name: &str| base.path().join(name);

@@ -437,3 +437,31 @@ fn a_piece_of_another_length_is_refused() {
         encode_member(&member, &mut header, &mut data, &mut left, &mut right, (Path::new("xor"), &mut out), &mut go_on);
     assert!(matches!(result, Err(RedundancyError::PieceLength { expected: 100, found: 99 })));
 }
+
+#[test]
+fn an_xor_file_that_does_not_fit_is_named() {
+    /// A file on a full file system.
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    impl std::io::Seek for Full {
+        fn seek(&mut self, _: std::io::SeekFrom) -> std::io::Result<u64> {
+            Ok(0)
+        }
+    }
+    let (name, directories) = sets().remove(0);
+    let xor = XorFile::open(&directories[0], &named(name, 0)).unwrap();
+    let mut data = LogicalFile::open(&directories[0], 0, &xor.header().current).unwrap();
+    let (_kept, mut left) = sync_channel(1);
+    let (mut right, _other) = sync_channel(9);
+    let member = Member::new(0, name.members, xor.header().chunk);
+    let (mut header, out) = (xor.header().clone(), (Path::new("/cache/1.xor"), &mut Full));
+    let result = encode_member(&member, &mut header, &mut data, &mut left, &mut right, out, &mut go_on);
+    assert!(result.unwrap_err().to_string().starts_with("cannot write /cache/1.xor: "));
+}
