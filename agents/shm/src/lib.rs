@@ -38,8 +38,8 @@
 //!   The copy's heartbeat kills it then: its agent may be dead, and the other copy be awake on another node.
 //! * An end is the incarnation of a copy that failed or was killed; 0: none. What it does has no effect any more, and
 //!   its heartbeat kills it: it may be in a process group that the agent's signal has not reached.
-//! * A claim is process id × 2³², plus the lowest bits of its start time. The process that enters it first may register;
-//!   another one only when that has ended.
+//! * A claim is process id × 2³², plus the lowest bits of its start time. The process that enters it first may
+//!   register; another one only when that has ended.
 //! * A state is incarnation × 256, plus 1 asleep, 2 awake, 3 finished.
 //!
 //! # What protects it

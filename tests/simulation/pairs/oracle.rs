@@ -128,7 +128,7 @@ impl World {
             let [has, other] = newest;
             assert!(
                 excused || has.term >= other.term,
-                "pair {}: node {number} has {has:?}, and gets the lease, although the other node answers with {other:?}, \
+                "pair {}: node {number} has {has:?}, and gets the lease, although the other node has {other:?}, \
                  of which this node has none",
                 grant.pair
             );

@@ -29,8 +29,8 @@ fn answers(granter: &mut Granter, at: u64, node: u32, state: CopyState, held: Op
     reports(granter, at, node, state, LeaseStatus { held, ..LeaseStatus::default() });
 }
 
-/// The same, with all that the node says of the lease. Without another term, its own checkpoints are of that under which
-/// its copy works, or worked last.
+/// The same, with all that the node says of the lease. Without another term, its own checkpoints are of that under
+/// which its copy works, or worked last.
 fn reports(granter: &mut Granter, at: u64, node: u32, state: CopyState, lease: LeaseStatus) {
     agent_reports(granter, at, node, 7, state, lease);
 }
