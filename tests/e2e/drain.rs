@@ -230,7 +230,8 @@ fn killed_after_flush(world: &World, job: &Job<'_>) -> std::path::PathBuf {
 
 #[test]
 fn flushed_checkpoint_that_is_damaged_in_the_prefix_directory_is_copied_again_before_the_caches_go() {
-    let damages: [(&str, fn(&Path)); 4] = [
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 4] = [
         ("holdfast-1.sion", |directory| fs::remove_file(directory.join("holdfast-1.sion")).unwrap()),
         ("holdfast-1.sion.000001", |directory| {
             let file = fs::OpenOptions::new().write(true).open(directory.join("holdfast-1.sion.000001")).unwrap();
@@ -292,6 +293,23 @@ fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone() {
     running.ends_with(75).prints(&["checkpoint 4 is complete in the prefix directory"]);
     pfs::assert_current(&world.prefix(), 4);
     world.assert_nothing_is_left();
+}
+
+#[test]
+fn job_whose_newest_checkpoint_is_lost_continues_from_an_older_one_that_was_flushed() {
+    let world = World::new();
+    let job = Job::new(&world, 0)
+        .flush("{every: 3}")
+        .chaos("{node: 0, after_checkpoint: 5}")
+        .chaos("{node: 2, after_checkpoint: 5}");
+    let ran = job.run(75);
+    ran.prints(&["checkpoint 5 could not be completed", "checkpoint 3 is complete there"]);
+    pfs::assert_current(&world.prefix(), 3);
+    let mut next = Job::new(&world, 0);
+    next.heat.clone_from(&job.heat);
+    next.run(0);
+    assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 3);
+    job.assert_result();
 }
 
 #[test]

@@ -293,6 +293,10 @@ impl World {
                 self.prefix.drain = None;
                 Answer::DirectoryClosed
             }
+            DrainAction::FindOlder { .. } => {
+                let checkpoint = self.prefix.candidates().into_iter().find_map(|candidate| candidate.id);
+                Answer::OlderFound { checkpoint }
+            }
             DrainAction::AbandonFlushes { .. } => Answer::FlushesAbandoned { directories: self.prefix.abandon_all() },
             DrainAction::NoteFlushed { checkpoint, .. } => {
                 let locations = self.nodes[at? as usize].disk.flush.entry(checkpoint).or_default();

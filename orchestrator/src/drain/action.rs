@@ -121,6 +121,9 @@ pub enum DrainAction {
     /// Remove the directories of flushes that did not end and that this drain has not completed. Ends as
     /// [`Answer::FlushesAbandoned`](super::Answer::FlushesAbandoned). If it fails, they stay.
     AbandonFlushes { request: RequestId },
+    /// Find the checkpoint that a restart takes from the prefix directory, because no dataset of the nodes could be
+    /// completed. Ends as [`Answer::OlderFound`](super::Answer::OlderFound). If it fails, none is known.
+    FindOlder { request: RequestId },
     /// Cancel a request: its answer is ignored.
     Cancel { request: RequestId },
     /// Log and show an event.
@@ -145,6 +148,7 @@ impl DrainAction {
             | DrainAction::Publish { request, .. }
             | DrainAction::CloseDirectory { request }
             | DrainAction::AbandonFlushes { request }
+            | DrainAction::FindOlder { request }
             | DrainAction::NoteFlushed { request, .. } => Some(*request),
             DrainAction::Cancel { .. } | DrainAction::Emit(_) | DrainAction::Finish(_) => None,
         }

@@ -160,7 +160,7 @@ impl Published {
                 reason = format!("{node} did not copy: {why}; {reason}");
             }
             let unwritable = *unwritable_rebuilds || copied.is_unwritable();
-            DrainResult::Incomplete { checkpoint, reason, unwritable }
+            DrainResult::Incomplete { checkpoint, reason, unwritable, older: None }
         };
         // Otherwise everything that the nodes have was copied, and is not enough.
         let more_is_held =

@@ -85,7 +85,7 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
 /// [`DrainError::NoInventory`].
 pub async fn survey(order: &DrainOrder) -> Result<Survey, DrainError> {
     match DrainDriver::new(order, Duration::ZERO, true).run().await {
-        DrainEnd::Surveyed(survey) => Ok(survey),
+        DrainEnd::Surveyed(survey) => Ok(*survey),
         DrainEnd::Drained(_) => Ok(Survey::default()),
         DrainEnd::Failed(error) => Err(error),
     }
@@ -305,6 +305,11 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             let prefix = prefix.clone();
             blocking(move || prefix_steps::close(prefix)).await?;
             Ok(Answer::DirectoryClosed)
+        }
+        DrainAction::FindOlder { .. } => {
+            let prefix = prefix.clone();
+            let checkpoint = blocking(move || prefix_steps::find_older(prefix)).await?;
+            Ok(Answer::OlderFound { checkpoint })
         }
         DrainAction::AbandonFlushes { .. } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::{FileDamage, Scan};
-use holdfast_model::{ContainerPlaces, Inventory, NodeName, Rank};
+use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, NodeName, Rank};
 use holdfast_wire::agent::CopyReply;
 
 use super::RequestFailure;
@@ -76,6 +76,8 @@ pub enum Answer {
     },
     /// The record of the drain under way is removed.
     DirectoryClosed,
+    /// What a restart takes from the prefix directory.
+    OlderFound { checkpoint: Option<CheckpointId> },
     /// The flushes that did not end are removed.
     FlushesAbandoned {
         /// The names of the directories below the prefix.

@@ -58,7 +58,7 @@ enum Phase {
     Closing(Published),
     /// Waits for the agents, which record where the dataset is.
     Noting(Published),
-    /// Waits for the removal of flushes that did not end.
+    /// Waits for the removal of flushes that did not end, or for the checkpoint that a restart takes instead.
     Abandoning(Box<DrainReport>),
     Finished,
 }
@@ -315,6 +315,13 @@ impl DrainMachine {
                 let removed = |directory: DirectoryName| LogEvent::FlushAbandoned { directory: directory.to_string() };
                 self.emit(directories.into_iter().map(removed));
             }
+            (RequestPurpose::Prefix(PrefixStep::FindOlder), Answer::OlderFound { checkpoint }) => {
+                if let Phase::Abandoning(report) = &mut self.phase
+                    && let DrainResult::Incomplete { older, .. } = &mut report.result
+                {
+                    *older = checkpoint;
+                }
+            }
             (purpose, _) => self.failed(purpose, false, "the answer is to another request".into()),
         }
     }
@@ -332,7 +339,7 @@ impl DrainMachine {
             RequestPurpose::Prefix(PrefixStep::ExamineFlushed) => self.note_examined(Err(failure)),
             RequestPurpose::Prefix(PrefixStep::Repack) => self.repacked(Some(failure.reason)),
             // The dataset is drained. The next drain tries again, and `holdfast index prune` removes them.
-            RequestPurpose::Prefix(PrefixStep::AbandonFlushes) => {}
+            RequestPurpose::Prefix(PrefixStep::AbandonFlushes | PrefixStep::FindOlder) => {}
             RequestPurpose::Task(Task::OnFiles { task: FileTask::Verify(_), .. }) | RequestPurpose::Prefix(_) => {
                 let RequestFailure { reason, unwritable } = failure;
                 self.finish(DrainEnd::Failed(DrainError::Prefix { reason, unwritable }));
@@ -493,7 +500,7 @@ impl DrainMachine {
             plan = DrainPlan { others, ..plan::plan(&inventories, Some(requested), &damaged) };
         }
         if self.config.survey_only {
-            return self.finish(DrainEnd::Surveyed(Survey { inventories, silent, plan }));
+            return self.finish(DrainEnd::Surveyed(Box::new(Survey { inventories, silent, plan })));
         }
         let skipped = plan.skipped.iter().cloned();
         self.emit(skipped.map(|(checkpoint, reason)| LogEvent::DrainSkipped { checkpoint, reason }));

@@ -41,6 +41,11 @@ pub(super) fn examine_flushed(
     Ok(flushed::damage(&Prefix::open(prefix)?, job_id, checkpoint, OPEN_DATASET)?)
 }
 
+/// The checkpoint that a restart takes from the prefix directory.
+pub(super) fn find_older(prefix: PathBuf) -> Result<Option<CheckpointId>, PrefixStepError> {
+    Ok(flushed::newest_usable(&Prefix::open(prefix)?, OPEN_DATASET)?)
+}
+
 /// Finds or creates the directory of a dataset, and records that it is being written.
 pub(super) fn open(
     prefix: PathBuf,

@@ -13,7 +13,7 @@ pub enum DrainEnd {
     /// It was carried out.
     Drained(DrainReport),
     /// Only a plan was requested.
-    Surveyed(Survey),
+    Surveyed(Box<Survey>),
     /// It could not be carried out; files that were copied are kept.
     Failed(DrainError),
 }

@@ -108,6 +108,7 @@ pub(super) enum PrefixStep {
     Publish,
     CloseDirectory,
     AbandonFlushes,
+    FindOlder,
 }
 
 #[derive(Clone, Debug)]

@@ -180,7 +180,12 @@ mod tests {
             LogEvent::Stopping { reason: StopReason::AttemptsUsed { attempts: 5, last: application } },
             LogEvent::HaltCleared,
             LogEvent::Drained {
-                result: DrainResult::Incomplete { checkpoint, reason: "two members".to_owned(), unwritable: false },
+                result: DrainResult::Incomplete {
+                    checkpoint,
+                    reason: "two members".to_owned(),
+                    unwritable: false,
+                    older: None,
+                },
             },
             LogEvent::AllocationEndChanged { end: None },
         ];

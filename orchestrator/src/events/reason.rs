@@ -313,6 +313,9 @@ pub enum DrainResult {
         /// corrected.
         #[serde(default)]
         unwritable: bool,
+        /// The older checkpoint in the prefix directory that a restart takes instead, if nothing more can be saved.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        older: Option<CheckpointId>,
     },
     /// The drain could not be carried out.
     Failed {

@@ -71,7 +71,7 @@ impl Outcome {
     ///
     /// A dataset that could not be drained turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
     /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch
-    /// jobs stops and the user can act. A finished application of which no dataset was kept also ends with
+    /// jobs stops and the user can act. A job that is not finished goes on if an older checkpoint can be used. A finished application of which no dataset was kept also ends with
     /// [`exit::DAMAGED_DATA`]: output is lost, or it ran without protection.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
@@ -96,9 +96,11 @@ impl Outcome {
             | StopReason::BeforeFailed { .. } => exit::UNAVAILABLE,
         };
         let lost = matches!(self.drain, Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }));
+        let continues = matches!(self.drain, Some(DrainResult::Incomplete { older: Some(_), .. }));
         let unwritable = self.drain.as_ref().is_some_and(DrainResult::is_unwritable);
         match code {
             exit::FINISHED | exit::NOT_FINISHED if unwritable => exit::CANNOT_WRITE,
+            exit::NOT_FINISHED if continues => exit::NOT_FINISHED,
             exit::FINISHED | exit::NOT_FINISHED if lost => exit::DAMAGED_DATA,
             exit::FINISHED if self.dropped.is_some() => exit::DAMAGED_DATA,
             code => code,
@@ -118,8 +120,9 @@ impl fmt::Display for Outcome {
             Some(DrainResult::Complete { checkpoint }) => {
                 write!(f, "; checkpoint {checkpoint} is complete in the prefix directory")
             }
-            Some(DrainResult::Incomplete { checkpoint, reason, .. }) => {
-                write!(f, "; checkpoint {checkpoint} could not be completed in the prefix directory: {reason}")
+            Some(DrainResult::Incomplete { checkpoint, reason, older, .. }) => {
+                write!(f, "; checkpoint {checkpoint} could not be completed in the prefix directory: {reason}")?;
+                older.map_or(Ok(()), |older| write!(f, "; checkpoint {older} is complete there"))
             }
             Some(DrainResult::Failed { reason, .. }) => write!(f, "; the drain failed: {reason}"),
         }?;

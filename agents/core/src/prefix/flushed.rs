@@ -8,7 +8,7 @@ use std::io;
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::index::{self, IndexEntry};
-use super::{dataset, summary};
+use super::{dataset, fetch, summary};
 use crate::dataset_files::{DatasetOpener, FoundFile};
 use holdfast_model::CheckpointId;
 
@@ -39,6 +39,17 @@ pub fn damage(
         }
     }
     Ok(Some(first.unwrap_or_else(|| "the index does not list it".to_owned())))
+}
+
+/// The newest checkpoint that a restart would take from the prefix directory, with all files of its summary in their
+/// sizes.
+///
+/// # Errors
+/// The index or the link cannot be read.
+pub fn newest_usable(prefix: &Prefix, open: DatasetOpener) -> Result<Option<CheckpointId>, PrefixError> {
+    let candidates = fetch::candidates(prefix)?.into_iter();
+    let mut usable = candidates.filter_map(|candidate| Some((candidate.id?, candidate.directory)));
+    Ok(usable.find(|(id, directory)| files_damage(prefix, *id, directory, open).is_ok()).map(|(id, _)| id))
 }
 
 fn damage_of(prefix: &Prefix, entry: &IndexEntry, open: DatasetOpener) -> Option<String> {
@@ -164,6 +175,7 @@ mod tests {
             let directory = add(&prefix, "17");
             assert_eq!(damage_in(&prefix), None, "{expected}");
             apply(&prefix, &directory);
+            assert_eq!(newest_usable(&prefix, PlainFiles::open_directory).unwrap(), None, "{expected}");
             let found = damage_in(&prefix).unwrap();
             assert!(found.contains(expected), "{expected} in {found}");
         }
@@ -181,6 +193,7 @@ mod tests {
         assert!(damage_in(&prefix).unwrap().contains("it does not exist"));
         add(&prefix, "17");
         assert_eq!(damage_in(&prefix), None, "one copy is enough");
+        assert_eq!(newest_usable(&prefix, PlainFiles::open_directory).unwrap(), Some(ID));
     }
 
     #[test]
@@ -188,6 +201,7 @@ mod tests {
         let held = tempfile::tempdir().unwrap();
         let prefix = Prefix::open(held.path()).unwrap();
         add(&prefix, "17");
+        assert_eq!(newest_usable(&prefix, PlainFiles::open_directory).unwrap(), Some(ID));
         fs::write(prefix.path().join(index::INDEX_FILE), "damaged").unwrap();
         assert!(damage(&prefix, "17", ID, PlainFiles::open_directory).is_err());
     }

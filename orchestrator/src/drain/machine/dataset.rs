@@ -261,6 +261,11 @@ impl DrainMachine {
                 self.phase = Phase::Abandoning(Box::new(report));
                 self.start_here(PrefixStep::AbandonFlushes, |request| DrainAction::AbandonFlushes { request });
             }
+            // Nothing more can be saved: a restart needs an older one.
+            DrainResult::Incomplete { .. } if !report.retry_may_help => {
+                self.phase = Phase::Abandoning(Box::new(report));
+                self.start_here(PrefixStep::FindOlder, |request| DrainAction::FindOlder { request });
+            }
             DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish_drained(report),
         }
     }

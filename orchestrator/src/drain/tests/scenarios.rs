@@ -91,11 +91,17 @@ fn an_older_flushed_dataset_is_enough_only_if_its_copy_is_intact() {
     world.lost_flushes = [CheckpointId(2)].into();
     world.run(|_| false);
     assert_eq!(incomplete(&world).0, 2);
+    let older = |world: &World| match world.report().result {
+        DrainResult::Incomplete { older, .. } => older,
+        _ => None,
+    };
+    assert_eq!(older(&world), Some(CheckpointId(1)));
     world.configure(|_| {});
     world.lost_flushes.insert(CheckpointId(1));
     world.run(|_| false);
     let damaged: Vec<String> = world.events().into_iter().filter(|event| event.contains("flushed copy")).collect();
     assert_eq!(damaged, ["flushed copy damaged 2", "flushed copy damaged 1"]);
+    assert_eq!(older(&world), None);
 }
 
 #[test]

@@ -435,6 +435,10 @@ impl World {
                 let ids = std::mem::take(&mut self.unfinished_flushes).into_iter();
                 Answer::FlushesAbandoned { directories: ids.map(directory).collect() }
             }
+            DrainAction::FindOlder { .. } => {
+                let flushed = self.datasets.iter().filter(|(id, it)| it.flushed && !self.lost_flushes.contains(id));
+                Answer::OlderFound { checkpoint: flushed.map(|(id, _)| *id).max() }
+            }
             DrainAction::NoteFlushed { .. } => Answer::FlushNoted,
             other => panic!("{other:?} is no request"),
         }

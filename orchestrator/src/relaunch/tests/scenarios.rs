@@ -282,16 +282,21 @@ fn with_at_least_min_nodes_the_lost_ranks_are_spread() {
 }
 
 #[test]
-fn a_dataset_that_cannot_be_completed_shows_in_the_exit_code() {
-    let mut world = World::running_with(config(4, 4));
-    world.drain = DrainResult::Incomplete {
-        checkpoint: CheckpointId(3),
-        reason: "two members missing".into(),
-        unwritable: false,
-    };
-    world.dies(2);
-    assert_eq!(world.outcome().exit_code(), exit::DAMAGED_DATA);
-    assert!(world.outcome().to_string().contains("checkpoint 3 could not be completed"));
+fn a_dataset_that_cannot_be_completed_shows_in_the_exit_code_unless_an_older_one_can_be_used() {
+    for (older, code) in [(None, exit::DAMAGED_DATA), (Some(CheckpointId(2)), exit::NOT_FINISHED)] {
+        let mut world = World::running_with(config(4, 4));
+        world.drain = DrainResult::Incomplete {
+            checkpoint: CheckpointId(3),
+            reason: "two members missing".into(),
+            unwritable: false,
+            older,
+        };
+        world.dies(2);
+        assert_eq!(world.outcome().exit_code(), code);
+        let text = world.outcome().to_string();
+        assert!(text.contains("checkpoint 3 could not be completed"), "{text}");
+        assert_eq!(text.contains("checkpoint 2 is complete there"), older.is_some(), "{text}");
+    }
 }
 
 #[test]
