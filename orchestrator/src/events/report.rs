@@ -17,6 +17,8 @@ pub struct GenerationReport {
     pub from: Option<CheckpointId>,
     /// False if the launcher could not start it.
     pub launched: bool,
+    /// Its ranks have joined: before that, it is not known from which checkpoint they would go on.
+    pub joined: bool,
     pub ended: String,
     /// The newest complete checkpoint at its end.
     pub newest: Option<CheckpointId>,
@@ -235,6 +237,7 @@ fn write_generations(text: &mut String, margin: &str, generations: &[GenerationR
     for generation in generations {
         let from = match (generation.launched, generation.from) {
             (false, _) => "not started".to_owned(),
+            (true, None) if !generation.joined => "its ranks did not join".to_owned(),
             (true, None) => "from the beginning".to_owned(),
             (true, Some(id)) => format!("from checkpoint {id}"),
         };
@@ -257,6 +260,7 @@ mod tests {
             generation: Generation(1),
             from: None,
             launched: true,
+            joined: true,
             ended: "node failure: node1".to_owned(),
             newest: Some(CheckpointId(3)),
             progress: Some(GenerationProgress::Files { file: "state/7".into() }),
@@ -268,12 +272,13 @@ mod tests {
             progress: None,
             ..generation.clone()
         };
+        let ended_early = GenerationReport { generation: Generation(3), joined: false, ..generation.clone() };
         let report = RunReport {
             job: "heat".to_owned(),
             job_id: "17".to_owned(),
             outcome: "the job is finished".to_owned(),
             exit_code: 0,
-            generations: vec![generation, refused],
+            generations: vec![generation, refused, ended_early],
             steps: Vec::new(),
             pairs: None,
             nodes_down: vec![("node1".into(), "lost".to_owned())],
@@ -290,6 +295,7 @@ mod tests {
         for part in [
             "from the beginning; node failure: node1; newest checkpoint: 3; progress: state/7 was written",
             "generation 2: not started; the launch failed",
+            "generation 3: its ranks did not join; node failure",
             "node1 down: lost",
             "9, in /p/scr.x.17.9",
             "events.jsonl",

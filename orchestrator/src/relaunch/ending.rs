@@ -13,7 +13,7 @@ use super::machine::Machine;
 use super::node_state::{NodeStatus, Unfit};
 use super::outcome::{DroppedDatasets, Outcome};
 use super::policy::stop_after;
-use super::snapshot::{HaltCheckBefore, Phase};
+use super::snapshot::{HaltCheckBefore, PastGeneration, Phase};
 use crate::events::DrainResult;
 use crate::events::LogEvent;
 use crate::events::{DownReason, EndCause, GenerationProgress, StopReason, TimedReason};
@@ -39,6 +39,16 @@ impl Machine {
         }
     }
 
+    /// The library does not say from which checkpoint the ranks go on.
+    pub(super) fn library_started(&mut self, generation: Generation) {
+        self.note_fact(generation, |active| active.facts.joined = true);
+        if self.state.history.last().is_some_and(|past| past.generation == generation && !past.joined)
+            && let Some(past) = self.state.history.change_last()
+        {
+            past.joined = true;
+        }
+    }
+
     pub(super) fn restarted(
         &mut self,
         generation: Generation,
@@ -57,10 +67,11 @@ impl Machine {
         };
         // The checkpoint that they restart from existed before: it is no progress.
         active.facts.newest_before = active.facts.newest_before.max(from);
-        if self.state.history.last().is_some_and(|past| past.generation == generation && past.from != from)
+        let differs = |past: &PastGeneration| past.generation == generation && (past.from != from || !past.joined);
+        if self.state.history.last().is_some_and(differs)
             && let Some(past) = self.state.history.change_last()
         {
-            past.from = from;
+            (past.from, past.joined) = (from, true);
         }
         if from > self.state.head.newest {
             (self.state.head.newest, self.state.head.protected) = (from, false);

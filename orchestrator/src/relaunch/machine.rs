@@ -187,7 +187,7 @@ impl Machine {
             Event::RestartPrevented { generation, faulty, reason } => {
                 self.restart_prevented(now, generation, faulty.as_ref(), reason, out);
             }
-            Event::LibraryStarted { generation } => self.note_fact(generation, |active| active.facts.joined = true),
+            Event::LibraryStarted { generation } => self.library_started(generation),
             Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
                 self.checkpoint_complete(generation, checkpoint, protected, bytes);
                 self.dataset_kept(generation);

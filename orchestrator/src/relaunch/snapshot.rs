@@ -169,6 +169,9 @@ pub struct PastGeneration {
     pub generation: Generation,
     /// The checkpoint that its ranks restarted from, once they did.
     pub from: Option<CheckpointId>,
+    /// Its ranks have joined: they know from which checkpoint they go on.
+    #[serde(default)]
+    pub joined: bool,
     /// When it was launched.
     pub launched: Duration,
     /// Why and when it ended, if it did.
@@ -183,6 +186,11 @@ pub struct PastGeneration {
 impl Snapshot {
     /// The version of the serialised form.
     pub const VERSION: u32 = 4;
+
+    /// How the loop ended, if it did.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.head.outcome.as_ref()
+    }
 
     pub(super) fn fresh(config: &Config) -> Self {
         Snapshot {

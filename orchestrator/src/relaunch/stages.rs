@@ -262,6 +262,7 @@ impl Machine {
         self.state.history.push(PastGeneration {
             generation,
             from: None,
+            joined: false,
             launched: now,
             ended: None,
             newest: None,
