@@ -1,6 +1,8 @@
 //! The socket of this node's ranks: one connection a rank, hello first, then calls, one at a time.
 
 use std::io::{self, BufReader};
+use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,18 +23,35 @@ use crate::sources;
 
 /// The time for the hello of a process.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// The interval of the checks that the socket is still at its path.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The stack of the thread that serves a rank.
 const STACK_BYTES: usize = 512 << 10;
 
 /// Serves the ranks' socket until the agent ends.
 pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
-    let listener = socket::listen(&collectives.agent.paths.socket())?;
-    listener.set_nonblocking(true)?;
-    let listener = UnixListener::from_std(listener)?;
+    let path = collectives.agent.paths.socket();
+    let mut listener = listen(&path)?;
+    let mut removed = pin!(removed(&path));
     let uid = rustix::process::getuid().as_raw();
     let mut count = 0;
     loop {
-        let (stream, _) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut removed => {
+                match listen(&path) {
+                    Ok(bound) => {
+                        tracing::warn!(path = %path.display(), "the socket of the ranks was removed; it is there again");
+                        listener = bound;
+                    }
+                    // A directory that cannot be used is a fault of the node's health.
+                    Err(error) => tracing::warn!(%error, "the socket of the ranks was removed and cannot be bound"),
+                }
+                removed.set(self::removed(&path));
+                continue;
+            }
+        };
+        let (stream, _) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // For instance out of descriptors: other connections may end.
@@ -55,6 +74,23 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
         };
         count += 1;
         tokio::spawn(serve_connection(collectives.clone(), stream, pid, count));
+    }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = socket::listen(path)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// Ends when nothing is at this path any more: no rank of another generation could connect, though the agent lives. A
+/// socket of another agent is left alone.
+async fn removed(path: &Path) {
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        if tokio::fs::symlink_metadata(path).await.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return;
+        }
     }
 }
 
