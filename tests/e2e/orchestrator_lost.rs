@@ -7,6 +7,21 @@ use crate::pfs;
 use crate::world::World;
 
 #[test]
+fn job_whose_orchestrator_was_killed_between_the_release_of_its_nodes_and_its_last_record_is_finished() {
+    let world = World::new();
+    let job = Job::new(&world, 0);
+    job.run(0);
+    let path = world.prefix().join(".holdfast/job.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(state["stage"]["stage"], "finished");
+    state["stage"] = serde_json::json!({"stage": "running"});
+    std::fs::write(&path, state.to_string()).unwrap();
+    job.command(&["drain"], 0).prints(&["nothing to drain"]);
+    job.run(0).prints(&["was finished in an earlier run"]);
+    assert_eq!(world.all("generation_launched").len(), 1);
+}
+
+#[test]
 fn next_run_takes_over_running_job() {
     let world = World::new();
     let job = Job::new(&world, 1).holding_after(4);

@@ -342,12 +342,26 @@ impl JobState {
         // The orchestrator may replace the files between the reads.
         for _ in 0..READS {
             let Some(mut state) = JobState::read_file(own)? else { return Ok(None) };
-            if journal::replay(own, &mut state)? == Replayed::UpToDate && complete(&mut state)? {
+            let replayed = journal::replay(own, &mut state)?;
+            state.end_if_over();
+            if replayed == Replayed::UpToDate && complete(&mut state)? {
                 return Ok(Some(state));
             }
         }
         let problem = "it does not fit the journal or the file with the key beside it".to_owned();
         Err(StateError::Content { path: own.path().join(STATE_FILE), problem })
+    }
+
+    /// The orchestrator was killed after it had released the nodes, before it recorded the end: the outcome, which it
+    /// had recorded before, holds.
+    fn end_if_over(&mut self) {
+        if self.stage == Stage::Running
+            && !self.keeps_data
+            && let Some(outcome) = self.snapshot.as_ref().and_then(Snapshot::outcome)
+            && !self.has_nodes()
+        {
+            self.stage = Stage::Finished { exit_code: outcome.exit_code(), message: outcome.to_string() };
+        }
     }
 
     /// Reads key and token, if the job runs; returns false if they are missing or those of another job.
