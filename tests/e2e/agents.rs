@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::job::Job;
 use crate::pfs;
-use crate::world::{World, signal};
+use crate::world::{USER, World, signal};
 
 /// The job finishes in its first generation.
 fn is_survived(job: &Job<'_>, world: &World, node: &str) {
@@ -52,6 +52,26 @@ fn externally_killed_agent_is_restarted() {
     running.ends_with(0);
     job.assert_result();
     assert_eq!(world.all("generation_launched").len(), 1);
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn socket_of_a_living_agent_that_was_removed_is_there_again_for_the_next_generation() {
+    let world = World::new();
+    let job = Job::new(&world, 1).holding_after(4);
+    let mut running = job.start();
+    running.sees_checkpoint(4);
+    let job_id = world.state()["agents"]["job_id"].as_str().unwrap().to_owned();
+    let control = world.node_root("node1").join("tmp").join(USER).join(format!("scr.{job_id}"));
+    let socket = control.join("agent.sock");
+    fs::remove_file(&socket).unwrap();
+    world.wait("the socket is there again", || socket.exists().then_some(()));
+    assert!(world.kill(|line| line.contains("example heat")) > 0);
+    job.go_on();
+    running.ends_with(0);
+    job.assert_result();
+    assert_eq!(world.all("generation_launched").len(), 2);
+    assert_eq!(world.all("node_down").len(), 0);
     world.assert_nothing_is_left();
 }
 
