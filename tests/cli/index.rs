@@ -247,3 +247,12 @@ fn current_reports_that_there_is_none_and_unset_what_it_removed() {
     let document = current(&["--json"]);
     assert_eq!((document.code, &document.json()["current"]), (69, &json!(null)));
 }
+
+#[test]
+fn add_of_a_directory_without_a_usable_file_says_so_in_a_sentence() {
+    let prefix = prefix_of(&state(STATES[0]));
+    fs::create_dir(prefix.path().join("nothing")).unwrap();
+    let ran = holdfast_in(prefix.path(), ["index", "add", "nothing"]);
+    assert_eq!(ran.code, 65, "{}", ran.err);
+    assert!(ran.out.starts_with("nothing has no usable file; no restart uses it\n"), "{}", ran.out);
+}

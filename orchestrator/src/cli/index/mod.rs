@@ -323,8 +323,10 @@ impl Added {
 impl Report for Added {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         let AddReport { directory, id, ranks, outcome, rebuilt, failures, reasons, damaged, .. } = &self.report;
-        let id = id.map_or_else(|| "no checkpoint".to_owned(), |id| format!("checkpoint {id}"));
-        write!(to, "{}: {id}", printable(directory.as_str()))?;
+        write!(to, "{}", printable(directory.as_str()))?;
+        if let Some(id) = id {
+            write!(to, ": checkpoint {id}")?;
+        }
         if *ranks > 0 {
             write!(to, " of {ranks} ranks")?;
         }
