@@ -41,7 +41,7 @@ pub async fn serve(collectives: Arc<Collectives>) -> io::Result<()> {
             () = &mut removed => {
                 match listen(&path) {
                     Ok(bound) => {
-                        tracing::warn!(path = %path.display(), "the socket of the ranks was removed; it is there again");
+                        tracing::warn!(path = %path.display(), "the socket of the ranks was removed, and bound again");
                         listener = bound;
                     }
                     // A directory that cannot be used is a fault of the node's health.

@@ -627,8 +627,7 @@ vocabulary! {
         /// Why.
         reason: String,
     },
-    /// A dataset was flushed, and its copy in the prefix directory cannot be used any more: the drain copies it again if
-    /// the nodes have its files.
+    /// The copy of a flushed dataset cannot be used any more: the drain copies it again if the nodes have it.
     FlushedCopyDamaged {
         /// The dataset.
         checkpoint: CheckpointId,

@@ -71,8 +71,9 @@ impl Outcome {
     ///
     /// A dataset that could not be drained turns [`exit::FINISHED`] and [`exit::NOT_FINISHED`] into
     /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch
-    /// jobs stops and the user can act. A job that is not finished goes on if an older checkpoint can be used. A finished application of which no dataset was kept also ends with
-    /// [`exit::DAMAGED_DATA`]: output is lost, or it ran without protection.
+    /// jobs stops and the user can act. A job that is not finished goes on if an older checkpoint can be used. A
+    /// finished application of which no dataset was kept also ends with [`exit::DAMAGED_DATA`]: output is lost, or it
+    /// ran without protection.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,
