@@ -409,7 +409,7 @@ impl Server {
         let Some(path) = &self.options.fault else { return String::new() };
         let ordered = fs::read_to_string(path).unwrap_or_default();
         match ordered.trim().strip_prefix(method).and_then(|rest| rest.strip_prefix(' ')) {
-            Some(fault) if fault == "always die" => "die".to_owned(),
+            Some("always die") => "die".to_owned(),
             // Of two servers with the same file one takes it.
             Some(fault) if fs::remove_file(path).is_ok() => fault.to_owned(),
             _ => String::new(),

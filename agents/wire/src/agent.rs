@@ -232,8 +232,8 @@ pub struct DirectoryHealth {
     pub path: String,
     /// What is wrong with it: not writable, too small; `None` if all is well.
     pub fault: Option<String>,
-    /// Why nothing could be written although the file system works: no space, a quota, a limit. A fault before the first
-    /// launch only: later the job's own files use the space.
+    /// Why nothing could be written although the file system works: no space, a quota, a limit. A fault before the
+    /// first launch only: later the job's own files use the space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<String>,
     /// Size of its file system, bytes.

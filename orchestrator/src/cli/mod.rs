@@ -158,8 +158,8 @@ pub fn main() -> ExitCode {
     std::panic::catch_unwind(program).unwrap_or_else(|_| exit::code(exit::INTERNAL))
 }
 
-/// A write beyond the limit on file sizes (`ulimit -f`) fails with an error that names the file, instead of killing this
-/// process. A handler, unlike an ignored signal, is not inherited by the programs that it starts.
+/// A write beyond the limit on file sizes (`ulimit -f`) fails with an error that names the file, instead of killing
+/// this process. A handler, unlike an ignored signal, is not inherited by the programs that it starts.
 fn outlive_the_file_size_limit() {
     // Without it, such a write kills the process as before.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

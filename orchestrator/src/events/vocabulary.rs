@@ -314,8 +314,7 @@ vocabulary! {
         /// Why it cannot be used.
         reason: String,
     },
-    /// No restart is possible, for a reason that says nothing about the checkpoints. They are kept. The faulty node gets
-    /// no more ranks; its files in cache are used from there.
+    /// No restart is possible, but no checkpoint is at fault. A faulty node gets no more ranks; its cache stays used.
     RestartPrevented {
         /// The node of the leader.
         node: NodeName,

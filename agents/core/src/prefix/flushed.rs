@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_copy_counts_only_with_its_entry_its_summary_and_each_file_in_its_size() {
-        let damages: [(&str, fn(&Prefix, &DirectoryName)); 7] = [
+        type Damage = fn(&Prefix, &DirectoryName);
+        let damages: [(&str, Damage); 7] = [
             ("rank_1.ckpt does not exist", |prefix, directory| {
                 fs::remove_file(prefix.checkpoint_path(directory).join("rank_1.ckpt")).unwrap();
             }),

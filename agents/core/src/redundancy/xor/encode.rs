@@ -109,8 +109,8 @@ impl WrittenXorFile {
 }
 
 /// Takes part in the encoding of a set, and writes the own XOR file (header, then data) to `out`, which is at its
-/// start and has this path. With [`Member::checksums`], `header` gets the checksums of all files that it lists; those that it has already
-/// are compared with what is read.
+/// start and has this path. With [`Member::checksums`], `header` gets the checksums of all files that it lists; those
+/// that it has already are compared with what is read.
 ///
 /// `left` and `right` are the neighbours in the ring; their guarantees are described in
 /// [`link`](crate::redundancy::link). Progress counts the bytes of XOR data.
