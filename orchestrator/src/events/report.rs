@@ -237,7 +237,7 @@ fn write_generations(text: &mut String, margin: &str, generations: &[GenerationR
     for generation in generations {
         let from = match (generation.launched, generation.from) {
             (false, _) => "not started".to_owned(),
-            (true, None) if !generation.joined => "its ranks did not join".to_owned(),
+            (true, None) if !generation.joined => "launched".to_owned(),
             (true, None) => "from the beginning".to_owned(),
             (true, Some(id)) => format!("from checkpoint {id}"),
         };
@@ -295,7 +295,7 @@ mod tests {
         for part in [
             "from the beginning; node failure: node1; newest checkpoint: 3; progress: state/7 was written",
             "generation 2: not started; the launch failed",
-            "generation 3: its ranks did not join; node failure",
+            "generation 3: launched; node failure",
             "node1 down: lost",
             "9, in /p/scr.x.17.9",
             "events.jsonl",
