@@ -8,8 +8,10 @@ use std::io;
 use super::directory::{DirectoryName, Prefix};
 use super::error::PrefixError;
 use super::index::{self, IndexEntry};
+use super::summary::SummaryFile;
 use super::{dataset, fetch, summary};
-use crate::dataset_files::{DatasetOpener, FoundFile};
+use crate::dataset_files::{DatasetFiles, DatasetOpener, FoundFile};
+use crate::workers;
 use holdfast_model::CheckpointId;
 
 /// Why no copy of a dataset can be used; `None` if one is complete, with all files of its summary in their sizes. Those
@@ -77,29 +79,36 @@ fn files_damage(
     }
     summary.accept(summary.ranks).map_err(|refusal| refusal.to_string())?;
     let files = open(&path).map_err(|error| format!("it cannot be listed: {error}"))?;
-    for file in summary.by_rank.values().flat_map(|rank| &rank.files).filter(|file| file.fetch) {
-        let name = &file.name;
-        match files.examine(name, file.output_path.as_ref()) {
-            Ok(FoundFile::Regular(size)) if Some(size) == file.size => {}
-            Ok(FoundFile::Regular(size)) => {
-                let recorded = file.size.unwrap_or_default();
-                return Err(format!("{name} has {size} bytes, and {recorded} are recorded"));
-            }
-            Ok(FoundFile::Other) => return Err(format!("{name} is no regular file")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A file in a container is lost with it.
-                let container = files.damaged_containers().into_iter().chain(files.containers_without_first_file());
-                let container = container.map(|(container, problem)| format!(", and {container}: {problem}"));
-                let container: String = container.take(1).collect();
-                return Err(format!("{name} does not exist{container}"));
-            }
-            Err(error) => return Err(format!("{name} cannot be examined: {error}")),
-        }
+    let recorded: Vec<&SummaryFile> =
+        summary.by_rank.values().flat_map(|rank| &rank.files).filter(|file| file.fetch).collect();
+    let examined = workers::map_small(&recorded, workers::default_threads(), |file| file_damage(&*files, file));
+    if let Some(problem) = examined.into_iter().flatten().next() {
+        return Err(problem);
     }
     // A file whose place in the container is lost may still be listed.
     match files.damaged_containers().into_iter().next() {
         Some((container, problem)) => Err(format!("{container}: {problem}")),
         None => Ok(()),
+    }
+}
+
+fn file_damage(files: &dyn DatasetFiles, file: &SummaryFile) -> Option<String> {
+    let name = &file.name;
+    match files.examine(name, file.output_path.as_ref()) {
+        Ok(FoundFile::Regular(size)) if Some(size) == file.size => None,
+        Ok(FoundFile::Regular(size)) => {
+            let recorded = file.size.unwrap_or_default();
+            Some(format!("{name} has {size} bytes, and {recorded} are recorded"))
+        }
+        Ok(FoundFile::Other) => Some(format!("{name} is no regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A file in a container is lost with it.
+            let container = files.damaged_containers().into_iter().chain(files.containers_without_first_file());
+            let container = container.map(|(container, problem)| format!(", and {container}: {problem}"));
+            let container: String = container.take(1).collect();
+            Some(format!("{name} does not exist{container}"))
+        }
+        Err(error) => Some(format!("{name} cannot be examined: {error}")),
     }
 }
 
