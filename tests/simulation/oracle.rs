@@ -167,7 +167,9 @@ impl World {
                 assert!(oracle.down.insert(node.clone()), "{node} is reported as down twice");
             }
             Action::Record(LogEvent::Signal { .. }) => oracle.signals += 1,
-            Action::Record(LogEvent::GenerationEnded { without_progress, progress, .. }) => {
+            Action::Record(LogEvent::GenerationEnded { without_progress, progress, cause, .. }) => {
+                // A node was taken out each time: there is an end of that.
+                oracle.launches = oracle.launches.saturating_sub(u32::from(!cause.counts()));
                 let most = if progress.is_some() { 0 } else { oracle.without_progress + 1 };
                 assert!(*without_progress <= most, "a wrong number of generations without progress: {action:?}");
                 oracle.without_progress = *without_progress;
