@@ -29,7 +29,7 @@ fn records_checkpoint_with_two_missing_members_as_incomplete() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(5).flush("{every: 3}");
     let both = ["{node: 1, after_checkpoint: 5}", "{node: 2, after_checkpoint: 5}"];
-    let ran = both.into_iter().fold(job.clone(), Job::chaos).run(65);
+    let ran = both.into_iter().fold(job.clone(), Job::chaos).run(75);
     ran.prints(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
     assert_eq!(pfs::indexed(&world.prefix())[&5], Some(false));
     pfs::assert_current(&world.prefix(), 3);
