@@ -296,23 +296,6 @@ fn run_that_ends_copies_a_flushed_checkpoint_again_if_its_directory_is_gone() {
 }
 
 #[test]
-fn job_whose_newest_checkpoint_is_lost_continues_from_an_older_one_that_was_flushed() {
-    let world = World::new();
-    let job = Job::new(&world, 0)
-        .flush("{every: 3}")
-        .chaos("{node: 0, after_checkpoint: 5}")
-        .chaos("{node: 2, after_checkpoint: 5}");
-    let ran = job.run(75);
-    ran.prints(&["checkpoint 5 could not be completed", "checkpoint 3 is complete there"]);
-    pfs::assert_current(&world.prefix(), 3);
-    let mut next = Job::new(&world, 0);
-    next.heat.clone_from(&job.heat);
-    next.run(0);
-    assert_eq!(world.all("restarted").pop().unwrap()["checkpoint"], 3);
-    job.assert_result();
-}
-
-#[test]
 fn drain_of_an_older_checkpoint_keeps_the_newer_one_until_it_is_drained() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4).checkpoint("cache: [{base: /tmp, keep: 4}]");

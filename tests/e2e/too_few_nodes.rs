@@ -31,6 +31,8 @@ fn records_checkpoint_with_two_missing_members_as_incomplete() {
     let both = ["{node: 1, after_checkpoint: 5}", "{node: 2, after_checkpoint: 5}"];
     let ran = both.into_iter().fold(job.clone(), Job::chaos).run(75);
     ran.prints(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
+    // Another allocation continues from it.
+    ran.prints(&["checkpoint 3 is complete there"]);
     assert_eq!(pfs::indexed(&world.prefix())[&5], Some(false));
     pfs::assert_current(&world.prefix(), 3);
     world.assert_nothing_is_left();

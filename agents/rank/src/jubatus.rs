@@ -142,23 +142,9 @@ impl JubatusSaver {
             }
         }
     }
-
-    /// Has the server load the only file of the directory.
-    fn load(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
-        let server = self.running.as_ref().ok_or(JubatusError::NotStarted)?;
-        let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let entries = entries.map_err(SaveError::io("read", directory))?;
-        let paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
-        let [path] = paths.as_slice() else { return Err(JubatusError::Files(paths.len()).into()) };
-        let id = id_of(path)?;
-        let put = server.files().put(path, &id)?;
-        let loaded = self.server.load(&id, self.timeout).map_err(|error| failed(error, program, Stage::Load));
-        model_file::remove_if_present(&put)?;
-        loaded
-    }
 }
 
-/// Why a call has failed: by the end of the server, or as the server or the connection says.
+/// Why a call has failed: the server has ended, or it or the connection reported an error.
 fn failed(error: ServerError, program: &Program, stage: Stage) -> SaveError {
     // The connection breaks before the end of the process is known.
     let within = if error.is_broken() { ENDED_WITHIN } else { Duration::ZERO };
@@ -209,7 +195,17 @@ impl Saver for JubatusSaver {
     }
 
     fn restore(&mut self, program: &Program, directory: &Path) -> Result<(), SaveError> {
-        self.load(program, directory)
+        // The directory has one file.
+        let server = self.running.as_ref().ok_or(JubatusError::NotStarted)?;
+        let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries.map_err(SaveError::io("read", directory))?;
+        let paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        let [path] = paths.as_slice() else { return Err(JubatusError::Files(paths.len()).into()) };
+        let id = id_of(path)?;
+        let put = server.files().put(path, &id)?;
+        let loaded = self.server.load(&id, self.timeout).map_err(|error| failed(error, program, Stage::Load));
+        model_file::remove_if_present(&put)?;
+        loaded
     }
 
     fn save(&mut self, program: &Program, checkpoint: CheckpointId, directory: &Path) -> Result<(), SaveError> {

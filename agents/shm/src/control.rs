@@ -290,7 +290,7 @@ mod tests {
         let mut other = Command::new("sleep").arg("600").spawn().unwrap();
         assert_eq!(claims(other.id()), Ok(()));
         assert_eq!((claims(own), claims(other.id())), (Err(other.id()), Ok(())));
-        // It counts as gone also while nobody has asked for its exit code.
+        // A zombie has ended.
         other.kill().unwrap();
         while running_since(other.id()).is_some() {
             std::thread::yield_now();

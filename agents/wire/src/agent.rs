@@ -268,7 +268,7 @@ pub enum AgentEvent {
         /// Why it cannot be used.
         reason: String,
     },
-    /// Leader: no restart is possible, for a reason that says nothing about the checkpoints. They are kept.
+    /// Leader: no restart is possible, but no checkpoint is at fault. They are kept.
     RestartPrevented {
         generation: Generation,
         /// The node that cannot write or read its own directories; absent if it is the prefix directory.

@@ -234,7 +234,7 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
     Ok(exit::FINISHED)
 }
 
-/// When a job ends that the user halts.
+/// When the job ends that the user halts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HaltMoment {
     NextCheckpoint,

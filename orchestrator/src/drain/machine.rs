@@ -58,8 +58,10 @@ enum Phase {
     Closing(Published),
     /// Waits for the agents, which record where the dataset is.
     Noting(Published),
-    /// Waits for the removal of flushes that did not end, or for the checkpoint that a restart takes instead.
+    /// Waits for the removal of flushes that did not end.
     Abandoning(Box<DrainReport>),
+    /// Nothing could be completed. Waits for the older checkpoint that a restart takes.
+    FindingOlder(Box<DrainReport>),
     Finished,
 }
 
@@ -83,6 +85,9 @@ struct Surveyed {
 ///                                                                 └───▶ Publishing ◀─────────────┘    │
 ///       Finished ◀── Abandoning ◀── Noting ◀── Closing ◀── complete ───┘   └───── incomplete ────────┘
 /// ```
+///
+/// Before it relies on a flushed dataset, it examines that in `ExaminingFlushed`. If no dataset can be completed, it
+/// ends with `FindingOlder`.
 #[derive(Clone, Debug)]
 pub struct DrainMachine {
     config: DrainConfig,
@@ -316,7 +321,7 @@ impl DrainMachine {
                 self.emit(directories.into_iter().map(removed));
             }
             (RequestPurpose::Prefix(PrefixStep::FindOlder), Answer::OlderFound { checkpoint }) => {
-                if let Phase::Abandoning(report) = &mut self.phase
+                if let Phase::FindingOlder(report) = &mut self.phase
                     && let DrainResult::Incomplete { older, .. } = &mut report.result
                 {
                     *older = checkpoint;
@@ -411,7 +416,7 @@ impl DrainMachine {
                 self.phase = Phase::Noting(published);
             }
             Phase::Publishing(published) | Phase::Noting(published) => self.drained(&published),
-            Phase::Abandoning(report) => self.finish_drained(*report),
+            Phase::Abandoning(report) | Phase::FindingOlder(report) => self.finish_drained(*report),
             // These phases end with the answer to their only request.
             phase @ (Phase::ExaminingFlushed(_, _, None)
             | Phase::Opening(_)

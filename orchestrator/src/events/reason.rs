@@ -60,7 +60,7 @@ pub enum EndCause {
     Halted { reason: String },
     /// Nodes of the run went down.
     NodeFailure { nodes: Vec<NodeName> },
-    /// No restart was possible, for a reason that says nothing about the checkpoints or the application.
+    /// No restart was possible, but neither a checkpoint nor the application is at fault.
     RestartPrevented {
         /// The nodes that could not use their own directories; none if it was the prefix directory.
         nodes: Vec<NodeName>,

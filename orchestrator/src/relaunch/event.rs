@@ -98,7 +98,7 @@ pub enum Event {
         /// Its exit status; used for the application if no end of a single rank was reported.
         end: RankEnd,
     },
-    /// After a take-over: the step of the generation cannot be followed any more
+    /// The step of the generation cannot be followed any more, or after a take-over not at all
     /// ([`Action::FollowStep`](super::Action::FollowStep)).
     StepLost { generation: Generation, reason: String },
     /// A rank printed a line.

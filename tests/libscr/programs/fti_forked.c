@@ -7,28 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fti.h>
 #include <holdfast.h>
-
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "fti_forked.c line %d: %s\n", __LINE__, #condition);                                       \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
-
-static int ends_with(pid_t child)
-{
-    int status = -1;
-
-    EXPECT(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
+#include "forked.h"
 
 static void finalize(void)
 {

@@ -106,8 +106,7 @@ impl<S: Session> Boundary<S> {
     }
 
     /// Makes a call. Errors are printed to standard error, and so are panics (bugs of the library), because unwinding
-    /// into C is undefined behaviour.
-    /// In a process that was forked from the rank, calls fail.
+    /// into C is undefined behaviour. In a process that was forked from the rank, calls fail.
     pub fn call<T, E: Display>(&self, function: &str, work: impl FnOnce(&mut S) -> Result<T, E>) -> Option<T> {
         let own = std::process::id();
         if let Some(rank) = self.forked_from() {

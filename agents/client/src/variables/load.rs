@@ -12,7 +12,7 @@ use holdfast_model::{CheckpointId, Level, Rank};
 use super::types::VariableId;
 use super::{Variables, VariablesError};
 
-/// What a rank tells the others before a recovery: its variables fit.
+/// Sent to the other ranks before a recovery: the variables of this rank fit.
 const FIT: u8 = 0;
 /// A variable has another size.
 const OTHER_SIZE: u8 = 1;

@@ -16,7 +16,7 @@ use holdfast_model::CheckpointId;
 
 /// Why no copy of a dataset can be used; `None` if one is complete, with all files of its summary in their sizes. Those
 /// that this job wrote decide. If there is none, the dataset was fetched: that of an earlier job is examined. One that
-/// the index does not list was copied by another program, elsewhere: what the flush file says is all that is known.
+/// the index does not list was copied by another program, elsewhere: only the flush file is known of it.
 ///
 /// # Errors
 /// The index cannot be read: nothing is known then.

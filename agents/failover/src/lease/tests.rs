@@ -29,7 +29,7 @@ fn answers(granter: &mut Granter, at: u64, node: u32, state: CopyState, held: Op
     reports(granter, at, node, state, LeaseStatus { held, ..LeaseStatus::default() });
 }
 
-/// The same, with all that the node says of the lease. Without another term, its own checkpoints are of that under
+/// The same, with all that the node reports of the lease. Without another term, its own checkpoints are of that under
 /// which its copy works, or worked last.
 fn reports(granter: &mut Granter, at: u64, node: u32, state: CopyState, lease: LeaseStatus) {
     agent_reports(granter, at, node, 7, state, lease);
@@ -245,7 +245,7 @@ fn next_orchestrator_keeps_the_preferred_replica_awake() {
     }
 }
 
-/// What a node says that was started again without its memory.
+/// The report of a node that was started again without its memory.
 fn empty() -> LeaseStatus {
     LeaseStatus::default()
 }

@@ -54,7 +54,7 @@ pub enum RpcFailure {
     Arguments,
 }
 
-/// Without the digits that nobody reads.
+/// Rounded down to milliseconds, for messages.
 fn millis(limit: Duration) -> Duration {
     Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
 }

@@ -68,8 +68,8 @@ impl Participation {
         self.calls.abandon();
     }
 
-    /// Tells the leader that the ranks of this node are sent SIGTERM. To be called before that: the leader must not
-    /// take their end for that of an application that is finished.
+    /// Reports to the leader that the ranks of this node are about to be sent SIGTERM. To be called before the signal:
+    /// the leader must not take their end for that of an application that is finished.
     pub fn terminate(&self) {
         self.terminated.store(true, Ordering::Relaxed);
         let _ = self.to_leader.send(ToLeader::Terminated);

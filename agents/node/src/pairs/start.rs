@@ -221,16 +221,17 @@ fn open_output(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    use holdfast_model::pair::{JobConfig, RestartBackOff};
-    use holdfast_shm::Layout;
-    use holdfast_wire::pairs::PairsPlan;
-    use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::process::Signal;
     use std::collections::BTreeSet;
     use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::{chown, symlink};
     use std::os::unix::net::UnixListener;
+
+    use holdfast_model::pair::{JobConfig, RestartBackOff};
+    use holdfast_shm::Layout;
+    use holdfast_wire::pairs::PairsPlan;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::Signal;
 
     use crate::state_file;
 

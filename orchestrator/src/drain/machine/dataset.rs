@@ -263,7 +263,7 @@ impl DrainMachine {
             }
             // Nothing more can be saved: a restart needs an older one.
             DrainResult::Incomplete { .. } if !report.retry_may_help => {
-                self.phase = Phase::Abandoning(Box::new(report));
+                self.phase = Phase::FindingOlder(Box::new(report));
                 self.start_here(PrefixStep::FindOlder, |request| DrainAction::FindOlder { request });
             }
             DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish_drained(report),

@@ -702,7 +702,7 @@ async fn sleep(until: Option<Duration>) {
     }
 }
 
-/// Something that fails again and again: its beginning and its end are told, and nothing between.
+/// A repeated failure, of which only the beginning and the end are reported.
 #[derive(Debug, Default)]
 struct Lasting {
     lasts: bool,
@@ -725,7 +725,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_again_and_again_is_told_once_and_its_end_once() {
+    fn a_repeated_failure_is_reported_once_and_its_end_once() {
         let mut lasting = Lasting::default();
         assert!(!lasting.ends());
         assert_eq!([lasting.begins(), lasting.begins(), lasting.begins()], [true, false, false]);

@@ -115,7 +115,7 @@ pub struct Orchestrator {
     pub granted: BTreeSet<(u32, Term, u64)>,
 }
 
-/// What a node has told an orchestrator.
+/// What a node has reported to an orchestrator.
 #[derive(Clone, Debug)]
 pub struct Answered {
     pub at: Time,

@@ -15,7 +15,7 @@ use super::super::copying::each;
 use super::super::verify::{SetDamage, place};
 use super::names::{containers, is_rank_file, parse};
 use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete};
-use crate::{Damage, FileCheck, Progress};
+use crate::{Damage, FileCheck, FormatsError, Progress};
 
 /// Ranks of a lost physical file that are listed.
 const LISTED_RANKS: usize = 16;
@@ -179,13 +179,17 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 /// The files in a container that are not as their meta files record them, with what differs.
+///
+/// # Errors
+/// When the files cannot be listed or read.
 pub(super) fn damaged_files(
     path: &Path,
     container: &Arc<OpenContainer>,
     progress: Progress<'_>,
-) -> Result<HashMap<String, String>, SionError> {
+) -> Result<HashMap<String, String>, FormatsError> {
     let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(directory_of(path), Arc::clone(container)));
-    let Ok(mut scan) = scan_files(files, workers::default_threads()) else { return Ok(HashMap::new()) };
+    let mut scan = scan_files(files, workers::default_threads())
+        .map_err(|error| FormatsError::damaged("list the files in", path, error))?;
     verify_contents(&mut scan, progress)?;
     // What a file is that is not complete, or not in this container, is not known from its bytes.
     let is_of_bytes = |damage: &FileDamage| !matches!(damage, FileDamage::NotComplete | FileDamage::Missing);

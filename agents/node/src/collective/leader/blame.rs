@@ -1,5 +1,5 @@
-//! What a failed restart says about the checkpoint. Only damage of the dataset itself may have it marked as failed, or
-//! deleted: a node that cannot write, a lost node or an index that cannot be written leaves it as good as it was.
+//! The cause of a failed restart: the checkpoint or something else. Only a dataset that is itself damaged is marked as
+//! failed, or deleted. A node that cannot write, a lost node, or an index that cannot be written leaves it as it was.
 
 use holdfast_model::{Failure, FailureKind, NodeName};
 use holdfast_wire::agent::AgentEvent;
@@ -37,6 +37,17 @@ pub(super) fn blame(cx: &Context, error: &CallError) -> Blame {
         | FailureKind::Superseded
         | FailureKind::Duplicate
         | FailureKind::Internal => Blame::Nothing,
+    }
+}
+
+/// Why the checkpoint cannot be used, if that is the cause of the error.
+///
+/// # Errors
+/// The error, if it has another cause.
+pub(super) fn reason_of(cx: &Context, error: CallError) -> Result<String, CallError> {
+    match blame(cx, &error) {
+        Blame::Dataset => Ok(Failure::from(error).to_string()),
+        Blame::Node(_) | Blame::Prefix | Blame::Nothing => Err(error),
     }
 }
 

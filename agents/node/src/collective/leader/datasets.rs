@@ -16,7 +16,7 @@ use holdfast_wire::rank::Reply;
 
 use super::collective::{clear_cache, delete};
 use super::context::Context;
-use super::restart::{Inventories, note_in_cache, reason_of, restarted};
+use super::restart::{Inventories, note_in_cache, restarted};
 use super::{blame, checkpoint, fetch, files, flush, rebuild};
 use crate::collective::CallError;
 
@@ -71,7 +71,7 @@ async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> R
         Err(unusable) => return Ok(Err(unusable.to_string())),
     };
     if let Err(error) = rebuild::carry_out(cx, plan).await {
-        return Ok(Err(reason_of(cx, error)?));
+        return Ok(Err(blame::reason_of(cx, error)?));
     }
     flush::flush(cx, checkpoint, FlushMode::Sync).await;
     Ok(Ok(()))

@@ -11,12 +11,13 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{DatasetFile, Order};
 use holdfast_wire::rank::Reply;
 
+use super::blame::reason_of;
 use super::checkpoint::{self, next_id};
 use super::collective::delete;
 use super::context::Context;
 use super::fetch::{self, fetched};
 use super::flush::summary_of;
-use super::restart::{FoundCheckpoint, attempt_failed, note, reason_of};
+use super::restart::{FoundCheckpoint, attempt_failed, note};
 use super::{datasets, files};
 use crate::collective::CallError;
 use crate::events::total_bytes;

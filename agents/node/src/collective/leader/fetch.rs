@@ -17,26 +17,28 @@ use super::waves::Waves;
 use super::{datasets, direct, files};
 use crate::collective::CallError;
 
-/// The fetch loop: the current link first, then the index, until one works. Ends with an error that is not about the
-/// dataset: every other one would fail in the same way.
+/// The fetch loop: the current link first, then the index, until one works. An error that is not
+/// the fault of the dataset ends it: every other dataset would fail in the same way.
 pub(super) async fn restart(cx: &Context, limit: Option<CheckpointId>) -> Result<Option<FoundCheckpoint>, CallError> {
     let mut tried: BTreeSet<DirectoryName> = BTreeSet::new();
     while let Some((id, directory)) = next_candidate(cx, limit, &tried).await? {
         match fetch(cx, &directory).await {
             Ok(found) => return Ok(Some(found)),
-            Err(error) if blame(cx, &error) != Blame::Dataset => {
-                // What was copied would take the place of what is copied next. If it stays, the next fetch continues.
-                if matches!(blame(cx, &error), Blame::Node(_)) {
-                    let _ = delete(cx, id).await;
+            Err(error) => match blame(cx, &error) {
+                Blame::Dataset => {
+                    let reason = format!("{directory}: {}", Failure::from(error));
+                    attempt_failed(cx, id, Location::ParallelFileSystem, reason);
+                    mark(cx, &directory, FetchStage::Failed).await?;
+                    delete(cx, id).await?;
                 }
-                return Err(error);
-            }
-            Err(error) => {
-                let reason = format!("{directory}: {}", Failure::from(error));
-                attempt_failed(cx, id, Location::ParallelFileSystem, reason);
-                mark(cx, &directory, FetchStage::Failed).await?;
-                delete(cx, id).await?;
-            }
+                Blame::Node(_) => {
+                    // What was copied would take the place of what is copied next. If it stays, the next fetch
+                    // continues.
+                    let _ = delete(cx, id).await;
+                    return Err(error);
+                }
+                Blame::Prefix | Blame::Nothing => return Err(error),
+            },
         }
         tried.insert(directory);
     }
@@ -123,7 +125,7 @@ pub(super) async fn failed(cx: &Context, directory: &str) -> Result<(), CallErro
     mark(cx, &DirectoryName::given(directory)?, FetchStage::Failed).await
 }
 
-/// Records how far a fetch came. An index that cannot be written says nothing about the dataset.
+/// Records how far a fetch came. An index that cannot be written is no damage of the dataset.
 async fn mark(cx: &Context, directory: &DirectoryName, stage: FetchStage) -> Result<(), CallError> {
     files::mark_fetch(cx, directory, stage).await.map_err(|error| CallError::PrefixUnusable(error.into()))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
-use holdfast_model::{CheckpointId, Failure, Inventory, Location, Locations, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Inventory, Location, Locations, Rank, RestartSource};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::{Reply, Restart};
@@ -213,7 +213,7 @@ async fn from_cache(
                 }
                 Err(error) => {
                     let Some(found) = damage::found_by(cx, &error) else {
-                        break damage.add_to(reason_of(cx, error)?);
+                        break damage.add_to(blame::reason_of(cx, error)?);
                     };
                     // Other parts of the plan may have been carried out.
                     held = Cow::Owned(inventories(cx).await?);
@@ -221,7 +221,7 @@ async fn from_cache(
                 }
             },
             Ok(found) => found,
-            Err(error) => break damage.add_to(reason_of(cx, error)?),
+            Err(error) => break damage.add_to(blame::reason_of(cx, error)?),
         };
         if let Err(reason) = damage.mark(cx, checkpoint, held.to_mut(), found) {
             break damage.add_to(reason);
@@ -230,14 +230,6 @@ async fn from_cache(
     attempt_failed(cx, checkpoint, Location::Cache, reason);
     delete(cx, checkpoint).await?;
     Ok(None)
-}
-
-/// Why the checkpoint cannot be used, if the error is about the checkpoint.
-pub(super) fn reason_of(cx: &Context, error: CallError) -> Result<String, CallError> {
-    match blame::blame(cx, &error) {
-        blame::Blame::Dataset => Ok(Failure::from(error).to_string()),
-        blame::Blame::Node(_) | blame::Blame::Prefix | blame::Blame::Nothing => Err(error),
-    }
 }
 
 /// What every node holds; the leader takes the records of the datasets from it.
