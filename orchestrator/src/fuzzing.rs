@@ -6,22 +6,27 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::prefix::Prefix;
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::store::{DatasetStore as _, PosixStore};
 use holdfast_model::{CheckpointId, NodeName};
 use holdfast_testkit::fast_directory;
-use holdfast_testkit::fuzz::{FuzzTarget, texts};
+use holdfast_testkit::fuzz::{FuzzTarget, fixture_files, texts};
 use holdfast_wire::run::{AgentReady, AgentStart};
 
 use crate::allocation::slurm::{environment, query};
 use crate::allocation::ssh::on_node::{HostFacts, NodeCommand, SurveyRequest};
 use crate::events::reader::Reader;
 use crate::job::journal::{self, JournalFile};
-use crate::job::state::{self, JobState, Progress, Stage, StateChanges, StateError};
+use crate::job::state::{JobState, Progress, Stage, StateChanges, StateError};
+use crate::job::state_file;
 use crate::launch::{fuzzing as launch, registry};
+use crate::params::conf::{self, ConfError, ConfLineError, FileOwner};
+use crate::params::source::Sources;
+use crate::params::{Parameters, value};
 use crate::spec::quantity::{
     format_bytes, format_duration, format_time, parse_bandwidth, parse_bytes, parse_duration, parse_time,
 };
-use crate::spec::{Environment, JobSpec};
+use crate::spec::{Environment, JobSpec, declared_parameters};
 use crate::{cli, drain};
 
 pub const TARGETS: &[FuzzTarget] = &[
@@ -35,11 +40,28 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "slurm_environment", corpus: environments, words: &["SLURM_", "\n", "["], check: environment },
     FuzzTarget { name: "node_messages", corpus: node_messages, words: &["\"", "{", "[", "\\u"], check: node_message },
     FuzzTarget { name: "fti_config", corpus: fti_configs, words: &["node_size", "=", "head", "\n"], check: fti_config },
+    FuzzTarget { name: "conf_file", corpus: conf_files, words: PARAMETER_WORDS, check: conf_file },
+    FuzzTarget { name: "parameters", corpus: parameter_lines, words: PARAMETER_WORDS, check: parameters },
     launch::LAUNCHER_OUTPUT,
     launch::STEP_EVENTS,
     launch::STEP_PLAN,
     #[cfg(feature = "ssh")]
     FuzzTarget { name: "known_hosts", corpus: known_hosts, words: &["|1|", "@revoked", "*", "!"], check: known_host },
+];
+
+const PARAMETER_WORDS: &[&str] = &[
+    "SCR_COPY_TYPE=",
+    "SCR_CACHE_BASE=",
+    "CKPTDESC=",
+    "CACHEDESC=",
+    "CACHEDIR=",
+    "INTERVAL=",
+    "FIXED=1",
+    "XOR",
+    "PARTNER",
+    "KB",
+    "=",
+    "#",
 ];
 
 const SPEC_WORDS: &[&str] = &[
@@ -67,6 +89,52 @@ const SPEC_WORDS: &[&str] = &[
     "  ",
     ": ",
 ];
+
+fn conf_files() -> Vec<Vec<u8>> {
+    fixture_files(&["scr"], &[".conf"])
+}
+
+fn conf_file(bytes: &[u8]) {
+    let (user, system) =
+        (conf::parse(bytes, "user.conf", FileOwner::User), conf::parse(bytes, "scr.conf", FileOwner::System));
+    // Only the system file gives FIXED a meaning.
+    let is_fixed = |error: &ConfError| matches!(error, ConfError::Line { what: ConfLineError::Fixed(_), .. });
+    assert!(user.is_ok() == system.is_ok() || system.as_ref().is_err_and(is_fixed));
+    let (Ok(user), Ok(system)) = (user, system) else { return };
+    for line in &user {
+        let pairs = line.pairs.iter().map(|(key, value)| (key, value)).chain([(&line.key, &line.value)]);
+        for text in pairs.flat_map(|(key, value)| [key, value]) {
+            assert!(!text.is_empty() && !text.contains(['=', '\0', '\n', ' ']), "{text:?}");
+        }
+    }
+    let _ =
+        Parameters::resolve(&declared_parameters(), &Sources::default().with_user_file(user).with_system_file(system));
+}
+
+fn parameter_lines() -> Vec<Vec<u8>> {
+    let all = declared_parameters().into_iter().map(|parameter| format!("{}={}\n", parameter.name, parameter.default));
+    texts(&[
+        &all.collect::<String>(),
+        "SCR_COPY_TYPE=XOR\nSCR_SET_SIZE=4\nSCR_CACHE_BASE=/tmp/cache\nSCR_CNTL_BASE=/tmp",
+        "SCR_FLUSH_ASYNC=1\nSCR_FLUSH_ASYNC_PERCENT=12.5\nSCR_FLUSH=10\nSCR_FETCH=0",
+        "SCR_CHECKPOINT_INTERVAL=3\nSCR_CHECKPOINT_SECONDS=600\nSCR_CHECKPOINT_OVERHEAD=2.5\nSCR_HALT_SECONDS=60",
+        "SCR_RUNS=-1\nSCR_MIN_NODES=3\nSCR_PREFIX=/p\nSCR_JOB_NAME=job\nSCR_USER_NAME=user1\nSCR_JOB_ID=17",
+    ])
+}
+
+fn parameters(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    let sources = Sources::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    if let Ok(parameters) = Parameters::resolve(&declared_parameters(), &sources) {
+        let _ = (parameters.settings(), parameters.warnings(), parameters.descriptors());
+    }
+    for text in text.lines() {
+        let _ = (value::switch(text), value::counting(text), value::signed(text), value::buffer(text));
+        assert!(value::percent(text).is_none_or(|percent| (0.0..=100.0).contains(&percent)));
+        assert!(value::directory(text).is_none_or(|path| path.starts_with('/') && !path.contains("/../")));
+    }
+}
 
 fn job_specs() -> Vec<Vec<u8>> {
     let mut specs = texts(&[
@@ -154,13 +222,13 @@ const BEFORE_JOURNAL: u8 = 0xff;
 fn job_states() -> Vec<Vec<u8>> {
     let base = fast_directory();
     let mut state: serde_json::Value = serde_json::from_str(JOB_STATE).unwrap();
-    state["version"] = state::VERSION.into();
+    state["version"] = crate::job::state::VERSION.into();
     let state: JobState = serde_json::from_value(state).unwrap();
-    make_directory(&state::directory(base.path()));
+    make_directory(StateDirectory::below(base.path()).path());
     state.write(base.path()).unwrap();
     let mut journal = JournalFile::begin(base.path(), &state).unwrap();
     for (number, stage) in [Stage::Running, Stage::Undrained { reason: "no node".to_owned() }].into_iter().enumerate() {
-        let progress = Progress { stage, halt_set: true, keeps_data: true, first_launch_ms: Some(7) };
+        let progress = Progress { stage, halt_set: true, keeps_data: true, first_launch_ms: Some(7), pairs: None };
         let changes = StateChanges { progress: Some(progress), ..StateChanges::default() };
         journal.append(number as u64 + 1, changes).unwrap();
     }
@@ -179,7 +247,7 @@ const JOB_STATE: &str = r#"{"version":0,"job":"heat","orchestrator":7,"stage":{"
 /// The key of the job, without which the state of a running job is not read.
 const JOB_SECRET: &str = r#"{"job_id":"17","trust":{"certificate":"AAAA","key":"AAAA","token":"AAAA"}}"#;
 
-const STATE_FILES: [fn(&Path) -> PathBuf; 2] = [state::path, journal::file::path];
+const STATE_FILES: [fn(&Path) -> PathBuf; 2] = [state_file::path, journal::file::path];
 
 fn make_directory(path: &Path) {
     fs::create_dir(path).unwrap();
@@ -189,13 +257,13 @@ fn make_directory(path: &Path) {
 /// The state of a prefix directory with these files.
 fn read_state(bytes: &[u8]) -> Result<Option<JobState>, StateError> {
     let base = fast_directory();
-    make_directory(&state::directory(base.path()));
+    make_directory(StateDirectory::below(base.path()).path());
     let mut parts = bytes.splitn(2, |byte| *byte == BEFORE_JOURNAL);
     for path in STATE_FILES.map(|path| path(base.path())) {
         fs::write(&path, parts.next().unwrap_or_default()).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     }
-    let secret = state::directory(base.path()).join(state::SECRET_FILE);
+    let secret = StateDirectory::below(base.path()).join(state_file::SECRET_FILE);
     fs::write(&secret, JOB_SECRET).unwrap();
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
     JobState::read(base.path())
@@ -213,12 +281,12 @@ fn drain_records() -> Vec<Vec<u8>> {
 
 fn drain_record(bytes: &[u8]) {
     let base = fast_directory();
-    let prefix = Prefix::open(base.path()).unwrap();
+    let prefix = PosixStore::open(base.path()).unwrap();
     let path = base.path().join(".holdfast/drain.json");
     fs::create_dir(base.path().join(".holdfast")).unwrap();
     fs::write(path, bytes).unwrap();
     if let Ok(Some(directory)) = drain::resume::directory_of(&prefix, "17", CheckpointId(3)) {
-        assert_eq!(prefix.checkpoint_path(&directory).parent(), Some(base.path()));
+        assert_eq!(prefix.path_of(&directory).parent(), Some(base.path()));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The `holdfast` program: the orchestrator and every subcommand.
 //!
 //! * [`cli`]: the subcommands, one file each: parse, call, print;
+//! * [`params`]: SCR_* parameters and their order of precedence;
 //! * [`spec`]: the YAML job spec;
 //! * [`host`]: programs, processes and external commands of this machine;
 //! * [`allocation`]: resource managers, one folder each;
@@ -27,5 +28,7 @@ pub mod host;
 pub mod job;
 pub mod launch;
 pub mod pairs;
+pub mod params;
 pub mod relaunch;
+pub mod sources;
 pub mod spec;

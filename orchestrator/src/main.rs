@@ -1,4 +1,4 @@
-//! The `holdfast` program.
+//! The program `holdfast`: every role (orchestrator, agent, rank, commands) is a subcommand.
 
 use std::process::ExitCode;
 

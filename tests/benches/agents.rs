@@ -104,7 +104,6 @@ pub struct ThreadRanks {
     pub ranks: Vec<ThreadRank>,
 }
 
-/// One agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadRank {
     pub rank: u32,
@@ -177,7 +176,7 @@ impl Cluster {
             job_id: JOB.to_owned(),
             user: USER.to_owned(),
             node: node.clone(),
-            identity: Default::default(),
+            shared: None,
             root: Some(root),
             control_base: "/tmp".to_owned(),
             cache_bases: BTreeMap::from([("/tmp".to_owned(), None)]),

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_core::store::PosixDataset;
 use holdfast_formats::sion::dataset::{DatasetCreation, stream_bytes};
 use holdfast_model::{CheckpointId, ContainerPlaces, NodeName, PackedRank, Rank};
 use holdfast_wire::agent::CopyRequest;
@@ -141,7 +143,9 @@ fn drain(cluster: &Cluster, kind: Kind, ranks: usize, bytes: u64, directory: &Pa
     let streams = (0..u32::try_from(ranks)?).map(|rank| (Rank(rank), stream_bytes([bytes, bytes / 4]))).collect();
     let creation = match kind {
         Kind::Plain => None,
-        Kind::Packed => Some(DatasetCreation::new(directory, u32::try_from(ranks)?, &streams, FILES)?),
+        Kind::Packed => {
+            Some(DatasetCreation::new(Arc::new(PosixDataset::at(directory)), u32::try_from(ranks)?, &streams, FILES)?)
+        }
     };
     let places = creation.as_ref().map(DatasetCreation::places);
     let of_node = |node: &NodeName| -> Option<ContainerPlaces> {

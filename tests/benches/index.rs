@@ -62,6 +62,6 @@ fn write_rank(directory: &Path, rank: Rank, ranks: u32) -> Result<()> {
     // Not synchronised, unlike in the real writers: 20,000 syncs would take minutes.
     fs::write(Meta::path_for(&path), hash_file::encode(&meta.to_tree()))?;
     let filemap = RankFilemap { rank, id: CheckpointId(1), files: vec![name], expected: 1 };
-    fs::write(RankFilemap::path_in(directory, rank), hash_file::encode(&filemap.to_tree(FilemapWriter::Copy)))?;
+    fs::write(directory.join(RankFilemap::name_of(rank)), hash_file::encode(&filemap.to_tree(FilemapWriter::Copy)))?;
     Ok(())
 }

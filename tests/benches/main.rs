@@ -85,7 +85,6 @@ struct Extent {
     packed: (usize, u64),
     /// Routed files of a rank.
     routed: &'static [usize],
-    /// Idle seconds.
     idle_seconds: u64,
 }
 

@@ -52,7 +52,7 @@ prefix: prefix
 allocation:
   manager: local
   nodes: 7
-  chaos:
+  faults:
     - {node: 1, after_checkpoint: 2}
     - {node: 2, after_checkpoint: 4}
     - {node: 3, after_checkpoint: 6}

@@ -1,4 +1,4 @@
-//! `holdfast check`.
+//! `holdfast check`: its messages about specs, with line and column.
 
 use std::fs;
 use std::path::Path;
@@ -76,7 +76,7 @@ fn explain_shows_the_origin_of_every_setting() {
     assert_eq!(line("run.nodes")[1], "4");
     assert!(line("run.nodes")[2].starts_with("line "));
     assert_eq!(line("checkpoint.flush.every"), ["checkpoint.flush.every", "10", "default"]);
-    assert_eq!(line("allocation.chaos[1].after_checkpoint")[1], "5");
+    assert_eq!(line("allocation.faults[1].after_checkpoint")[1], "5");
 
     let document = holdfast(["check", "--explain", "--json", &config("quickstart.yaml")]).json();
     let settings = document["settings"].as_array().unwrap();
@@ -185,6 +185,54 @@ fn ignores_site_only_parameter_with_warning() {
 }
 
 #[test]
+fn a_key_is_read_under_its_former_name_with_a_note_unless_both_names_are_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = |keys: &str| {
+        let allocation = format!("allocation: {{manager: local, nodes: 2, {keys}}}");
+        let text = format!("prefix: ./prefix\n{allocation}\nrun: {{nodes: 1, command: ['true']}}\n");
+        fs::write(directory.path().join("job.yaml"), text).unwrap();
+        run(command(["check", "--resolved", "job.yaml"]).current_dir(directory.path()))
+    };
+    let former = spec("chaos: [{node: 1, after: 1h}]");
+    let note = "warning: `allocation.chaos` (line 2) has another name now: write `allocation.faults`\n";
+    assert!(former.code == 0 && former.err.contains(note), "{}", former.err);
+    let present = spec("faults: [{node: 1, after: 1h}]");
+    assert_eq!((present.out, present.err.as_str()), (former.out, ""));
+    let both = spec("chaos: [], faults: []");
+    assert!(both.code == 78 && both.err.contains("allocation.chaos: unknown key"), "{}", both.err);
+}
+
+#[test]
+fn keys_with_a_single_value_are_read_with_a_note_and_are_in_no_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = "\
+prefix: ./prefix
+allocation: {manager: local, nodes: 1}
+run: {command: ['true']}
+checkpoint:
+  source: none
+  redundancy: [{failure_domain: node}]
+  data_plane: encrypted
+";
+    fs::write(directory.path().join("job.yaml"), spec).unwrap();
+    let notes = [
+        "`checkpoint.redundancy[0].failure_domain` (line 6) has no effect: no set has two members on one node; leave \
+         it out",
+        "`checkpoint.data_plane` (line 7) has no effect: agents encrypt all data that they exchange; leave it out",
+    ];
+    for subcommand in [&["check", "job.yaml"][..], &["check", "--resolved", "job.yaml"], &["run", "job.yaml"]] {
+        let ran = run(command(subcommand).current_dir(directory.path()));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        for note in notes {
+            assert!(ran.err.contains(&format!("warning: {note}\n")), "{subcommand:?}: {}", ran.err);
+        }
+        assert!(!ran.out.contains("failure_domain") && !ran.out.contains("data_plane"), "{}", ran.out);
+    }
+    let reference = run(command(["check", "--reference"]).current_dir(directory.path())).out;
+    assert!(!reference.contains("failure_domain") && !reference.contains("data_plane"), "{reference}");
+}
+
+#[test]
 fn keys_without_effect_are_refused_with_their_position_before_anything_is_started() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "\
@@ -192,7 +240,7 @@ prefix: ./prefix
 allocation:
   nodes: 2
   time_limit: 1h
-  chaos: [{node: 0, after: 1s}]
+  faults: [{node: 0, after: 1s}]
   ssh: {at_once: 4}
 run: {command: ['true'], launcher_program: mpirun}
 checkpoint:
@@ -204,16 +252,16 @@ checkpoint:
     let everywhere = [
         "6:3: allocation.ssh: `ssh` has no effect with",
         "7:44: run.launcher_program: `launcher_program` has no effect with",
-        "9:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version",
+        "9:33: checkpoint.redundancy[0].failure_domain: `rack` is not available in this version: no set has",
         "10:22: checkpoint.flush.bandwidth: `bandwidth` has no effect with `mode: sync`",
         "10:38: checkpoint.flush.percent: `percent` has no effect with `mode: sync`",
-        "11:15: checkpoint.data_plane: `plain` is not available in this version",
+        "11:15: checkpoint.data_plane: `plain` is not available in this version: agents encrypt all data",
     ];
     // The environment determines what `manager: auto` selects.
     let in_slurm = [
         "3:10: allocation.nodes: `nodes` has no effect with `manager: slurm`",
         "4:15: allocation.time_limit: `time_limit` has no effect with `manager: slurm`",
-        "5:3: allocation.chaos: `chaos` has no effect with `manager: slurm`",
+        "5:3: allocation.faults: `faults` has no effect with `manager: slurm`",
     ];
     for (variables, expected) in [
         (&[][..], everywhere.to_vec()),

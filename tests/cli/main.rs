@@ -15,6 +15,7 @@ mod node;
 mod parameters;
 mod program;
 mod redaction;
+mod resolution;
 mod snapshots;
 mod spec;
 mod usage;

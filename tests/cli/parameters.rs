@@ -1,12 +1,13 @@
 //! SCR's parameters: each acts, is refused, or is warned about; and the page that lists them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use holdfast_core::params::declaration::{AllowedSource, DECLARED, Declaration, Effect};
+use holdfast::params::declaration::{AllowedSource, Declaration, Effect};
+use holdfast::spec::declared_parameters as declared;
 use holdfast_testkit::fixtures;
 use tempfile::TempDir;
 
@@ -17,7 +18,7 @@ const KEYS: &str = "cli/parameters.rs::parameter_sets_its_key";
 const WARNED: &str = "cli/parameters.rs::parameter_without_effect_is_warned_about";
 const REFUSED: &str = "cli/parameters.rs::unsupported_parameter_is_refused";
 const TABLES: &str = "cli/parameters.rs::tables_of_a_file_set_lists_and_capacities";
-const RUNS: &str = "core/tests/parameters.rs::runs_come_from_the_environment_only";
+const RUNS: &str = "cli/resolution.rs::runs_come_from_the_environment_only";
 const PLAIN: &str = "e2e/parameters.rs::scr_enable_0_launches_once_with_the_exit_code_of_the_program";
 const IDENTITY: &str = "e2e/parameters.rs::user_name_and_job_id_name_the_directories_on_nodes";
 const BANDWIDTH: &str = "e2e/parameters.rs::nodes_share_the_bandwidth_of_a_flush_in_the_background";
@@ -28,7 +29,7 @@ const CONF: &str = "cli/check.rs::a_user_configuration_file_has_precedence_betwe
 
 /// The test that shows what becomes of a parameter.
 fn shown_by(declaration: &Declaration) -> &'static str {
-    match (declaration.name, declaration.effect) {
+    match (declaration.name, &declaration.effect) {
         ("SCR_ENABLE", _) => PLAIN,
         ("SCR_USER_NAME" | "SCR_JOB_ID", _) => IDENTITY,
         ("SCR_FLUSH_ASYNC_BW", _) => BANDWIDTH,
@@ -106,13 +107,12 @@ fn parameter_sets_its_key() {
     let directory = with_spec("  source: scr\n");
     for (name, text, key, value) in set {
         let ran = explained(directory.path(), &[(name, text)]);
-        let parameter = if name == "SCR_RETRIES" { "SCR_RUNS" } else { name };
-        assert_eq!(setting(&ran, key), format!("{value} {parameter}"), "{name}");
+        assert_eq!(setting(&ran, key), format!("{value} {name}"), "{name}");
         assert_eq!(ran.err, "", "{name}");
     }
     // Each parameter whose effect is described by a key is in this list, with that key.
-    for declaration in DECLARED.iter().filter(|declaration| declaration.source != AllowedSource::SystemFile) {
-        let Effect::Acts(text) = declaration.effect else { continue };
+    for declaration in declared().iter().filter(|declaration| declaration.source != AllowedSource::SystemFile) {
+        let Effect::Acts(text) = &declaration.effect else { continue };
         if text.starts_with("key `") {
             let expected = |key: &str| text.contains(&format!("`{}`", key.replace("[0]", "[*]"))) || text.contains(key);
             let (_, _, key, _) = set.iter().find(|(name, ..)| *name == declaration.name).unwrap();
@@ -123,7 +123,7 @@ fn parameter_sets_its_key() {
 
 /// A value that is not the default.
 fn other_value(declaration: &Declaration) -> &'static str {
-    match declaration.default {
+    match &*declaration.default {
         "" => "n1",
         "1" => "0",
         _ => "1",
@@ -135,7 +135,7 @@ fn parameter_without_effect_is_warned_about() {
     let directory = with_spec("  source: scr\n");
     let conf = directory.path().join("user.conf");
     let mut warned = 0;
-    for declaration in DECLARED {
+    for declaration in &declared() {
         let Effect::Warned(reason) = declaration.effect else { continue };
         let (name, value) = (declaration.name, other_value(declaration));
         let ran = explained(directory.path(), &[(name, value)]);
@@ -151,7 +151,7 @@ fn parameter_without_effect_is_warned_about() {
         assert!(ran.err.starts_with(&expected), "{expected}\n{}", ran.err);
         // The default is in force.
         if !declaration.default.is_empty() {
-            assert_eq!(explained(directory.path(), &[(name, declaration.default)]).err, "");
+            assert_eq!(explained(directory.path(), &[(name, &*declaration.default)]).err, "");
         }
         warned += 1;
     }
@@ -162,7 +162,7 @@ fn parameter_without_effect_is_warned_about() {
 fn unsupported_parameter_is_refused() {
     let directory = with_spec("  source: scr\n");
     let mut refused = 0;
-    for declaration in DECLARED {
+    for declaration in &declared() {
         let Effect::Refused(reason) = declaration.effect else { continue };
         let (name, value) = (declaration.name, other_value(declaration));
         for words in [&["check", "job.yaml"][..], &["run", "job.yaml"], &["drain", "job.yaml"]] {
@@ -347,13 +347,14 @@ fn site_file_fixes_settings_against_spec_and_environment() {
     assert_eq!(ran.err, warnings);
 }
 
-/// The names in the table of parameters of the fixtures' description. `SCR_A_B, _C` means SCR_A_B_C or SCR_A_C,
-/// whichever is declared.
-fn documented() -> BTreeSet<String> {
+/// The names in the table of parameters of the fixtures' description, in its order. `SCR_A_B, _C` means SCR_A_B_C or
+/// SCR_A_C, whichever is declared.
+fn documented() -> Vec<String> {
+    let declared = declared();
     let text = fs::read_to_string(fixtures("scr").join("FORMATS.md")).unwrap();
     let (_, table) = text.split_once("| parameter | default | |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let mut names = BTreeSet::new();
+    let mut names = Vec::new();
     for row in rows {
         let cell = row.split('|').nth(1).unwrap();
         let mut first = String::new();
@@ -361,14 +362,15 @@ fn documented() -> BTreeSet<String> {
             let name = item.trim().split(['=', ' ']).next().unwrap();
             if !name.starts_with('_') {
                 first = name.to_owned();
-                names.insert(first.clone());
+                names.push(first.clone());
                 continue;
             }
             let stems = first.match_indices('_').map(|(at, _)| &first[..at]).chain([first.as_str()]);
             let candidates = stems.map(|stem| format!("{stem}{name}"));
-            let declared: Vec<String> = candidates.filter(|name| Declaration::of(name).is_some()).collect();
-            assert!(!declared.is_empty(), "{name} of {cell} is not declared");
-            names.extend(declared);
+            let found: Vec<String> =
+                candidates.filter(|name| declared.iter().any(|known| known.name == name)).collect();
+            assert!(!found.is_empty(), "{name} of {cell} is not declared");
+            names.extend(found);
         }
     }
     names
@@ -376,29 +378,93 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn every_parameter_of_scr_is_declared_and_no_other() {
-    let declared: BTreeSet<String> = DECLARED.iter().map(|declaration| declaration.name.to_owned()).collect();
+    let known: BTreeSet<String> = declared().iter().map(|declaration| declaration.name.to_owned()).collect();
     // It names a file, and is in the text above the table.
-    let mut documented = documented();
-    documented.insert("SCR_CONF_FILE".to_owned());
-    assert_eq!(declared, documented);
-    assert!(declared.len() > 45, "{declared:?}");
+    let documented = documented().into_iter().chain(["SCR_CONF_FILE".to_owned()]).collect();
+    assert_eq!(known, documented);
+    assert!(known.len() > 45, "{known:?}");
+}
+
+/// The parameters whose names stand also where they take effect, beside their declaration.
+const WITH_OWN_EFFECT: &[&str] = &[
+    "SCR_ENABLE",
+    "SCR_LOG_ENABLE",
+    "SCR_USER_NAME",
+    "SCR_JOB_ID",
+    "SCR_JOB_NAME",
+    "SCR_PREFIX",
+    "SCR_NODELIST",
+    "SCR_CONF_FILE",
+    "SCR_EXCLUDE_NODES",
+    "SCR_CNTL_BASE",
+    "SCR_CACHE_BASE",
+    "SCR_CACHE_SIZE",
+    "SCR_COPY_TYPE",
+    "SCR_HALT_SECONDS",
+    "SCR_RUNS",
+    "SCR_RETRIES",
+    "CACHEDESC",
+    "CKPTDESC",
+    "CNTLDIR",
+    "CACHEDIR",
+];
+
+#[test]
+fn parameter_stands_in_one_table_line() {
+    let mut lines = BTreeMap::<&str, usize>::new();
+    let all = declared();
+    let mut read = 0;
+    for room in ["orchestrator/src", "agents/core/src", "agents/node/src", "agents/wire/src", "agents/model/src"] {
+        for path in rust_files(&root().join(room)) {
+            let text = fs::read_to_string(&path).unwrap();
+            read += 1;
+            for line in
+                text.split("#[cfg(test)]").next().unwrap().lines().filter(|line| !line.trim_start().starts_with("//"))
+            {
+                let named = all.iter().filter(|known| line.contains(&format!("\"{}\"", known.name)));
+                named.for_each(|known| *lines.entry(known.name).or_default() += 1);
+            }
+        }
+    }
+    assert!(read > 300, "{read}");
+    for declaration in &all {
+        let found = lines.get(declaration.name).copied().unwrap_or_default();
+        let is_right = if WITH_OWN_EFFECT.contains(&declaration.name) { found >= 1 } else { found == 1 };
+        assert!(is_right, "{} stands in {found} lines", declaration.name);
+    }
+}
+
+/// The sources below a directory.
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| if path.is_dir() { rust_files(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
 }
 
 #[test]
 fn each_parameter_has_a_test_that_exists() {
-    for declaration in DECLARED {
+    for declaration in &declared() {
         let (file, name) = shown_by(declaration).split_once("::").unwrap();
-        let path = root().join(if file.starts_with("core/") { "agents" } else { "tests" }).join(file);
+        let path = root().join("tests").join(file);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(text.contains(&format!("#[test]\nfn {name}()")), "there is no test {name} in {file}");
     }
+}
+
+/// The declarations in the order of the fixtures' description; it has SCR_CONF_FILE in the text above the table.
+fn in_order() -> Vec<Declaration> {
+    let order = documented();
+    let place = |name: &str| order.iter().position(|known| known == name);
+    let mut all = declared();
+    all.sort_by_key(|declaration| place(declaration.name).or(place("SCR_DB_ENABLE").map(|at| at.saturating_sub(1))));
+    all
 }
 
 /// The page, from the declarations.
 fn page() -> String {
     let mut text = INTRODUCTION.to_owned();
     text.push_str("\n## What becomes of each\n\n| parameter | default | result | shown by |\n|---|---|---|---|\n");
-    for declaration in DECLARED {
+    for declaration in &in_order() {
         let result = match declaration.effect {
             Effect::Acts(_) => "acts",
             Effect::Refused(_) => "refused",
@@ -409,8 +475,11 @@ fn page() -> String {
         writeln!(text, "| `{name}` | {default} | {result} | `{test}` |").unwrap();
     }
     text.push_str("\n## How\n\n");
-    for Declaration { name, source, effect, .. } in DECLARED {
-        let (Effect::Acts(what) | Effect::Refused(what) | Effect::Warned(what)) = effect;
+    for Declaration { name, source, effect, .. } in &in_order() {
+        let what = match effect {
+            Effect::Acts(what) => what,
+            Effect::Refused(what) | Effect::Warned(what) => *what,
+        };
         let source = match source {
             AllowedSource::Any => "",
             AllowedSource::Files => " (lines of a file)",

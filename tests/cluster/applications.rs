@@ -6,7 +6,7 @@ use holdfast_testkit::cluster::{heat, heat_of};
 fn rank_dies_of(name: &str, signal: &str, number: u32) {
     let cluster = super::cluster();
     let job = cluster.heat(name, "");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     // Twice: Rust's handler for stack overflows restores the default action at the first signal and returns.
     let kill = format!("pkill -{signal} -f '[h]oldfast example'");
     cluster.on("n2", &format!("{kill}; {kill}"));
@@ -47,7 +47,7 @@ fn cache_of_one_node_that_is_full_later_costs_no_node() {
         cluster.on(node, "rm -rf /small/*");
     }
     let job = cluster.heat("full", "checkpoint: {cache: [{base: /small, keep: 1}]}");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.on("n2", "dd if=/dev/zero of=/small/junk bs=64k 2>/dev/null");
     let output = job.finish_well();
     cluster.on("n2", "rm -f /small/junk");

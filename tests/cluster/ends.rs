@@ -9,7 +9,7 @@ fn halts_and_drains_before_allocation_ends_also_after_change() {
     let cluster = super::cluster();
     let more = "halt: {before_end: 45s}\ncheckpoint: {flush: {every: 0}}";
     let job = cluster.submit("time-limit", &heat_of(&LONG, more), "--nodes=5 --time=10", "holdfast run job.yaml");
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     cluster.on("ctl", &format!("scontrol update JobId={} TimeLimit=1", job.id));
     job.wait_for("the allocation now ends at");
     let (output, code) = job.finish();
@@ -22,7 +22,7 @@ fn cancelled_job_drains_before_slurm_kills_it() {
     let cluster = super::cluster();
     let more = "checkpoint: {flush: {every: 0}}";
     let job = cluster.submit("cancelled", &heat_of(&LONG, more), "--nodes=5 --time=10", "exec holdfast run job.yaml");
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     // SIGTERM to every process of the job, also to our own steps; after KillWait, five seconds here, SIGKILL.
     job.run(&format!("scancel {}", job.id));
     job.wait_for("took ");
@@ -47,10 +47,10 @@ fn cancelled_job_drains_before_slurm_kills_it() {
 fn signal_of_batch_script_halts_job_and_is_ignored_by_agents() {
     let cluster = super::cluster();
     let job = cluster.submit("warning", &heat_of(&LONG, ""), "--nodes=5 --time=10", "exec holdfast run job.yaml");
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     // To all steps, as `#SBATCH --signal=USR1@120` without the B: it kills the ranks, which do not handle it.
     job.run(&format!("scancel --signal=USR1 {}", job.id));
-    job.wait_for("generation 2 launched").wait_for("checkpoint 5 complete");
+    job.wait_for("generation 2 launched").wait_for("checkpoint 5 protected");
     assert!(!job.output().contains("agent lost"), "{}", job.output());
     // To the batch script, as `#SBATCH --signal=B:USR1@120`.
     job.run(&format!("scancel --batch --signal=USR1 {}", job.id));
@@ -103,7 +103,7 @@ fn next_allocation_restarts_after_signal() {
 trap 'kill -TERM $wait_for' TERM
 wait $wait_for; wait $wait_for",
     );
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.on("ctl", &format!("scancel --batch --signal=TERM {}", job.id));
     let (output, code) = job.finish();
     assert_eq!(code, 75, "{output}");

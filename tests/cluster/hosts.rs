@@ -5,7 +5,7 @@ use holdfast_testkit::cluster::{Cluster, Job, NODES, until};
 use crate::nodes::goes_on_with_fewer_nodes;
 
 /// The usual job on hosts: four ranks; the other hosts are spares. `ssh`: further keys of `allocation.ssh`.
-fn spec(hosts: &str, ssh: &str, more: &str) -> String {
+pub fn spec(hosts: &str, ssh: &str, more: &str) -> String {
     format!(
         "job: heat\nprefix: ./heat-run\n\
          allocation: {{manager: ssh, hosts: {hosts}, ssh: {{known_hosts: known_hosts, {ssh}}}}}\n\
@@ -14,9 +14,9 @@ fn spec(hosts: &str, ssh: &str, more: &str) -> String {
     )
 }
 
-const ALL: &str = "['n[1-6]']";
+pub const ALL: &str = "['n[1-6]']";
 
-fn start<'a>(cluster: &'a Cluster, name: &str, spec: &str, work: &str) -> Job<'a> {
+pub fn start<'a>(cluster: &'a Cluster, name: &str, spec: &str, work: &str) -> Job<'a> {
     let known = cluster.known_hosts("ed25519");
     cluster.without_slurm(name, &[("job.yaml", spec), ("known_hosts", &known)], work)
 }
@@ -57,7 +57,7 @@ fn job_on_hosts_succeeds_and_leaves_nothing_behind() {
 fn spare_replaces_lost_host_with_rebuilt_checkpoint() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-killed");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n3");
     let output = job.finish_well();
     assert!(output.contains("node failure: n3"), "{output}");
@@ -76,7 +76,7 @@ fn run_goes_on_with_fewer_hosts_and_more_ranks_on_one() {
 fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-paused");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("pause", "n2");
     job.wait_for("generation 2 launched");
     cluster.docker("unpause", "n2");
@@ -92,7 +92,7 @@ fn frozen_host_is_replaced_and_its_processes_end_when_it_resumes() {
 fn killed_agent_is_restarted_over_ssh_and_ranks_continue() {
     let cluster = super::cluster();
     let job = heat(&cluster, "ssh-agent-killed");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
     job.wait_for("n3: agent lost");
     let output = job.finish_well();
@@ -104,7 +104,7 @@ fn next_orchestrator_takes_over_on_hosts() {
     let cluster = super::cluster();
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = start(&cluster, "ssh-took-over", &spec(ALL, "", ""), work);
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.on("ctl", "pkill -9 -f '^holdfast run'");
     job.wait_for("first ended with 137");
     let output = job.finish_well();
@@ -142,7 +142,7 @@ fn second_run_on_hosts_restarts_from_kept_caches_after_signal() {
     let files = [("job.yaml", &*slow), ("known_hosts", &*known), ("delay", "200ms")];
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; echo 0 >delay; holdfast run job.yaml";
     let job = cluster.without_slurm("ssh-kept", &files, work);
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     cluster.on("ctl", "pkill -TERM -f '^holdfast run'");
     job.wait_for("first ended with 75");
     let output = job.finish_well();

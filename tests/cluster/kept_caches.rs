@@ -15,7 +15,7 @@ fn sources(job: &Job<'_>) -> Vec<String> {
 
 /// The first of two runs is halted at its fourth checkpoint.
 fn halt_first_run(job: &Job<'_>) {
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     job.run("holdfast halt set --immediate job.yaml");
     job.wait_for("first ended with 75");
 }
@@ -94,7 +94,7 @@ holdfast run other.yaml; echo \"other ended with $?\"
 touch go-on; wait $first"
     );
     let job = cluster.submit("simultaneous", &heat_of(&HOLDS, ""), "--nodes=5 --time=10", &work);
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     job.run("touch other");
     let output = job.finish_well();
     assert!(output.contains("other ended with 69"), "{output}");

@@ -29,6 +29,7 @@ mod preflight;
 mod scr_commands;
 mod services;
 mod sources;
+mod stalled_prefix;
 
 use std::process::{Command, ExitCode};
 

@@ -12,7 +12,7 @@ fn a_killed_node_is_replaced(mpi: Mpi) {
     let spec = mpi.launches(&heat(""));
     let job =
         cluster.submit(&format!("mpi-killed-{}", mpi.name), &spec, "--nodes=6 --time=10", "holdfast run job.yaml");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n3");
     let output = job.finish_well();
     assert!(output.contains("n3 is down") && output.contains("node failure: n3"), "{output}");
@@ -55,7 +55,7 @@ fn goes_on_with_fewer_nodes_under_mpich() {
 fn files_of_the_launcher_are_private(name: &str, spec: &str, files: &[&str]) {
     let cluster = super::cluster();
     let job = cluster.submit(name, spec, "--nodes=6 --time=10", "chmod 777 . && holdfast run job.yaml");
-    job.wait_for("checkpoint 1 complete");
+    job.wait_for("checkpoint 1 protected");
     let private = cluster.on("n1", "ls -ld /tmp/holdfast-launch-*; ls /tmp/holdfast-launch-*");
     assert!(private.starts_with("drwx------") && private.contains(" user1 "), "{private}");
     assert!(files.iter().all(|file| private.contains(file)), "{private}");
@@ -82,7 +82,7 @@ fn the_first_node_of_the_run_is_replaced(mpi: Mpi) {
     let cluster = super::cluster();
     let name = format!("mpi-first-{}", mpi.name);
     let job = cluster.interactive(&name, &mpi.launches(&heat("")), "--nodes=6 --time=10");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n1");
     let output = job.finish_well();
     assert!(output.contains("node failure: n1") && output.contains("moved: rank 0\n"), "{output}");
@@ -203,7 +203,7 @@ fn signal_ends_run_and_its_daemons() {
         let work =
             "holdfast run job.yaml & wait_for=$!\ntrap 'kill -TERM $wait_for' TERM\nwait $wait_for; wait $wait_for";
         let job = cluster.submit(&format!("mpi-signal-{}", mpi.name), &spec, "--nodes=5 --time=10", work);
-        job.wait_for("checkpoint 2 complete");
+        job.wait_for("checkpoint 2 protected");
         cluster.on("ctl", &format!("scancel --batch --signal=TERM {}", job.id));
         let (output, code) = job.finish();
         assert_eq!(code, 75, "{output}");

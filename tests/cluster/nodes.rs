@@ -13,7 +13,7 @@ fn went_on_without(job: &Job<'_>, node: &str) {
 
 /// A job of four ranks on n1 to n4, without a spare, loses n4: its rank moves to a survivor.
 pub fn goes_on_with_fewer_nodes(cluster: &Cluster, job: &Job<'_>) {
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n4");
     let output = job.finish_well();
     assert!(output.contains("node failure: n4") && output.contains("rebuilt: rank"), "{output}");
@@ -24,7 +24,7 @@ pub fn goes_on_with_fewer_nodes(cluster: &Cluster, job: &Job<'_>) {
 /// Another node is lost: the node that returned does not replace it.
 fn lose_another_node_and_check_excluded_one(cluster: &Cluster, job: &Job<'_>, excluded: &str) {
     // The run has continued: a newer checkpoint is protected.
-    job.wait_for("checkpoint 7 complete");
+    job.wait_for("checkpoint 7 protected");
     assert!(!job.output().contains("generation 2 ended"), "{}", job.output());
     cluster.docker("kill", "n4");
     went_on_without(job, "n4");
@@ -38,7 +38,7 @@ fn lose_another_node_and_check_excluded_one(cluster: &Cluster, job: &Job<'_>, ex
 fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint() {
     let cluster = super::cluster();
     let job = cluster.heat("killed", "");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n3");
     went_on_without(&job, "n3");
     let output = job.output();
@@ -49,7 +49,7 @@ fn rank_of_killed_node_restarts_elsewhere_from_rebuilt_checkpoint() {
 fn paused_node_is_replaced_and_stays_excluded() {
     let cluster = super::cluster();
     let job = cluster.long_heat("paused", 240, "");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("pause", "n2");
     job.wait_for("generation 2 launched");
     cluster.docker("unpause", "n2");
@@ -61,7 +61,7 @@ fn paused_node_is_replaced_and_stays_excluded() {
 fn disconnected_node_is_lost_and_harmless_when_reconnected() {
     let cluster = super::cluster();
     let job = cluster.long_heat("cut-off", 360, "");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.cut_off("n3");
     job.wait_for("generation 2 launched");
     // The node does not notice: its agent is alive, and waits for the orchestrator.
@@ -75,12 +75,12 @@ fn disconnected_node_is_lost_and_harmless_when_reconnected() {
 fn two_spares_replace_two_nodes() {
     let cluster = super::cluster();
     let job = cluster.heat("two", "");
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     cluster.docker("kill", "n4");
     job.wait_for("generation 2 launched");
     // It is started again, without files of the job.
     cluster.docker("start", "n4");
-    job.wait_for("checkpoint 6 complete");
+    job.wait_for("checkpoint 6 protected");
     cluster.docker("kill", "n2");
     went_on_without(&job, "n2");
     let output = job.output();
@@ -92,7 +92,7 @@ fn two_spares_replace_two_nodes() {
 fn replaces_first_node_of_run() {
     let cluster = super::cluster();
     let job = cluster.interactive("first-node", &heat(""), "--nodes=6 --time=10");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.docker("kill", "n1");
     went_on_without(&job, "n1");
 }
@@ -101,10 +101,10 @@ fn replaces_first_node_of_run() {
 fn killed_agent_is_restarted_and_ranks_continue() {
     let cluster = super::cluster();
     let job = cluster.heat("agent", "");
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.on("n3", "pkill -9 -f '[h]oldfast agent'");
     job.wait_for("n3: agent lost").wait_for("n3: agent restarted");
-    job.wait_for("checkpoint 6 complete");
+    job.wait_for("checkpoint 6 protected");
     let output = job.output();
     assert!(!output.contains("is down") && !output.contains("generation 2"), "the ranks are not affected:\n{output}");
     // Its files are used: those of another lost node are rebuilt from them.
@@ -122,7 +122,7 @@ fn does_not_use_node_set_down_by_administrator() {
         "--nodes=6 --time=10",
         "holdfast run job.yaml",
     );
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     cluster.on("ctl", "scontrol update NodeName=n6 State=DOWN Reason=broken-fan");
     // Slurm ends the processes there; their ends may be detected before the state of the node.
     job.wait_for("n6 is down");
@@ -143,7 +143,7 @@ fn excluded_nodes_get_no_ranks_and_those_excluded_now_are_left() {
     let cluster = super::cluster();
     let work = "SCR_EXCLUDE_NODES=n2 holdfast run job.yaml";
     let job = cluster.submit("excluded", &heat(""), "--nodes=6 --time=10", work);
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     job.run("holdfast nodes exclude n3 --now --reason noisy job.yaml");
     let output = job.finish_well();
     assert!(output.contains("n2 is excluded: listed in SCR_EXCLUDE_NODES"), "{output}");

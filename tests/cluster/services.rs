@@ -19,9 +19,9 @@ fn written_down<'a>(cluster: &'a Cluster, name: &str, options: &str, more: &str)
 fn controller_restart_does_not_affect_job() {
     let cluster = super::cluster();
     let job = cluster.heat("controller", "");
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     cluster.on("ctl", "pkill -TERM slurmctld");
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
     let output = job.finish_well();
     assert!(output.contains("node failure: n3"), "{output}");
@@ -44,9 +44,9 @@ fn replaces_lost_node_when_controller_is_back() {
     let cluster = super::cluster();
     let job = written_down(&cluster, "away", "--nodes=6 --time=10", "relaunch: {no_progress_limit: 1}");
     job.run("touch go");
-    job.wait_for("checkpoint 2 complete");
+    job.wait_for("checkpoint 2 protected");
     cluster.kill_controller(false);
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
     job.wait_for("generation 2 cannot start yet");
     cluster.let_controller_start();
@@ -64,7 +64,7 @@ fn ranks_continue_without_orchestrator_until_takeover() {
     let cluster = super::cluster();
     let work = "holdfast run job.yaml; echo \"first ended with $?\"; holdfast run job.yaml";
     let job = cluster.submit("orchestrator", &heat(""), "--nodes=6 --time=10", work);
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.on("n1", "pkill -9 -f '[h]oldfast run'");
     job.wait_for("first ended with 137");
     let output = job.finish_well();
@@ -76,7 +76,7 @@ fn takeover_replaces_node_lost_meanwhile() {
     let cluster = super::cluster();
     let work = "holdfast run job.yaml; until [ -e go ]; do sleep 0.1; done; holdfast run job.yaml";
     let job = cluster.submit("took-over", &heat(""), "--nodes=6 --time=10", work);
-    job.wait_for("checkpoint 3 complete");
+    job.wait_for("checkpoint 3 protected");
     cluster.on("n1", "pkill -9 -f '[h]oldfast run'");
     cluster.docker("kill", "n3");
     job.run("touch go");

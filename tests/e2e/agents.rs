@@ -29,14 +29,14 @@ fn is_survived(job: &Job<'_>, world: &World, node: &str) {
 #[test]
 fn killed_agent_is_restarted_and_run_continues() {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 2, after_checkpoint: 4, action: kill-agent}");
+    let job = Job::new(&world, 1).holding_after(4).faults("{node: 2, after_checkpoint: 4, action: kill-agent}");
     is_survived(&job, &world, "node2");
 }
 
 #[test]
 fn killed_leader_agent_is_restarted_and_run_continues() {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 0, after_checkpoint: 4, action: kill-agent}");
+    let job = Job::new(&world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4, action: kill-agent}");
     is_survived(&job, &world, "node0");
 }
 
@@ -98,7 +98,7 @@ fn hanging_agent_is_replaced_and_run_continues() {
 #[test]
 fn agent_killed_during_encode_drops_at_most_that_checkpoint() {
     let world = World::new();
-    let job = Job::new(&world, 0).chaos("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
+    let job = Job::new(&world, 0).faults("{node: 1, during: encode, checkpoint: 3, action: kill-agent}");
     job.run(0);
     job.assert_result();
     pfs::assert_current(&world.prefix(), 8);
@@ -108,7 +108,7 @@ fn agent_killed_during_encode_drops_at_most_that_checkpoint() {
 #[test]
 fn agent_killed_during_write_drops_at_most_that_checkpoint() {
     let world = World::new();
-    let job = Job::new(&world, 0).chaos("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
+    let job = Job::new(&world, 0).faults("{node: 1, during: write, checkpoint: 3, action: kill-agent}");
     job.run(0);
     job.assert_result();
     pfs::assert_current(&world.prefix(), 8);
@@ -120,8 +120,8 @@ fn agent_killed_during_rebuild_is_restarted_and_rebuilds() {
     let world = World::new();
     let job = Job::new(&world, 1)
         .holding_after(4)
-        .chaos("{node: 1, after_checkpoint: 4}")
-        .chaos("{node: 4, during: rebuild, action: kill-agent}");
+        .faults("{node: 1, after_checkpoint: 4}")
+        .faults("{node: 4, during: rebuild, action: kill-agent}");
     let mut running = job.start();
     running.sees("the agent is back", |event| event["event"] == "agent_ready" && event["again"] == true);
     job.go_on();

@@ -11,7 +11,10 @@ fn system_calls(settings: &str, flush: &str) -> u64 {
     let mut job = Job::new(&world, 0).flush(flush).checkpoint(settings).holding_after(1);
     (job.size, job.steps, job.every) = ("1024x1024", 2, 1);
     let mut running = job.start();
-    running.sees_event(if flush.contains("every: 1") { "flushed" } else { "checkpoint_complete" });
+    match flush.contains("every: 1") {
+        true => running.sees_event("flushed"),
+        false => running.sees_first_checkpoint(),
+    };
     let calls = |node: &str| {
         let text = fs::read_to_string(format!("/proc/{}/io", world.agent_pid(node))).unwrap();
         let field = |name: &str| {

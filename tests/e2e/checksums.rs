@@ -253,7 +253,7 @@ fn neighbour_s_xor_header_has_the_checksums_of_a_rank() {
     running.sees_checkpoint(1);
     let xor = cached(&world, "node2", 1, "3_of_4_in_0.xor");
     let file = XorFile::open(xor.parent().unwrap(), "3_of_4_in_0.xor").unwrap();
-    let files = &file.header().partner.files;
+    let files = &file.header.partner.files;
     assert_eq!(files.len(), 3);
     for meta in files {
         let bytes = fs::read(cached(&world, "node1", 1, &format!("/{}", meta.file))).unwrap();

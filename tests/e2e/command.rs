@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{Running, World};
+use crate::world::{Running, World, is_secured};
 
 /// Copies a directory of `configs` into the world, and starts one of its specs with these changes.
 fn start_example<'a>(world: &'a World, spec: &str, changes: &[(&str, &str)]) -> Running<'a> {
@@ -28,7 +28,7 @@ fn start_example<'a>(world: &'a World, spec: &str, changes: &[(&str, &str)]) -> 
 
 /// No fault is injected.
 const WITHOUT_FAULTS: [(&str, &str); 2] =
-    [("    - {node: 1, after_checkpoint: 1}\n", ""), ("  chaos:\n    - {node: 3, after_checkpoint: 2}\n", "")];
+    [("    - {node: 1, after_checkpoint: 1}\n", ""), ("  faults:\n    - {node: 3, after_checkpoint: 2}\n", "")];
 
 /// What the ranks of a generation have printed.
 fn output(world: &World, generation: u64) -> Vec<String> {
@@ -127,7 +127,7 @@ fn a_program_that_has_ended_is_not_started_again_while_others_run() {
     running.sees("the second generation", |event| is(event, "restarted") && event["generation"] == 2);
     fs::remove_file(world.path("ends.1")).unwrap();
     world.wait("rank 1", || world.path("runs.2.1").exists().then_some(()));
-    running.sees("another checkpoint", |event| is(event, "checkpoint_complete") && event["generation"] == 2);
+    running.sees("another checkpoint", |event| is_secured(event) && event["generation"] == 2);
     end(&world, 1, 0);
     running.ends_with(0);
     assert!(!world.path("runs.2.0").exists(), "rank 0 had ended");
@@ -215,7 +215,7 @@ fn the_save_command_gets_its_variables_and_an_empty_directory() {
     let mut running = start(&world, save, EVERY, "");
     let failed = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(failed.ends_with("sh ended with exit code 3"), "{failed}");
-    let complete = running.sees_event("checkpoint_complete")["checkpoint"].as_u64().unwrap();
+    let complete = running.sees_first_checkpoint()["checkpoint"].as_u64().unwrap();
     running.sees_checkpoint(complete + 1);
     running.signal(Signal::TERM);
     running.ends_with(75);
@@ -323,7 +323,7 @@ fn files_for_the_signal_of_a_dropped_checkpoint_do_not_complete_the_next_one() {
             && event["reason"].as_str().unwrap().contains("still writes for the signal before")
     });
     world.write("go", "");
-    let complete = running.sees_event("checkpoint_complete");
+    let complete = running.sees_first_checkpoint();
     running.signal(Signal::TERM);
     running.ends_with(75);
     assert!(complete["checkpoint"].as_u64() > Some(2), "{complete}");
@@ -342,7 +342,7 @@ fn a_program_that_has_missed_a_signal_gets_another_one() {
     let mut running = start_program(&world, IN_TWO_PARTS, "", keys, "halt: {grace: 60s}");
     running.sees_event("checkpoint_failed");
     fs::remove_file(world.path("silent")).unwrap();
-    running.sees_event("checkpoint_complete");
+    running.sees_first_checkpoint();
     running.signal(Signal::TERM);
     running.ends_with(75);
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state"), "one\ntwo\n".to_owned()));
@@ -411,7 +411,7 @@ fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
         exec 9>new.RANK
         echo begin >&9
         mv new.RANK state.RANK
-        until [ -e close ]; do : > "open.RANK"; sleep 0.02; done
+        until [ -e close ]; do : > "open.RANK"; sleep 0.02 9>&-; done
         echo end >&9
         exec 9>&-
         until [ -e "ends.RANK" ]; do sleep 0.02; done
@@ -423,7 +423,7 @@ fn a_file_that_was_renamed_while_it_is_written_is_taken_when_it_is_closed() {
     assert!(reason.contains("/state.") && reason.contains(" is still open for writing by sh ("), "{reason}");
     assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
     world.write("close", "");
-    running.sees_event("checkpoint_complete");
+    running.sees_first_checkpoint();
     running.signal(Signal::TERM);
     running.ends_with(75);
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.state.{rank}"), "begin\nend\n".to_owned()));
@@ -504,7 +504,7 @@ fn checkpoints_are_progress_and_launches_without_one_end_the_job() {
     let world = World::new();
     let mut running = start(&world, SAVE, EVERY, "relaunch: {no_progress_limit: 1}");
     for generation in 1..=3 {
-        running.sees("a checkpoint", |event| is(event, "checkpoint_complete") && event["generation"] == generation);
+        running.sees("a checkpoint", |event| is_secured(event) && event["generation"] == generation);
         assert_eq!(world.kill(|line| line.contains("rank --role checkpoints")), 2);
         running.sees("the next launch", |event| is(event, "restarted") && event["generation"] == generation + 1);
     }
@@ -658,7 +658,7 @@ fn a_file_that_is_still_open_for_writing_is_no_part_of_a_checkpoint() {
     assert!(reason.contains("/checkpoint/log is still open for writing by sh ("), "{reason}");
     assert_eq!(world.all("checkpoint_complete"), [] as [Value; 0]);
     fs::remove_file(world.path("keep")).unwrap();
-    running.sees_event("checkpoint_complete");
+    running.sees_first_checkpoint();
     running.signal(Signal::TERM);
     running.ends_with(75);
     let expected = [0, 1].map(|rank| (format!("rank_{rank}.log"), "begin\n".to_owned()));
@@ -699,7 +699,7 @@ fn a_link_in_the_place_of_the_directory_leads_to_files_that_are_not_touched() {
     running.sees("another one", |event| refused(event) && event["checkpoint"].as_u64() > Some(first));
     // The directory is there again for the next one.
     world.write("good", "");
-    running.sees_event("checkpoint_complete");
+    running.sees_first_checkpoint();
     end(&world, 0, 0);
     end(&world, 1, 0);
     running.ends_with(0);
@@ -729,7 +729,7 @@ fn what_is_left_of_a_command_writes_no_file_of_the_next_checkpoint() {
     assert!(world.kill(is_supervisor) > 0);
     let reason = running.sees_event("checkpoint_failed")["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("its supervising process was killed"), "{reason}");
-    running.sees_event("checkpoint_complete");
+    running.sees_first_checkpoint();
     let command_line = fs::read_to_string(format!("/proc/{}/cmdline", left.trim())).unwrap_or_default();
     assert_eq!(command_line, "", "the old command is killed");
     running.signal(Signal::TERM);
@@ -762,7 +762,7 @@ fn files_that_a_program_renames_into_place_are_its_checkpoint() {
                 every: 500ms\n    timeout: 20s\n";
     changes.push((save, "  watch: {files: [\"state.$HOLDFAST_RANK\"]}\n"));
     changes.push(("$HOLDFAST_RESTART_DIR/state", "$HOLDFAST_RESTART_DIR/state.$HOLDFAST_RANK"));
-    changes.push(("  nodes: 6\n", "  nodes: 6\n  chaos: [{node: 1, after_checkpoint: 3}]\n"));
+    changes.push(("  nodes: 6\n", "  nodes: 6\n  faults: [{node: 1, after_checkpoint: 3}]\n"));
     start_example(&world, "count.yaml", &changes).ends_with(0);
     assert_eq!(world.all("restarted").len(), 2);
     for (before, after) in output(&world, 1).iter().zip(output(&world, 2)) {

@@ -50,7 +50,7 @@ fn packed_files(world: &World, directory: &Path) -> BTreeSet<String> {
 fn packs_files_with_those_of_lost_member_and_next_run_fetches_from_containers() {
     let world = World::new();
     let job = draining(&world).heat("--files-per-rank 6").top("halt: {checkpoints_left: 4}");
-    let job = job.chaos("{node: 2, during: copy}");
+    let job = job.faults("{node: 2, during: copy}");
     job.run(75);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 2);
     pfs::assert_current(&world.prefix(), 4);

@@ -78,7 +78,7 @@ fn node_excluded_now_is_replaced_from_newest_checkpoint_and_can_be_included_agai
 #[test]
 fn node_excluded_while_it_has_ranks_is_left_in_next_generation() {
     let world = World::new();
-    let job = Job::new(&world, 2).holding_after(4).chaos("{node: 0, after_checkpoint: 6}");
+    let job = Job::new(&world, 2).holding_after(4).faults("{node: 0, after_checkpoint: 6}");
     let mut running = job.start();
     running.sees_checkpoint(4);
     job.command(&["nodes", "exclude", "node2"], 0);

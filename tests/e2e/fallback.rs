@@ -1,6 +1,7 @@
 //! Two nodes of one XOR set are lost at once: the set cannot be rebuilt. The job restarts from the newest usable
 //! checkpoint, and reports which one.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::job::Job;
@@ -28,7 +29,7 @@ fn lose_two(job: &Job<'_>, world: &World) -> Value {
 
 fn job(world: &World) -> Job<'_> {
     let both = ["{node: 1, after_checkpoint: 5}", "{node: 3, after_checkpoint: 5}"];
-    both.into_iter().fold(Job::new(world, 2).holding_after(5), Job::chaos)
+    both.into_iter().fold(Job::new(world, 2).holding_after(5), Job::faults)
 }
 
 #[test]
@@ -64,8 +65,8 @@ fn falls_back_to_prefix_when_survivor_is_lost_during_rebuild() {
     let job = Job::new(&world, 2)
         .flush("{every: 2}")
         .holding_after(5)
-        .chaos("{node: 1, after_checkpoint: 5}")
-        .chaos("{node: 3, during: rebuild}");
+        .faults("{node: 1, after_checkpoint: 5}")
+        .faults("{node: 3, during: rebuild}");
     let last = lose_two(&job, &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
 }
@@ -77,4 +78,37 @@ fn two_lost_nodes_are_two_members_of_every_set() {
     job.per_node = 2;
     let last = lose_two(&job, &world);
     assert_eq!((&last["checkpoint"], &last["source"]), (&json!(4), &json!("fetched")));
+}
+
+#[test]
+fn status_says_whether_the_checkpoint_of_a_restart_is_protected() {
+    for (list, scheme) in [("[{scheme: xor, set_size: 4}]", "XOR"), ("[{scheme: local}]", "LOCAL")] {
+        let world = World::new();
+        let job = Job::new(&world, 0).redundancy(list).holding_after(4);
+        let mut running = job.start();
+        running.sees_checkpoint(4);
+        running.signal(Signal::TERM);
+        running.ends_with(75);
+        pfs::assert_current(&world.prefix(), 4);
+        // What the earlier run reported of its checkpoints is gone, as where another program wrote them.
+        std::fs::remove_file(world.prefix().join(".holdfast/events.jsonl")).unwrap();
+        let job = Job::new(&world, 0).redundancy(list).holding_at(21);
+        let mut running = job.start();
+        let restarted = running.sees_event("restarted");
+        let is_protected = scheme == "XOR";
+        assert_eq!((&restarted["checkpoint"], &restarted["protected"]), (&json!(4), &json!(is_protected)));
+        let status = world.wait("the restart in the status", || {
+            let status = job.command(&["status", "--json"], 0).json();
+            (status["checkpoint"] == 4).then_some(status)
+        });
+        assert_eq!((&status["protected"], &status["newest_protected"]), (&json!(is_protected), &Value::Null), "{list}");
+        let text =
+            if is_protected { "newest checkpoint 4, protected\n" } else { "newest checkpoint 4, not protected\n" };
+        job.command(&["status"], 0).prints(&[text]);
+        job.go_on();
+        let ran = running.ends_with(0);
+        assert_eq!(ran.err.contains("; it is not protected from the loss of a node"), !is_protected, "{}", ran.err);
+        job.assert_result();
+        world.assert_nothing_is_left();
+    }
 }

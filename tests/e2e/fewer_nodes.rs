@@ -12,7 +12,7 @@ fn run_goes_on_with_fewer_nodes_from_rebuilt_checkpoint() {
     let job = Job::new(&world, 0)
         .top("relaunch: {min_nodes: 2, max_ranks_per_node: 2}")
         .holding_after(4)
-        .chaos("{node: 1, after_checkpoint: 4}");
+        .faults("{node: 1, after_checkpoint: 4}");
     let mut running = job.start();
     running.sees_event("node_down");
     job.go_on();
@@ -36,8 +36,8 @@ fn two_losses_one_after_the_other_leave_two_nodes_with_protected_checkpoints() {
         .redundancy("[{scheme: xor, set_size: 2}]")
         .top("relaunch: {min_nodes: 2}")
         .holding_after(8)
-        .chaos("{node: 3, after_checkpoint: 3}")
-        .chaos("{node: 1, after_checkpoint: 8}");
+        .faults("{node: 3, after_checkpoint: 3}")
+        .faults("{node: 1, after_checkpoint: 8}");
     job.steps = 60;
     let mut running = job.start();
     running.sees("node1 down", |event| event["event"] == "node_down" && event["node"] == "node1");
@@ -57,8 +57,8 @@ fn checkpoint_whose_set_lost_two_members_is_fetched_from_prefix() {
         .top("relaunch: {min_nodes: 1}")
         .flush("{every: 3}")
         .holding_after(5)
-        .chaos("{node: 1, after_checkpoint: 5}")
-        .chaos("{node: 2, after_checkpoint: 5}");
+        .faults("{node: 1, after_checkpoint: 5}")
+        .faults("{node: 2, after_checkpoint: 5}");
     let mut running = job.start();
     running.sees("node2 down", |event| event["event"] == "node_down" && event["node"] == "node2");
     job.go_on();

@@ -103,7 +103,7 @@ fn restarted_agent_of_the_leader_continues_the_flush_in_its_directory() {
 fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_not_restart_from() {
     let world = World::new();
     // The ranks wait for the loss. Checkpoint 6 would wait for the flush of 4.
-    let mut job = flushing(&world, 1).chaos("{node: 2, after_checkpoint: 5}").holding_after(5);
+    let mut job = flushing(&world, 1).faults("{node: 2, after_checkpoint: 5}").holding_after(5);
     // Seven checkpoints: the next one that would be flushed is not reached.
     job.steps = 35;
     let mut running = job.start();
@@ -127,7 +127,7 @@ fn generation_after_a_node_loss_removes_the_flush_of_a_checkpoint_that_it_does_n
 #[test]
 fn generation_after_a_node_loss_continues_the_flush_of_the_checkpoint_that_it_restarts_from() {
     let world = World::new();
-    let mut job = flushing(&world, 1).chaos("{node: 2, after_checkpoint: 4}").holding_after(4);
+    let mut job = flushing(&world, 1).faults("{node: 2, after_checkpoint: 4}").holding_after(4);
     job.steps = 35;
     let mut running = job.start();
     running.sees_event("node_down");

@@ -254,7 +254,7 @@ fn an_agent_does_not_follow_a_link_that_another_user_put_on_the_prefix() {
     symlink(world.path("home"), &link).unwrap();
     give_away(&link);
     for (path, body) in requests(&link) {
-        agent.refuses(path, &body, "symbolic link of user 65534");
+        agent.refuses(path, &body, "symbolic link (of user id 65534)");
     }
     assert!(names(&world.path("home")).is_empty());
     agent.stop();

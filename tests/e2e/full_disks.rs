@@ -147,7 +147,7 @@ fn fill(place: &Path) -> PathBuf {
 #[test]
 fn spare_with_a_full_cache_is_replaced_and_the_checkpoint_in_cache_is_used() {
     let world = World::new();
-    let job = Job::new(&world, 2).holding_after(5).chaos("{node: 1, after_checkpoint: 5}");
+    let job = Job::new(&world, 2).holding_after(5).faults("{node: 1, after_checkpoint: 5}");
     let (job, _disk, mut running) = with_disk(&world, job, "node4", |place| drop(fill(place)));
     let prevented = running.sees_event("restart_prevented");
     assert_eq!(prevented["faulty"], "node4", "{prevented}");

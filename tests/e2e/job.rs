@@ -8,7 +8,6 @@ use rustix::process::Signal;
 
 use crate::world::{Ran, Running, World};
 
-/// A job spec.
 #[derive(Clone)]
 pub struct Job<'a> {
     world: &'a World,
@@ -27,7 +26,7 @@ pub struct Job<'a> {
     /// Further arguments of the application.
     pub heat: Vec<String>,
     /// Injected faults.
-    pub chaos: Vec<String>,
+    pub faults: Vec<String>,
     /// `redundancy:`, as a YAML list.
     pub redundancy: String,
     /// `flush:`, as a YAML map.
@@ -62,7 +61,7 @@ impl<'a> Job<'a> {
             every: 5,
             size: "24x24",
             heat: Vec::new(),
-            chaos: Vec::new(),
+            faults: Vec::new(),
             redundancy: "[{scheme: xor, set_size: 4}]".to_owned(),
             flush: "{every: 0}".to_owned(),
             checkpoint: Vec::new(),
@@ -75,16 +74,21 @@ impl<'a> Job<'a> {
     }
 
     /// Adds injected faults, written as in a spec.
-    pub fn chaos(mut self, failure: &str) -> Self {
-        self.chaos.push(failure.to_owned());
+    pub fn faults(mut self, failure: &str) -> Self {
+        self.faults.push(failure.to_owned());
         self
     }
 
     /// The application waits after this checkpoint.
-    pub fn holding_after(mut self, checkpoint: u32) -> Self {
-        let step = (checkpoint * self.every).to_string();
+    pub fn holding_after(self, checkpoint: u32) -> Self {
+        let step = checkpoint * self.every;
+        self.holding_at(step)
+    }
+
+    /// The application waits at this step.
+    pub fn holding_at(mut self, step: u32) -> Self {
         let until = self.world.path(HOLD).to_string_lossy().into_owned();
-        self.heat.extend(["--hold-at".to_owned(), step, "--until".to_owned(), until]);
+        self.heat.extend(["--hold-at".to_owned(), step.to_string(), "--until".to_owned(), until]);
         self
     }
 
@@ -161,10 +165,10 @@ impl<'a> Job<'a> {
         if !top.iter().any(|line| line.starts_with("halt:")) {
             top.push(format!("halt: {{grace: {}}}", self.grace));
         }
-        let chaos: Vec<String> = self.chaos.iter().map(|failure| format!("- {failure}")).collect();
-        let chaos = if chaos.is_empty() { String::new() } else { format!("  chaos:\n{}", lines(&chaos, "    ")) };
+        let faults: Vec<String> = self.faults.iter().map(|failure| format!("- {failure}")).collect();
+        let faults = if faults.is_empty() { String::new() } else { format!("  faults:\n{}", lines(&faults, "    ")) };
         format!(
-            "job: heat\nprefix: {prefix:?}\nallocation:\n  manager: local\n  nodes: {nodes}\n{allocation}{chaos}\
+            "job: heat\nprefix: {prefix:?}\nallocation:\n  manager: local\n  nodes: {nodes}\n{allocation}{faults}\
              run:\n  nodes: {on}\n  ranks_per_node: {per_node}\n  command: [{command}]\n\
              checkpoint:\n  redundancy: {redundancy}\n  flush: {flush}\n{checkpoint}\
              health: {{down_after: {down_after}{health}}}\n{top}",
@@ -201,7 +205,6 @@ impl<'a> Job<'a> {
         self.world.holdfast(["run".as_ref(), self.spec().as_os_str()])
     }
 
-    /// Starts it.
     pub fn start(&self) -> Running<'a> {
         self.world.start(self.command_line())
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::jubatus_server::{Item, call, install};
 use crate::pfs;
-use crate::world::{Ran, Running, World, signal};
+use crate::world::{Ran, Running, World, is_secured, signal};
 
 const CONFIG: &str = "{\n  \"window_size\": 128\n}\n";
 
@@ -122,8 +122,8 @@ fn sees_new_checkpoint(world: &World, running: &mut Running<'_>) -> u64 {
         let events = world.events();
         let mut later = events[known..].iter().filter(|event| event["event"] == "checkpoint_started").skip(1);
         let begun = later.next()?["checkpoint"].clone();
-        let is_complete = |event: &&Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == begun;
-        events[known..].iter().find(is_complete)?["checkpoint"].as_u64()
+        let is_its_end = |event: &&Value| event["checkpoint"] == begun && is_secured(event);
+        events[known..].iter().find(is_its_end)?["checkpoint"].as_u64()
     })
 }
 
@@ -331,7 +331,7 @@ fn saved_models_are_progress_and_launches_without_one_end_the_job() {
     let spec = world.write("job.yaml", &format!("{}relaunch: {{no_progress_limit: 1}}\n", servers.yaml()));
     let mut running = world.start(world.holdfast(["run".as_ref(), spec.as_os_str()]));
     for generation in 1..=3 {
-        let is_saved = |event: &Value| event["event"] == "checkpoint_complete" && event["generation"] == generation;
+        let is_saved = |event: &Value| is_secured(event) && event["generation"] == generation;
         running.sees("a checkpoint", is_saved);
         kill_servers(&world, generation, &mut running);
     }

@@ -71,7 +71,7 @@ fn drain_removes_kept_caches() {
 #[test]
 fn node_that_was_down_is_not_used_by_the_second_run() {
     let world = World::new();
-    let job = halted(&world, Job::new(&world, 1).chaos("{node: 1, after_checkpoint: 2}"));
+    let job = halted(&world, Job::new(&world, 1).faults("{node: 1, after_checkpoint: 2}"));
     job.run(0);
     assert_eq!(last_restart(&world).1, json!("cache"));
     let placed = world.all("generation_placed").pop().unwrap();

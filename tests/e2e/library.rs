@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use holdfast_core::control::halt::HaltFile;
+use holdfast_model::HaltCondition;
 use holdfast_testkit::harness::ignore;
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ struct LibraryJob<'a> {
     spares: u32,
     checkpoints: u32,
     hold: &'static str,
-    chaos: Vec<&'static str>,
+    faults: Vec<&'static str>,
     /// Keys of `run:`, each before a comma.
     launcher: String,
     /// `flush:` of the spec.
@@ -36,7 +37,7 @@ impl<'a> LibraryJob<'a> {
             spares: 0,
             checkpoints: 4,
             hold: "",
-            chaos: Vec::new(),
+            faults: Vec::new(),
             launcher: String::new(),
             flush: "{every: 0}",
             top: "",
@@ -45,7 +46,7 @@ impl<'a> LibraryJob<'a> {
     }
 
     fn command(&self) -> Command {
-        let LibraryJob { world, spares, checkpoints, hold, chaos, launcher, flush, top, environment } = self;
+        let LibraryJob { world, spares, checkpoints, hold, faults, launcher, flush, top, environment } = self;
         fs::create_dir_all(world.path("meeting")).unwrap();
         let mut env = vec![
             (MEETING, world.path("meeting").to_string_lossy().into_owned()),
@@ -55,13 +56,13 @@ impl<'a> LibraryJob<'a> {
         env.extend(environment.clone());
         let env: Vec<String> = env.into_iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
         let spec = format!(
-            "prefix: {:?}\nallocation: {{manager: local, nodes: {}, chaos: [{}]}}\n\
+            "prefix: {:?}\nallocation: {{manager: local, nodes: {}, faults: [{}]}}\n\
              run: {{nodes: 4, {launcher} command: [{:?}], env: {{{}}}}}\n\
              checkpoint: {{source: scr-files, redundancy: [{{scheme: partner}}], flush: {flush}}}\n\
              health: {{down_after: 10s}}\n{top}\n",
             world.prefix(),
             4 + spares,
-            chaos.join(", "),
+            faults.join(", "),
             std::env::current_exe().unwrap(),
             env.join(", "),
         );
@@ -117,7 +118,7 @@ fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(
         spares: 2,
         checkpoints: 6,
         hold: "2,4",
-        chaos: vec!["{node: 1, after_checkpoint: 2}", "{node: 0, after_checkpoint: 4}"],
+        faults: vec!["{node: 1, after_checkpoint: 2}", "{node: 0, after_checkpoint: 4}"],
         top: "relaunch: {no_progress_limit: 1}",
         ..LibraryJob::new(&world)
     };
@@ -135,7 +136,7 @@ fn checkpoints_of_the_library_are_progress_and_the_job_survives_two_node_losses(
 }
 
 /// MPICH's mpirun. Open MPI's daemons cannot share a machine under different names.
-fn hydra() -> &'static str {
+pub fn hydra() -> &'static str {
     let recognised = |program: &&str| {
         let version = Command::new(program).arg("--version").output();
         version.is_ok_and(|version| String::from_utf8_lossy(&version.stdout).contains("HYDRA"))
@@ -151,7 +152,7 @@ fn mpirun_starts_the_ranks_on_virtual_nodes_and_a_node_loss_is_survived() {
     let job = LibraryJob {
         spares: 1,
         hold: "2",
-        chaos: vec!["{node: 1, after_checkpoint: 2}"],
+        faults: vec!["{node: 1, after_checkpoint: 2}"],
         launcher: format!("launcher: mpirun, launcher_program: {program},"),
         ..LibraryJob::new(&world)
     };
@@ -189,7 +190,7 @@ fn a_program_that_waits_for_the_lock_of_the_halt_file_finds_the_condition_that_i
     world.start(halt).ends_with(0);
     let through = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
     let found = HaltFile::read(std::path::Path::new(&through)).unwrap().unwrap();
-    assert_eq!(found.checkpoints_left(), Some(1));
+    assert_eq!(found.number(HaltCondition::CheckpointsLeft), Some(1));
     fs::write(world.path("meeting/go.2"), "").unwrap();
     running.ends_with(75);
     assert_drained(&world, 3);
@@ -256,7 +257,7 @@ fn a_second_step_does_not_restart_from_checkpoints_of_the_first() {
 fn ranks_that_use_another_control_base_are_reported() {
     let world = World::new();
     let job = LibraryJob { environment: vec![(CONTROL, "/elsewhere".to_owned())], ..LibraryJob::new(&world) };
-    job.start().ends_with(0).prints(&["the ranks left nothing below /tmp"]);
+    job.start().ends_with(0).prints(&["no SCR control files below /tmp"]);
     assert_eq!(world.the("library_left_nothing")["base"], "/tmp");
     assert_eq!(world.all("checkpoint_complete").len(), 0);
     world.assert_nothing_is_left();

@@ -21,7 +21,7 @@ use holdfast_core::control::transfer::{FileTransfer, TransferCommand, TransferFi
 use holdfast_core::kvtree::Tree;
 use holdfast_core::kvtree::file::encode;
 use holdfast_core::redundancy::descriptor;
-use holdfast_model::{CheckpointId, Descriptor, Locations, NodeName, Rank, RankDescriptor, Scheme};
+use holdfast_model::{CheckpointId, Descriptor, Locations, NodeName, Rank, RankDescriptor, Scheme, SchemeNumbers};
 
 /// Set for the ranks: the directory in which they meet.
 pub const MEETING: &str = "SCR_TEST_MEETING";
@@ -316,8 +316,7 @@ impl Program {
                 interval: 1,
                 base: cache_base(),
                 scheme: Scheme::new(if self.ranks == 1 { "LOCAL" } else { "PARTNER" }),
-                hop_distance: 1,
-                set_size: 8,
+                numbers: SchemeNumbers::default(),
             },
             directory: format!("{}/index.0", self.cache),
             groups: 1,

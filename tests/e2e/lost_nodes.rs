@@ -24,7 +24,7 @@ fn failure_free_run_has_result_of_one_process_and_indexes_last_checkpoint() {
 #[test]
 fn spare_replaces_lost_node_with_rebuilt_checkpoint() {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 1, after_checkpoint: 4}");
+    let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4}");
     let mut running = job.start();
     let lost = running.sees_event("node_down");
     assert_eq!((&lost["node"], &lost["ranks"]), (&json!("node1"), &json!([1])));
@@ -48,8 +48,8 @@ fn two_consecutive_node_losses_need_only_two_rebuilds() {
     let world = World::new();
     let mut job = Job::new(&world, 2)
         .holding_after(8)
-        .chaos("{node: 1, after_checkpoint: 3}")
-        .chaos("{node: 3, after_checkpoint: 8}");
+        .faults("{node: 1, after_checkpoint: 3}")
+        .faults("{node: 3, after_checkpoint: 8}");
     job.steps = 60;
     let mut running = job.start();
     running.sees("node3 down", |event| event["event"] == "node_down" && event["node"] == "node3");
@@ -66,7 +66,7 @@ fn two_consecutive_node_losses_need_only_two_rebuilds() {
 #[test]
 fn restarts_after_loss_of_leader_node() {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 0, after_checkpoint: 4}");
+    let job = Job::new(&world, 1).holding_after(4).faults("{node: 0, after_checkpoint: 4}");
     let mut running = job.start();
     running.sees_event("node_down");
     job.go_on();
@@ -79,7 +79,7 @@ fn restarts_after_loss_of_leader_node() {
 #[test]
 fn node_loss_during_write_drops_only_that_checkpoint() {
     let world = World::new();
-    let job = Job::new(&world, 1).chaos("{node: 1, during: write, checkpoint: 4}");
+    let job = Job::new(&world, 1).faults("{node: 1, during: write, checkpoint: 4}");
     job.run(0);
     job.assert_result();
     let again = &world.all("restarted")[1];
@@ -91,7 +91,7 @@ fn node_loss_during_write_drops_only_that_checkpoint() {
 #[test]
 fn node_loss_during_encode_drops_only_that_checkpoint() {
     let world = World::new();
-    let job = Job::new(&world, 1).chaos("{node: 2, during: encode, checkpoint: 4}");
+    let job = Job::new(&world, 1).faults("{node: 2, during: encode, checkpoint: 4}");
     job.run(0);
     job.assert_result();
     let again = &world.all("restarted")[1];
@@ -105,8 +105,8 @@ fn node_lost_during_rebuild_is_replaced_and_rebuild_restarts() {
     let world = World::new();
     let job = Job::new(&world, 2)
         .holding_after(4)
-        .chaos("{node: 1, after_checkpoint: 4}")
-        .chaos("{node: 4, during: rebuild}");
+        .faults("{node: 1, after_checkpoint: 4}")
+        .faults("{node: 4, during: rebuild}");
     let mut running = job.start();
     running.sees("node4 down", |event| event["event"] == "node_down" && event["node"] == "node4");
     job.go_on();

@@ -50,6 +50,7 @@ mod many_ranks;
 mod modes;
 mod needs;
 mod orchestrator_lost;
+mod other_manager;
 mod other_users;
 mod outputs;
 mod pair_copy;
@@ -61,6 +62,7 @@ mod pair_settings;
 mod pair_takeover;
 mod pairs;
 mod parameters;
+mod planted_datasets;
 mod progress;
 mod quickstart;
 mod requested;
@@ -84,6 +86,9 @@ mod variables;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(code) = other_manager::program_in_a_lattice() {
+        return code;
+    }
     jubatus_server::serve_if_server();
     library_program::program_if_rank();
     pair_copy::program_if_copy();

@@ -7,7 +7,7 @@ use crate::world::World;
 #[test]
 fn rebuilds_and_indexes_more_than_256_ranks_after_node_loss() {
     let world = World::new();
-    let mut job = Job::new(&world, 0).holding_after(1).chaos("{node: 2, after_checkpoint: 1}");
+    let mut job = Job::new(&world, 0).holding_after(1).faults("{node: 2, after_checkpoint: 1}");
     (job.per_node, job.steps, job.every, job.size) = (65, 2, 1, "8x260");
     let ran = job.run(75);
     ran.prints(&["too few healthy nodes"]);

@@ -66,7 +66,7 @@ fn checkpoints_and_their_index_on_the_prefix_follow_the_umask() {
     for (mask, of_directory, of_file) in [("027", 0o750, 0o640), ("077", 0o700, 0o600), ("007", 0o770, 0o660)] {
         let world = World::new();
         // One lost node: its files are rebuilt on the prefix, or in cache, and then flushed.
-        let job = Job::new(&world, 1).flush("{every: 2}").chaos("{node: 2, after_checkpoint: 7}");
+        let job = Job::new(&world, 1).flush("{every: 2}").faults("{node: 2, after_checkpoint: 7}");
         let mut command = world.command("sh");
         let line = format!("umask {mask}; exec \"$0\" run \"$1\"");
         command.args(["-c", &line, env!("CARGO_BIN_EXE_holdfast")]).arg(job.spec());

@@ -5,35 +5,36 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::kvtree::{Tree, file, json};
-use holdfast_core::prefix::{Prefix, index};
+use holdfast_core::prefix::index;
+use holdfast_core::store::{self, PosixDataset};
 use holdfast_formats::sion::dataset;
 use holdfast_testkit::files_below;
 use serde_json::Value;
 
 /// Every checkpoint in the index, and whether it is complete.
 pub fn indexed(prefix: &Path) -> BTreeMap<u64, Option<bool>> {
-    let index = index::read(&Prefix::open(prefix).unwrap()).unwrap().unwrap_or_default();
+    let index = index::read(&*store::open(prefix).unwrap()).unwrap().unwrap_or_default();
     index.entries().into_iter().map(|entry| (entry.id.0, entry.complete)).collect()
 }
 
 /// The target of `scr.current`.
 pub fn current(prefix: &Path) -> Option<PathBuf> {
-    let prefix = Prefix::open(prefix).unwrap();
-    Some(prefix.checkpoint_path(&prefix.current().unwrap()?))
+    let store = store::open(prefix).unwrap();
+    Some(store.path_of(&store.current().unwrap()?))
 }
 
 /// The directory of a checkpoint in the index.
 pub fn directory_of(prefix: &Path, id: u64) -> Option<PathBuf> {
-    let prefix = Prefix::open(prefix).unwrap();
-    let entries = index::read(&prefix).unwrap()?.entries();
+    let store = store::open(prefix).unwrap();
+    let entries = index::read(&*store).unwrap()?.entries();
     let entry = entries.into_iter().find(|entry| entry.id.0 == id)?;
-    Some(prefix.checkpoint_path(&entry.directory))
+    Some(store.path_of(&entry.directory))
 }
 
 /// The id of the checkpoint of `scr.current`.
 pub fn current_id(prefix: &Path) -> Option<u64> {
-    let prefix = Prefix::open(prefix).unwrap();
-    Some(prefix.current().unwrap()?.parts().unwrap().id.0)
+    let store = store::open(prefix).unwrap();
+    Some(store.current().unwrap()?.parts().unwrap().id.0)
 }
 
 /// Checks that this checkpoint is complete and current by index and summary, and that every file has the size and
@@ -46,7 +47,7 @@ pub fn assert_current(prefix: &Path, id: u64) {
     let summary = parsed(&directory.join("summary.scr"));
     let dataset = &summary["CKPT"][id.to_string()];
     assert_eq!(dataset["COMPLETE"], serde_json::json!({"1": {}}));
-    let files = dataset::open(&directory).unwrap();
+    let files = dataset::open(std::sync::Arc::new(PosixDataset::at(&directory))).unwrap();
     let ranks: usize = only_key(&dataset["RANKS"]).parse().unwrap();
     let listed = dataset["RANK"].as_object().unwrap();
     assert_eq!(listed.len(), ranks, "ranks in the summary");
@@ -71,7 +72,6 @@ pub fn parsed(path: &Path) -> Value {
     json::value(&tree(path))
 }
 
-/// A hash file.
 #[track_caller]
 pub fn tree(path: &Path) -> Tree {
     file::read(path).unwrap_or_else(|error| panic!("{error}"))

@@ -129,6 +129,12 @@ fn numbers_that_were_printed_before_are_no_progress() {
 fn abandoned(world: &World, progress: &str, mode: &str) {
     let running = start(world, progress, mode);
     world.wait("the program", || world.path("started.1").exists().then_some(()));
+    // Until its start is recorded, an orchestrator that takes over ends the generation.
+    let is_recorded = |file: &str| {
+        let state = fs::read_to_string(world.prefix().join(".holdfast").join(file));
+        state.is_ok_and(|text| text.contains("\"started\":true"))
+    };
+    world.wait("the record of the start", || ["job.json", "job.journal"].into_iter().any(is_recorded).then_some(()));
     running.signal(Signal::KILL);
     running.end();
     go(world);

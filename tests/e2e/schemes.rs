@@ -23,7 +23,7 @@ fn survives(job: &Job<'_>, world: &World, rebuilt: &serde_json::Value) {
 }
 
 fn job(world: &World) -> Job<'_> {
-    Job::new(world, 1).holding_after(5).chaos("{node: 1, after_checkpoint: 5}")
+    Job::new(world, 1).holding_after(5).faults("{node: 1, after_checkpoint: 5}")
 }
 
 #[test]

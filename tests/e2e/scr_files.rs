@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::kvtree::{json, packed};
-use holdfast_core::prefix::{Prefix, index};
+use holdfast_core::prefix::index;
+use holdfast_core::store;
 use holdfast_testkit::{copy_tree, files_below, fixtures};
 use serde_json::Value;
 
@@ -103,7 +104,7 @@ fn nodes_of(trees: &Path) -> Vec<usize> {
 /// The checkpoint directory of a tree that SCR drained.
 fn drained_by_scr(source: &str) -> (u64, PathBuf) {
     let prefix = fixtures("scr").join(source).join("tree/pfs");
-    let index = index::read(&Prefix::open(&prefix).unwrap()).unwrap().unwrap();
+    let index = index::read(&*store::open(&prefix).unwrap()).unwrap().unwrap();
     let newest = index.entries().into_iter().max_by_key(|entry| entry.id).unwrap();
     assert_eq!(newest.complete, Some(true));
     (newest.id.0, prefix.join(newest.directory.as_str()))

@@ -27,7 +27,7 @@ fn failed_attempts(settings: &str) -> Vec<String> {
     });
     signal(agent, Signal::STOP);
     std::thread::sleep(SILENCE);
-    assert_eq!(world.all("checkpoint_complete").len(), 0);
+    assert_eq!(world.all("checkpoint_protected").len(), 0);
     signal(agent, Signal::CONT);
     running.sees_checkpoint(1);
     running.ends_with(0);

@@ -67,7 +67,7 @@ fn commands_run_once_in_their_order_on_healthy_nodes_and_their_output_is_kept() 
     let (first, last) = (noting(&world, "first", ""), noting(&world, "last", ""));
     let printing = command("echo hello; echo broken >&2", "");
     let job = Job::new(&world, 1)
-        .chaos("{node: node1, after_checkpoint: 2}")
+        .faults("{node: node1, after_checkpoint: 2}")
         .top(&format!("before: [{first}, {all}, {printing}]"))
         .top(&format!("after: [{all}, {last}]"));
     job.run(0);

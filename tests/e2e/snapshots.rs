@@ -44,7 +44,7 @@ fn commands_show_a_running_job_and_its_halt_conditions() {
 #[test]
 fn event_log_of_a_job_with_a_node_loss() {
     let world = World::new();
-    let mut job = Job::new(&world, 1).holding_after(2).chaos("{node: 2, after_checkpoint: 2}");
+    let mut job = Job::new(&world, 1).holding_after(2).faults("{node: 2, after_checkpoint: 2}");
     job.steps = 15;
     let mut running = job.start();
     running.sees_event("node_down");

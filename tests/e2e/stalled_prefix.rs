@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::disk::Disk;
 use crate::job::Job;
 use crate::pfs;
-use crate::world::{Running, World, signal};
+use crate::world::{Running, World, is_secured, signal};
 
 /// How long it hangs: longer than the longest silence of agents that these jobs accept.
 const STALL: Duration = Duration::from_secs(10);
@@ -178,7 +178,7 @@ fn job_goes_on_while_its_prefix_directory_is_away() {
     let reason = world.wait("a failed flush", failed)["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("does not exist"), "{reason}");
     assert!(!prefix.exists(), "no agent makes it");
-    let complete = |id| move |event: &Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == id;
+    let complete = |id| move |event: &Value| is_secured(event) && event["checkpoint"] == id;
     world.wait("the last checkpoint before the end", || world.events_of(&away).iter().any(complete(15)).then_some(()));
     assert!(running.is_running());
     fs::rename(&away, &prefix).unwrap();

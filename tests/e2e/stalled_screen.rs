@@ -59,7 +59,7 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 #[test]
 fn job_relaunches_and_finishes_while_output_is_blocked() {
     let world = World::new();
-    let job = Job::new(&world, 1).holding_after(4).chaos("{node: 1, after_checkpoint: 4}");
+    let job = Job::new(&world, 1).holding_after(4).faults("{node: 1, after_checkpoint: 4}");
     let pipe = FullPipe::new();
     let (out, err) = (pipe.writer.try_clone().unwrap(), pipe.writer.try_clone().unwrap());
     let mut running = world.start_to(job.command_line(), out, err);

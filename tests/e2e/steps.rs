@@ -15,12 +15,12 @@ const LENGTHS: [(&str, u32); 2] = [("first", 40), ("second", 60)];
 /// Two steps of four ranks on four of five nodes; each waits after checkpoint 4 until the test lets it continue.
 struct TwoSteps<'a> {
     world: &'a World,
-    chaos: &'static str,
+    faults: &'static str,
 }
 
 impl<'a> TwoSteps<'a> {
     fn new(world: &'a World) -> Self {
-        TwoSteps { world, chaos: "[]" }
+        TwoSteps { world, faults: "[]" }
     }
 
     fn start(&self) -> Running<'a> {
@@ -39,10 +39,10 @@ impl<'a> TwoSteps<'a> {
             })
             .collect();
         let text = format!(
-            "job: heat\nprefix: {:?}\nallocation: {{manager: local, nodes: 5, chaos: {}}}\nsteps:\n{steps}\
+            "job: heat\nprefix: {:?}\nallocation: {{manager: local, nodes: 5, faults: {}}}\nsteps:\n{steps}\
              health: {{down_after: 10s}}\n",
             self.world.prefix(),
-            self.chaos
+            self.faults
         );
         let spec = self.world.write("job.yaml", &text);
         self.world.start(self.world.holdfast(["run".as_ref(), spec.as_os_str()]))
@@ -72,8 +72,8 @@ impl<'a> TwoSteps<'a> {
     /// Waits until the step has written its fourth checkpoint: it waits there.
     #[track_caller]
     fn holds(&self, step: &str) {
-        let complete = || self.all(step, "checkpoint_complete").iter().any(|event| event["checkpoint"] == 4);
-        self.world.wait(&format!("checkpoint 4 of {step}"), || complete().then_some(()));
+        let protected = || self.all(step, "checkpoint_protected").iter().any(|event| event["checkpoint"] == 4);
+        self.world.wait(&format!("checkpoint 4 of {step}"), || protected().then_some(()));
     }
 
     fn state(&self, step: &str) -> Value {
@@ -143,7 +143,7 @@ fn steps_share_agents_and_start_from_beginning() {
 #[test]
 fn node_lost_in_one_step_is_not_used_in_the_next() {
     let world = World::new();
-    let job = TwoSteps { chaos: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(&world) };
+    let job = TwoSteps { faults: "[{node: node1, after_checkpoint: 2}]", ..TwoSteps::new(&world) };
     let running = job.start();
     job.go_on("first");
     job.holds("second");

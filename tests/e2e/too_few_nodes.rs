@@ -10,7 +10,7 @@ use crate::world::World;
 fn drain_rebuilds_missing_member_for_next_allocation() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(4);
-    let ran = job.clone().chaos("{node: 1, after_checkpoint: 4}").run(75);
+    let ran = job.clone().faults("{node: 1, after_checkpoint: 4}").run(75);
     ran.prints(&["too few healthy nodes: 3 left, 4 needed", "rank 1 of checkpoint 4 rebuilt"]);
     assert_eq!(world.the("rebuilt_in_prefix")["rank"], 1);
     pfs::assert_current(&world.prefix(), 4);
@@ -29,7 +29,7 @@ fn records_checkpoint_with_two_missing_members_as_incomplete() {
     let world = World::new();
     let job = Job::new(&world, 0).holding_after(5).flush("{every: 3}");
     let both = ["{node: 1, after_checkpoint: 5}", "{node: 2, after_checkpoint: 5}"];
-    let ran = both.into_iter().fold(job.clone(), Job::chaos).run(75);
+    let ran = both.into_iter().fold(job.clone(), Job::faults).run(75);
     ran.prints(&["too few healthy nodes: 2 left, 4 needed", "could not be completed", "lost 2 member"]);
     // Another allocation continues from it.
     ran.prints(&["checkpoint 3 is complete there"]);
@@ -49,7 +49,7 @@ fn rebuilds_two_lost_members_of_different_sets() {
     let world = World::new();
     let mut job = Job::new(&world, 0).redundancy("[{scheme: xor, set_size: 2}]").holding_after(4);
     for failure in ["{node: 1, after_checkpoint: 4}", "{node: 2, after_checkpoint: 4}"] {
-        job = job.chaos(failure);
+        job = job.faults(failure);
     }
     job.run(75);
     let mut rebuilt: Vec<_> = world.all("rebuilt_in_prefix").iter().map(|event| event["rank"].as_u64()).collect();
@@ -64,7 +64,7 @@ fn reports_that_no_node_is_left() {
     let world = World::new();
     let mut job = Job::new(&world, 0).holding_after(4).flush("{every: 3}");
     for node in 0..4 {
-        job = job.chaos(&format!("{{node: {node}, after_checkpoint: 4}}"));
+        job = job.faults(&format!("{{node: {node}, after_checkpoint: 4}}"));
     }
     job.run(75).prints(&["too few healthy nodes: 0 left"]);
     pfs::assert_current(&world.prefix(), 3);

@@ -54,8 +54,8 @@ fn two_lost_nodes_are_rebuilt_and_the_drained_files_are_intact() {
     // The second loss is in the middle of a checkpoint, when its files are being written over older ones.
     let job = job(&world)
         .checkpoint("variables: {layout: chunked}")
-        .chaos("{node: 1, after_checkpoint: 2}")
-        .chaos("{node: 3, during: write, checkpoint: 6}");
+        .faults("{node: 1, after_checkpoint: 2}")
+        .faults("{node: 3, during: write, checkpoint: 6}");
     job.run(0);
     job.assert_result();
     let all = world.all("restarted");
@@ -139,7 +139,7 @@ fn a_chunked_file_with_a_wrong_id_of_a_variable_is_used_on_no_rank() {
 fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels() {
     let world = World::new();
     // Levels 3, 1, 1, 3, 1, 1: checkpoints 5 and 6 are lost with the node.
-    let job = job(&world).heat("--level 3,1,1").holding_after(6).chaos("{node: 1, after_checkpoint: 6}");
+    let job = job(&world).heat("--level 3,1,1").holding_after(6).faults("{node: 1, after_checkpoint: 6}");
     let mut running = job.start();
     running.sees("the loss", |event| event["event"] == "node_down");
     job.go_on();
@@ -156,7 +156,7 @@ fn the_newest_checkpoint_of_a_higher_level_outlives_newer_ones_of_lower_levels()
 fn a_restart_from_a_lower_level_keeps_the_newest_checkpoint_of_a_higher_one() {
     let world = World::new();
     // Levels 3, 1, 1, 1, 1, 3: after a restart from checkpoint 3, a node is lost with it and with all of level 1.
-    let job = job(&world).heat("--level 3,1,1,1,1").holding_after(3).chaos("{node: 1, after_checkpoint: 4}");
+    let job = job(&world).heat("--level 3,1,1,1,1").holding_after(3).faults("{node: 1, after_checkpoint: 4}");
     let mut running = job.start();
     running.sees_checkpoint(3);
     assert!(world.kill(|line| line.contains("example heat")) > 0);

@@ -46,6 +46,15 @@ pub struct Ran {
     pub err: String,
 }
 
+/// True for the event since which a checkpoint has the protection of its scheme.
+pub fn is_secured(event: &Value) -> bool {
+    match event["event"].as_str() {
+        Some("checkpoint_complete") => event["protected"] == false,
+        Some("checkpoint_protected") => true,
+        _ => false,
+    }
+}
+
 impl World {
     /// A short path, because it contains sockets; in memory if possible, because a hundred concurrent jobs that
     /// synchronise every file would wait mostly for the disk.
@@ -319,11 +328,17 @@ impl Running<'_> {
         self.sees(name, |event| event["event"] == name)
     }
 
-    /// Waits until a checkpoint is complete.
+    /// Waits until a checkpoint is complete, and protected if its scheme protects it.
     #[track_caller]
     pub fn sees_checkpoint(&mut self, id: u64) {
-        let complete = |event: &Value| event["event"] == "checkpoint_complete" && event["checkpoint"] == id;
-        self.sees(&format!("checkpoint {id}"), complete);
+        let secured = |event: &Value| event["checkpoint"] == id && is_secured(event);
+        self.sees(&format!("checkpoint {id}"), secured);
+    }
+
+    /// Waits for the first checkpoint; returns its event.
+    #[track_caller]
+    pub fn sees_first_checkpoint(&mut self) -> Value {
+        self.sees("a checkpoint", is_secured)
     }
 
     pub fn signal(&self, signal_: Signal) {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
+use holdfast_core::store::PosixDataset;
 use holdfast_formats::sion::dataset::{DatasetCreation, PlacedFiles, stream_bytes};
 use holdfast_model::{CheckpointId, PackedRank, Rank};
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -36,9 +38,9 @@ fn pack(directory: &Path, files: u32) {
 
 fn pack_ranks(directory: &Path, files: u32, of: std::ops::Range<u32>) {
     let streams = (0..RANKS).map(|rank| (Rank(rank), stream_bytes([BYTES as u64]))).collect();
-    let creation = DatasetCreation::new(directory, RANKS, &streams, files).unwrap();
+    let creation = DatasetCreation::new(Arc::new(PosixDataset::at(directory)), RANKS, &streams, files).unwrap();
     let places = creation.places();
-    let placed = PlacedFiles::open(directory, &places).unwrap();
+    let placed = PlacedFiles::open(&PosixDataset::at(directory), &places).unwrap();
     let packed: BTreeMap<Rank, PackedRank> = of.map(|rank| (Rank(rank), pack_rank(&placed, &places, rank))).collect();
     placed.synchronise().unwrap();
     creation.commit(&packed).unwrap();

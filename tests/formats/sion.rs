@@ -262,6 +262,8 @@ fn run_bounded(words: &str, paths: &[&Path], mib: u64) -> (Option<i32>, Vec<u8>)
     let limited = format!("ulimit -v {} && ulimit -t 60 && exec \"$0\" \"$@\"", mib << 10);
     let mut command = std::process::Command::new("sh");
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_holdfast")]).args(words.split_whitespace()).args(paths);
+    // Otherwise the allocator may reserve 64 MiB for a thread that needs a few KiB: as much as is left of the limit.
+    command.env("MALLOC_ARENA_MAX", "1");
     let output = command.output().unwrap();
     (output.status.code(), [output.stdout, output.stderr].concat())
 }

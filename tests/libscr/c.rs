@@ -1,4 +1,4 @@
-//! C programs.
+//! Programs in C that are linked with libscr.
 
 use crate::world::{Link, World, output, sum};
 

@@ -15,14 +15,14 @@ fn results(world: &World) -> String {
 }
 
 /// Runs `options.c` with these options, and with variables for it (`NAME=value`).
-fn options_with(world: &World, options: &[&str], checkpoint: &str, chaos: &str) -> Output {
+fn options_with(world: &World, options: &[&str], checkpoint: &str, faults: &str) -> Output {
     let program = world.compile("cc", "options.c", Link::Shared);
     let results = world.results();
     let mut command = vec!["env"];
     command.extend(options.iter().filter(|option| !option.starts_with("--")));
     command.extend([program.to_str().unwrap(), results.as_str()]);
     command.extend(options.iter().filter(|option| option.starts_with("--")));
-    world.run(&command, checkpoint, chaos)
+    world.run(&command, checkpoint, faults)
 }
 
 /// The same in a job that flushes every dataset, and finishes. Returns what it prints.

@@ -1,4 +1,4 @@
-//! Fortran programs.
+//! Programs in Fortran that are linked with libscr.
 
 use crate::world::{Link, World, needs, output, sum};
 

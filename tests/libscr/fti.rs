@@ -44,8 +44,8 @@ fn fti_program_restarts_after_two_node_losses_from_the_level_that_protected_it()
     let program = compile(&world, Link::Shared);
     let file = configuration(&world, "[Basic]\nHead = 0\nCkpt_dir = ./Local\nckpt_io = 3\nSpeed = 9\n");
     let command = [program.to_str().unwrap(), "8", &world.results(), &file];
-    let chaos = "{node: 1, during: encode, checkpoint: 3}, {node: 0, during: encode, checkpoint: 6}";
-    let ran = world.run_on(5, "", &command, SOURCE, chaos, "");
+    let faults = "{node: 1, during: encode, checkpoint: 3}, {node: 0, during: encode, checkpoint: 6}";
+    let ran = world.run_on(5, "", &command, SOURCE, faults, "");
     let printed = output(&ran);
     assert_eq!(ran.status.code(), Some(0), "{printed}");
     for rank in 0..6 {
@@ -203,8 +203,8 @@ fn runs_in_mpi(compiler: &str, module: &[&Path], language: &str, name: &str) -> 
     let sources: Vec<&Path> = module.iter().copied().chain([source.as_path()]).collect();
     let program = world.compile_for(FTI, &[compiler], &sources, Link::Shared);
     let launcher = "launcher: mpirun, launcher_program: mpirun.mpich,";
-    let chaos = "{node: 1, during: encode, checkpoint: 3}";
-    world.run_on(4, launcher, &[program.to_str().unwrap()], SOURCE, chaos, "")
+    let faults = "{node: 1, during: encode, checkpoint: 3}";
+    world.run_on(4, launcher, &[program.to_str().unwrap()], SOURCE, faults, "")
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Job<'_> {
         let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
         let Job { files, faults, run, flush, more } = self;
         let spec = format!(
-            "job: unchanged\nprefix: ./prefix\nallocation: {{manager: local, nodes: 5, chaos: [{faults}]}}\n\
+            "job: unchanged\nprefix: ./prefix\nallocation: {{manager: local, nodes: 5, faults: [{faults}]}}\n\
              run: {{nodes: 3, ranks_per_node: 2, command: [{}]{run}}}\n\
              checkpoint:\n  redundancy: [{{scheme: xor, set_size: 3}}]\n  flush: {{every: {flush}}}\n  \
              interpose: {{files: {files}, library: {}}}\n{more}\n",
@@ -301,7 +301,8 @@ fn programs_that_end_with_0_after_the_sigterm_of_a_halt_have_not_finished_the_jo
     let halted = std::thread::scope(|scope| {
         let run = scope.spawn(|| job.run(&world, &command));
         let events = || fs::read_to_string(world.path().join("prefix/.holdfast/events.jsonl")).unwrap_or_default();
-        while !events().contains("checkpoint_complete") && !run.is_finished() {
+        // Before that the checkpoint is under way, and the halt takes effect at its end.
+        while !events().contains("checkpoint_protected") && !run.is_finished() {
             std::thread::sleep(Duration::from_millis(20));
         }
         let mut halt = Command::new(env!("CARGO_BIN_EXE_holdfast"));

@@ -39,7 +39,6 @@ struct Case<'a> {
     place: &'a str,
     what: &'a str,
     arguments: Vec<&'a str>,
-    /// Checkpoints that complete.
     completed: usize,
 }
 

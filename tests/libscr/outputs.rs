@@ -27,12 +27,12 @@ fn complete(names: &[&str]) -> Vec<(String, Value)> {
     names.iter().map(|name| ((*name).to_owned(), Value::Bool(true))).collect()
 }
 
-fn run(world: &World, place: &str, steps: &str, checkpoint: &str, chaos: &str, more: &str) -> std::process::Output {
+fn run(world: &World, place: &str, steps: &str, checkpoint: &str, faults: &str, more: &str) -> std::process::Output {
     let program = world.compile("cc", "outputs.c", Link::Shared);
     let prefix = world.path().join("prefix");
     let bypass = format!("SCR_CACHE_BYPASS={}", u8::from(place == "bypass"));
     let command = ["env", &bypass, program.to_str().unwrap(), prefix.to_str().unwrap(), steps];
-    world.run_with(&command, checkpoint, chaos, more)
+    world.run_with(&command, checkpoint, faults, more)
 }
 
 /// The exit code of a verification that changes nothing.

@@ -1,4 +1,4 @@
-//! Python programs.
+//! Programs in Python that use the module `scr`.
 
 use crate::world::{World, in_repository, library_directory, needs, output, sum};
 

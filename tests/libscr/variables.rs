@@ -13,8 +13,8 @@ const SOURCE: &str = "source: variables, redundancy: [{scheme: xor, set_size: 3}
 
 /// Two nodes are lost, one after the other, in checkpoints 3 and 6; there is a spare node for each.
 fn loses_two_nodes(world: &World, launcher: &str, command: &[&str]) -> Output {
-    let chaos = "{node: 1, during: encode, checkpoint: 3}, {node: 0, during: encode, checkpoint: 6}";
-    let ran = world.run_on(5, launcher, command, SOURCE, chaos, "");
+    let faults = "{node: 1, during: encode, checkpoint: 3}, {node: 0, during: encode, checkpoint: 6}";
+    let ran = world.run_on(5, launcher, command, SOURCE, faults, "");
     assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     ran
 }

@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 use holdfast_testkit::harness::ignore;
 use tempfile::TempDir;
 
-/// One job's directory.
 pub struct World {
     directory: TempDir,
     /// Where the files of the virtual nodes are; `None`: in the temporary directory.
@@ -28,7 +27,6 @@ pub const FTI: Library = Library { name: "fti", include: "agents/client/libfti/i
 pub const VARIABLES: Library = Library { name: "holdfast_variables", include: "agents/client/libvariables/include" };
 
 impl Library {
-    /// The shared object.
     pub fn shared(self) -> PathBuf {
         library_directory().join(format!("lib{}.so", self.name))
     }
@@ -99,7 +97,6 @@ impl World {
         program
     }
 
-    /// The compiler's result.
     pub fn compiling(
         &self,
         library: Library,
@@ -155,14 +152,14 @@ impl World {
     }
 
     /// Runs a command as a job: three nodes with two ranks each, one spare, XOR over the three, and these failures.
-    pub fn run(&self, command: &[&str], checkpoint: &str, chaos: &str) -> Output {
-        self.run_with(command, checkpoint, chaos, "")
+    pub fn run(&self, command: &[&str], checkpoint: &str, faults: &str) -> Output {
+        self.run_with(command, checkpoint, faults, "")
     }
 
     /// As [`World::run`], with these further lines in the spec.
-    pub fn run_with(&self, command: &[&str], checkpoint: &str, chaos: &str, more: &str) -> Output {
+    pub fn run_with(&self, command: &[&str], checkpoint: &str, faults: &str, more: &str) -> Output {
         let checkpoint = format!("redundancy: [{{scheme: xor, set_size: 3}}]{checkpoint}");
-        self.run_on(4, "", command, &checkpoint, chaos, more)
+        self.run_on(4, "", command, &checkpoint, faults, more)
     }
 
     /// Runs a command as a job on three of `nodes` nodes, with two ranks each.
@@ -172,12 +169,12 @@ impl World {
         launcher: &str,
         command: &[&str],
         checkpoint: &str,
-        chaos: &str,
+        faults: &str,
         more: &str,
     ) -> Output {
         let words: Vec<String> = command.iter().map(|item| format!("{item:?}")).collect();
         let spec = format!(
-            "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: {nodes}, chaos: [{chaos}]}}\n\
+            "job: libscr\nprefix: ./prefix\nallocation: {{manager: local, nodes: {nodes}, faults: [{faults}]}}\n\
              run: {{nodes: 3, ranks_per_node: 2, {launcher} command: [{}]}}\n\
              checkpoint: {{{checkpoint}}}\n{more}\n",
             words.join(", ")
@@ -192,8 +189,8 @@ impl World {
     }
 
     /// As [`World::run`]; requires that the job finishes.
-    pub fn finishes(&self, command: &[&str], checkpoint: &str, chaos: &str) {
-        let ran = self.run(command, checkpoint, chaos);
+    pub fn finishes(&self, command: &[&str], checkpoint: &str, faults: &str) {
+        let ran = self.run(command, checkpoint, faults);
         assert_eq!(ran.status.code(), Some(0), "{}", output(&ran));
     }
 

@@ -15,7 +15,6 @@ use crate::queue::{MS, Time};
 use crate::store::{DiskFault, MemberMemory};
 use crate::world::{Defect, Life, SimulatedEvent, World, trace};
 
-/// An agent's process.
 pub struct Agent {
     /// Random, new for each process.
     pub instance: u64,
@@ -51,7 +50,6 @@ pub struct Participation {
     pub link: Option<u64>,
     /// Pause before the next attempt to connect to the leader.
     pub pause: Time,
-    /// Orders under way.
     pub running: BTreeMap<u64, Running>,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast::relaunch::Event;
-use holdfast_core::prefix::DirectoryName;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::dataset::default_name;
 use holdfast_model::{CheckpointId, Generation, Rank, RankEnd};
 use holdfast_testkit::Dice;
@@ -33,7 +33,6 @@ pub struct Application {
     pub ended: bool,
 }
 
-/// A rank's process.
 #[derive(Clone, Debug)]
 pub struct RankState {
     pub alive: bool,

@@ -7,7 +7,6 @@ use holdfast_core::redundancy::files::SetId;
 use holdfast_core::redundancy::{partner, registry, xor};
 use holdfast_model::{CheckpointId, Generation, Rank};
 
-/// A file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileName {
     /// A file that the application wrote.
@@ -61,7 +60,6 @@ pub struct Origin {
     pub checkpoint: CheckpointId,
     /// The generation that wrote the file.
     pub generation: Generation,
-    /// The application's iteration.
     pub iteration: u32,
     pub part: u8,
 }

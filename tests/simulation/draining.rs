@@ -9,10 +9,12 @@ use holdfast::drain::{
     RequestId, rounds,
 };
 use holdfast::events::DrainResult;
+use holdfast::fleet::roster::RosterChange;
 use holdfast::relaunch::Event;
 use holdfast::relaunch::explain::NodeCondition;
+use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::inspect::summary_of;
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, NodeName, PackedRank, Rank, RankPlace};
 use holdfast_wire::agent::CopyReply;
 
@@ -91,10 +93,13 @@ impl World {
         let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
         match event {
             Event::AgentReady { node, address, .. } if position(node).is_some() && !self.oracle.down.contains(node) => {
-                self.drain_event(number, DrainEvent::AgentUp { node: node.clone(), address: *address });
+                self.drain_event(
+                    number,
+                    DrainEvent::Roster(RosterChange::Up { node: node.clone(), address: *address }),
+                );
             }
             Event::AgentLost { node, .. } => {
-                self.drain_event(number, DrainEvent::AgentLost { node: node.clone() });
+                self.drain_event(number, DrainEvent::Roster(RosterChange::Lost { node: node.clone() }));
             }
             _ => {}
         }
@@ -102,7 +107,7 @@ impl World {
 
     pub fn drain_node_down(&mut self, node: &NodeName) {
         let Some(number) = self.orchestrator.draining.as_ref().map(|draining| draining.number) else { return };
-        self.drain_event(number, DrainEvent::NodeDown { node: node.clone() });
+        self.drain_event(number, DrainEvent::Roster(RosterChange::Down { node: node.clone() }));
     }
 
     fn drain_acts(&mut self, number: u32, actions: Vec<DrainAction>) {

@@ -27,7 +27,6 @@ pub struct JointKey {
 const TRANSFER: u32 = 1 << 31;
 const COPY: u32 = 1 << 30;
 
-/// A joint step.
 pub struct Joint {
     checkpoint: CheckpointId,
     kind: JointKind,

@@ -8,7 +8,7 @@ use holdfast_agent::collective::leader::{
     UnfinishedFlushes, WorkOutput, WorkResult,
 };
 use holdfast_agent::sources;
-use holdfast_core::prefix::DirectoryName;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{Failure, FailureKind, Generation, HaltState, Locations, NodeName};
 use holdfast_wire::run::RunPlan;
 

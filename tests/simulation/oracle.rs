@@ -32,6 +32,8 @@ pub struct Oracle {
     without_progress: u32,
     /// The generation whose progress is being checked.
     checked: Option<Generation>,
+    /// Superseded directories are being recorded.
+    pub superseding: bool,
     take_overs: u32,
     pub drains: u32,
     /// The results of the collectives of the newest generation, by sequence number.
@@ -45,6 +47,8 @@ pub struct Oracle {
     pub slow_nodes: bool,
     /// How often the orchestrator did not run for a time.
     pub stalls: u32,
+    /// The running time at which so many nodes were silent last that none was given up.
+    many_silent: Duration,
     /// Orders that failed because of a disk, or of a damaged file.
     pub disk_failures: u32,
     /// A file was damaged in a job without checksums.
@@ -53,6 +57,8 @@ pub struct Oracle {
     pub rejected: Option<CheckpointId>,
     /// The newest checkpoint that survives the loss of a node.
     pub protected: Option<Protected>,
+    /// Nodes whose own directories prevented a restart.
+    pub unfit: BTreeSet<NodeName>,
     /// The newest checkpoint since the last restart that bypassed the cache, and the nodes that have a record of it.
     pub on_prefix: Option<(CheckpointId, BTreeSet<NodeIndex>)>,
 }
@@ -65,9 +71,8 @@ impl Oracle {
         self.begins(down);
     }
 
-    /// Another orchestrator begins.
     fn begins(&mut self, down: BTreeSet<NodeName>) {
-        self.signals = 0;
+        (self.signals, self.superseding) = (0, false);
         self.down = down;
         self.fenced.clear();
         self.reported.clear();
@@ -215,7 +220,12 @@ impl World {
                 }
             }
             Action::Launch { generation, placement } => self.watch_launch(*generation, placement, action),
+            Action::Supersede { .. } => {
+                assert!(!oracle.superseding, "two actions read and replace the same list");
+                oracle.superseding = true;
+            }
             Action::Drain { healthy, down, .. } => {
+                assert!(!oracle.superseding, "the drain begins while superseded directories are being recorded");
                 let healthy: BTreeSet<&NodeName> = healthy.iter().collect();
                 assert!(down.iter().all(|node| !healthy.contains(node)));
             }
@@ -242,9 +252,13 @@ impl World {
         // Silence is counted from the end of the last stall.
         let silence = config.down_after * (1 + self.oracle.stalls);
         let bound = if usual { silence + self.poll_every() + ms(1000) } else { ms(600_000) };
+        if !usual {
+            self.oracle.many_silent = ran;
+        }
         for (node, _) in self.orchestrator.machine.agents() {
             let at = position(node).unwrap() as usize;
-            let silent_for = self.nodes[at].died.map(|died| ran.saturating_sub(died));
+            let since = |died: Duration| if usual { died.max(self.oracle.many_silent) } else { died };
+            let silent_for = self.nodes[at].died.map(|died| ran.saturating_sub(since(died)));
             assert!(
                 silent_for.is_none_or(|silent| silent <= bound),
                 "{node} is dead for {silent_for:?} and counts as up"
@@ -290,7 +304,8 @@ impl World {
         }
         assert_eq!(homes.len(), config.ranks as usize, "every rank has a home");
         for (rank, home) in &oracle.homes {
-            assert!(homes[rank] == *home || oracle.down.contains(home), "survivors keep their ranks");
+            let left = oracle.down.contains(home) || oracle.unfit.contains(home);
+            assert!(homes[rank] == *home || left, "survivors keep their ranks");
         }
         assert_eq!(placement.leader, placement.used().next().unwrap().name);
         let oracle = &mut self.oracle;

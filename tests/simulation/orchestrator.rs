@@ -10,8 +10,7 @@ use holdfast::events::{GenerationProgress, LogEvent};
 use holdfast::relaunch::explain::{Activity, NodeCondition};
 use holdfast::relaunch::{Action, Changes, Event, HeldActions, Machine, ProgressFound, Snapshot};
 use holdfast_core::control::halt::reason;
-use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{Generation, NodeName, Placement, RestartSource};
+use holdfast_model::{Generation, NodeName, Placement};
 use holdfast_wire::agent::{AgentEvent, PeersUpdate};
 use holdfast_wire::run::RunPlan;
 
@@ -134,6 +133,9 @@ impl World {
 
     pub fn hand_in(&mut self, events: Vec<Event>) {
         for event in &events {
+            if let Event::Superseded { .. } = event {
+                self.oracle.superseding = false;
+            }
             if let Event::AgentLost { node, .. } | Event::AgentStartFailed { node, .. } = event
                 && let Some(at) = position(node)
             {
@@ -371,28 +373,10 @@ impl World {
     pub fn agent_reports(&mut self, at: NodeIndex, event: AgentEvent) {
         self.watch_agent_event(at, &event);
         trace!(self, "n{at}: {}", format!("{event:?}").chars().take(160).collect::<String>());
-        let event = match event {
-            AgentEvent::Restarted { generation, checkpoint, source, millis, .. } => {
-                let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
-                Event::Restarted { generation, from: checkpoint, fetched_in }
-            }
-            AgentEvent::RestartPrevented { generation, faulty, reason } => {
-                Event::RestartPrevented { generation, faulty, reason }
-            }
-            AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {
-                Event::DatasetDropped { generation, checkpoint, reason }
-            }
-            AgentEvent::Flushed { generation, millis, .. } => {
-                Event::Flushed { generation, took: Duration::from_millis(millis) }
-            }
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
-                self.halts_at_checkpoint();
-                Event::CheckpointComplete { generation, checkpoint, protected: !is_unprotected(scheme), bytes }
-            }
-            AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },
-            AgentEvent::Finalized { generation } => Event::Finalized { generation },
-            _ => return,
-        };
+        if matches!(event, AgentEvent::CheckpointComplete { .. }) {
+            self.halts_at_checkpoint();
+        }
+        let Some(event) = Event::of_agent(event) else { return };
         let Some(agent) = &mut self.nodes[at as usize].agent else { return };
         agent.events.push(event);
         let start = agent.start;
@@ -493,6 +477,15 @@ impl World {
             Action::UpdatePeers { generation, addresses, down, to } => {
                 let update = Arc::new(PeersUpdate { generation, issued: self.issue(), addresses, down });
                 self.each(&to, |at, start| SimulatedEvent::UpdatePeers(at, start, update.clone()));
+            }
+            Action::Supersede { from } => {
+                let failure = self.dice.percent(10).then(|| "no space left".to_owned());
+                let delay = match self.dice.below(20) {
+                    0 => self.between(1000 * MS, 60_000 * MS),
+                    _ => self.between(MS, 100 * MS),
+                };
+                let ended = Box::new(Event::Superseded { from, failure });
+                self.after(delay, SimulatedEvent::ToOrchestrator(self.orchestrator.incarnation, ended));
             }
             Action::Record(LogEvent::NodeDown { node, .. }) => self.drain_node_down(&node),
             Action::Record(_) => {}

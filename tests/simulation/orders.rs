@@ -285,7 +285,7 @@ impl World {
         let Some((directory, files)) = memory.and_then(|memory| memory.direct.as_ref()) else {
             return Err(Failure::new(FailureKind::NotFound, "not opened here"));
         };
-        let name = holdfast_core::prefix::DirectoryName::new(directory.as_str()).unwrap();
+        let name = holdfast_core::store::DirectoryName::new(directory.as_str()).unwrap();
         let there = self.prefix.directories.get(&name);
         let mut sealed = BTreeMap::new();
         for (rank, names) in files {

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use chrono::{NaiveDateTime, TimeDelta};
 use holdfast_core::control::meta::FileKind;
-use holdfast_core::dataset_files::PlainFiles;
 use holdfast_core::prefix::fetch::{self, RestartCandidate};
 use holdfast_core::prefix::index::IndexEntry;
 use holdfast_core::prefix::scan::{
     CheckpointIdentity, ExpectationSource, ExpectedFiles, PresentFile, RankScan, RedundancySet, Scan,
 };
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
-use holdfast_core::prefix::{DirectoryName, Index, Summary};
+use holdfast_core::prefix::{Index, Summary};
 use holdfast_core::redundancy::files::SetId;
 use holdfast_core::redundancy::xor;
+use holdfast_core::store::{DirectoryName, PosixDataset};
 use holdfast_model::dataset::default_name;
 use holdfast_model::{CheckpointId, Dataset, Rank};
 
@@ -269,7 +269,7 @@ impl Directory {
         }
         let identity = (!self.files.is_empty()).then_some(CheckpointIdentity { id: self.checkpoint, ranks: world });
         Scan {
-            files: PlainFiles::of(&path_of(name)),
+            files: std::sync::Arc::new(PosixDataset::at(&path_of(name))),
             identity,
             ranks,
             sets: sets.into_values().collect(),

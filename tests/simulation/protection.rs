@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast::events::DrainResult;
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::redundancy::registry::is_unprotected;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Generation, Location, Rank, RankDescriptor, Scheme};
 use holdfast_wire::agent::AgentEvent;
 
@@ -27,8 +27,6 @@ pub struct Protected {
     groups: Vec<Vec<Rank>>,
     /// The other nodes that have a copy of each rank's files, where the scheme keeps copies.
     copies: Option<Vec<Vec<NodeIndex>>>,
-    /// Newer checkpoints in cache that are not protected: they count towards what a cache keeps.
-    newer: u32,
 }
 
 impl World {
@@ -36,8 +34,14 @@ impl World {
     pub fn watch_agent_event(&mut self, at: NodeIndex, event: &AgentEvent) {
         let serving = self.serving(at);
         match event {
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, .. } => {
-                self.watch_complete(at, *generation, *checkpoint, *scheme);
+            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, protected, .. } => {
+                self.watch_complete(at, *generation, *checkpoint, *scheme, *protected);
+            }
+            AgentEvent::CheckpointProtected { generation, checkpoint, scheme, .. } => {
+                self.watch_protected(at, *generation, *checkpoint, *scheme);
+            }
+            AgentEvent::RestartPrevented { faulty: Some(node), .. } => {
+                self.oracle.unfit.insert(node.clone());
             }
             AgentEvent::CheckpointFailed { generation, checkpoint, reason, .. } => {
                 let reported = |known: &Protected| (known.generation, known.checkpoint) == (*generation, *checkpoint);
@@ -72,13 +76,10 @@ impl World {
         homes
     }
 
-    /// A checkpoint begins: the oldest in cache are evicted.
+    /// A checkpoint begins: others are evicted, the newest protected one only if the cache keeps no other.
     pub fn evict(&mut self) {
         let keep = self.scenario.settings.caches[0].keep;
-        // A checkpoint that is being flushed is not evicted: a newer one is evicted instead.
-        let flushing = self.nodes.iter().any(|node| node.disk.flush.values().any(|at| at.flushing));
-        let evicted = 1 + u32::from(flushing);
-        self.oracle.protected = self.oracle.protected.take().filter(|protected| protected.newer + evicted < keep);
+        self.oracle.protected = self.oracle.protected.take().filter(|_| keep > 1);
     }
 
     /// A node whose files may be lost or damaged.
@@ -95,9 +96,16 @@ impl World {
         self.held(homes[rank.index()], checkpoint, rank)?.descriptor.clone()
     }
 
-    /// A checkpoint is reported as complete: every rank's files and each group's redundancy are complete.
-    fn watch_complete(&mut self, at: NodeIndex, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
-        let homes = self.homes(at);
+    /// A checkpoint is reported as complete: the files of every rank are sealed, and nothing is added to them if no
+    /// redundancy follows.
+    fn watch_complete(
+        &mut self,
+        at: NodeIndex,
+        generation: Generation,
+        checkpoint: CheckpointId,
+        scheme: Scheme,
+        protected: bool,
+    ) {
         if self.serving(at) != Some(generation) {
             return;
         }
@@ -105,30 +113,44 @@ impl World {
             self.oracle.on_prefix = Some((checkpoint, self.sound_nodes(at)));
             return;
         }
-        for (rank, home) in (0u32..).map(Rank).zip(&homes) {
+        let homes = self.homes(at);
+        self.check_files(&homes, generation, checkpoint, if protected { Held::is_sealed } else { Held::is_complete });
+    }
+
+    /// A checkpoint is reported as protected: every rank's files and each group's redundancy are complete.
+    fn watch_protected(&mut self, at: NodeIndex, generation: Generation, checkpoint: CheckpointId, scheme: Scheme) {
+        if self.serving(at) != Some(generation) || scheme.as_str() == "PREFIX" {
+            return;
+        }
+        let homes = self.homes(at);
+        self.check_files(&homes, generation, checkpoint, Held::is_complete);
+        let before = self.oracle.protected.take();
+        self.check_redundancy(&homes, generation, checkpoint);
+        let described = self.nodes[at as usize].disk.datasets.get(&checkpoint);
+        if described.is_some_and(|dataset| !dataset.checkpoint) {
+            // Output: no run restarts from it.
+            self.oracle.protected = before;
+        }
+    }
+
+    fn check_files(
+        &self,
+        homes: &[NodeIndex],
+        generation: Generation,
+        checkpoint: CheckpointId,
+        is_complete: impl Fn(&Held) -> bool,
+    ) {
+        for (rank, home) in (0u32..).map(Rank).zip(homes) {
             if self.is_unsound(*home) {
                 continue;
             }
             let held = self.held(*home, checkpoint, rank);
-            let complete = held.is_some_and(Held::is_complete);
+            let complete = held.is_some_and(&is_complete);
             assert!(complete, "checkpoint {checkpoint} is reported as complete, rank {rank} on n{home} has {held:?}");
             for file in held.into_iter().flat_map(Held::application) {
                 let right = matches!(&file.content, Content::Written(origin)
                     if (origin.rank, origin.checkpoint, origin.generation) == (rank, checkpoint, generation));
                 assert!(right, "checkpoint {checkpoint} of generation {generation} is complete with {file:?}");
-            }
-        }
-        if is_unprotected(scheme) {
-            if let Some(protected) = &mut self.oracle.protected {
-                protected.newer += 1;
-            }
-        } else {
-            let before = self.oracle.protected.take();
-            self.check_redundancy(&homes, generation, checkpoint);
-            let described = self.nodes[at as usize].disk.datasets.get(&checkpoint);
-            if described.is_some_and(|dataset| !dataset.checkpoint) {
-                // Output: no run restarts from it.
-                self.oracle.protected = before;
             }
         }
     }
@@ -165,7 +187,7 @@ impl World {
         }
         let copies = copies.then(|| self.copies(homes, checkpoint, &groups));
         let homes = homes.to_vec();
-        self.oracle.protected = Some(Protected { checkpoint, generation, homes, groups, copies, newer: 0 });
+        self.oracle.protected = Some(Protected { checkpoint, generation, homes, groups, copies });
     }
 
     fn copies(&self, homes: &[NodeIndex], checkpoint: CheckpointId, groups: &[Vec<Rank>]) -> Vec<Vec<NodeIndex>> {

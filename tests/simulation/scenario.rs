@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast::relaunch::{AllocatedNode, Config};
+use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_core::redundancy::{local, partner, xor};
 use holdfast_model::{
     ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, Generation, RestartPolicy,
@@ -39,7 +40,6 @@ pub struct FaultRates {
     pub interference: bool,
 }
 
-/// One simulated job.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub nodes: NodeIndex,
@@ -145,14 +145,13 @@ fn settings(dice: &mut Dice, large: bool) -> Settings {
         _ if large => xor::NAME,
         _ => local::NAME,
     };
-    let descriptor = |index, interval, scheme, set_size| Descriptor {
+    let descriptor = |index, interval, scheme, set_size: u32| Descriptor {
         index,
         enabled: true,
         interval,
         base: "/cache".to_owned(),
         scheme,
-        hop_distance: 1,
-        set_size,
+        numbers: [(SET_SIZE.name, set_size)].into_iter().collect(),
     };
     let mut descriptors = vec![descriptor(0, 1, scheme, 2 + dice.below(7_u32))];
     if dice.percent(15) {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_agent::collective::leader::{LeaderMemory, UnfinishedFlushes};
+use holdfast_core::redundancy::protection::protection;
 use holdfast_model::{
-    CheckpointId, Dataset, Generation, HaltState, HeldFile, Holding, Inventory, Locations, Rank, RankDescriptor,
+    CheckpointId, Dataset, Generation, HaltState, HeldFile, Holding, Inventory, Locations, Protection, Rank,
+    RankDescriptor,
 };
 use holdfast_wire::run::RunPlan;
 
@@ -53,7 +55,11 @@ impl Held {
         self.expected == Some(self.files.len() as u32) && self.files.iter().all(|file| file.sealed && file.there)
     }
 
-    /// The application's files.
+    /// The application's files are complete, whatever protects them.
+    pub fn is_sealed(&self) -> bool {
+        self.application().all(|file| file.sealed && file.there)
+    }
+
     pub fn application(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.name.is_application())
     }
@@ -185,7 +191,11 @@ impl Disk {
             let sealed = held.files.iter().any(|file| file.sealed && file.there);
             let files = held.files.iter();
             let files = files.map(|file| HeldFile { name: file.name.to_string(), size: file.name.size() });
+            let names: Vec<String> = held.files.iter().map(|file| file.name.to_string()).collect();
+            let descriptor = held.descriptor.as_deref();
+            let of = |descriptor| protection(descriptor, complete, names.iter().map(String::as_str));
             Holding {
+                protection: descriptor.map_or(Protection::Nothing, of),
                 checkpoint: *checkpoint,
                 rank: *rank,
                 ranks: (sealed && !broken).then_some(world),

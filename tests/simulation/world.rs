@@ -40,10 +40,8 @@ pub enum Life {
     Dead,
 }
 
-/// A node.
 pub struct Node {
     pub life: Life,
-    /// The agent's process.
     pub agent: Option<Agent>,
     pub starts: u16,
     /// The newest generation whose ranks were killed here.
@@ -68,7 +66,6 @@ pub struct Node {
     pub damaged: bool,
 }
 
-/// A future event.
 pub enum SimulatedEvent {
     /// An event arrives at the orchestrator, if this incarnation is still alive.
     ToOrchestrator(u32, Box<Event>),
@@ -370,7 +367,6 @@ impl World {
         if self.now < node.slow_until { self.between(node.slow / 2, self.nodes[at as usize].slow) } else { 0 }
     }
 
-    /// Between two times.
     pub fn between(&mut self, least: Time, most: Time) -> Time {
         least + self.dice.below(most - least + 1)
     }

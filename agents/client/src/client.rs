@@ -1,6 +1,19 @@
 //! The calls, and the order in which they are allowed.
 
-mod datasets;
+/// Makes a call, and returns what is taken from its reply; `None` if the API is disabled. Returns from the function
+/// with an error if the reply is another one.
+macro_rules! ask {
+    ($client:expr, $call:expr, $($reply:pat => $value:expr),+) => {{
+        let call = $call;
+        match $client.call(call.clone())? {
+            None => None,
+            $(Some($reply) => Some($value),)+
+            Some(other) => return Err($crate::client::unexpected(&call, &other)),
+        }
+    }};
+}
+
+pub(crate) mod datasets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +22,6 @@ use std::time::Duration;
 use holdfast_model::{CheckpointId, NodeName, Rank, RestartSource};
 use holdfast_wire::rank::{Awaited, Call, Interface, LARGEST_CONTRIBUTION, ProgramState, Reply, Restart};
 
-pub use self::datasets::DatasetOptions;
 use crate::connection::{Connection, Interrupter};
 use crate::environment::Environment;
 use crate::error::ClientError;
@@ -59,7 +71,7 @@ pub struct Builder {
 /// The result of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// The checkpoint's id.
+    /// The id that `start_checkpoint` returned.
     pub checkpoint: CheckpointId,
     /// False if a rank reported invalid files, or the checkpoint could not be protected. It is then deleted on all
     /// ranks, and the program continues. Also false if a checkpoint of variables of level 4 could not be flushed: it
@@ -134,10 +146,8 @@ impl Builder {
             exit_on_halt: self.exit_on_halt,
             routed: BTreeMap::new(),
         };
-        match client.call(Call::Init)? {
-            None => {}
-            Some(Reply::Restart(restart)) => client.take_restart(restart),
-            Some(other) => return Err(unexpected(&Call::Init, &other)),
+        if let Some(restart) = ask!(client, Call::Init, Reply::Restart(restart) => restart) {
+            client.take_restart(restart);
         }
         Ok(client)
     }
@@ -154,7 +164,7 @@ impl Client {
         Builder { exit_on_halt: true, reconnect: None, environment: None, interface: Interface::Files }
     }
 
-    /// This process's rank.
+    /// The number of this process among the ranks of the job, from 0.
     pub fn rank(&self) -> Rank {
         self.environment.rank
     }
@@ -187,12 +197,7 @@ impl Client {
         &mut self,
         intervals: Option<holdfast_model::SnapshotIntervals>,
     ) -> Result<Option<holdfast_model::Level>, ClientError> {
-        let call = Call::Snapshot { intervals };
-        match self.call(call.clone())? {
-            None => Ok(None),
-            Some(Reply::Level(level)) => Ok(level),
-            Some(other) => Err(unexpected(&call, &other)),
-        }
+        Ok(ask!(self, Call::Snapshot { intervals }, Reply::Level(level) => level).flatten())
     }
 
     /// False if `SCR_ENABLE=0` disables the API.
@@ -239,16 +244,16 @@ impl Client {
     }
 
     fn end_restart(&mut self, call: Call) -> Result<RestartOutcome, ClientError> {
-        let outcome = match self.call(call.clone())? {
-            None | Some(Reply::Done) => {
+        let next = ask!(self, call, Reply::Done => None, Reply::Restart(restart) => Some(restart)).flatten();
+        let outcome = match next {
+            None => {
                 self.offered = None;
                 RestartOutcome::Accepted
             }
-            Some(Reply::Restart(restart)) => {
+            Some(restart) => {
                 self.take_restart(restart);
                 self.offered.map_or(RestartOutcome::Nothing, RestartOutcome::Older)
             }
-            Some(other) => return Err(unexpected(&call, &other)),
         };
         self.phase = Phase::Computing;
         Ok(outcome)
@@ -267,8 +272,8 @@ impl Client {
 
     /// The path to write the file of this name to (inside a checkpoint; this also registers the file), or to read it
     /// from (before the first checkpoint; `SCR manual §11.7`). Only the last component of `name` is used, except for
-    /// output ([`DatasetOptions::output`]), whose files lie there below the prefix directory. Outside of a checkpoint,
-    /// a file that cannot be read is an error. Not collective.
+    /// output ([`DatasetOptions::output`](crate::DatasetOptions::output)), whose files lie there below the prefix
+    /// directory. Outside of a checkpoint, a file that cannot be read is an error. Not collective.
     ///
     /// Inside a checkpoint, a name is refused that no checkpoint can contain: one that is longer than 251 bytes, that
     /// SCR or Holdfast use for their own files (`*.scr`, redundancy files and others), or whose last component is that
@@ -279,14 +284,9 @@ impl Client {
         name.file_name().ok_or_else(bad)?;
         let text = name.to_str().filter(|text| !text.contains('\0') && !text.ends_with('/')).ok_or_else(bad)?;
         let distinct = self.distinct_file(name, text)?;
-        let call = Call::Route { name: text.to_owned() };
-        let path = match self.call(call.clone())? {
-            None => name.to_owned(),
-            Some(Reply::Path(path)) => path,
-            Some(other) => return Err(unexpected(&call, &other)),
-        };
+        let path = ask!(self, Call::Route { name: text.to_owned() }, Reply::Path(path) => path);
         self.routed.extend(distinct);
-        Ok(path)
+        Ok(path.unwrap_or_else(|| name.to_owned()))
     }
 
     /// Base name and absolute name of a file that is routed in a checkpoint; `None` if it need not be compared. All
@@ -361,18 +361,12 @@ impl Client {
 
     /// Ends the run (`SCR manual §11.9`): the job is finished and not launched again.
     pub fn finalize(mut self) -> Result<(), ClientError> {
-        match self.call(Call::Finalize)? {
-            None | Some(Reply::Done) => Ok(()),
-            Some(other) => Err(unexpected(&Call::Finalize, &other)),
-        }
+        self.done(Call::Finalize)
     }
 
     /// Leaves the run without ending it, for a process that has written nothing: another process may be the rank.
     pub fn leave(mut self) -> Result<(), ClientError> {
-        match self.call(Call::Leave)? {
-            None | Some(Reply::Done) => Ok(()),
-            Some(other) => Err(unexpected(&Call::Leave, &other)),
-        }
+        self.done(Call::Leave)
     }
 
     /// Ends a checkpoint whose files could not be written, as [`Client::complete_checkpoint`]`(false)`, with the reason
@@ -418,20 +412,12 @@ impl Client {
     /// An empty directory for files of this process, in the file system of the checkpoint files. It is removed when the
     /// next generation begins. Not collective.
     pub fn workspace(&mut self) -> Result<PathBuf, ClientError> {
-        let call = Call::Workspace;
-        match self.call(call.clone())? {
-            Some(Reply::Path(path)) => Ok(path),
-            Some(other) => Err(unexpected(&call, &other)),
-            None => Err(ClientError::Disabled { call: call.name() }),
-        }
+        let path = ask!(self, Call::Workspace, Reply::Path(path) => path);
+        path.ok_or(ClientError::Disabled { call: Call::Workspace.name() })
     }
 
     fn flag(&mut self, call: Call) -> Result<bool, ClientError> {
-        match self.call(call.clone())? {
-            None => Ok(false),
-            Some(Reply::Flag(flag)) => Ok(flag),
-            Some(other) => Err(unexpected(&call, &other)),
-        }
+        Ok(ask!(self, call, Reply::Flag(flag) => flag).unwrap_or(false))
     }
 
     /// Makes a call; `None` if the API is disabled. A collective call is counted when its reply arrives: one that could

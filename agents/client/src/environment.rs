@@ -38,9 +38,9 @@ pub struct Environment {
 /// The address of an agent, and the launch it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAddress {
-    /// The job's id.
+    /// The id of the job, as `holdfast run` prints it.
     pub job: String,
-    /// The launch.
+    /// Counts the launches of the application; agents refuse calls of an older one.
     pub generation: Generation,
     /// The agent's Unix socket.
     pub socket: PathBuf,
@@ -48,14 +48,13 @@ pub struct AgentAddress {
 
 /// What is missing or invalid in the environment variables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum EnvironmentError {
-    /// There is no agent.
     #[error(
         "this program needs a Holdfast agent, but {0} is not set: start it with `holdfast run -- PROGRAM` \
          (or set SCR_ENABLE=0 to run it without checkpoints)"
     )]
     NotLaunched(&'static str),
-    /// The rank is not set.
     #[error(
         "the rank of this program is unknown: neither {RANK} nor a variable of a known launcher ({known}) is set; \
          start it with `holdfast run`, or set {RANK} and {RANKS}",
@@ -64,34 +63,14 @@ pub enum EnvironmentError {
     NoRank,
     /// The rank is set, but the number of ranks is not.
     #[error("{rank} is set, but the number of ranks is unknown: set {RANKS} (checked: {looked_for})")]
-    NoSize {
-        /// The variable with the rank.
-        rank: &'static str,
-        /// The variables that were checked.
-        looked_for: String,
-    },
-    /// An invalid value.
+    NoSize { rank: &'static str, looked_for: String },
     #[error(
         "the environment variable {variable} is `{value}`, expected {expected}; start the program with `holdfast run`"
     )]
-    Malformed {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// The expected value.
-        expected: &'static str,
-    },
+    Malformed { variable: &'static str, value: String, expected: &'static str },
     /// The rank is not below the number of ranks.
     #[error("rank {rank} (from {variable}) does not exist among {ranks} ranks, which are numbered from 0")]
-    OutOfRange {
-        /// The variable with the rank.
-        variable: &'static str,
-        /// The rank.
-        rank: Rank,
-        /// The number of ranks.
-        ranks: u32,
-    },
+    OutOfRange { variable: &'static str, rank: Rank, ranks: u32 },
 }
 
 fn known_rank_variables() -> String {

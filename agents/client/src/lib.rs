@@ -92,7 +92,8 @@ mod error;
 #[cfg(feature = "variables")]
 pub mod variables;
 
-pub use client::{Builder, Client, Completed, DatasetOptions, RestartOutcome};
+pub use client::datasets::DatasetOptions;
+pub use client::{Builder, Client, Completed, RestartOutcome};
 pub use connection::Interrupter;
 pub use environment::{AgentAddress, Environment, EnvironmentError};
 pub use error::ClientError;

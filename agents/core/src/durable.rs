@@ -5,8 +5,8 @@
 //! could leave a short control file and with it an unusable checkpoint. Every file that this project replaces is
 //! replaced by this module.
 //!
-//! Only a regular file is replaced ([`regular_file::check_replaceable`]): a rename over a device, a pipe or a link
-//! would remove it from the system.
+//! Only a regular file is replaced ([`check_replaceable`]): a rename over a device, a pipe or a link would remove it
+//! from the system.
 //!
 //! **The mode** ([`CreationMode`]) is chosen by the caller: the files of the control and cache directories and
 //! the orchestrator's records are the user's own; what is on the prefix directory, and what the user names as output,
@@ -27,7 +27,10 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::{kill_point, regular_file, temporary};
+use rustix::fs::{AtFlags, CWD, FileType, statat};
+use rustix::io::Errno;
+
+use crate::{kill_point, temporary};
 
 /// How many names are tried: a leftover of a crash, or another node on a shared file system, can use a name already.
 const NAME_ATTEMPTS: u32 = 1000;
@@ -61,6 +64,16 @@ pub enum DurableError {
 }
 
 impl DurableError {
+    /// The same error with the path by which the user knows the file, if it was accessed by another one.
+    pub(crate) fn at(mut self, named: &Path) -> Self {
+        match &mut self {
+            DurableError::NotAFile { path }
+            | DurableError::NotReplaceable { path, .. }
+            | DurableError::Io { path, .. } => *path = named.to_owned(),
+        }
+        self
+    }
+
     /// The system's own error, when there is one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
@@ -179,9 +192,6 @@ pub fn replace(path: &Path, mode: CreationMode, bytes: &[u8]) -> Result<(), Dura
 }
 
 /// As [`replace`], private and without a sync: the new file survives this process, not the machine.
-///
-/// # Errors
-/// As [`replace`].
 pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
     crate::io_count::written(bytes.len());
     replace_as(Durability::Process, path, CreationMode::Private, |out| write_reserved(out, bytes))
@@ -207,11 +217,11 @@ fn replace_as<R>(
 ) -> Result<R, DurableError> {
     let directory = parent(path)?;
     // Before the work, which can be long.
-    regular_file::check_replaceable(path)?;
+    check_replaceable(path)?;
     let (temporary, result) = write_temporary(durability, mode, directory, path, fill)?;
     kill_point::reach();
     // Again: `fill` can take long.
-    regular_file::check_replaceable(path)?;
+    check_replaceable(path)?;
     fs::rename(&temporary.0, path).map_err(failed("replace", path))?;
     temporary.keep();
     kill_point::reach();
@@ -233,7 +243,7 @@ impl Pending {
     /// # Errors
     /// When it cannot be made, or something that is not a regular file is at `path`.
     pub fn create(path: &Path, mode: CreationMode) -> Result<(Pending, File), DurableError> {
-        regular_file::check_replaceable(path)?;
+        check_replaceable(path)?;
         let make = |temporary: &Path| mode.new_file().open(temporary);
         let (temporary, file) = with_temporary_name(parent(path)?, path, make)?;
         Ok((Pending { temporary, path: path.to_owned() }, file))
@@ -259,7 +269,7 @@ impl Pending {
     /// When it cannot be renamed; the old file is then untouched.
     pub fn commit_as(self, durability: Durability) -> Result<(), DurableError> {
         kill_point::reach();
-        regular_file::check_replaceable(&self.path)?;
+        check_replaceable(&self.path)?;
         fs::rename(&self.temporary.0, &self.path).map_err(failed("replace", &self.path))?;
         self.temporary.keep();
         kill_point::reach();
@@ -267,9 +277,6 @@ impl Pending {
     }
 
     /// As [`Pending::commit`], only if nothing has the name; returns whether the file got it. Otherwise it is removed.
-    ///
-    /// # Errors
-    /// When it cannot be renamed.
     pub fn commit_new(self) -> Result<bool, DurableError> {
         kill_point::reach();
         let Pending { temporary, path } = self;
@@ -305,17 +312,11 @@ fn give_free_name(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Makes `path` with these bytes only if nothing is there; returns whether it was made. A partial file is never
 /// visible.
-///
-/// # Errors
-/// When any step fails.
 pub fn create_new(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
     Ok(create_new_as(Durability::Machine, path, CreationMode::Private, |out| out.write_all(bytes))?.is_some())
 }
 
 /// As [`create_new`], without a sync: the new file survives this process, not the machine.
-///
-/// # Errors
-/// As [`create_new`].
 pub fn create_new_unsynced(path: &Path, bytes: &[u8]) -> Result<bool, DurableError> {
     Ok(create_new_as(Durability::Process, path, CreationMode::Private, |out| write_reserved(out, bytes))?.is_some())
 }
@@ -385,9 +386,6 @@ pub fn remove(path: &Path) -> Result<bool, DurableError> {
 }
 
 /// As [`remove`], without a sync: the file may be there again after a crash of the machine.
-///
-/// # Errors
-/// When the file exists and cannot be removed.
 pub fn remove_unsynced(path: &Path) -> Result<bool, DurableError> {
     remove_as(Durability::Process, path)
 }
@@ -414,9 +412,6 @@ pub fn create_directory(path: &Path, mode: CreationMode) -> Result<(), DurableEr
 }
 
 /// As [`create_directory`], private and without a sync: the directory survives this process, not the machine.
-///
-/// # Errors
-/// As [`create_directory`].
 pub fn create_directory_unsynced(path: &Path) -> Result<(), DurableError> {
     create_directory_as(Durability::Process, path, CreationMode::Private)
 }
@@ -443,9 +438,6 @@ fn create_directory_as(durability: Durability, path: &Path, mode: CreationMode) 
 }
 
 /// Makes renames and removals in a directory durable.
-///
-/// # Errors
-/// When the directory cannot be opened or synchronised.
 pub fn sync_directory(directory: &Path) -> Result<(), DurableError> {
     let handle = File::open(directory).map_err(failed("open the directory", directory))?;
     crate::io_count::synced();
@@ -541,10 +533,39 @@ fn with_temporary_name<T>(
     Err(DurableError::NotAFile { path: path.to_owned() })
 }
 
+/// Accepts a path at which a regular file or nothing is. A rename over anything else would remove a device, a pipe or a
+/// link from the system; as root even `/dev/null`.
+///
+/// # Errors
+/// When something else is there, or the path cannot be followed.
+pub fn check_replaceable(path: &Path) -> Result<(), DurableError> {
+    let kind = match statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(there) => match FileType::from_raw_mode(there.st_mode) {
+            FileType::RegularFile => return Ok(()),
+            FileType::Directory => "a directory",
+            FileType::Symlink => "a symbolic link",
+            FileType::Fifo => "a named pipe",
+            FileType::Socket => "a socket",
+            FileType::CharacterDevice | FileType::BlockDevice => "a device",
+            FileType::Unknown => "of an unknown type",
+        },
+        // Also a missing directory: the write that follows reports it.
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => {
+            return Err(DurableError::Io { action: "replace", path: path.to_owned(), source: error.into() });
+        }
+    };
+    Err(DurableError::NotReplaceable { path: path.to_owned(), kind })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::fs::{Mode, makedev, mkfifoat, mknodat};
+
+    use super::*;
 
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> =
@@ -646,5 +667,50 @@ mod tests {
         fs::write(&from, "again").unwrap();
         assert_eq!(rename_to_free(&from, &to), Err(rustix::io::Errno::EXIST));
         assert_eq!(fs::read(&to).unwrap(), b"from");
+    }
+
+    #[test]
+    fn only_a_regular_file_or_nothing_is_replaced() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir(at("directory")).unwrap();
+        mkfifoat(CWD, at("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+        let _listener = UnixListener::bind(at("socket")).unwrap();
+        fs::write(at("file"), "old").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        std::os::unix::fs::symlink(at("missing"), at("dangling")).unwrap();
+        let mut kinds = vec!["directory", "pipe", "socket", "link", "dangling"];
+        // Root only.
+        if mknodat(CWD, at("device"), FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).is_ok() {
+            kinds.push("device");
+        }
+        for name in kinds {
+            let path = at(name);
+            let before = fs::symlink_metadata(&path).unwrap().file_type();
+            let pending = Pending::create(&path, CreationMode::Private).map(drop);
+            for refused in [replace(&path, CreationMode::Private, b"new"), pending] {
+                let error = refused.unwrap_err().to_string();
+                assert!(error.starts_with(&format!("will not replace {}: it is a ", path.display())), "{error}");
+            }
+            assert_eq!(fs::symlink_metadata(&path).unwrap().file_type(), before);
+        }
+        assert_eq!(fs::read(at("file")).unwrap(), b"old");
+        for name in ["file", "new"] {
+            replace(&at(name), CreationMode::Private, b"new").unwrap();
+            assert_eq!(fs::read(at(name)).unwrap(), b"new");
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_appears_during_the_work_is_not_replaced() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("output");
+        let result = replace_with(&path, CreationMode::Umask, |_| Ok(mkfifoat(CWD, &path, Mode::RUSR)?));
+        assert!(matches!(result, Err(DurableError::NotReplaceable { kind: "a named pipe", .. })));
+        let path = base.path().join("other");
+        let (pending, _file) = Pending::create(&path, CreationMode::Umask).unwrap();
+        mkfifoat(CWD, &path, Mode::RUSR).unwrap();
+        assert!(matches!(pending.commit(), Err(DurableError::NotReplaceable { .. })));
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 2, "the temporary files are removed");
     }
 }

@@ -18,18 +18,14 @@ use crate::control::transfer::TransferFile;
 use crate::hostlist;
 use crate::kvtree::packed::{HEADER_BYTES, decode, decode_prefix, encode};
 use crate::kvtree::{Tree, print};
-use crate::params::conf::{self, ConfError, ConfLineError, FileOwner};
-use crate::params::declaration::DECLARED;
-use crate::params::source::Sources;
-use crate::params::{Parameters, value};
-use crate::prefix::directory::NameParts;
-use crate::prefix::names::check_base_name;
 use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
-use crate::prefix::{DirectoryName, Index, Summary, index};
+use crate::prefix::{Index, Summary, index};
 use crate::redundancy::descriptor;
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::xor::header::XorHeader;
 use crate::redundancy::xor::name::XorName;
+use crate::store::base_name::check_base_name;
+use crate::store::{DirectoryName, NameParts};
 
 /// A target whose input is the packed tree of a hash file. Header and CRC are added, so that changes reach the reader
 /// of the tree.
@@ -62,23 +58,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     tree_target!("xor_header", ".xor", xor_header),
     FuzzTarget { name: "filemap_log", corpus: filemap_logs, words: SCR_KEYS, check: filemap_log },
     FuzzTarget { name: "hostlist", corpus: hostlists, words: &["[", "]", ",", "-", "node", "."], check: hostlist_text },
-    FuzzTarget { name: "conf_file", corpus: conf_files, words: PARAMETERS, check: conf_file },
-    FuzzTarget { name: "parameters", corpus: parameter_lines, words: PARAMETERS, check: parameters },
     FuzzTarget { name: "names", corpus: names, words: &["scr.", "_of_", "_in_", ".xor", "../", "/"], check: name },
 ];
-
-/// The names of all parameters, and the other words of configuration files.
-const PARAMETERS: &[&str] = &{
-    let mut words = [""; DECLARED.len() + SYNTAX.len()];
-    let mut at = 0;
-    while at < words.len() {
-        words[at] = if at < DECLARED.len() { DECLARED[at].name } else { SYNTAX[at - DECLARED.len()] };
-        at += 1;
-    }
-    words
-};
-
-const SYNTAX: &[&str] = &["INTERVAL=", "FIXED=1", "XOR", "PARTNER", "KB", "=", "#"];
 
 /// The packed tree of a hash file.
 fn body(file: &[u8]) -> Option<Vec<u8>> {
@@ -291,50 +272,6 @@ fn hostlist_text(bytes: &[u8]) {
     assert_eq!(again, names);
     assert!(hostlist::subtract(&names, &again).is_empty());
     let _ = hostlist::nth(&names, -1);
-}
-
-fn conf_files() -> Vec<Vec<u8>> {
-    fixture_files(&["scr"], &[".conf"])
-}
-
-fn conf_file(bytes: &[u8]) {
-    let (user, system) =
-        (conf::parse(bytes, "user.conf", FileOwner::User), conf::parse(bytes, "scr.conf", FileOwner::System));
-    // Only the system file gives FIXED a meaning.
-    let is_fixed = |error: &ConfError| matches!(error, ConfError::Line { what: ConfLineError::Fixed(_), .. });
-    assert!(user.is_ok() == system.is_ok() || system.as_ref().is_err_and(is_fixed));
-    let (Ok(user), Ok(system)) = (user, system) else { return };
-    for line in &user {
-        let pairs = line.pairs.iter().map(|(key, value)| (key, value)).chain([(&line.key, &line.value)]);
-        for text in pairs.flat_map(|(key, value)| [key, value]) {
-            assert!(!text.is_empty() && !text.contains(['=', '\0', '\n', ' ']), "{text:?}");
-        }
-    }
-    let _ = Parameters::resolve(&Sources::default().with_user_file(user).with_system_file(system));
-}
-
-fn parameter_lines() -> Vec<Vec<u8>> {
-    texts(&[
-        "SCR_COPY_TYPE=XOR\nSCR_SET_SIZE=4\nSCR_CACHE_BASE=/tmp/cache\nSCR_CNTL_BASE=/tmp",
-        "SCR_FLUSH_ASYNC_BW=200MB\nSCR_FLUSH_ASYNC_PERCENT=12.5\nSCR_FLUSH=10\nSCR_FETCH=0",
-        "SCR_CHECKPOINT_INTERVAL=3\nSCR_CHECKPOINT_SECONDS=600\nSCR_CHECKPOINT_OVERHEAD=2.5\nSCR_HALT_SECONDS=60",
-        "SCR_RUNS=-1\nSCR_MIN_NODES=3\nSCR_PREFIX=/p\nSCR_JOB_NAME=job\nSCR_USER_NAME=user1\nSCR_JOB_ID=17",
-    ])
-}
-
-fn parameters(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let pairs = text.lines().filter_map(|line| line.split_once('='));
-    let sources = Sources::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    if let Ok(parameters) = Parameters::resolve(&sources) {
-        let _ = (parameters.explain(), parameters.warnings(), parameters.descriptors());
-    }
-    for text in text.lines() {
-        let _ = (value::switch(text), value::counting(text), value::signed(text), value::buffer(text));
-        assert!(value::percent(text).is_none_or(|percent| (0.0..=100.0).contains(&percent)));
-        assert!(value::directory(text).is_none_or(|path| path.starts_with('/') && !path.contains("/../")));
-        assert!(value::path_name(text).is_none_or(|name| !name.contains('/')));
-    }
 }
 
 fn names() -> Vec<Vec<u8>> {

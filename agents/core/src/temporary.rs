@@ -13,7 +13,8 @@
 //!   was not modified for a day: whether the process runs cannot be found out from here, but a process that writes
 //!   changes the time of modification.
 //!
-//! The same name is used for a directory that is being deleted: it is renamed before its files are removed.
+//! Only files and links are removed. A directory that is being deleted has such a name in a directory of its own
+//! (`store::posix::trash`).
 
 use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -55,11 +56,19 @@ pub fn remove_abandoned(directory: &Path) -> io::Result<u32> {
 }
 
 /// As [`remove_abandoned`], in the directory and those below it. Links are not followed.
-///
-/// # Errors
-/// As [`remove_abandoned`].
 pub fn remove_abandoned_below(directory: &Path) -> io::Result<u32> {
     remove_in(directory, LEVELS)
+}
+
+/// Removes all temporary files in a directory, also those of processes that run: the directory is removed.
+pub(crate) fn remove_all(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_temporary) && !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_in(directory: &Path, levels: u32) -> io::Result<u32> {
@@ -86,11 +95,11 @@ fn remove_in(directory: &Path, levels: u32) -> io::Result<u32> {
 
 fn remove_if_abandoned(path: &Path, name: &str) -> io::Result<bool> {
     let removed = fs::symlink_metadata(path).and_then(|metadata| {
-        if !is_abandoned(name, &metadata) {
+        // A directory may be anything that another user has given such a name.
+        if metadata.is_dir() || !is_abandoned(name, &metadata) {
             return Ok(false);
         }
-        let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        removed.map(|()| true)
+        fs::remove_file(path).map(|()| true)
     });
     match removed {
         // Its process, or another command, was faster.
@@ -99,7 +108,8 @@ fn remove_if_abandoned(path: &Path, name: &str) -> io::Result<bool> {
     }
 }
 
-fn is_abandoned(name: &str, metadata: &Metadata) -> bool {
+/// True if something with the name of a temporary file belongs to this user and is not used any more.
+pub(crate) fn is_abandoned(name: &str, metadata: &Metadata) -> bool {
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return false;
     }
@@ -247,13 +257,13 @@ mod tests {
         let found = make(&below, ended, 1);
         let linked = make(outside.path(), ended, 2);
         std::os::unix::fs::symlink(outside.path(), directory.path().join("link")).unwrap();
-        // A directory whose deletion was interrupted.
-        let deleted =
+        // A directory that another user has given such a name.
+        let directory_of_user =
             directory.path().join(format!("{PREFIX}{:016x}-{}-{}-3{SUFFIX}", ended.machine, ended.pid, ended.start));
-        fs::create_dir_all(deleted.join("inside")).unwrap();
+        fs::create_dir_all(directory_of_user.join("inside")).unwrap();
         assert_eq!(remove_abandoned(&below.join("missing")).unwrap(), 0);
-        assert_eq!(remove_abandoned_below(directory.path()).unwrap(), 2);
-        assert!(!found.exists() && !deleted.exists() && linked.exists());
+        assert_eq!(remove_abandoned_below(directory.path()).unwrap(), 1);
+        assert!(!found.exists() && directory_of_user.join("inside").is_dir() && linked.exists());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::Path;
 use chrono::Utc;
 use holdfast_core::control::halt::{HaltFile, HaltReason, local_time, reason};
 use holdfast_core::kvtree::Tree;
+use holdfast_model::HaltCondition;
 use originals::{bytes, node, scr};
 
 /// The time at which the fixtures ran `scr_retries_halt`: 2026-11-20 10:26:03.
@@ -25,23 +26,27 @@ fn scr_halt(halt: &mut HaltFile, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |option: &str| words.iter().position(|word| *word == option).map(|at| words[at + 1]);
     if let Some(count) = after("-c") {
-        halt.set_checkpoints_left(count.parse().unwrap());
+        halt.set_number(HaltCondition::CheckpointsLeft, count.parse().unwrap());
     }
     if let Some(at) = after("-b") {
-        halt.set_exit_before(time(at));
+        halt.set_number(HaltCondition::Before, time(at));
     }
     if let Some(at) = after("-a") {
-        halt.set_exit_after(time(at));
+        halt.set_number(HaltCondition::After, time(at));
     }
     if let Some(seconds) = after("-s") {
-        halt.set_halt_seconds(seconds.parse().unwrap());
+        halt.set_number(HaltCondition::Seconds, seconds.parse().unwrap());
     }
     if words.len() == 1 || words.contains(&"-i") {
         halt.set_reason(reason::JOB_HALTED);
     }
     if line.contains("--unset") {
-        assert!(halt.unset_checkpoints_left() && halt.unset_exit_before() && halt.unset_exit_after());
-        assert!(halt.unset_halt_seconds() && halt.unset_reason());
+        assert!(
+            halt.unset(HaltCondition::CheckpointsLeft)
+                && halt.unset(HaltCondition::Before)
+                && halt.unset(HaltCondition::After)
+        );
+        assert!(halt.unset(HaltCondition::Seconds) && halt.unset(HaltCondition::Reason));
     }
 }
 
@@ -116,7 +121,7 @@ fn a_damaged_halt_file_is_an_error() {
 fn a_run_limited_to_two_checkpoints_leaves_the_library_s_halt_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("halt.scrinfo");
-    HaltFile::update(&path, |halt| halt.set_checkpoints_left(2)).unwrap();
+    HaltFile::update(&path, |halt| halt.set_number(HaltCondition::CheckpointsLeft, 2)).unwrap();
     let settle = |after_checkpoint| HaltFile::settle(&path, ASKED, None, None, after_checkpoint).unwrap();
     assert_eq!(settle(false), []);
     assert_eq!(settle(true), []);
@@ -137,33 +142,33 @@ fn every_run_leaves_a_halt_file_with_the_default_seconds_if_it_has_some() {
     let reasons = HaltFile::settle(&timed, ASKED, Some(1200), Some(1200), false).unwrap();
     assert_eq!(reasons, [HaltReason::TimeLimit { remaining: 1200, halt_seconds: 1200 }]);
     let halt = HaltFile::read(&timed).unwrap().unwrap();
-    assert_eq!((halt.halt_seconds(), halt.reason()), (Some(1200), Some(reason::TIME_LIMIT)));
+    assert_eq!((halt.number(HaltCondition::Seconds), halt.reason()), (Some(1200), Some(reason::TIME_LIMIT)));
 }
 
 #[test]
 fn a_counter_at_zero_stays_there_and_a_negative_one_is_no_limit() {
     let mut halt = HaltFile::new();
-    halt.set_checkpoints_left(0);
+    halt.set_number(HaltCondition::CheckpointsLeft, 0);
     halt.decrement();
     assert_eq!(halt.check(0, None, None), [HaltReason::NoCheckpointsLeft]);
-    halt.set_checkpoints_left(-1);
+    halt.set_number(HaltCondition::CheckpointsLeft, -1);
     halt.decrement();
-    assert_eq!((halt.checkpoints_left(), halt.check(0, None, None).len()), (Some(-1), 0));
+    assert_eq!((halt.number(HaltCondition::CheckpointsLeft), halt.check(0, None, None).len()), (Some(-1), 0));
 }
 
 #[test]
 fn conditions_hold_from_their_second_on_and_are_listed_in_scr_s_order() {
     let mut halt = HaltFile::new();
-    halt.set_exit_before(1000);
+    halt.set_number(HaltCondition::Before, 1000);
     assert!(halt.check(999, None, None).is_empty());
     assert_eq!(halt.check(1000, None, None), [HaltReason::ExitBefore { time: 1000 }]);
     assert_eq!(halt.check(900, None, Some(100)), [HaltReason::ExitBefore { time: 900 }]);
-    halt.set_halt_seconds(50);
+    halt.set_number(HaltCondition::Seconds, 50);
     assert!(halt.check(900, None, Some(100)).is_empty(), "the file's HaltSeconds come first");
     assert!(halt.check(0, Some(51), None).is_empty());
     assert_eq!(halt.check(0, Some(50), None)[0].as_str(), reason::TIME_LIMIT);
-    halt.set_exit_after(2000);
-    halt.set_checkpoints_left(0);
+    halt.set_number(HaltCondition::After, 2000);
+    halt.set_number(HaltCondition::CheckpointsLeft, 0);
     halt.set_reason(reason::FINALIZE_CALLED);
     let names: Vec<String> = halt.check(5000, Some(0), None).iter().map(|reason| reason.as_str().to_owned()).collect();
     let expected = ["TIME_LIMIT", "SCR_FINALIZE_CALLED", "NO_CHECKPOINTS_LEFT", "EXIT_BEFORE_TIME", "EXIT_AFTER_TIME"];
@@ -171,8 +176,8 @@ fn conditions_hold_from_their_second_on_and_are_listed_in_scr_s_order() {
     assert!(halt.check(5000, None, None)[0].is_finished());
     halt.set_reason("");
     assert_eq!(halt.reason(), None);
-    halt.set_exit_before(i64::MIN);
-    halt.set_halt_seconds(i64::MAX);
+    halt.set_number(HaltCondition::Before, i64::MIN);
+    halt.set_number(HaltCondition::Seconds, i64::MAX);
     assert!(!halt.check(0, None, None).is_empty(), "no overflow");
 }
 
@@ -180,7 +185,7 @@ fn conditions_hold_from_their_second_on_and_are_listed_in_scr_s_order() {
 fn a_halt_file_can_be_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("halt.scrinfo");
-    HaltFile::update(&path, |halt| halt.set_checkpoints_left(7)).unwrap();
+    HaltFile::update(&path, |halt| halt.set_number(HaltCondition::CheckpointsLeft, 7)).unwrap();
     assert!(HaltFile::remove(&path).unwrap());
     assert!(!HaltFile::remove(&path).unwrap());
     assert_eq!(HaltFile::read(&path).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Missed heartbeats.
+//! Heartbeats of copies: how many each has missed, and when that counts as a failure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,30 +3,83 @@
 //! The formats take names from untrusted files: a name that is not one plain path component is rejected. Each file is
 //! written under a temporary name in the directory and renamed when it is complete.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::error::FormatsError;
 use holdfast_core::durable::{self, CreationMode};
-use holdfast_core::regular_file;
 
 /// The longest file name that common file systems allow.
 const NAME_MAX: usize = 255;
 
+/// Why a file was not filled with its content.
+#[derive(Debug)]
+pub(crate) enum FillError<R = Infallible> {
+    /// Writing failed.
+    Output(io::Error),
+    /// The content cannot be read or made.
+    Content(FormatsError),
+    /// What was written is not to be kept.
+    Refused(R),
+}
+
+impl<R> From<io::Error> for FillError<R> {
+    fn from(error: io::Error) -> FillError<R> {
+        FillError::Output(error)
+    }
+}
+
+impl<R> From<FormatsError> for FillError<R> {
+    fn from(error: FormatsError) -> FillError<R> {
+        FillError::Content(error)
+    }
+}
+
+/// Has `write` write a file that `fill` fills: [`durable`] knows errors of the output only. The inner result is a
+/// refusal.
+fn filled<T, R>(
+    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, FillError<R>>,
+    write: impl FnOnce(Box<dyn FnOnce(&mut BufWriter<File>) -> io::Result<T> + '_>) -> Result<T, FormatsError>,
+) -> Result<Result<T, R>, FormatsError> {
+    let mut failed = None;
+    let written = write(Box::new(|out| {
+        fill(out).map_err(|error| match error {
+            FillError::Output(error) => error,
+            other => {
+                failed = Some(other);
+                io::Error::other("it has no content")
+            }
+        })
+    }));
+    match failed {
+        Some(FillError::Refused(refusal)) => Ok(Err(refusal)),
+        Some(FillError::Content(error)) => Err(error),
+        Some(FillError::Output(_)) | None => written.map(Ok),
+    }
+}
+
+/// Replaces a file completely, or not at all: when `fill` fails, the previous file is unchanged.
+pub(crate) fn replace<T>(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, FillError>,
+) -> Result<T, FormatsError> {
+    let Ok(result) = filled(fill, |fill| Ok(durable::replace_with(path, CreationMode::Umask, fill)?))?;
+    Ok(result)
+}
+
 /// A directory, whether files in it may be replaced, and whether this is a dry run.
 #[derive(Debug, Clone)]
 pub struct Destination {
-    directory: PathBuf,
+    /// The directory that files are written to.
+    pub directory: PathBuf,
     overwrite: bool,
     dry_run: bool,
 }
 
 impl Destination {
     /// Creates the directory and its parents if they are missing.
-    ///
-    /// # Errors
-    /// When a directory cannot be created.
     pub fn new(directory: &Path, overwrite: bool) -> Result<Destination, FormatsError> {
         durable::create_directory(directory, CreationMode::Umask)?;
         Ok(Destination { directory: directory.to_owned(), overwrite, dry_run: false })
@@ -36,11 +89,6 @@ impl Destination {
     /// not created.
     pub fn dry_run(directory: &Path, overwrite: bool) -> Destination {
         Destination { directory: directory.to_owned(), overwrite, dry_run: true }
-    }
-
-    /// The directory that files are written to.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// The path of the file with this name.
@@ -65,7 +113,7 @@ impl Destination {
             return Err(FormatsError::Exists { path: self.directory.clone() });
         }
         if self.overwrite {
-            Ok(regular_file::check_replaceable(path)?)
+            Ok(durable::check_replaceable(path)?)
         } else if path.symlink_metadata().is_ok() {
             Err(FormatsError::Exists { path: path.to_owned() })
         } else {
@@ -79,6 +127,15 @@ impl Destination {
     /// When the name is not a plain file name, or the file exists and may not be replaced.
     pub fn check_name(&self, name: &str) -> Result<(), FormatsError> {
         self.check(&self.path(name)?)
+    }
+
+    /// As [`Destination::write`], with a content that can fail or be refused; the inner result is the refusal.
+    pub(crate) fn write_unless_refused<T, R>(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, FillError<R>>,
+    ) -> Result<Result<T, R>, FormatsError> {
+        filled(fill, |fill| self.write(name, fill))
     }
 
     /// Writes a file completely, or not at all: when `fill` fails, what it has written is removed.

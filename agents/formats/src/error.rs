@@ -10,14 +10,11 @@ use holdfast_core::durable::{self, DurableError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatsError {
-    /// Opening or reading failed.
     #[error("cannot {action} {}: {source}; {}", path.display(), durable::remedy(source))]
     Read {
         /// The operation, as a verb: `open`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error of the operating system.
         source: io::Error,
     },
     /// The content is too damaged for the operation.
@@ -25,59 +22,30 @@ pub enum FormatsError {
     Damaged {
         /// The operation, as a verb: `open`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
         what: String,
     },
-    /// The format does not support the operation.
     #[error("cannot {action} {}: {why}", path.display())]
     NotPossible {
         /// The operation, as a verb: `open`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The reason, and what to do instead.
         why: String,
     },
-    /// A file of that name exists.
     #[error("will not overwrite {}: extract to an empty directory, or ask for overwriting (--force)", path.display())]
-    Exists {
-        /// The existing file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// A name that would lead out of the destination, or that file systems do not allow.
     #[error("refusing to write a file named {name:?} in {}: the name is not a plain file name", directory.display())]
-    UnsafeName {
-        /// The destination.
-        directory: PathBuf,
-        /// The name, as read from the file.
-        name: String,
-    },
+    UnsafeName { directory: PathBuf, name: String },
     /// Too few files are left to restore a file.
     #[error("cannot restore {what}: {why}")]
-    NotRestorable {
-        /// The file to restore.
-        what: String,
-        /// What is missing or damaged.
-        why: String,
-    },
+    NotRestorable { what: String, why: String },
     /// Writing into an open file failed; its content is not complete.
     #[error("cannot write {}: {source}; {}", path.display(), durable::remedy(source))]
-    WriteInto {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    WriteInto { path: PathBuf, source: io::Error },
     /// The content to write violates a rule of the format.
     #[error("cannot write {}: {why}", path.display())]
-    Unwritable {
-        /// The file to write.
-        path: PathBuf,
-        /// The violated rule, and what to do.
-        why: String,
-    },
+    Unwritable { path: PathBuf, why: String },
     /// A file could not be written; a previous file of that name is unchanged.
     #[error(transparent)]
     Write(#[from] DurableError),

@@ -14,7 +14,6 @@ pub struct Damage {
     pub place: String,
     /// The offset in the file in bytes, if the damage is at one offset.
     pub offset: Option<u64>,
-    /// What is wrong.
     pub what: String,
 }
 
@@ -31,7 +30,6 @@ impl Damage {
         self
     }
 
-    /// As a JSON object.
     pub fn json(&self) -> Value {
         json!({ "kind": self.kind, "place": self.place, "offset": self.offset, "what": self.what })
     }
@@ -67,7 +65,7 @@ impl FileCheck {
         self.damages.is_empty()
     }
 
-    /// Adds a damage.
+    /// Adds a damage; from [`MAX_LISTED`] on it is only counted.
     pub fn damage(&mut self, damage: Damage) {
         if self.damages.len() < MAX_LISTED {
             self.damages.push(damage);

@@ -3,8 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::sion::ContainerDescription;
-use crate::{Damage, Destination, FileCheck, FormatsError, Input};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::input::Input;
 
 /// One format of checkpoint files.
 pub trait Format: Send + Sync {
@@ -25,9 +27,6 @@ pub trait Format: Send + Sync {
 
     /// Checks everything that the format allows to check, in bounded memory. Damage is part of the result, not an
     /// error.
-    ///
-    /// # Errors
-    /// When the file system fails.
     fn verify(&self, path: &Path, options: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError>;
 
     /// Writes the content to a directory, one file for each part: complete, or not at all. Damaged parts are left out
@@ -88,32 +87,45 @@ pub enum Confidence {
 }
 
 /// A file's description, for people and for programs. Its JSON is that of [`serde::Serialize`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Description {
     /// What is in the file.
-    pub content: Content,
+    pub content: Box<dyn Content>,
     /// Damage that was found on the way; [`Format::verify`] finds all of it.
     pub damages: Vec<Damage>,
 }
 
-/// The content of a description.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Content {
-    /// In memory.
-    Document {
-        /// For people: complete lines, each ended by a newline.
-        text: String,
-        /// For programs; fields have the names that the format's own project uses.
-        json: serde_json::Value,
-    },
-    /// Of a SION container, read from the file when it is written.
-    Container(ContainerDescription),
+/// The content of a description: in memory, or read from the file when it is written. As JSON, fields have the names
+/// that the format's own project uses.
+pub trait Content: std::fmt::Debug + erased_serde::Serialize {
+    /// Writes the content for people: complete lines, each ended by a newline.
+    ///
+    /// # Errors
+    /// When the file cannot be read any more, or `out` fails.
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()>;
+}
+
+#[derive(Debug)]
+struct Document {
+    text: String,
+    json: serde_json::Value,
+}
+
+impl Content for Document {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.text.as_bytes())
+    }
+}
+
+impl serde::Serialize for Document {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
 }
 
 impl Description {
-    /// A description in memory.
     pub fn new(text: String, json: serde_json::Value, damages: Vec<Damage>) -> Description {
-        Description { content: Content::Document { text, json }, damages }
+        Description { content: Box::new(Document { text, json }), damages }
     }
 
     /// Writes the description for people: complete lines, each ended by a newline.
@@ -121,10 +133,7 @@ impl Description {
     /// # Errors
     /// When the file cannot be read any more, or `out` fails.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        match &self.content {
-            Content::Document { text, .. } => out.write_all(text.as_bytes()),
-            Content::Container(container) => container.write_text(out),
-        }
+        self.content.write_text(out)
     }
 }
 
@@ -139,14 +148,10 @@ impl std::fmt::Display for Description {
 
 impl serde::Serialize for Description {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.content {
-            Content::Document { json, .. } => json.serialize(serializer),
-            Content::Container(container) => container.serialize(serializer),
-        }
+        erased_serde::serialize(&*self.content, serializer)
     }
 }
 
-/// What an extraction wrote.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extracted {
     /// The names of the files in the destination, in the order of writing.

@@ -24,7 +24,6 @@ macro_rules! format_target {
     };
 }
 
-/// The targets.
 pub const TARGETS: &[FuzzTarget] = &[
     format_target!("fti-ff", "Ckpt7-Rank2.fti", "fti", ".fti", &["fti-ff", "\0\0\0\0\0\0\0\u{1}"]),
     format_target!("sion", "data.sion", "sion", ".sion", &["sion", "\0\0\0\0\0\0\0\u{1}"]),

@@ -1,12 +1,13 @@
 //! A file that several threads can read at any offset, in pieces of bounded size.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::regular_file;
 
+use super::destination::FillError;
 use super::error::FormatsError;
 
 /// Long ranges are read in pieces of this size: large enough for a disk, small enough for the processor's cache.
@@ -15,9 +16,11 @@ pub const PIECE_BYTES: usize = 256 * 1024;
 /// An open regular file, and its size at the time of opening.
 #[derive(Debug)]
 pub struct Input {
-    path: PathBuf,
+    /// The path it was opened by.
+    pub path: PathBuf,
     file: File,
-    size: u64,
+    /// Its size in bytes at the time of opening.
+    pub size: u64,
 }
 
 impl Input {
@@ -38,16 +41,6 @@ impl Input {
     /// An open file, read as if it had this size.
     pub(crate) fn over(path: &Path, file: File, size: u64) -> Input {
         Input { path: path.to_owned(), file, size }
-    }
-
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Its size in bytes at the time of opening.
-    pub fn size(&self) -> u64 {
-        self.size
     }
 
     /// Fills the buffer with the bytes from this offset on.
@@ -104,6 +97,41 @@ impl Input {
             left -= now as u64;
         }
         Ok(())
+    }
+
+    /// Calls `differs` with the offset of each of the first bytes that is another one than `read` returns.
+    ///
+    /// # Errors
+    /// When either cannot be read.
+    pub(crate) fn each_difference(
+        &self,
+        bytes: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), FormatsError>,
+        mut differs: impl FnMut(u64),
+    ) -> Result<(), FormatsError> {
+        let (mut at, mut other) = (0_u64, vec![0; PIECE_BYTES]);
+        self.each_piece(0, bytes, |piece| {
+            let other = other.get_mut(..piece.len()).unwrap_or_default();
+            read(at, other)?;
+            let pairs = (at..).zip(piece.iter().zip(other.iter()));
+            pairs.filter(|(_, (one, other))| one != other).for_each(|(offset, _)| differs(offset));
+            at = at.saturating_add(piece.len() as u64);
+            Ok::<_, FormatsError>(())
+        })
+    }
+
+    /// Copies a range; `seen` is called with each piece before it is written.
+    pub(crate) fn copy<R>(
+        &self,
+        offset: u64,
+        bytes: u64,
+        out: &mut impl Write,
+        mut seen: impl FnMut(&[u8]),
+    ) -> Result<(), FillError<R>> {
+        self.each_piece(offset, bytes, |piece| {
+            seen(piece);
+            Ok(out.write_all(piece)?)
+        })
     }
 }
 

@@ -16,7 +16,6 @@
 //! Every file is untrusted: each number read from a file is compared with the file's size before it is used.
 
 #![deny(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod destination;
 pub mod error;
@@ -25,6 +24,7 @@ mod format;
 pub mod fti_ff;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod hex;
 pub mod input;
 pub mod jubatus;
 mod recognise;

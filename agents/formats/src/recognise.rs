@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::{Confidence, Format, FormatsError, Input, Probe};
+use crate::error::FormatsError;
+use crate::format::{Confidence, Format, Probe};
+use crate::input::Input;
 use crate::{fti_ff, jubatus, scr_hash, scr_redundancy, sion};
 
 /// All formats, in the order in which they are tried: those with the most certain signs first.
@@ -17,7 +19,6 @@ pub fn all() -> &'static [&'static dyn Format] {
     &ALL
 }
 
-/// The result of [`recognise`].
 #[derive(Clone, Copy)]
 pub struct Recognised {
     /// The file's format; `None` if it is unknown.
@@ -39,10 +40,10 @@ impl std::fmt::Debug for Recognised {
 /// When the file cannot be opened or read, or is not a regular file.
 pub fn recognise(path: &Path) -> Result<Recognised, FormatsError> {
     let input = Input::open(path)?;
-    let head_bytes = usize::try_from(input.size()).unwrap_or(usize::MAX).min(Probe::HEAD_BYTES);
+    let head_bytes = usize::try_from(input.size).unwrap_or(usize::MAX).min(Probe::HEAD_BYTES);
     let head = input.bytes_at(0, head_bytes)?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let probe = Probe { input: &input, name, head: &head, size: input.size() };
+    let probe = Probe { input: &input, name, head: &head, size: input.size };
     let mut best = Recognised { format: None, confidence: Confidence::No };
     for format in all() {
         let confidence = format.recognise(&probe);

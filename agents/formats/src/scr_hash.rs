@@ -3,8 +3,11 @@
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use super::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
-use super::{FileCheck, Input};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
+use crate::input::Input;
 use holdfast_core::kvtree::packed::HashFormatError;
 use holdfast_core::kvtree::{Tree, file, json, print};
 
@@ -77,10 +80,10 @@ type Decoded = Result<(Tree, u64), HashFormatError>;
 /// The tree at the start of a file and the size of its encoding, or why it cannot be decoded; and the file's size.
 pub(super) fn read(path: &Path) -> Result<(Decoded, u64), FormatsError> {
     let input = Input::open(path)?;
-    let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size()))) {
+    let decoded = match file::decode_prefix(&mut BufReader::new(input.stream().take(input.size))) {
         Ok(decoded) => Ok(decoded),
         Err(file::LeadingHashError::Format(error)) => Err(error),
         Err(file::LeadingHashError::Io(error)) => return Err(FormatsError::reading("read", path)(error)),
     };
-    Ok((decoded, input.size()))
+    Ok((decoded, input.size))
 }

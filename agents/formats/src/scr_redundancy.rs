@@ -10,10 +10,12 @@ use holdfast_core::redundancy::files::FileFormat;
 use holdfast_core::redundancy::registry;
 use serde_json::json;
 
-use crate::FileCheck;
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 use crate::scr_hash;
 use crate::scr_hash::starts_with_hash;
-use crate::{Confidence, Damage, Description, Destination, Extracted, Format, FormatsError, Options, Probe, Progress};
 
 /// The format of the files of one redundancy scheme.
 #[derive(Debug)]

@@ -53,13 +53,13 @@ fn extraction_stays_in_its_directory_and_overwrites_only_when_requested() {
     use std::io::Write;
     to.write("var_1.bin", |out| out.write_all(b"first")).unwrap();
     assert!(matches!(to.write("var_1.bin", |out| out.write_all(b"x")), Err(FormatsError::Exists { .. })));
-    let over = Destination::new(to.directory(), true).unwrap();
+    let over = Destination::new(&to.directory, true).unwrap();
     over.write("var_1.bin", |out| out.write_all(b"second")).unwrap();
-    assert_eq!(fs::read(to.directory().join("var_1.bin")).unwrap(), b"second");
+    assert_eq!(fs::read(to.directory.join("var_1.bin")).unwrap(), b"second");
     // A symbolic link of that name is neither replaced nor followed.
     let outside = directory.path().join("outside");
     fs::write(&outside, "kept").unwrap();
-    std::os::unix::fs::symlink(&outside, to.directory().join("var_2.bin")).unwrap();
+    std::os::unix::fs::symlink(&outside, to.directory.join("var_2.bin")).unwrap();
     assert!(to.write("var_2.bin", |out| out.write_all(b"x")).is_err());
     let refused = over.write("var_2.bin", |out| out.write_all(b"x")).unwrap_err();
     assert!(refused.to_string().contains("it is a symbolic link"), "{refused}");

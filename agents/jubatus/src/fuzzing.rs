@@ -5,7 +5,6 @@ use holdfast_testkit::fuzz::{FuzzTarget, fixture_files};
 
 use crate::rpc::message::{Limits, read_answer};
 
-/// The targets.
 pub const TARGETS: &[FuzzTarget] = &[FuzzTarget {
     name: "jubatus_answer",
     corpus: || fixture_files(&["jubatus"], &[".response.bin"]),

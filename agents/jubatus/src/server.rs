@@ -61,11 +61,6 @@ impl ServerError {
                 })
             )
     }
-
-    /// True if the server has received the call and refused it: it can be called again.
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, ServerError::Rpc(error) if error.is_refusal())
-    }
 }
 
 /// The properties of a running server.
@@ -88,7 +83,6 @@ impl ServerStatus {
     }
 }
 
-/// One server.
 #[derive(Clone, Debug)]
 pub struct JubatusServer {
     client: RpcClient,
@@ -116,8 +110,7 @@ impl JubatusServer {
     /// When it gives no answer within `limit`, or one that is not the status of one server.
     pub fn status(&mut self, limit: Duration) -> Result<ServerStatus, ServerError> {
         const METHOD: &str = "get_status";
-        let cluster = self.cluster.clone();
-        let answer = self.client.call(METHOD, &[&cluster], limit)?;
+        let answer = self.call(METHOD, None, limit)?;
         let wrong = |found: &Value| self.wrong_answer(METHOD, "a map of servers to their status", found);
         let Value::Map(servers) = &answer else { return Err(wrong(&answer)) };
         let [(id, status)] = servers.as_slice() else {
@@ -159,8 +152,7 @@ impl JubatusServer {
     /// # Errors
     /// When it gives no answer within `limit`, or one that is not a text.
     pub fn config(&mut self, limit: Duration) -> Result<Vec<u8>, ServerError> {
-        let cluster = self.cluster.clone();
-        match self.client.call("get_config", &[&cluster], limit)? {
+        match self.call("get_config", None, limit)? {
             Value::Text(config) => Ok(config),
             other => Err(self.wrong_answer("get_config", "a text", &other)),
         }
@@ -177,8 +169,7 @@ impl JubatusServer {
         id: &ModelId,
         limit: Duration,
     ) -> Result<Option<PathBuf>, ServerError> {
-        let cluster = self.cluster.clone();
-        let answer = self.client.call("save", &[&cluster, id.as_str()], limit)?;
+        let answer = self.call("save", Some(id), limit)?;
         let path = match &answer {
             Value::Bool(true) if status.release < Release::new(0, 8, 0) => return Ok(None),
             Value::Map(servers) => match servers.as_slice() {
@@ -197,26 +188,15 @@ impl JubatusServer {
     /// # Errors
     /// When the server refuses, gives no answer within `limit`, or another one than `true`.
     pub fn load(&mut self, id: &ModelId, limit: Duration) -> Result<(), ServerError> {
-        let cluster = self.cluster.clone();
-        let answer = self.client.call("load", &[&cluster, id.as_str()], limit)?;
-        self.expect_true("load", &answer)
-    }
-
-    /// Empties the model. Some engines keep entries on `load` that the file does not have.
-    ///
-    /// # Errors
-    /// When the server refuses, gives no answer within `limit`, or another one than `true`.
-    pub fn clear(&mut self, limit: Duration) -> Result<(), ServerError> {
-        let cluster = self.cluster.clone();
-        let answer = self.client.call("clear", &[&cluster], limit)?;
-        self.expect_true("clear", &answer)
-    }
-
-    fn expect_true(&self, method: &'static str, answer: &Value) -> Result<(), ServerError> {
-        match answer {
+        match self.call("load", Some(id), limit)? {
             Value::Bool(true) => Ok(()),
-            other => Err(self.wrong_answer(method, "true", other)),
+            other => Err(self.wrong_answer("load", "true", &other)),
         }
+    }
+
+    fn call(&mut self, method: &'static str, id: Option<&ModelId>, limit: Duration) -> Result<Value, ServerError> {
+        let arguments: Vec<&str> = [self.cluster.as_str()].into_iter().chain(id.map(ModelId::as_str)).collect();
+        Ok(self.client.call(method, &arguments, limit)?)
     }
 
     fn wrong_answer(&self, method: &'static str, expected: &'static str, found: &Value) -> ServerError {
@@ -325,14 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn load_and_clear_require_true() {
+    fn load_requires_true() {
         assert!(with_answer(&recorded("07-load"), |server| server.load(&id(), LONG)).is_ok());
-        assert!(with_answer(&recorded("06-clear"), |server| server.clear(LONG)).is_ok());
         let refused = with_answer(&recorded("18-error-load-crc"), |server| server.load(&id(), LONG)).unwrap_err();
-        assert!(refused.is_refusal(), "{refused}");
+        assert!(refused.is_answer() && refused.to_string().contains("returned an error"), "{refused}");
         for answer in [&b"\x94\x01\x01\xc0\xc2"[..], b"\x94\x01\x01\xc0\xc0", b"\x94\x01\x01\xc0\x01"] {
             let error = with_answer(answer, |server| server.load(&id(), LONG)).unwrap_err();
-            assert!(!error.is_refusal() && error.to_string().contains("instead of true"), "{error}");
+            assert!(error.to_string().contains("instead of true"), "{error}");
         }
         let config = with_answer(&recorded("02-get_config"), |server| server.config(LONG)).unwrap();
         assert_eq!(config, b"{\n  \"window_size\": 128\n}\n");

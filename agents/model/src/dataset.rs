@@ -44,10 +44,8 @@ impl Dataset {
 pub enum DatasetNameError {
     #[error("it is empty")]
     Empty,
-    /// A NUL byte or a line break.
     #[error("it contains a control character")]
     Control,
-    /// Does not fit the application's buffer.
     #[error("it is longer than {LONGEST_NAME} bytes")]
     TooLong,
 }

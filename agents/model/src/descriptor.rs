@@ -5,87 +5,129 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The name of a redundancy scheme in SCR's files and parameters: `LOCAL`, `PARTNER`, `XOR`.
-///
-/// Only a name: the schemes themselves are registered in the core crate.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Scheme([u8; Scheme::LONGEST]);
-
-/// A text that cannot be the name of a redundancy scheme.
+/// A text that cannot be such a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a scheme name: 1 to {max} letters, digits or `_`", max = Scheme::LONGEST)]
-pub struct SchemeNameError(String);
+#[error("`{text}` is not {kind}: 1 to {LONGEST_NAME} letters, digits or `_`")]
+pub struct NameError {
+    /// What the text should be the name of: "a scheme name".
+    kind: &'static str,
+    text: String,
+}
 
-impl Scheme {
-    pub const LONGEST: usize = 16;
+/// Bytes of the longest name of a scheme, or of a number of one.
+const LONGEST_NAME: usize = 16;
 
-    /// The scheme of this name, upper case; for constants.
-    ///
-    /// # Panics
-    /// At compile time, if used for a constant with a name that is empty, too long or not upper case.
-    #[must_use]
-    pub const fn new(name: &'static str) -> Scheme {
-        match Scheme::checked(name.as_bytes()) {
-            Some(scheme) => scheme,
-            // A constant that cannot be right does not compile.
-            #[allow(clippy::panic)]
-            None => panic!("not a scheme name"),
-        }
+/// The bytes of a valid name, with zeros behind it.
+const fn name_bytes(name: &[u8]) -> Option<[u8; LONGEST_NAME]> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return None;
     }
-
-    const fn checked(name: &[u8]) -> Option<Scheme> {
-        if name.is_empty() || name.len() > Scheme::LONGEST {
+    let mut bytes = [0; LONGEST_NAME];
+    let mut at = 0;
+    while at < name.len() {
+        if !(name[at].is_ascii_uppercase() || name[at].is_ascii_digit() || name[at] == b'_') {
             return None;
         }
-        let mut bytes = [0; Scheme::LONGEST];
-        let mut at = 0;
-        while at < name.len() {
-            if !(name[at].is_ascii_uppercase() || name[at].is_ascii_digit() || name[at] == b'_') {
-                return None;
+        bytes[at] = name[at];
+        at += 1;
+    }
+    Some(bytes)
+}
+
+macro_rules! name_in_files {
+    ($(#[$meta:meta])* $name:ident, $kind:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name([u8; LONGEST_NAME]);
+
+        impl $name {
+            /// The name for a constant, upper case.
+            ///
+            /// # Panics
+            /// At compile time, if used for a constant with a name that is empty, too long or not upper case.
+            #[must_use]
+            pub const fn new(name: &'static str) -> Self {
+                match name_bytes(name.as_bytes()) {
+                    Some(bytes) => $name(bytes),
+                    // A constant that cannot be right does not compile.
+                    #[allow(clippy::panic)]
+                    None => panic!("not a valid name"),
+                }
             }
-            bytes[at] = name[at];
-            at += 1;
+
+            pub fn as_str(&self) -> &str {
+                let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(LONGEST_NAME);
+                std::str::from_utf8(&self.0[..length]).unwrap_or_default()
+            }
         }
-        Some(Scheme(bytes))
-    }
 
-    pub fn as_str(&self) -> &str {
-        let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(Scheme::LONGEST);
-        std::str::from_utf8(&self.0[..length]).unwrap_or_default()
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            /// Any case is accepted, as in SCR's parameters.
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                let bytes = name_bytes(text.to_ascii_uppercase().as_bytes());
+                bytes.map($name).ok_or_else(|| NameError { kind: $kind, text: text.to_owned() })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+name_in_files! {
+    /// The name of a redundancy scheme in SCR's files and parameters: `LOCAL`, `PARTNER`, `XOR`.
+    ///
+    /// Only a name: the schemes themselves are registered in the core crate.
+    Scheme, "a scheme name"
+}
+
+name_in_files! {
+    /// The name of a number of a scheme in SCR's files: `SET_SIZE`.
+    ///
+    /// Only a name: a scheme declares its numbers in the core crate.
+    NumberName, "the name of a scheme's number"
+}
+
+/// The numbers that a descriptor has for its scheme, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SchemeNumbers(Vec<(NumberName, u32)>);
+
+impl SchemeNumbers {
+    /// `None` if the descriptor has none of this name: the scheme's default applies.
+    pub fn get(&self, name: NumberName) -> Option<u32> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 }
 
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl fmt::Debug for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Scheme {
-    type Err = SchemeNameError;
-
-    /// Any case is accepted, as in SCR's parameters.
-    fn from_str(text: &str) -> Result<Self, SchemeNameError> {
-        Scheme::checked(text.to_ascii_uppercase().as_bytes()).ok_or_else(|| SchemeNameError(text.to_owned()))
-    }
-}
-
-impl Serialize for Scheme {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Scheme {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+impl FromIterator<(NumberName, u32)> for SchemeNumbers {
+    /// Of a repeated name the first number counts.
+    fn from_iter<I: IntoIterator<Item = (NumberName, u32)>>(numbers: I) -> Self {
+        SchemeNumbers(numbers.into_iter().collect())
     }
 }
 
@@ -101,10 +143,8 @@ pub struct Descriptor {
     /// Base directory of the cache, as the node sees it.
     pub base: String,
     pub scheme: Scheme,
-    /// Distance between neighbours in the list of nodes.
-    pub hop_distance: u32,
-    /// Largest number of members of a group.
-    pub set_size: u32,
+    /// The scheme's numbers.
+    pub numbers: SchemeNumbers,
 }
 
 /// A redundancy descriptor as one rank stores it in its file map: the request, the directory and the rank's group.
@@ -142,5 +182,6 @@ mod tests {
         for text in ["", "A B", "SEVENTEEN_LETTERS", "XÖR"] {
             assert!(text.parse::<Scheme>().is_err(), "{text}");
         }
+        assert!("a-b".parse::<NumberName>().unwrap_err().to_string().contains("the name of a scheme's number"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
-use crate::descriptor::RankDescriptor;
+use crate::descriptor::{RankDescriptor, Scheme};
 use crate::ids::{CheckpointId, NodeName, Rank};
 
 /// What a node holds, from its control directory (Holdfast's own state, or what LLNL's library left there).
@@ -39,6 +39,9 @@ pub struct Holding {
     pub complete: bool,
     /// What is wrong, if it is not complete.
     pub fault: Option<String>,
+    /// What protects the files now, as far as their own node can tell.
+    #[serde(default)]
+    pub protection: Protection,
     /// Set for partner copies: the node of the owner when the copy was made.
     pub partner_of: Option<NodeName>,
     /// The rank's descriptor: its own, or the copy that its neighbour keeps. `None` if not known.
@@ -51,6 +54,26 @@ impl Holding {
     /// True if there is something to delete: files, or an entry that expects some.
     pub fn has_files(&self) -> bool {
         !self.files.is_empty() || self.expected.is_some()
+    }
+}
+
+/// What protects files from the loss of their node. A descriptor says what is to protect them; this is what does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protection {
+    /// The scheme makes no redundancy, or has not made it yet.
+    #[default]
+    Nothing,
+    /// A part of the redundancy: it restores nothing.
+    Partly,
+    /// All redundancy of this scheme.
+    Scheme(Scheme),
+}
+
+impl Protection {
+    /// True if the redundancy of a scheme is complete.
+    pub fn is_complete(self) -> bool {
+        matches!(self, Protection::Scheme(_))
     }
 }
 

@@ -15,6 +15,7 @@
 //! * [`halt`]: halt conditions;
 //! * [`progress`]: long work under way;
 //! * [`time`]: points in time;
+//! * [`vocabulary`](mod@vocabulary): declarations of events;
 //! * [`failure`]: the error that crosses the network.
 //!
 //! Plain data with serde: no I/O, no clock. SCR's hash files are read and written by the core crate.
@@ -37,16 +38,17 @@ pub mod progress;
 pub mod rank_end;
 pub mod restart;
 pub mod time;
+pub mod vocabulary;
 
 pub use container::{
     ContainerKind, ContainerPlaces, ContainerPolicy, ContainerRequest, PackedFile, PackedRank, RankPlace,
 };
 pub use dataset::Dataset;
-pub use descriptor::{Descriptor, RankDescriptor, Scheme};
+pub use descriptor::{Descriptor, NumberName, RankDescriptor, Scheme, SchemeNumbers};
 pub use failure::{Failure, FailureKind, Subject};
 pub use halt::{HaltChange, HaltCondition, HaltState};
 pub use ids::{CheckpointId, Generation, NodeName, Rank};
-pub use inventory::{HeldFile, Holding, Inventory, Location, Locations};
+pub use inventory::{HeldFile, Holding, Inventory, Location, Locations, Protection};
 pub use level::Level;
 pub use output_path::{OutputPath, OutputPathError};
 pub use pair::{Grant, LeaseStatus, MirroredCheckpoint, PairConfig, PairStatus, Revocation, Side, Term};

@@ -33,7 +33,6 @@ pub enum OutputPathError {
     TooLong,
     #[error("a component of it is longer than {LONGEST_COMPONENT} bytes")]
     LongComponent,
-    /// Its first component.
     #[error("`{0}` below the prefix directory is reserved for SCR and Holdfast")]
     Reserved(&'static str),
 }

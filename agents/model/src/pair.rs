@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::rank_end::RankEnd;
-use crate::time::{Timestamp, micros};
+use crate::time::micros;
 
 /// The most pairs of a job.
 pub const MOST_PAIRS: u32 = 1024;
@@ -322,17 +322,7 @@ impl fmt::Display for FailureCause {
     }
 }
 
-/// What happened to a pair, or to a non-critical job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PairEvent {
-    /// The pair's name, or the job's.
-    pub name: String,
-    pub at: Timestamp,
-    #[serde(flatten)]
-    pub change: PairChange,
-}
-
-/// What changed.
+/// A change in the life of a pair, for events and `holdfast pairs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum PairChange {
@@ -416,25 +406,4 @@ pub enum PairChange {
         freezer: bool,
     },
     JobResumed,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_is_one_flat_object() {
-        let cause = FailureCause::Exit { end: RankEnd::Signal(9) };
-        let change = PairChange::FailOver { cause, checkpoint: 7, micros: 120 };
-        let event = PairEvent { name: "dnn1".to_owned(), at: Timestamp::from_millis(5), change };
-        let text = serde_json::to_string(&event).unwrap();
-        assert_eq!(
-            text,
-            concat!(
-                r#"{"name":"dnn1","at":5,"change":"fail_over","cause":"exit","end":{"signal":9},"#,
-                r#""checkpoint":7,"micros":120}"#
-            )
-        );
-        assert_eq!(serde_json::from_str::<PairEvent>(&text).unwrap(), event);
-    }
 }

@@ -82,7 +82,7 @@ pub struct NeedPolicy {
     pub overhead: f64,
 }
 
-/// Checkpoints of variables.
+/// When checkpoints of variables in memory are due, by level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VariablesPolicy {
     /// How the ranks write their files.

@@ -10,7 +10,7 @@ use crate::ids::CheckpointId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
-    /// Redundancy is made.
+    /// Redundancy is computed and written to the caches.
     Encode,
     /// Lost files are computed again.
     Rebuild,

@@ -57,7 +57,7 @@ fn reply(stream: &mut UnixStream) -> Result<Reply, holdfast_model::Failure> {
 
 #[test]
 fn every_rank_gets_the_contributions_of_1024_ranks_which_are_larger_than_any_frame() {
-    let cluster = Cluster::start("gather-large", 2, 512);
+    let cluster = Cluster::start("gather-large", 2, 512, "LOCAL");
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..cluster.nodes.len())
             .map(|node| {
@@ -90,7 +90,7 @@ fn every_rank_gets_the_contributions_of_1024_ranks_which_are_larger_than_any_fra
 #[test]
 fn contributions_over_the_limit_are_an_error_that_names_it() {
     let each = u32::try_from(LARGEST_GATHERED / LARGEST_CONTRIBUTION / 2).unwrap() + 1;
-    let cluster = Cluster::start("gather-too-large", 2, each);
+    let cluster = Cluster::start("gather-too-large", 2, each, "LOCAL");
     let data = Payload::from(vec![7; LARGEST_CONTRIBUTION]);
     let mut listening = Vec::new();
     for (node, (_, ranks)) in cluster.nodes.iter().enumerate() {

@@ -29,7 +29,7 @@ fn bytes_of_routing(client: &mut Client, bypass: bool, files: u64) -> u64 {
 // The only test of its process: the bytes of the entire process are counted.
 #[test]
 fn the_bytes_written_for_routed_files_grow_in_proportion_to_the_files() {
-    let cluster = Cluster::start("routing", 1, 1);
+    let cluster = Cluster::start("routing", 1, 1, "LOCAL");
     let mut client = cluster.client(0, Rank(0));
     for bypass in [false, true] {
         let (few, many) = (bytes_of_routing(&mut client, bypass, 50), bytes_of_routing(&mut client, bypass, 400));

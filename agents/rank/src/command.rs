@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::CheckpointId;
 
+use crate::error::{SaveError, Stage};
 use crate::guard::{CommandEnd, GuardedCommand};
-use crate::program::{Program, ProgramEnd, shown};
-use crate::saver::{SaveError, Saver, Stage};
-use crate::words::{PROGRAM_PID, Variables, expand};
+use crate::program::Program;
+use crate::program_end::ProgramEnd;
+use crate::saver::Saver;
+use crate::words::{PROGRAM_PID, Variables, expand, shown};
 
 /// How often it is checked whether the program still runs.
 const PROGRAM_CHECKED_EVERY: Duration = Duration::from_millis(200);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use holdfast_model::Rank;
 use rustix::fs::{Mode, OFlags};
 
-use crate::saver::SaveError;
+use crate::error::SaveError;
 
 /// The content of the file of a program that has ended.
 pub const ENDED_CONTENT: &str = "the program of this rank ended with exit code 0\n";
@@ -125,9 +125,6 @@ pub(crate) fn not_copied(from: &Path, to: &Path) -> impl FnOnce(io::Error) -> Sa
 }
 
 /// Makes a directory if there is none. What a program has put in its place is removed: a link, never what it leads to.
-///
-/// # Errors
-/// That of the system.
 pub fn make(directory: &Path) -> Result<(), SaveError> {
     match fs::symlink_metadata(directory) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -139,9 +136,6 @@ pub fn make(directory: &Path) -> Result<(), SaveError> {
 
 /// Makes a directory as [`make`], or empties it. The directory itself stays: it may be the working directory of a
 /// program.
-///
-/// # Errors
-/// It cannot be made or emptied.
 pub fn empty(directory: &Path) -> Result<(), SaveError> {
     make(directory)?;
     let open = open_own(directory)?;

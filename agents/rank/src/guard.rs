@@ -11,20 +11,21 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use holdfast_model::RankEnd;
+use holdfast_process::{GroupLeader, descendants, end};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::descendants;
-use crate::program::{ProgramEnd, own_executable};
+use crate::program_end::ProgramEnd;
 use crate::words::Variables;
 
 /// Exit codes as of a shell.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Killed processes end within this, unless they hang in the kernel.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// In the environment of the processes of a command: they are found by it when their supervising process was killed.
 const COMMAND_ID: &str = "HOLDFAST_COMMAND_ID";
@@ -34,9 +35,6 @@ const ROLE_OF_PROGRAM: [&str; 4] = ["rank", "--role", "program", "--parent"];
 const ROLE_OF_COMMAND: [&str; 3] = ["rank", "--role", "command"];
 
 /// The command that starts a program; see [`execute`].
-///
-/// # Errors
-/// The path of this executable is unknown.
 pub(crate) fn program(words: &[String]) -> io::Result<Command> {
     let mut command = own_executable()?;
     command.args(ROLE_OF_PROGRAM).arg(std::process::id().to_string()).arg("--").args(words);
@@ -60,6 +58,11 @@ pub fn execute(parent: u32, words: &[String]) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
+/// The executable of rank processes, programs and commands: this one.
+fn own_executable() -> io::Result<Command> {
+    Ok(Command::new(std::env::current_exe()?))
+}
+
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,18 +82,20 @@ enum CommandReport {
 pub fn supervise(words: &[String]) -> u8 {
     descendants::adopt();
     // The rank process has ended, or the time limit has passed.
-    std::thread::spawn(|| {
+    let end_with_rank = || {
         let _ = io::stdin().lock().read(&mut [0]);
         descendants::kill_all(KILLED_WITHIN);
         std::process::exit(1);
-    });
-    let report = match start(words) {
+    };
+    // Without it nothing would end the command.
+    let watch = std::thread::Builder::new().name("watch".to_owned()).spawn(end_with_rank);
+    let report = match watch.and_then(|_| start(words)) {
         Err(error) => CommandReport::NotStarted { reason: format!("cannot be run: {error}") },
         Ok(mut child) => {
-            let end = child.wait().map_or(ProgramEnd::Signal(Signal::KILL.as_raw()), ProgramEnd::of);
+            let end = child.wait().map_or(RankEnd::Unknown, end::of);
             let left = descendants::names();
             descendants::kill_all(KILLED_WITHIN);
-            let (code, signal) = match end {
+            let (code, signal) = match ProgramEnd::of(end) {
                 ProgramEnd::Code(code) => (Some(code), None),
                 ProgramEnd::Signal(signal) => (None, Some(signal)),
             };
@@ -118,7 +123,7 @@ fn start(words: &[String]) -> io::Result<Child> {
 /// A command under supervision. It is ended with all its processes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct GuardedCommand {
-    process: Child,
+    process: GroupLeader,
     report: BufReader<UnixStream>,
     line: String,
     /// The value of [`COMMAND_ID`] in the environment of all its processes.
@@ -141,15 +146,9 @@ impl GuardedCommand {
         static COMMANDS: AtomicU64 = AtomicU64::new(0);
         let id = format!("{}.{}", std::process::id(), COMMANDS.fetch_add(1, Ordering::Relaxed));
         let (ours, theirs) = UnixStream::pair()?;
-        let process = own_executable()?
-            .args(ROLE_OF_COMMAND)
-            .arg("--")
-            .args(words)
-            .envs(variables)
-            .env(COMMAND_ID, &id)
-            .stdin(OwnedFd::from(theirs))
-            .process_group(0)
-            .spawn()?;
+        let mut command = own_executable()?;
+        command.args(ROLE_OF_COMMAND).arg("--").args(words).envs(variables).env(COMMAND_ID, &id);
+        let (process, _) = GroupLeader::start(command.stdin(OwnedFd::from(theirs)))?;
         Ok(GuardedCommand { process, report: BufReader::new(ours), line: String::new(), id })
     }
 
@@ -177,17 +176,12 @@ impl GuardedCommand {
 impl Drop for GuardedCommand {
     fn drop(&mut self) {
         let _ = self.report.get_ref().shutdown(std::net::Shutdown::Both);
-        let begun = Instant::now();
-        while begun.elapsed() < KILLED_WITHIN + Duration::from_secs(1) {
-            match self.process.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                // It has ended the processes of the command.
-                Ok(Some(status)) if status.code().is_some() => return,
-                _ => break,
-            }
+        // With an exit code, it has ended the processes of the command.
+        if let Some(RankEnd::Code(_)) = self.process.wait_for(KILLED_WITHIN + Duration::from_secs(1)) {
+            return;
         }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.process.signal(Signal::KILL);
+        self.process.wait();
         // What is left of the command would write into the directory of the next checkpoint.
         descendants::kill_marked(COMMAND_ID, &self.id, KILLED_WITHIN);
     }

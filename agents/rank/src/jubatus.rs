@@ -13,8 +13,9 @@ use holdfast_jubatus::model_file::{self, ModelFiles, checkpoint_id, id_of};
 use holdfast_jubatus::{JubatusServer, ModelFileError, ServerAddress, ServerError, ServerStatus};
 use holdfast_model::{CheckpointId, Rank};
 
+use crate::error::{SaveError, Stage};
 use crate::program::Program;
-use crate::saver::{SaveError, Saver, SaverContext, Stage};
+use crate::saver::{Saver, SaverContext};
 use crate::settings::{JubatusEndpoint, JubatusServers};
 use crate::words::Variables;
 use crate::writers::{self, FileIdentity};
@@ -218,7 +219,8 @@ impl Saver for JubatusSaver {
         let to = directory.join(files.name(&id));
         files.take(&id, reported.as_deref(), &to)?;
         // What a server writes after its answer is part of the file that is verified.
-        writers::wait_until_closed(&[FileIdentity::at(&to)?])?;
+        let file = FileIdentity::at(&to).map_err(SaveError::io("read", &to))?;
+        writers::wait_until_closed(&[file]).map_err(SaveError::StillOpen)?;
         Ok(files.verify(&to, &id).inspect_err(|_| drop(fs::remove_file(&to)))?)
     }
 }

@@ -8,23 +8,26 @@
 //!
 //! * [`process`]: the order of the calls;
 //! * [`saver`]: the trait of what has the program write its files; [`command`], [`signal`], [`watch`],
-//!   [`jubatus`]: its implementations;
+//!   [`jubatus`]: its implementations; `registry`: which one the settings ask for;
+//! * [`error`]: why files are not complete;
 //! * [`files`]: the files of a checkpoint, between the program's directories and the cache;
 //! * [`writers`]: the processes that can still change a file;
-//! * [`program`]: the program: start, signals, end;
+//! * [`program`]: the program: start, signals; [`program_end`]: how it ended;
 //! * [`guard`]: the processes in which programs and commands are started, so that none is left behind;
 //! * [`words`]: variables in the words of a command;
-//! * [`settings`]: the settings from the job spec; [`descendants`]: the processes that this one has started.
+//! * [`settings`]: the settings from the job spec.
 
 #![forbid(unsafe_code)]
 
 pub mod command;
-pub mod descendants;
+pub mod error;
 pub mod files;
 pub mod guard;
 pub mod jubatus;
 pub mod process;
 pub mod program;
+pub mod program_end;
+mod registry;
 pub mod saver;
 pub mod settings;
 pub mod signal;
@@ -32,7 +35,9 @@ pub mod watch;
 pub mod words;
 pub mod writers;
 
+pub use error::SaveError;
 pub use process::{RankError, run};
-pub use program::{Program, ProgramEnd};
-pub use saver::{SaveError, Saver, SaverContext};
+pub use program::Program;
+pub use program_end::ProgramEnd;
+pub use saver::{Saver, SaverContext};
 pub use settings::{JubatusEndpoint, JubatusServers, RankSettings, SaverSettings, Until};

@@ -11,11 +11,13 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
+use crate::error::SaveError;
 use crate::files;
-use crate::program::{Program, ProgramEnd};
-use crate::saver::{SaveError, Saver, SaverContext};
+use crate::program::Program;
+use crate::program_end::ProgramEnd;
+use crate::saver::{Saver, SaverContext};
 use crate::settings::RankSettings;
-use crate::words::{CHECKPOINT_DIR, RESTART_DIR, Variables, expand};
+use crate::words::{CHECKPOINT_DIR, RESTART_DIR, Variables, expand, shown};
 use crate::writers::{self, FileIdentity};
 
 /// Signals that are passed on to the program.
@@ -248,7 +250,7 @@ impl<'a> RankProcess<'a> {
         let words = words.unwrap_or(self.words).iter();
         let words: Vec<String> = words.map(|word| expand(word, &self.variables)).collect();
         let started = Program::start(&words, &self.variables, self.client.interrupter());
-        let cannot = |source| RankError::Start { program: crate::program::shown(&words), source };
+        let cannot = |source| RankError::Start { program: shown(&words), source };
         let program = started.map_err(cannot)?;
         *self.running.lock() = Some(program.clone());
         self.saver.started(&program)?;
@@ -302,11 +304,11 @@ impl<'a> RankProcess<'a> {
         let mut taken = Vec::new();
         for (path, name) in files::written(&self.checkpoint_directory)? {
             let to = self.route(&files::dataset_name(self.client.rank(), &name))?;
-            taken.push(FileIdentity::at(&path)?);
+            taken.push(FileIdentity::at(&path).map_err(SaveError::io("read", &path))?);
             files::move_file(&path, &to)?;
         }
         // Only now can no process open them by their names.
-        writers::wait_until_closed(&taken)?;
+        writers::wait_until_closed(&taken).map_err(SaveError::StillOpen)?;
         Ok(Saved::Files)
     }
 

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use holdfast_model::CheckpointId;
 use rustix::process::Signal;
 
+use crate::error::{SaveError, Stage};
 use crate::files;
 use crate::program::Program;
-use crate::saver::{SaveError, Saver, Stage};
+use crate::saver::Saver;
 use crate::settings::Until;
 
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
@@ -31,9 +32,6 @@ pub(crate) struct SignalSaver {
 type Listing = Vec<(OsString, u64, Option<SystemTime>)>;
 
 /// The signal of this name, with or without `SIG`, or of this number.
-///
-/// # Errors
-/// There is none.
 pub fn signal_of(text: &str) -> Result<Signal, SaveError> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
     let named = match name {

@@ -27,9 +27,10 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::error::SaveError;
 use crate::files;
 use crate::program::Program;
-use crate::saver::{SaveError, Saver, SaverContext};
+use crate::saver::{Saver, SaverContext};
 use crate::words::expand;
 use crate::writers::{FileIdentity, writer_of};
 
@@ -62,7 +63,6 @@ enum NextSet {
 }
 
 impl WatchSaver {
-    /// Begins to watch.
     pub(crate) fn start(patterns: &[String], context: SaverContext) -> Result<Self, SaveError> {
         let patterns = patterns.iter().map(|pattern| WatchedPattern::of(&expand(pattern, &context.variables)));
         let patterns: Vec<WatchedPattern> = patterns.collect::<Result<_, _>>()?;
@@ -167,7 +167,6 @@ struct FileSet {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClosedSet {
-    /// Counts the sets.
     number: u64,
     /// One file can match several patterns.
     paths: BTreeSet<PathBuf>,
@@ -386,7 +385,6 @@ impl Watch {
         }
     }
 
-    /// A set was copied.
     fn finish(&mut self) -> Result<(), SaveError> {
         let mut next = self.next.lock();
         let (copying, complete) = (self.directory.join(COPYING), self.directory.join(COMPLETE));

@@ -12,6 +12,11 @@ pub const PROGRAM_PID: &str = "HOLDFAST_PROGRAM_PID";
 /// The variables that a rank process sets for its program and its commands.
 pub type Variables = BTreeMap<&'static str, String>;
 
+/// The first word of a command, for messages.
+pub(crate) fn shown(words: &[String]) -> String {
+    words.first().cloned().unwrap_or_default()
+}
+
 /// Replaces `$NAME` and `${NAME}` for our own variables; one that is not set is empty. Other text is unchanged.
 pub fn expand(word: &str, variables: &Variables) -> String {
     let mut expanded = String::new();

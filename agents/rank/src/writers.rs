@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use holdfast_process::descendants;
+use holdfast_process::stat::ProcessStat;
 use procfs::process::{MMPermissions, MMapPath};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-
-use crate::descendants;
-use crate::saver::SaveError;
 
 /// A process that has a file open when it forks shares it with the child until that executes another program; others
 /// close their files just after they have reported them as complete.
@@ -33,12 +33,8 @@ pub struct FileIdentity {
 
 impl FileIdentity {
     /// The file at this path. A symbolic link is not followed.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn at(path: &Path) -> Result<FileIdentity, SaveError> {
-        let metadata = fs::symlink_metadata(path).map_err(SaveError::io("read", path))?;
-        Ok(Self::of(&metadata, path))
+    pub fn at(path: &Path) -> io::Result<FileIdentity> {
+        Ok(Self::of(&fs::symlink_metadata(path)?, path))
     }
 
     /// The file with these metadata.
@@ -64,14 +60,11 @@ impl fmt::Display for Writer {
 }
 
 /// Waits for a short time until no process can write into the files any more.
-///
-/// # Errors
-/// One still can.
-pub fn wait_until_closed(files: &[FileIdentity]) -> Result<(), SaveError> {
+pub fn wait_until_closed(files: &[FileIdentity]) -> Result<(), Writer> {
     let begun = Instant::now();
     while let Some(writer) = writer_of(files) {
         if begun.elapsed() >= CLOSED_WITHIN {
-            return Err(SaveError::StillOpen(writer));
+            return Err(writer);
         }
         std::thread::sleep(LOOKED_EVERY);
     }
@@ -91,7 +84,7 @@ pub fn writer_of(files: &[FileIdentity]) -> Option<Writer> {
         Writer { path: file.path.clone(), pid, name: name.trim_end().to_owned() }
     };
     let open: BTreeMap<i32, &FileIdentity> = pids.filter_map(|pid| Some((pid, opened(pid, files)?))).collect();
-    let parent = |pid| Some(procfs::process::Process::new(pid).ok()?.stat().ok()?.ppid);
+    let parent = |pid| Some(ProcessStat::of(u32::try_from(pid).ok()?)?.parent);
     if let Some((pid, file)) = opener(&open, parent) {
         return Some(writer(pid, file));
     }

@@ -14,7 +14,9 @@ pub(crate) unsafe fn copy_out(from: &[u8], to: *mut u8) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if from.len() >= 2 * folded::BLOCK && folded::is_supported() {
         // SAFETY: the instructions were just found; the rest is the caller's promise.
-        return unsafe { folded::copy_out(from, to) };
+        let (crc, done) = unsafe { folded::copy_blocks(from, to) };
+        // SAFETY: `done` is at most the length, for which the caller guarantees `to`.
+        return unsafe { copy_pieces(crc, &from[done..], to.add(done)) };
     }
     // SAFETY: the caller's promise.
     unsafe { copy_pieces(crc32fast::Hasher::new(), from, to) }
@@ -44,7 +46,7 @@ mod folded {
         _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
     };
 
-    /// Four registers.
+    /// Bytes of four registers.
     pub const BLOCK: usize = 256;
     const REGISTER: usize = 64;
     /// The polynomial of CRC32, reflected.
@@ -67,13 +69,16 @@ mod folded {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
+    /// Copies all complete blocks; returns their CRC, to be continued with the rest, and how many bytes they have.
+    ///
     /// # Safety
-    /// As [`super::copy_out`]; [`is_supported`], and at least a block.
+    /// `to` points to `from.len()` bytes that may be written and do not overlap `from`; [`is_supported`], and at least
+    /// a block.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    pub unsafe fn copy_out(from: &[u8], to: *mut u8) -> u32 {
+    pub unsafe fn copy_blocks(from: &[u8], to: *mut u8) -> (crc32fast::Hasher, usize) {
         let mut lanes = [_mm512_zextsi128_si512(_mm_set_epi64x(0, 0)); 4];
         let factors = _mm512_broadcast_i32x4(_mm_set_epi64x(FACTOR_HIGH, FACTOR_LOW));
-        let (blocks, rest) = from.as_chunks::<BLOCK>();
+        let blocks = from.as_chunks::<BLOCK>().0;
         for (number, block) in blocks.iter().enumerate() {
             for (at, lane) in lanes.iter_mut().enumerate() {
                 // SAFETY: register `at` of the block, of which the caller guarantees that `to` has the same.
@@ -99,8 +104,7 @@ mod folded {
         }
         let mut crc = crc32fast::Hasher::new_with_initial(u32::MAX);
         crc.update(&bytes);
-        // SAFETY: the rest of the bytes for which the caller guarantees `to`.
-        unsafe { super::copy_pieces(crc, rest, to.add(blocks.len() * BLOCK)) }
+        (crc, blocks.len() * BLOCK)
     }
 
     #[inline]

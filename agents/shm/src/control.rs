@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::MOST_RING;
-use crate::process::running_since;
+use holdfast_process::identity::running_since;
 
-/// The largest incarnation.
+use crate::layout::MOST_RING;
+
 pub const MOST_INCARNATION: u64 = (1 << 48) - 1;
 
 /// Bits of a heartbeat that count.
@@ -128,7 +128,6 @@ pub(crate) fn beats(beat: u64, incarnation: u64) -> u64 {
 /// The state of a copy as the registry has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlotState {
-    /// No copy is expected.
     Empty,
     /// A copy is expected, and has not registered.
     Starting,
@@ -138,7 +137,6 @@ pub enum SlotState {
     Awake,
     /// Its work is done; it may still run.
     Finished,
-    /// The slot contains garbage.
     Damaged,
 }
 
@@ -151,18 +149,16 @@ const FINISHED: u64 = 3;
 pub struct CopySlot {
     /// The expected incarnation; 0: none.
     pub incarnation: u64,
-    /// Its state.
     pub state: SlotState,
     /// Its process; 0 unless it has registered.
     pub pid: u32,
-    /// When that was started ([`crate::process::start_time`]); 0 unless it has registered.
+    /// When that was started ([`holdfast_process::identity::start_time`]); 0 unless it has registered.
     pub start_time: u64,
     /// When it noticed that it was woken, monotonic clock, nanoseconds; 0 if it was not.
     pub awoken_at_ns: u64,
 }
 
 impl CopySlot {
-    /// No copy is expected.
     pub const EMPTY: CopySlot =
         CopySlot { incarnation: 0, state: SlotState::Empty, pid: 0, start_time: 0, awoken_at_ns: 0 };
 
@@ -172,7 +168,7 @@ impl CopySlot {
 }
 
 impl Slot {
-    /// Clears the slot.
+    /// Empties the slot: its state first, so that no reader takes old fields for those of a copy.
     pub fn clear(&self) {
         self.state.store(0, Ordering::Release);
         for field in [&self.pid, &self.start_time, &self.check, &self.awoken_at] {
@@ -201,7 +197,6 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes [`Self::claim`] back.
     pub fn give_up(&self, pid: u32, start_time: u64) {
         let own = claim_of(pid, start_time);
         let _ = self.claim.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -273,7 +268,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::process::start_time;
+    use holdfast_process::identity::start_time;
 
     #[test]
     fn a_slot_is_claimed_by_one_process_that_runs() {

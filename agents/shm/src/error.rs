@@ -5,85 +5,38 @@ use std::path::PathBuf;
 
 use holdfast_model::pair::Side;
 
-/// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShmError {
-    /// A system call failed.
     #[error("cannot {what} the registry of pairs {}: {source}", .path.display())]
-    Io {
-        /// What was to be done.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// The file system has no room for it.
     #[error(
         "cannot create the registry of pairs {}: it needs {bytes} bytes, and there is no space left: lower \
          `checkpoint.size` of the pairs, of which each has ten checkpoints, or free space there",
         .path.display()
     )]
-    NoSpace {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
+    NoSpace { path: PathBuf, bytes: u64 },
     /// The file is not one that may be mapped.
     #[error("{} is not used as the registry of pairs: {reason}", .path.display())]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        reason: String,
-    },
+    Refused { path: PathBuf, reason: String },
     /// A registry with these numbers cannot be made.
     #[error("a registry of pairs cannot have {0}")]
     Layout(String),
-    /// The registry has no such pair.
     #[error("the registry has {pairs} pairs, and no pair {pair}")]
-    NoSuchPair {
-        /// The number of the pair.
-        pair: u32,
-        /// How many there are.
-        pairs: u32,
-    },
+    NoSuchPair { pair: u32, pairs: u32 },
     /// Another copy is expected in the place of this one.
     #[error(
         "this copy (the {side}, incarnation {incarnation}) is not the one that the agent started last (incarnation \
          {expected}): end it"
     )]
-    Superseded {
-        /// The side of the copy.
-        side: Side,
-        /// Its incarnation.
-        incarnation: u64,
-        /// The one that the agent expects.
-        expected: u64,
-    },
-    /// Another process is this copy.
+    Superseded { side: Side, incarnation: u64, expected: u64 },
     #[error(
         "process {pid} cannot register as the {side} of the pair: process {other} has done so, and runs. A copy is one \
          process: let only one of those that the command starts register, before it creates others"
     )]
-    Taken {
-        /// The side of the copy.
-        side: Side,
-        /// This process.
-        pid: u32,
-        /// The one that has registered.
-        other: u32,
-    },
-    /// The agent has ended this copy.
+    Taken { side: Side, pid: u32, other: u32 },
     #[error("the agent has ended this copy (the {side}, incarnation {incarnation}): end it")]
-    Ended {
-        /// The side of the copy.
-        side: Side,
-        /// Its incarnation.
-        incarnation: u64,
-    },
-    /// The copy was not woken.
+    Ended { side: Side, incarnation: u64 },
     #[error("the {0} has not been woken: only the copy that is awake stores checkpoints")]
     NotAwake(Side),
     /// The lease of the pair has run out.
@@ -97,16 +50,10 @@ pub enum ShmError {
         "a checkpoint of {bytes} bytes is larger than the {most} bytes that the job permits: raise `checkpoint.size` \
          of the pair"
     )]
-    TooLarge {
-        /// Its size.
-        bytes: u64,
-        /// The largest size.
-        most: u64,
-    },
+    TooLarge { bytes: u64, most: u64 },
     /// The numbers of checkpoints are used up, or the ring contains garbage.
     #[error("the checkpoints of pair {0} have no next number: the registry is damaged")]
     NoNextSequence(u32),
-    /// The control word has no meaning.
     #[error("the control word of the {0} is damaged")]
     DamagedWord(Side),
     /// There is no memory to read a checkpoint into.

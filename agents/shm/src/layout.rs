@@ -62,7 +62,6 @@ pub(crate) struct AreaGeometry {
     pub offset: u64,
     /// The whole area.
     pub bytes: u64,
-    /// The largest checkpoint.
     pub capacity: u64,
     /// From one entry to the next.
     pub stride: u64,
@@ -118,9 +117,6 @@ impl Geometry {
     }
 
     /// The geometry of a file of this size that begins with `fixed`, whose table is read by `table`.
-    ///
-    /// # Errors
-    /// The reason for which the file is refused.
     pub fn read(
         fixed: &[u8; FIXED_BYTES],
         file_bytes: u64,

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use holdfast_model::pair::Side;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::checksum::copy_out;
-use crate::control::ControlPage;
+use crate::control::{Control, ControlPage, Slot};
 use crate::error::ShmError;
 use crate::layout::{AreaGeometry, REGISTRATIONS};
 
@@ -29,9 +30,6 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps these bytes of the file, which the caller has checked to be there; `offset` is a multiple of the page size.
-    ///
-    /// # Errors
-    /// The system refuses it.
     pub fn new(file: &File, offset: u64, bytes: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -107,20 +105,31 @@ impl<'a> Area<'a> {
         unsafe { self.base.cast().as_ref() }
     }
 
+    /// The word with the heartbeats of a copy.
+    pub fn beats(&self, side: Side) -> &'a AtomicU64 {
+        &self.words().beats[side.index()].0
+    }
+
+    /// The words that the agent writes for a copy.
+    pub fn control(&self, side: Side) -> &'a Control {
+        &self.words().controls[side.index()].0
+    }
+
+    /// The words that a copy writes for the agent.
+    pub fn slot(&self, side: Side) -> &'a Slot {
+        &self.words().slots[side.index()].0
+    }
+
     /// The number of entries of the ring.
     pub fn ring(&self) -> u32 {
         self.ring
     }
 
-    /// The largest checkpoint.
     pub fn capacity(&self) -> u64 {
         self.capacity as u64
     }
 
     /// Copies into an entry of the ring, and returns the CRC32 of the bytes.
-    ///
-    /// # Errors
-    /// They do not fit.
     pub fn write(&self, entry: u32, bytes: &[u8]) -> Result<u32, ShmError> {
         if entry >= self.ring || bytes.len() > self.capacity {
             return Err(ShmError::TooLarge { bytes: bytes.len() as u64, most: self.capacity() });

@@ -1,33 +1,9 @@
-//! Which process is meant by a process id, and the threads of this process.
+//! The clocks and the threads of this process.
 
-use std::fs;
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use rustix::time::{ClockId, clock_gettime};
-
-/// The time at which the process was started, in clock ticks since the machine was booted (field 22 of
-/// `/proc/<pid>/stat`). Together with the process id it names one process, also after the id is used again. `None`:
-/// there is no such process.
-pub fn start_time(pid: u32) -> Option<u64> {
-    state_and_start(pid).map(|(_, start)| start)
-}
-
-/// The same of a process that has not ended. One that has ended stays until its parent has asked for its exit code.
-pub(crate) fn running_since(pid: u32) -> Option<u64> {
-    state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X' | 'x')).map(|(_, start)| start)
-}
-
-fn state_and_start(pid: u32) -> Option<(char, u64)> {
-    // The name of the process is in brackets, and may contain any character.
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let fields = std::str::from_utf8(stat.get(behind_name..)?).ok()?;
-    // The first field behind the name is field 3.
-    let mut fields = fields.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(22 - 4)?.parse().ok()?))
-}
 
 /// The time of a clock.
 pub(crate) fn nanoseconds(clock: ClockId) -> u64 {
@@ -77,20 +53,8 @@ pub fn run_soon() {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
-
-    #[test]
-    fn a_process_has_one_start_time_until_it_is_gone() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let started = start_time(child.id()).unwrap();
-        assert!(started >= start_time(1).unwrap());
-        assert_eq!(start_time(child.id()), Some(started));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(start_time(child.id()), None);
-    }
+    use std::fs;
 
     /// The slice of this thread in nanoseconds, where the kernel shows it.
     fn slice() -> Option<u64> {

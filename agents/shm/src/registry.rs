@@ -2,17 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use holdfast_model::pair::Side;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::thread::futex::{self, Timespec};
+use rustix::thread::futex;
 
-use crate::control::{CopySlot, MOST_INCARNATION, Request, beat, beats, word};
+use crate::control::{Control, CopySlot, MOST_INCARNATION, Request, beat, beats, word};
 use crate::error::ShmError;
 use crate::layout::{FIXED_BYTES, Geometry, Layout, REGISTRATIONS};
 use crate::mapping::{Area, Mapping};
@@ -58,9 +58,8 @@ impl Registry {
         let registry = Registry { mapping, expected: Vec::new(), geometry, file: (found.dev(), found.ino()) };
         let expected = (0..registry.pairs()).map(|pair| {
             Side::BOTH.map(|side| {
-                let area = registry.area(pair);
-                let control = area.and_then(|area| area.words().controls.get(side.index()));
-                let expected = control.map_or(0, |control| control.0.expected.load(Ordering::Acquire));
+                let expected =
+                    registry.control(pair, side).map_or(0, |control| control.expected.load(Ordering::Acquire));
                 // Garbage: no copy is adopted.
                 AtomicU64::new(if expected <= MOST_INCARNATION { expected } else { 0 })
             })
@@ -77,9 +76,7 @@ impl Registry {
         if open_checked(path).is_ok_and(|(_, geometry)| geometry == self.geometry) {
             return Ok(false);
         }
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed("open", path, errno))?;
-        let file = File::from(opened);
+        let file = File::from(open(path).map_err(|errno| failed("open", path, errno))?);
         let found = file.metadata().map_err(|source| failed("open", path, source))?;
         if (found.dev(), found.ino()) != self.file || found.len() != self.geometry.file_bytes {
             let reason = "it is not the file that the agent has mapped, or was truncated".to_owned();
@@ -94,7 +91,6 @@ impl Registry {
         Ok(true)
     }
 
-    /// The number of pairs.
     pub fn pairs(&self) -> u32 {
         self.geometry.areas.len() as u32
     }
@@ -115,6 +111,10 @@ impl Registry {
         self.mapping.area(geometry.offset, geometry)
     }
 
+    fn control(&self, pair: u32, side: Side) -> Option<&Control> {
+        Some(self.area(pair)?.control(side))
+    }
+
     fn some_area(&self, pair: u32) -> Result<Area<'_>, ShmError> {
         self.area(pair).ok_or(ShmError::NoSuchPair { pair, pairs: self.pairs() })
     }
@@ -126,14 +126,13 @@ impl Registry {
 
     /// The heartbeats of the expected incarnation; 0 before the first one. One relaxed load.
     pub fn beats(&self, pair: u32, side: Side) -> u64 {
-        let beat = self.area(pair).and_then(|area| area.words().beats.get(side.index()));
-        beat.map_or(0, |beat| beats(beat.0.load(Ordering::Relaxed), self.expected(pair, side)))
+        let beat = self.area(pair).map_or(0, |area| area.beats(side).load(Ordering::Relaxed));
+        beats(beat, self.expected(pair, side))
     }
 
     /// What the registry says about a copy.
     pub fn copy(&self, pair: u32, side: Side) -> CopySlot {
-        let slot = self.area(pair).and_then(|area| area.words().slots.get(side.index()));
-        slot.map_or(CopySlot::EMPTY, |slot| slot.0.read(self.expected(pair, side)))
+        self.area(pair).map_or(CopySlot::EMPTY, |area| area.slot(side).read(self.expected(pair, side)))
     }
 
     /// To be called before a copy is started: clears its slot. Older incarnations have no effect from here on, and
@@ -141,13 +140,13 @@ impl Registry {
     pub fn expect(&self, pair: u32, side: Side, incarnation: u64) {
         let incarnation = incarnation.min(MOST_INCARNATION);
         let (Some(area), Some(expected)) = (self.area(pair), self.expected.get(pair as usize)) else { return };
-        let (words, at) = (area.words(), side.index());
-        expected[at].store(incarnation, Ordering::Relaxed);
-        words.slots[at].0.clear();
-        words.beats[at].0.store(beat(incarnation, 0), Ordering::Relaxed);
-        words.controls[at].0.held_until.store(0, Ordering::Release);
-        words.controls[at].0.ended.store(0, Ordering::Release);
-        words.controls[at].0.expected.store(incarnation, Ordering::Release);
+        expected[side.index()].store(incarnation, Ordering::Relaxed);
+        area.slot(side).clear();
+        area.beats(side).store(beat(incarnation, 0), Ordering::Relaxed);
+        let control = area.control(side);
+        control.held_until.store(0, Ordering::Release);
+        control.ended.store(0, Ordering::Release);
+        control.expected.store(incarnation, Ordering::Release);
         self.request(pair, side, incarnation, Request::Wait);
     }
 
@@ -158,10 +157,9 @@ impl Registry {
 
     /// Whether the expected copy was woken, whether or not it has noticed that.
     pub fn is_woken(&self, pair: u32, side: Side) -> bool {
-        let expected = self.expected(pair, side);
-        let control = self.area(pair).and_then(|area| area.words().controls.get(side.index()));
-        expected != 0
-            && control.is_some_and(|control| control.0.word.load(Ordering::Acquire) == word(expected, Request::Awake))
+        let (expected, control) = (self.expected(pair, side), self.control(pair, side));
+        let woken = word(expected, Request::Awake);
+        expected != 0 && control.is_some_and(|control| control.word.load(Ordering::Acquire) == woken)
     }
 
     /// Tells a copy to stop. Has no effect on other incarnations than the expected one.
@@ -175,8 +173,8 @@ impl Registry {
         if incarnation == 0 || incarnation != self.expected(pair, side) {
             return;
         }
-        if let Some(control) = self.area(pair).and_then(|area| area.words().controls.get(side.index())) {
-            control.0.ended.store(incarnation, Ordering::Release);
+        if let Some(control) = self.control(pair, side) {
+            control.ended.store(incarnation, Ordering::Release);
             self.request(pair, side, incarnation, Request::Stop);
         }
     }
@@ -185,10 +183,10 @@ impl Registry {
         if incarnation != self.expected(pair, side) {
             return;
         }
-        if let Some(control) = self.area(pair).and_then(|area| area.words().controls.get(side.index())) {
-            control.0.word.store(word(incarnation, request), Ordering::Release);
+        if let Some(control) = self.control(pair, side) {
+            control.word.store(word(incarnation, request), Ordering::Release);
             // Cannot fail: the address is valid.
-            let _ = futex::wake(&control.0.word, futex::Flags::empty(), u32::MAX >> 1);
+            let _ = futex::wake(&control.word, futex::Flags::empty(), u32::MAX >> 1);
         }
     }
 
@@ -196,30 +194,19 @@ impl Registry {
     /// kills its process group, also when no agent is left to do so. `None`: for ever. [`Self::expect`] sets it to
     /// that.
     pub fn hold_until(&self, pair: u32, side: Side, until: Option<u64>) {
-        if let Some(control) = self.area(pair).and_then(|area| area.words().controls.get(side.index())) {
-            control.0.held_until.store(until.map_or(0, |until| until.max(1)), Ordering::Release);
+        if let Some(control) = self.control(pair, side) {
+            control.held_until.store(until.map_or(0, |until| until.max(1)), Ordering::Release);
         }
     }
 
     /// What [`Self::hold_until`] has set.
     pub fn held_until(&self, pair: u32, side: Side) -> Option<u64> {
-        let control = self.area(pair).and_then(|area| area.words().controls.get(side.index()));
-        control.map(|control| control.0.held_until.load(Ordering::Acquire)).filter(|until| *until != 0)
+        self.control(pair, side).map(|control| control.held_until.load(Ordering::Acquire)).filter(|until| *until != 0)
     }
 
     /// Counts the registrations of all pairs.
     pub fn registrations(&self) -> u32 {
         self.mapping.registrations().map_or(0, |counter| counter.load(Ordering::Acquire))
-    }
-
-    /// Waits until [`Self::registrations`] differs from `seen`, or for this long. Returns its value.
-    pub fn wait_registration(&self, seen: u32, timeout: Duration) -> u32 {
-        if let Some(counter) = self.mapping.registrations() {
-            let timeout = Timespec::try_from(timeout).ok();
-            // A time-out, a signal or a changed counter: the caller looks at the value.
-            let _ = futex::wait(counter, futex::Flags::empty(), seen, timeout.as_ref());
-        }
-        self.registrations()
     }
 
     /// The newest checkpoint; its bytes are not read.
@@ -312,12 +299,15 @@ fn write_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a file; is not blocked by a pipe in its place.
+fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
 /// Opens a registry, and checks whose it is and its header.
 pub(crate) fn open_checked(path: &Path) -> Result<(File, Geometry), ShmError> {
     let refused = |reason: String| ShmError::Refused { path: PathBuf::from(path), reason };
-    // Not blocked by a pipe in its place.
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    let file = match open(path) {
         Ok(file) => File::from(file),
         Err(Errno::LOOP) => return Err(refused("it is a symbolic link".to_owned())),
         Err(errno) => return Err(failed("open", path, errno)),

@@ -31,7 +31,6 @@ pub struct CheckpointView {
     pub sequence: u64,
     /// The copy that wrote it; `None`: it was mirrored from another node.
     pub side: Option<Side>,
-    /// Its size.
     pub bytes: u64,
     /// What the program gave with it, such as a step.
     pub tag: i64,
@@ -98,7 +97,6 @@ impl Area<'_> {
         entries
     }
 
-    /// The newest checkpoint.
     pub fn newest(&self) -> Option<CheckpointView> {
         (0..self.ring()).filter_map(|index| self.entry(index)).map(|entry| entry.view).max_by_key(|view| view.sequence)
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_model::pair::Side;
+use holdfast_process::identity::start_time;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use rustix::thread::futex::{self, Timespec};
@@ -15,7 +16,7 @@ use crate::control::{MOST_INCARNATION, Request, SlotState, beat, request};
 use crate::error::ShmError;
 use crate::layout::{AreaGeometry, UNIT};
 use crate::mapping::{Area, Mapping};
-use crate::process::{nanoseconds, start_time};
+use crate::process::nanoseconds;
 use crate::registry::open_checked;
 use crate::ring::Checkpoint;
 
@@ -31,8 +32,10 @@ pub struct Seat {
     header: Mapping,
     mapping: Mapping,
     geometry: AreaGeometry,
-    pair: u32,
-    side: Side,
+    /// The number of the pair.
+    pub pair: u32,
+    /// The side of this copy.
+    pub side: Side,
     incarnation: u64,
     beats: AtomicU64,
     /// The number of the next checkpoint, after the first one. Locked while one is written.
@@ -70,12 +73,12 @@ impl Seat {
         let seat =
             Seat { file, header, mapping, geometry: area, pair, side, incarnation, beats: AtomicU64::new(0), next };
         let area = seat.area()?;
-        let expects = || area.words().controls[side.index()].0.expected.load(Ordering::Acquire);
+        let expects = || area.control(side).expected.load(Ordering::Acquire);
         let expected = expects();
         if incarnation == 0 || incarnation > MOST_INCARNATION || expected != incarnation {
             return Err(ShmError::Superseded { side, incarnation, expected });
         }
-        let slot = &area.words().slots[side.index()].0;
+        let slot = area.slot(side);
         slot.claim(pid, started).map_err(|other| ShmError::Taken { side, pid, other })?;
         // The agent may have cleared the slot for another one meanwhile.
         let expected = expects();
@@ -97,23 +100,13 @@ impl Seat {
         area.ok_or(ShmError::NoSuchPair { pair: self.pair, pairs: self.pair })
     }
 
-    /// The number of the pair.
-    pub fn pair(&self) -> u32 {
-        self.pair
-    }
-
-    /// The side of this copy.
-    pub fn side(&self) -> Side {
-        self.side
-    }
-
     /// The largest checkpoint, in bytes.
     pub fn most_checkpoint_bytes(&self) -> u64 {
         self.geometry.capacity
     }
 
     fn request(&self) -> Result<Request, ShmError> {
-        let word = self.area()?.words().controls[self.side.index()].0.word.load(Ordering::Acquire);
+        let word = self.area()?.control(self.side).word.load(Ordering::Acquire);
         request(word, self.incarnation).ok_or(ShmError::DamagedWord(self.side))
     }
 
@@ -124,7 +117,7 @@ impl Seat {
     /// The control word is damaged.
     pub fn wait(&self) -> Result<Woken, ShmError> {
         let area = self.area()?;
-        let word = &area.words().controls[self.side.index()].0.word;
+        let word = &area.control(self.side).word;
         loop {
             let seen = word.load(Ordering::Acquire);
             match request(seen, self.incarnation).ok_or(ShmError::DamagedWord(self.side))? {
@@ -145,7 +138,7 @@ impl Seat {
     }
 
     fn begin(&self, area: Area<'_>) {
-        let slot = &area.words().slots[self.side.index()].0;
+        let slot = area.slot(self.side);
         slot.awoken_at.store(nanoseconds(ClockId::Monotonic), Ordering::Relaxed);
         self.beat();
         slot.set_state(self.incarnation, SlotState::Awake);
@@ -171,7 +164,7 @@ impl Seat {
     /// an effect any more.
     pub fn is_fenced(&self) -> bool {
         let Ok(area) = self.area() else { return false };
-        let control = &area.words().controls[self.side.index()].0;
+        let control = area.control(self.side);
         let expected = control.expected.load(Ordering::Acquire);
         let is_superseded = (self.incarnation + 1..=MOST_INCARNATION).contains(&expected) && self.stop_requested();
         is_superseded || control.ended.load(Ordering::Acquire) == self.incarnation
@@ -199,7 +192,7 @@ impl Seat {
         }
         let count = self.beats.fetch_add(1, Ordering::Relaxed) + 1;
         if let Ok(area) = self.area() {
-            area.words().beats[self.side.index()].0.store(beat(self.incarnation, count), Ordering::Relaxed);
+            area.beats(self.side).store(beat(self.incarnation, count), Ordering::Relaxed);
         }
     }
 
@@ -220,7 +213,7 @@ impl Seat {
 
     fn set_state(&self, state: SlotState) {
         if let Ok(area) = self.area() {
-            area.words().slots[self.side.index()].0.set_state(self.incarnation, state);
+            area.slot(self.side).set_state(self.incarnation, state);
         }
     }
 
@@ -231,7 +224,7 @@ impl Seat {
     pub fn update_checkpoint(&self, tag: i64, bytes: &[u8]) -> Result<u64, ShmError> {
         let mut next = self.next.lock();
         let area = self.area()?;
-        let control = &area.words().controls[self.side.index()].0;
+        let control = area.control(self.side);
         let expected = control.expected.load(Ordering::Acquire);
         let (side, incarnation) = (self.side, self.incarnation);
         if expected != incarnation {
@@ -273,5 +266,5 @@ fn kill_group() {
 }
 
 fn held_until(area: Area<'_>, side: Side) -> u64 {
-    area.words().controls[side.index()].0.held_until.load(Ordering::Acquire)
+    area.control(side).held_until.load(Ordering::Acquire)
 }

@@ -29,10 +29,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use holdfast_model::pair::PairEvent;
+use holdfast_model::pair::PairChange;
 use holdfast_model::{
-    CheckpointId, ContainerPlaces, Generation, Level, Location, NodeName, PackedRank, Progress, Rank, RestartSource,
-    Scheme,
+    CheckpointId, ContainerPlaces, Generation, Location, NodeName, PackedRank, Progress, Rank, RestartSource, Scheme,
+    Timestamp, vocabulary,
 };
 
 use crate::pairs;
@@ -60,9 +60,9 @@ pub const REQUEST_OF: &str = "holdfast-request-of";
 /// The value of [`REQUEST_OF`].
 pub const OF_USER: &str = "user";
 
-/// Events and health.
+/// Long poll: events since the last one, and the health of the node.
 pub const POLL: &str = "/v1/poll";
-/// Prepare a generation.
+/// The plan of a generation: the agent kills older ranks and serves this one.
 pub const RUN: &str = "/v1/run";
 /// Kill the node's ranks.
 pub const KILL: &str = "/v1/kill";
@@ -78,7 +78,7 @@ pub const PEERS: &str = "/v1/peers";
 pub const END_RUN: &str = "/v1/end_run";
 /// What the node holds.
 pub const INVENTORY: &str = "/v1/inventory";
-/// The halt conditions.
+/// Reads or changes the halt conditions.
 pub const HALT: &str = "/v1/halt";
 /// Have the ranks save a checkpoint as soon as they can.
 pub const CHECKPOINT: &str = "/v1/checkpoint";
@@ -185,7 +185,6 @@ pub struct Health {
     /// Control and cache directories.
     pub directories: Vec<DirectoryHealth>,
     /// Connections refused because they had no token, or no TLS, since the agent started.
-    #[serde(rename = "strangers")]
     pub unauthenticated: u64,
     /// The newest checkpoint that is complete in cache here.
     pub newest: Option<CheckpointId>,
@@ -249,99 +248,169 @@ pub struct NumberedEvent {
     pub event: AgentEvent,
 }
 
-/// What an agent reports. Events about the run come from the leader only.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum AgentEvent {
-    /// A rank connected to its agent.
-    RankConnected { generation: Generation, rank: Rank, pid: u32 },
-    /// A rank's process has ended.
-    RankGone { generation: Generation, rank: Rank, pid: u32 },
-    /// A rank's process ends with exit code 0 and has written nothing; another one may connect.
-    RankLeft { generation: Generation, rank: Rank, pid: u32 },
-    /// Leader: a restart from a checkpoint was tried and failed.
+vocabulary! {
+    /// What an agent reports. Events about the run come from the leader only. They are in the event log as they are:
+    /// a field is never removed, and never changes its type or meaning.
+    pub enum AgentEvent, AGENT_EVENTS;
+
+    /// A process of a rank connected to its agent.
+    RankConnected {
+        generation: Generation,
+        rank: Rank,
+        pid: u32,
+    },
+    /// A connected process of a rank ended.
+    RankGone {
+        generation: Generation,
+        rank: Rank,
+        pid: u32,
+    },
+    /// A connected process of a rank ends with exit code 0 and has written no checkpoint file; another one may connect.
+    RankLeft {
+        generation: Generation,
+        rank: Rank,
+        pid: u32,
+    },
+    /// A checkpoint cannot be used for a restart.
     RestartAttempt {
         generation: Generation,
         checkpoint: CheckpointId,
-        /// Cache or prefix directory.
+        /// Where it is: `cache` or `parallel_file_system`.
         from: Location,
         /// Why it cannot be used.
         reason: String,
     },
-    /// Leader: no restart is possible, but no checkpoint is at fault. They are kept.
+    /// No restart is possible, but no checkpoint is at fault. A faulty node gets no more ranks; its cache stays used.
     RestartPrevented {
         generation: Generation,
-        /// The node that cannot write or read its own directories; absent if it is the prefix directory.
+        /// The node that cannot use its own directories; absent if the prefix directory cannot be used.
         faulty: Option<NodeName>,
+        /// What failed.
         reason: String,
     },
-    /// Leader: all ranks are initialised.
+    /// Lost files are being rebuilt in cache.
+    RebuildStarted {
+        generation: Generation,
+        checkpoint: CheckpointId,
+        /// The ranks whose files are rebuilt.
+        ranks: Vec<Rank>,
+    },
+    /// All ranks have joined. Programs that do not use the API start after this, and have not read their files yet.
     Restarted {
         generation: Generation,
+        /// The checkpoint that they start from; absent if they start from the beginning.
         checkpoint: Option<CheckpointId>,
+        /// True if it survives the loss of a node; absent if they start from the beginning, and before 1.7.
+        #[serde(default)]
+        protected: Option<bool>,
+        /// Where it came from: `cache`, `rebuilt`, `fetched` or `fresh`.
         source: RestartSource,
+        /// Ranks whose files were rebuilt.
         rebuilt: Vec<Rank>,
         /// Ranks whose files were moved to another node.
         moved: Vec<Rank>,
+        /// How long it took, milliseconds.
         millis: u64,
     },
-    /// Leader: a checkpoint begins.
-    CheckpointStarted { generation: Generation, checkpoint: CheckpointId },
-    /// Leader: the redundancy of a checkpoint is being made.
-    EncodeStarted { generation: Generation, checkpoint: CheckpointId },
-    /// Leader: lost files are being rebuilt in cache.
-    RebuildStarted { generation: Generation, checkpoint: CheckpointId, ranks: Vec<Rank> },
-    /// Leader: a checkpoint is complete.
+    /// A checkpoint begins.
+    CheckpointStarted {
+        generation: Generation,
+        checkpoint: CheckpointId,
+    },
+    /// The redundancy data of a checkpoint are being computed.
+    EncodeStarted {
+        generation: Generation,
+        checkpoint: CheckpointId,
+    },
+    /// A checkpoint is complete: all ranks have written their files.
     CheckpointComplete {
         generation: Generation,
         checkpoint: CheckpointId,
         scheme: Scheme,
-        /// Of a checkpoint of variables.
-        level: Option<Level>,
-        /// Bytes of all ranks' files.
+        /// The level of a checkpoint of variables, 1 to 4; absent for others.
+        #[serde(default)]
+        level: Option<u32>,
+        /// True if the scheme protects it from the loss of a node: `checkpoint_protected` follows.
+        protected: bool,
+        /// Total size of the files of all ranks, bytes.
         bytes: u64,
-        /// From the call to its end, milliseconds.
+        /// How long it took until all files were complete, milliseconds.
         millis: u64,
     },
-    /// Leader: a checkpoint was dropped.
+    /// The redundancy of a checkpoint is complete: it survives the loss of a node.
+    CheckpointProtected {
+        generation: Generation,
+        checkpoint: CheckpointId,
+        scheme: Scheme,
+        /// How long it took until it was protected, milliseconds; from the same time as in `checkpoint_complete`.
+        millis: u64,
+    },
+    /// A checkpoint was dropped.
     CheckpointFailed {
         generation: Generation,
         checkpoint: CheckpointId,
         reason: String,
-        /// The programs of all ranks ended while it was made: nothing was lost.
+        /// True if the programs of all ranks ended while it was made: nothing was lost; absent before 1.7.
         #[serde(default)]
         ended: bool,
     },
-    /// Leader: a checkpoint reached the prefix directory.
+    /// A checkpoint was flushed to the prefix directory.
     Flushed {
         generation: Generation,
         checkpoint: CheckpointId,
-        /// The directory's name below the prefix.
         directory: String,
+        /// How long it took, milliseconds.
         millis: u64,
     },
-    /// Leader: a flush has no container, because it cannot be created: the files are plain files.
+    /// Files that were to be in a container are plain files: it cannot be created or written.
     PlainFilesKept {
         checkpoint: CheckpointId,
-        /// The directory's name below the prefix.
+        /// Its directory below the prefix.
         directory: String,
         reason: String,
     },
-    /// Leader: a flush failed; the checkpoint is still in cache.
-    FlushFailed { generation: Generation, checkpoint: CheckpointId, reason: String },
-    /// Leader: a halt condition holds; the ranks were requested to stop.
-    Halting { generation: Generation, reason: String },
-    /// Leader: the application called finalize.
-    Finalized { generation: Generation },
-    /// The agent of rank 0: LLNL's library has begun to initialise the ranks, in the control directory of the agents.
-    LibraryStarted { generation: Generation },
-    /// A connection without the job's token was refused.
-    #[serde(rename = "stranger")]
-    UnauthenticatedConnection { peer: String, reason: String },
-    /// A change of a pair of main and replica, or of a non-critical job.
-    Pair(PairEvent),
-    /// A message to the user.
-    Notice { message: String },
+    /// A flush failed; the checkpoint is still in cache.
+    FlushFailed {
+        generation: Generation,
+        checkpoint: CheckpointId,
+        reason: String,
+    },
+    /// A halt condition is met; the ranks are being halted.
+    Halting {
+        generation: Generation,
+        /// The condition.
+        reason: String,
+    },
+    /// The application called finalize.
+    Finalized {
+        generation: Generation,
+    },
+    /// LLNL's library has begun to initialise the ranks (`checkpoint: {source: scr-files}`).
+    LibraryStarted {
+        generation: Generation,
+    },
+    /// An agent refused a connection without the job's token or certificate.
+    UnauthenticatedConnection {
+        /// The address of the peer.
+        peer: String,
+        /// Why it was refused.
+        reason: String,
+    },
+    /// A pair of main and replica changed, or a non-critical job.
+    Pair {
+        /// The pair's name, or the job's.
+        name: String,
+        /// When it happened, milliseconds since the epoch, in the node's clock.
+        at: Timestamp,
+        /// `change`, and its fields.
+        #[serde(flatten)]
+        change: PairChange,
+    },
+    /// A message from an agent.
+    Notice {
+        /// The text.
+        message: String,
+    },
 }
 
 /// The generation is prepared: ranks of older ones have ended, and the socket serves the new ones.
@@ -389,7 +458,6 @@ pub struct CheckpointReply {
     pub requested: Option<RequestedCheckpoint>,
 }
 
-/// A requested checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedCheckpoint {
     /// Its id is larger.

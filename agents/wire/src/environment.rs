@@ -16,8 +16,6 @@ pub const RANK: &str = "HOLDFAST_RANK";
 pub const RANKS: &str = "HOLDFAST_RANKS";
 /// Of a rank process (`holdfast rank --role checkpoints`): its settings, JSON.
 pub const RANK_SETTINGS: &str = "HOLDFAST_RANK_SETTINGS";
-/// For an agent that shares its standard error with others: the directory in which it keeps a log of its own.
-pub const AGENT_LOGS: &str = "HOLDFAST_AGENT_LOGS";
 /// Of a copy of a pair: the pair's name.
 pub const PAIR: &str = "HOLDFAST_PAIR";
 /// Of a copy of a pair: the pair's number in the job.

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_model::{
-    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme, VariablesPolicy,
+    CrcOnCopy, CrcPolicy, Descriptor, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme, SchemeNumbers,
+    VariablesPolicy,
 };
 
 use crate::run::{Cache, Settings, SourceName};
 
-/// Settings with one cache at `base` that keeps `keep` checkpoints, protected by `scheme` in sets of 8 ranks; without
-/// flushes, checksums and halt conditions.
+/// Settings with one cache at `base` that keeps `keep` checkpoints, protected by `scheme` with its default numbers;
+/// without flushes, checksums and halt conditions.
 pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Scheme) -> Settings {
     Settings {
         prefix: prefix.into(),
@@ -21,8 +22,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
             base: base.to_owned(),
             scheme,
             interval: 1,
-            hop_distance: 1,
-            set_size: 8,
+            numbers: SchemeNumbers::default(),
         }],
         restart: RestartPolicy { distribute: true, fetch: true, fetch_width: 256 },
         flush: FlushPolicy {
@@ -44,6 +44,7 @@ pub fn settings(prefix: impl Into<PathBuf>, base: &str, keep: u32, scheme: Schem
         piece_bytes: 1 << 20,
         copy_bytes: 1 << 20,
         copy_threads: None,
+        redundancy_width: 32,
         stream_timeout: Duration::from_secs(120),
         watchdog: None,
         newest: None,

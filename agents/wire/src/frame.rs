@@ -42,16 +42,13 @@ pub const HELLO: Limit = Limit { what: "a hello or the answer to it", bytes: 8 <
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The connection failed or ended.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
-    /// Not sent: it is over its limit.
     #[error("{what} would have {bytes} bytes, the limit is {limit}")]
     TooLarge { what: &'static str, bytes: usize, limit: usize },
     /// Not received: it is over its limit. Not one of our programs on the other end, or a damaged stream.
     #[error("{what} of more than {limit} bytes was announced: is the other end a Holdfast of this version?")]
     Oversized { what: &'static str, limit: usize },
-    /// Frames in an invalid sequence.
     #[error("{0}: is the other end a Holdfast of this version?")]
     Sequence(&'static str),
     /// The bytes are not the message that was expected.

@@ -108,7 +108,6 @@ pub struct PairsSettings {
 /// memory, and the settings that running copies have read, must be the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairsPlan {
-    /// The orchestrator's epoch.
     pub epoch: u64,
     pub pairs: Vec<PairOnNode>,
     pub jobs: Vec<JobConfig>,
@@ -272,7 +271,6 @@ pub struct PairsSync {
     /// Pairs that finished on another node: their copies are ended.
     #[serde(default)]
     pub finished: Vec<u32>,
-    /// Changed addresses.
     #[serde(default)]
     pub peers: Vec<PeerOfPair>,
     /// The [`PairsReport::version`] of the last answer, 0 at first.

@@ -208,7 +208,7 @@ pub enum Order {
         /// The CRCs in the meta files.
         crc: SealCrc,
     },
-    /// Make redundancy.
+    /// Computes and stores the redundancy of a checkpoint.
     Encode {
         checkpoint: CheckpointId,
         /// The local ranks' groups.
@@ -320,6 +320,14 @@ impl Order {
         matches!(self, Order::Encode { .. } | Order::Transfer { .. } | Order::Rebuild { .. })
     }
 
+    /// The limits of an order that copies files beside the work of the ranks.
+    pub fn limits_mut(&mut self) -> Option<&mut CopyLimits> {
+        match self {
+            Order::Flush { limits, .. } => Some(limits),
+            _ => None,
+        }
+    }
+
     /// The nodes to which an agent may have to connect in order to carry it out.
     pub fn peers(&self) -> BTreeSet<&NodeName> {
         fn members(group: &GroupWork) -> impl Iterator<Item = &NodeName> {
@@ -346,8 +354,15 @@ pub struct CopyLimits {
 }
 
 impl CopyLimits {
-    /// None.
+    /// No limit.
     pub const NONE: CopyLimits = CopyLimits { width: u32::MAX, bandwidth: 0, percent: 0.0 };
+
+    /// Removes the limits of bandwidth and of the processors' time; true if there was one.
+    pub fn lift(&mut self) -> bool {
+        let limited = self.bandwidth > 0 || self.percent > 0.0;
+        *self = CopyLimits { width: self.width, ..CopyLimits::NONE };
+        limited
+    }
 }
 
 /// A rank whose files are sent to the node where it now runs.

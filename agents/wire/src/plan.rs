@@ -57,7 +57,6 @@ pub struct RunRequest<S = SharedPlan> {
 /// A run as every agent of it has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberPlan {
-    /// This launch.
     pub generation: Generation,
     /// The number of ranks of the run.
     pub ranks: u32,
@@ -97,7 +96,6 @@ pub enum PlanError {
     /// The node is to lead a run whose nodes were not sent to it.
     #[error("node {leader} cannot lead generation {generation}: the plan came without the table of nodes")]
     NoTable { generation: Generation, leader: NodeName },
-    /// The parts contradict each other.
     #[error(
         "the plan of generation {generation} has {shared} ranks in its shared part and {table} in the table of nodes"
     )]
@@ -108,7 +106,6 @@ pub enum PlanError {
     /// The node's ranks are not among those of the run, or not ascending.
     #[error("the plan of generation {generation} gives node {node} ranks that the run does not have, or a rank twice")]
     OwnRanks { generation: Generation, node: NodeName },
-    /// The message could not be made.
     #[error("the plan of generation {generation} cannot be encoded: {source}")]
     Encode { generation: Generation, source: serde_json::Error },
 }

@@ -74,7 +74,6 @@ pub enum Call {
     Init,
     /// Should a checkpoint be taken now?
     Need,
-    /// Begin a checkpoint.
     Start,
     /// Begin a dataset with a name, or one that is more or less than a checkpoint (`SCR_Start_output` of SCR 3). Ended
     /// by [`Call::Complete`] like any other.
@@ -103,13 +102,19 @@ pub enum Call {
     /// The name of the dataset that there is to restart from.
     RestartName,
     /// The application restarted from the dataset of this name by itself: what it writes from now on is newer.
-    Current { name: String },
+    Current {
+        name: String,
+    },
     /// Load what the prefix directory has as current, instead of what was found at init.
     Load,
     /// Forget the dataset of this name in the index; its files stay.
-    Drop { name: String },
+    Drop {
+        name: String,
+    },
     /// Delete the dataset of this name, from cache and from the prefix directory.
-    Delete { name: String },
+    Delete {
+        name: String,
+    },
     /// Where to write (inside a checkpoint) or read (before the first one) this file. Local.
     Route {
         /// The application's own name for the file; only the base name is used.
@@ -139,9 +144,13 @@ pub enum Call {
     Leave,
     /// Of a rank process: return when a checkpoint is due, or when the programs of all ranks have ended. While it
     /// waits, a rank can repeat the call with another state.
-    Await { state: ProgramState },
+    Await {
+        state: ProgramState,
+    },
     /// Of a rank process: end a checkpoint like [`Call::Complete`]; the program's files could not be written.
-    NotWritten { reason: String },
+    NotWritten {
+        reason: String,
+    },
     /// Of a rank process: end a checkpoint like [`Call::Complete`]; the programs of all ranks have ended meanwhile, so
     /// that there is no state to keep.
     ProgramsEnded,
@@ -149,7 +158,9 @@ pub enum Call {
     /// 0, which is recorded in place of its files.
     CompleteEnded,
     /// Of a rank process: end a restart like [`Call::CompleteRestart`]; the program could not continue from its files.
-    NotRead { reason: String },
+    NotRead {
+        reason: String,
+    },
     /// Of a rank process: an empty directory on this node, in the file system of the checkpoint files. Local.
     Workspace,
 }
@@ -165,7 +176,6 @@ pub enum ProgramState {
     Ended,
 }
 
-/// Why [`Call::Await`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Awaited {
@@ -190,7 +200,7 @@ impl Call {
         }
     }
 
-    /// Makes it empty.
+    /// Replaces the payload by an empty one.
     pub fn drop_payload(&mut self) {
         if let Call::Allgather { data } = self {
             *data = Payload::default();

@@ -72,6 +72,8 @@ pub struct Settings {
     /// Files that an agent copies or checks at a time; absent: see [`CopyRequest`](crate::agent::CopyRequest).
     #[serde(default)]
     pub copy_threads: Option<u32>,
+    /// Ranks of a node whose redundancy is computed, or whose files move to or from another node, at a time.
+    pub redundancy_width: u32,
     /// How long a stream between two agents may carry no data.
     #[serde(with = "millis")]
     pub stream_timeout: Duration,
@@ -144,11 +146,11 @@ pub struct AgentStart {
     pub job_id: String,
     /// The user name, part of directory names.
     pub user: String,
-    /// This node's name; empty unless [`identity`](Self::identity) is [`NodeIdentitySource::Given`].
+    /// This node's name; empty with [`shared`](Self::shared).
     pub node: NodeName,
-    /// How the agent learns its node's name and the address at which the others reach it.
+    /// If one start message goes to the agents of many nodes: how each finds what the message cannot contain.
     #[serde(default)]
-    pub identity: NodeIdentitySource,
+    pub shared: Option<SharedStart>,
     /// Put in front of every node path: a virtual node's root directory.
     pub root: Option<PathBuf>,
     /// The prefix directories of the job's steps, absolute: the agent writes below these and nowhere else outside of
@@ -175,21 +177,34 @@ pub struct AgentStart {
     /// orchestrator writes there. Without it, the agent keeps its own.
     #[serde(default)]
     pub umask: Option<u32>,
-    /// Faults that this virtual node injects into itself (`chaos:` of the local manager).
-    #[serde(default, rename = "rehearsals")]
+    /// Faults that this virtual node injects into itself (`allocation.faults`).
+    #[serde(default)]
     pub fault_injections: Vec<FaultInjection>,
 }
 
-/// How an agent finds the name of its node: one start message for many nodes cannot contain it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How the agents of one step find what a start message to all of them cannot contain: their resource manager declares
+/// it. Each also puts its node's name in place of [`NODE_PLACEHOLDER`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedStart {
+    /// The node's name.
+    pub node: Lookup,
+    /// The address of the machine from which the step was started. The agent listens at the address that leads there.
+    pub toward: Lookup,
+    /// The directory for the log `<node>.log`. All agents have one standard error.
+    pub logs: PathBuf,
+    /// The manager sends SIGTERM to all processes of a job that ends, the orchestrator included: the agent leaves it to
+    /// the orchestrator while there is one.
+    pub is_signalled_with_job: bool,
+}
+
+/// Where an agent finds a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NodeIdentitySource {
-    /// In the start message.
-    #[default]
-    Given,
-    /// In Slurm's variables of the step. The agent also puts the name in place of [`NODE_PLACEHOLDER`], and listens at
-    /// the address that leads to the machine from which the step was started.
-    Slurm,
+pub enum Lookup {
+    /// In this variable of its environment.
+    Variable(String),
+    /// In the first line that this command prints.
+    Command(Vec<String>),
 }
 
 /// Is replaced by the node's name in the base of a control or cache directory.

@@ -56,7 +56,6 @@ type Decoder = dyn Fn(&[u8]) -> Option<Vec<u8>>;
 enum Carrier {
     Frames,
     Json,
-    /// A state file.
     File,
 }
 
@@ -149,6 +148,7 @@ fn messages() -> Vec<Message> {
         |leader| examples::run_request(Generation(2), examples::placement(address, address, leader), &settings);
     let mut start = examples::start(Path::new("/r"), Path::new("/p"), trust());
     start.fault_injections.push(examples::fault_injection());
+    start.shared = Some(examples::shared_start());
     let all = [
         framed("ToAgent", TO_AGENT, examples::to_agent()),
         framed("ToAgent before the hello", HELLO, examples::to_agent()),

@@ -1,17 +1,75 @@
 //! All resource managers. A new one is a folder and a line here.
 
-use super::{AllocationError, ManagerEntry};
-use super::{local, slurm, ssh};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
-pub static MANAGERS: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY];
+use super::entry::{Continuation, ManagerEntry};
+use super::error::AllocationError;
+use super::nodes::Allocation;
+use super::record::AllocationRecord;
+use super::{local, slurm, ssh};
+use crate::spec;
+
+static BUILT_IN: [&ManagerEntry; 3] = [&local::ENTRY, &slurm::ENTRY, &ssh::ENTRY];
+
+/// Planned managers, and the variable that each sets in its jobs: an allocation of one of them is refused, because
+/// `manager: local` would run the entire job on its head node.
+pub static PLANNED: [(&str, &str); 3] = [("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"), ("flux", "FLUX_JOB_ID")];
+
+/// The managers of a program that has more than the built-in ones.
+static ADDED: OnceLock<Vec<&'static ManagerEntry>> = OnceLock::new();
+
+/// Adds managers to the built-in ones: for programs that embed Holdfast. To be called once, before anything else.
+pub fn add(managers: Vec<&'static ManagerEntry>) {
+    if ADDED.set(managers).is_err() {
+        tracing::warn!("managers were added before: these are not");
+    }
+}
+
+/// All managers, in the order in which messages list them.
+pub fn managers() -> impl Iterator<Item = &'static ManagerEntry> {
+    BUILT_IN.into_iter().chain(ADDED.get().into_iter().flatten().copied())
+}
 
 /// The manager of this name.
 ///
 /// # Errors
 /// [`AllocationError::UnknownManager`].
 pub fn find(name: &str) -> Result<&'static ManagerEntry, AllocationError> {
-    let found = MANAGERS.into_iter().find(|entry| entry.facts.name == name);
+    let found = managers().find(|entry| entry.facts.name == name);
     found.ok_or_else(|| AllocationError::UnknownManager { manager: name.to_owned() })
+}
+
+impl AllocationRecord {
+    /// True if the nodes still exist and can be used from here.
+    pub fn is_available(&self) -> bool {
+        find(&self.manager).is_ok_and(|entry| (entry.is_available)(self))
+    }
+
+    /// True if another run continues in these nodes: see [`ManagerEntry::continues`].
+    pub fn continues(&self, manager: &str, next: &Continuation<'_>) -> bool {
+        let continues = |entry: &ManagerEntry| self.is_available() && (entry.continues)(self, next);
+        self.manager == manager && find(&self.manager).is_ok_and(continues)
+    }
+
+    /// A description of the nodes for messages.
+    pub fn place(&self) -> String {
+        let entry = find(&self.manager);
+        entry.map_or_else(|_| format!("the nodes of {}", self.manager), |entry| (entry.place)(self))
+    }
+
+    /// Takes the nodes over from an orchestrator that ended; with the spec if the job goes on. Logs of agents go to
+    /// `logs`.
+    ///
+    /// # Errors
+    /// The nodes do not exist any more, or cannot be used from here.
+    pub async fn reopen(
+        &self,
+        spec: Option<&spec::Allocation>,
+        logs: PathBuf,
+    ) -> Result<Arc<dyn Allocation>, AllocationError> {
+        (find(&self.manager)?.reopen)(self, spec, logs).await
+    }
 }
 
 #[cfg(test)]
@@ -20,16 +78,10 @@ mod tests {
     use crate::launch::registry::LAUNCHERS;
 
     #[test]
-    fn every_manager_has_a_launcher_and_no_launcher_names_another_manager() {
-        for manager in MANAGERS {
-            assert!(
-                LAUNCHERS.iter().any(|launcher| launcher.facts.managers.contains(&manager.facts.name)),
-                "{}",
-                manager.facts.name
-            );
-        }
-        for manager in LAUNCHERS.iter().flat_map(|launcher| launcher.facts.managers) {
-            assert!(find(manager).is_ok(), "{manager}");
+    fn every_manager_has_a_launcher() {
+        for manager in managers() {
+            let suits = LAUNCHERS.iter().any(|launcher| launcher.facts.suits(&manager.facts));
+            assert!(suits, "{}", manager.facts.name);
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable};
+use super::output::{Output, Report, document, printable, report};
 use crate::exit;
 use crate::launch::registry::registered;
 use crate::spec::{JobSpec, Origin, reference, resolved};
@@ -48,22 +48,17 @@ struct Checked {
     explain: bool,
 }
 
-struct Reference;
-
-struct Resolved {
-    text: String,
-}
-
 pub(super) fn run(args: CheckArgs, output: &dyn Output) -> Result<u8, Failure> {
     let Some(path) = args.spec else {
-        output.result(&Reference)?;
+        let text = reference::text(&registered());
+        output.result(&report(json!({"reference": text}), |to| to.write_all(text.as_bytes())))?;
         return Ok(exit::FINISHED);
     };
     let spec = JobSpec::load(&path, &super::job::environment(output)?)?;
     spec.warnings.iter().for_each(|warning| output.warn(warning));
     if args.resolved {
         let text = resolved::yaml(&spec.settings).map_err(|error| Failure::of(exit::INTERNAL, &error))?;
-        output.result(&Resolved { text })?;
+        output.result(&report(json!({"resolved": text}), |to| to.write_all(text.as_bytes())))?;
         return Ok(exit::FINISHED);
     }
     output.result(&Checked { file: path.display().to_string(), spec, explain: args.explain })?;
@@ -117,26 +112,6 @@ impl Report for Checked {
             fields["settings"] = self.spec.settings.iter().map(setting).collect();
         }
         document(fields)
-    }
-}
-
-impl Report for Reference {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(reference::text(&registered()).as_bytes())
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"reference": reference::text(&registered())}))
-    }
-}
-
-impl Report for Resolved {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(self.text.as_bytes())
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"resolved": self.text}))
     }
 }
 

@@ -1,16 +1,15 @@
 //! `holdfast checkpoint`: has a running job save a checkpoint.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use holdfast_model::CheckpointId;
 use holdfast_wire::agent::{RequestState, RequestedCheckpoint};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output, Report, Style, document};
+use super::output::{Output, Style, report};
 use super::running_job::RunningJob;
 use crate::exit;
 use crate::spec::quantity;
@@ -60,21 +59,28 @@ pub(super) fn run(args: CheckpointArgs, style: Style) -> Result<u8, Failure> {
         "checkpoints of a job with pairs cannot be requested: its programs store them by themselves",
         "`holdfast pairs list` shows the newest one of each pair",
     )?;
-    let report = super::runtime::block_on(request(&running, &args))??;
-    style.result(&report)?;
+    let (state, checkpoint) = super::runtime::block_on(request(&running, &args))??;
+    style.result(&report(json!({"state": state, "checkpoint": checkpoint}), |to| match (state, checkpoint) {
+        ("complete", Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is complete"),
+        (_, Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is being written"),
+        (_, None) => writeln!(to, "a checkpoint is requested"),
+    }))?;
     Ok(exit::FINISHED)
 }
 
+/// What became of the request, and the checkpoint.
+type Requested = (&'static str, Option<CheckpointId>);
+
 /// Requests the checkpoint, and waits for it.
-async fn request(running: &RunningJob, args: &CheckpointArgs) -> Result<CheckpointReport, Failure> {
+async fn request(running: &RunningJob, args: &CheckpointArgs) -> Result<Requested, Failure> {
     let begun = Instant::now();
     let mut after = None;
     loop {
         let requested = running.request_checkpoint(after).await?;
         if let Some(requested) = &requested {
             after = Some(after.unwrap_or(requested.after));
-            if let Some(report) = report_of(requested, args.no_wait)? {
-                return Ok(report);
+            if let Some(result) = result_of(requested, args.no_wait)? {
+                return Ok(result);
             }
         } else if args.no_wait {
             return Err(Failure::new(exit::UNAVAILABLE, "the job is between two launches: no ranks run")
@@ -91,12 +97,11 @@ async fn request(running: &RunningJob, args: &CheckpointArgs) -> Result<Checkpoi
 }
 
 /// The result, if there is one.
-fn report_of(requested: &RequestedCheckpoint, no_wait: bool) -> Result<Option<CheckpointReport>, Failure> {
-    let report = |state, checkpoint| Ok(Some(CheckpointReport { state, checkpoint }));
+fn result_of(requested: &RequestedCheckpoint, no_wait: bool) -> Result<Option<Requested>, Failure> {
     match &requested.state {
-        RequestState::Complete { checkpoint } => report(State::Complete, Some(*checkpoint)),
-        RequestState::Begun { checkpoint } if no_wait => report(State::Begun, Some(*checkpoint)),
-        RequestState::Waiting if no_wait => report(State::Waiting, None),
+        RequestState::Complete { checkpoint } => Ok(Some(("complete", Some(*checkpoint)))),
+        RequestState::Begun { checkpoint } if no_wait => Ok(Some(("begun", Some(*checkpoint)))),
+        RequestState::Waiting if no_wait => Ok(Some(("waiting", None))),
         RequestState::Begun { .. } | RequestState::Waiting => Ok(None),
         RequestState::Dropped { checkpoint, reason } => {
             let message = format!("checkpoint {checkpoint} was dropped");
@@ -107,36 +112,5 @@ fn report_of(requested: &RequestedCheckpoint, no_wait: bool) -> Result<Option<Ch
             let message = "checkpoints of this job cannot be requested".to_owned();
             Err(Failure::new(exit::UNAVAILABLE, message).because(reason.clone()))
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum State {
-    Waiting,
-    Begun,
-    Complete,
-}
-
-struct CheckpointReport {
-    state: State,
-    checkpoint: Option<CheckpointId>,
-}
-
-impl Report for CheckpointReport {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        match (self.state, self.checkpoint) {
-            (State::Complete, Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is complete"),
-            (State::Begun, Some(checkpoint)) => writeln!(to, "checkpoint {checkpoint} is being written"),
-            _ => writeln!(to, "a checkpoint is requested"),
-        }
-    }
-
-    fn json(&self) -> Value {
-        let state = match self.state {
-            State::Waiting => "waiting",
-            State::Begun => "begun",
-            State::Complete => "complete",
-        };
-        document(json!({"state": state, "checkpoint": self.checkpoint}))
     }
 }

@@ -83,11 +83,7 @@ impl DrainArgs {
             None => Vec::new(),
             Some(hosts) => hostlist::expand(hosts).map_err(|error| Failure::of(exit::USAGE, &error))?,
         };
-        let spec = match self.job.spec(environment)? {
-            Some(spec) => spec,
-            // Only the checkpoint settings are used; a spec needs a command.
-            None => JobSpec::from_command(&["true".to_owned()], environment)?,
-        };
+        let spec = self.settings(environment)?;
         let (requests_at_once, disk_timeout) = (spec.health.requests, spec.health.disk_timeout);
         let checkpoint = spec.steps.into_iter().next().map(|step| step.checkpoint);
         Ok(checkpoint.map(|checkpoint| Roots {
@@ -100,16 +96,19 @@ impl DrainArgs {
             requests_at_once,
         }))
     }
-}
 
-impl DrainArgs {
+    /// The spec, of which only the settings of checkpoints and nodes are used.
+    fn settings(&self, environment: &Environment) -> Result<JobSpec, Failure> {
+        match self.job.spec(environment)? {
+            Some(spec) => Ok(spec),
+            // A spec needs a command.
+            None => Ok(JobSpec::from_command(&["true".to_owned()], environment)?),
+        }
+    }
+
     /// The job of this process, if Holdfast launched nothing: its prefix directory, and its nodes by the environment.
     fn library_job(&self, environment: &Environment) -> Result<Option<(PathBuf, LibraryJob)>, Failure> {
-        let spec = match self.job.spec(environment)? {
-            Some(spec) => spec,
-            // Only the settings of checkpoints and nodes are used; a spec needs a command.
-            None => JobSpec::from_command(&["true".to_owned()], environment)?,
-        };
+        let spec = self.settings(environment)?;
         let prefix = self.job.prefix.clone().unwrap_or_else(|| spec.prefix.clone());
         let parameters =
             Environment::parameters_of_process().map_err(|error| Failure::of(exit::CONFIGURATION, &error))?;
@@ -148,8 +147,7 @@ pub(super) fn run(args: DrainArgs, style: Style) -> Result<u8, Failure> {
     }
     let (report, _) = super::runtime::with_screen(style, async |screen| {
         let drained = match source {
-            Some(Source::Roots(roots)) => standalone::of_roots(&prefix, *roots, requested, &screen).await.map(Some),
-            Some(Source::Library(job)) => standalone::of_library(&prefix, &job, requested, &screen).await.map(Some),
+            Some(source) => standalone::of_source(&prefix, source, requested, &screen).await.map(Some),
             None => standalone::of_prefix(&prefix, requested, &screen).await,
         };
         drained.map(Drained).map_err(failed)

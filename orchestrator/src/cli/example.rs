@@ -16,7 +16,6 @@ pub struct ExampleArgs {
     pub command: ExampleCommand,
 }
 
-/// The example applications.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum ExampleCommand {
     /// Compute a 2-D heat equation: one slab a rank, halo exchange, checkpoints by the client API

@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_formats::{Destination, Extracted, Format, FormatsError, Options};
-use serde_json::{Map, Value, json};
+use holdfast_formats::{Damage, Destination, Extracted, Format, FormatsError, Options};
+use serde::ser::SerializeMap;
+use serde_json::json;
 
 use super::failure::Failure;
-use super::findings::{self, FileOutcome, FileResult, Finding};
+use super::findings::{FileOutcome, FileResult, Finding, Findings};
 use super::inspect::unknown;
-use super::output::{Output, Report, document, printable};
+use super::output::{Output, printable, report};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, FileFailure, Visited, visit, worst};
@@ -88,7 +89,12 @@ pub(super) fn run(args: ExtractArgs, output: &dyn Output) -> Result<u8, Failure>
         files.extend(outcome.map(|outcome| Finding { visited, outcome }));
     }
     let code = worst(files.iter().map(Finding::code));
-    output.result(&ExtractReport { files, to: args.to, dry_run: args.dry_run })?;
+    let mut fields = json!(Findings { list: &files, only_damaged: false });
+    fields["to"] = args.to.display().to_string().into();
+    fields["dry_run"] = args.dry_run.into();
+    let is_alone = files.len() == 1;
+    output
+        .result(&report(fields, |to| files.iter().try_for_each(|file| write_file(file, args.dry_run, is_alone, to))))?;
     Ok(code)
 }
 
@@ -123,57 +129,30 @@ impl FileResult for ExtractedParts {
         self.extracted.damages.is_empty()
     }
 
-    fn json(&self) -> Map<String, Value> {
+    fn fields<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         let Extracted { files, bytes, damages } = &self.extracted;
-        let damages: Vec<Value> = damages.iter().map(|damage| damage.json()).collect();
-        [
-            ("to", self.to.display().to_string().into()),
-            ("files", json!(files)),
-            ("bytes", (*bytes).into()),
-            ("damages", damages.into()),
-        ]
-        .map(|(key, value): (&str, Value)| (key.to_owned(), value))
-        .into_iter()
-        .collect()
+        to.serialize_entry("to", &self.to.display().to_string())?;
+        to.serialize_entry("files", files)?;
+        to.serialize_entry("bytes", bytes)?;
+        to.serialize_entry("damages", &damages.iter().map(Damage::json).collect::<Vec<_>>())
     }
 }
 
-struct ExtractReport {
-    files: Vec<Finding<ExtractedParts>>,
-    to: PathBuf,
-    dry_run: bool,
-}
-
-impl Report for ExtractReport {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let verb = if self.dry_run { "would extract" } else { "extracted" };
-        for file in &self.files {
-            let path = printable(&file.path());
-            match &file.outcome {
-                FileOutcome::Unknown => writeln!(to, "{path}: unknown")?,
-                FileOutcome::Failed(failure) => writeln!(to, "{}", printable(&failure.message))?,
-                FileOutcome::Found(ExtractedParts { to: place, extracted: Extracted { files, bytes, damages } }) => {
-                    let place = printable(&place.display().to_string());
-                    let plural = if files.len() == 1 { "" } else { "s" };
-                    writeln!(to, "{path}: {verb} {} file{plural}, {bytes} bytes, to {place}", files.len())?;
-                    if let Some(first) = damages.first() {
-                        let others = others(damages.len(), 0);
-                        writeln!(to, "{path}: damaged: {}{others}", printable(&first.to_string()))?;
-                        if self.files.len() == 1 {
-                            let rest = damages.iter().skip(1).map(|damage| printable(&damage.to_string()));
-                            rest.into_iter().try_for_each(|damage| writeln!(to, "  damaged: {damage}"))?;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        let mut all = findings::json(&self.files, false);
-        all.insert("to".to_owned(), self.to.display().to_string().into());
-        all.insert("dry_run".to_owned(), self.dry_run.into());
-        document(all.into())
-    }
+/// The lines of a file; of a single one, with all damages.
+fn write_file(file: &Finding<ExtractedParts>, dry_run: bool, is_alone: bool, to: &mut dyn Write) -> io::Result<()> {
+    let path = printable(&file.path());
+    let ExtractedParts { to: place, extracted: Extracted { files, bytes, damages } } = match &file.outcome {
+        FileOutcome::Unknown => return writeln!(to, "{path}: unknown"),
+        FileOutcome::Failed(failure) => return writeln!(to, "{}", printable(&failure.message)),
+        FileOutcome::Found(parts) => parts,
+    };
+    let verb = if dry_run { "would extract" } else { "extracted" };
+    let place = printable(&place.display().to_string());
+    let plural = if files.len() == 1 { "" } else { "s" };
+    writeln!(to, "{path}: {verb} {} file{plural}, {bytes} bytes, to {place}", files.len())?;
+    let Some(first) = damages.first() else { return Ok(()) };
+    let others = others(damages.len(), 0);
+    writeln!(to, "{path}: damaged: {}{others}", printable(&first.to_string()))?;
+    let mut rest = damages.iter().skip(1).filter(|_| is_alone);
+    rest.try_for_each(|damage| writeln!(to, "  damaged: {}", printable(&damage.to_string())))
 }

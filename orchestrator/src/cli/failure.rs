@@ -5,7 +5,8 @@ use std::fmt;
 use std::io;
 
 use holdfast_core::kvtree::file::HashFileError;
-use holdfast_core::prefix::PrefixError;
+use holdfast_core::store::PrefixError;
+use holdfast_core::store::directory_name::GivenNameError;
 use holdfast_formats::FormatsError;
 use holdfast_formats::sion::SionError;
 
@@ -48,21 +49,18 @@ impl Failure {
         self
     }
 
-    /// Adds a remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
-    /// The exit code.
     pub fn code(&self) -> u8 {
         self.code
     }
@@ -149,6 +147,12 @@ impl From<PrefixError> for Failure {
             _ => exit::UNAVAILABLE,
         };
         Failure::of(code, &error)
+    }
+}
+
+impl From<GivenNameError> for Failure {
+    fn from(error: GivenNameError) -> Self {
+        Failure::from(PrefixError::from(error))
     }
 }
 

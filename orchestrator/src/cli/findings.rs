@@ -1,8 +1,9 @@
 //! The result of a command for each file that it visited.
 
 use holdfast_formats::Format;
-use serde_json::{Map, Value};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::output::JSON_VERSION;
 use super::walk::{Content, FileFailure, Visited};
 use crate::exit;
 
@@ -11,8 +12,8 @@ pub(super) trait FileResult {
     /// False if the file is damaged.
     fn is_intact(&self) -> bool;
 
-    /// The JSON fields in addition to path and format.
-    fn json(&self) -> Map<String, Value>;
+    /// Writes the JSON fields in addition to path and format.
+    fn fields<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error>;
 }
 
 /// A file with its result.
@@ -52,37 +53,44 @@ impl<T: FileResult> Finding<T> {
         }
     }
 
-    fn json(&self) -> Value {
-        let mut fields = Map::new();
-        fields.insert("path".to_owned(), self.path().into());
-        fields.insert("format".to_owned(), self.visited.format().map(Format::name).into());
-        match &self.outcome {
-            FileOutcome::Found(found) => fields.extend(found.json()),
-            FileOutcome::Failed(failure) => {
-                fields.insert("error".to_owned(), failure.message.clone().into());
-            }
-            FileOutcome::Unknown => {}
-        }
-        fields.into()
-    }
-
     pub(super) fn path(&self) -> String {
         self.visited.path.display().to_string()
     }
 }
 
-/// The fields `files`, `unknown` (files of unknown format) and `damaged` (a count). With `only_damaged`, intact files
-/// are left out.
-pub(super) fn json<T: FileResult>(findings: &[Finding<T>], only_damaged: bool) -> Map<String, Value> {
-    let (unknown, known): (Vec<_>, Vec<_>) =
-        findings.iter().partition(|finding| matches!(finding.outcome, FileOutcome::Unknown));
-    let is_bad = |finding: &&&Finding<T>| finding.code() != exit::FINISHED;
-    let damaged = known.iter().filter(is_bad).count();
-    let listed: Vec<Value> =
-        known.iter().filter(|finding| !only_damaged || is_bad(finding)).map(|finding| finding.json()).collect();
-    let unknown: Vec<Value> = unknown.iter().map(|finding| finding.path().into()).collect();
-    [("files", listed.into()), ("unknown", unknown.into()), ("damaged", damaged.into())]
-        .map(|(key, value): (&str, Value)| (key.to_owned(), value))
-        .into_iter()
-        .collect()
+impl<T: FileResult> Serialize for Finding<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("path", &self.path())?;
+        fields.serialize_entry("format", &self.visited.format().map(Format::name))?;
+        match &self.outcome {
+            FileOutcome::Found(found) => found.fields(&mut fields)?,
+            FileOutcome::Failed(failure) => fields.serialize_entry("error", &failure.message)?,
+            FileOutcome::Unknown => {}
+        }
+        fields.end()
+    }
+}
+
+/// The JSON document of a command with the fields `files`, `unknown` (files of unknown format) and `damaged` (a count),
+/// written with the result of one file in memory at a time.
+pub(super) struct Findings<'a, T> {
+    pub list: &'a [Finding<T>],
+    /// Leave intact files out.
+    pub only_damaged: bool,
+}
+
+impl<T: FileResult> Serialize for Findings<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (unknown, known): (Vec<_>, Vec<_>) =
+            self.list.iter().partition(|finding| matches!(finding.outcome, FileOutcome::Unknown));
+        let is_bad = |finding: &&&Finding<T>| finding.code() != exit::FINISHED;
+        let listed: Vec<_> = known.iter().filter(|finding| !self.only_damaged || is_bad(finding)).collect();
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("version", &JSON_VERSION)?;
+        fields.serialize_entry("files", &listed)?;
+        fields.serialize_entry("unknown", &unknown.iter().map(|finding| finding.path()).collect::<Vec<_>>())?;
+        fields.serialize_entry("damaged", &known.iter().filter(is_bad).count())?;
+        fields.end()
+    }
 }

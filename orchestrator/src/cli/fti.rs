@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::extract::place;
 use super::failure::Failure;
 use super::fti_write;
-use super::output::{Output, Report, document, printable};
+use super::output::{Output, printable, report};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{FileFailure, worst};
@@ -185,10 +185,10 @@ impl GroupArgs {
             FormatsError::NotRestorable { .. } => Failure::of(exit::USAGE, &error).remedy("give --execution"),
             error => error.into(),
         })?;
-        let differential = with_differential && !survivors.files().is_empty();
+        let differential = with_differential && !survivors.files.is_empty();
         if let Some(wanted) = self.checkpoint
             && !survivors.checkpoints().is_empty()
-            && !survivors.files().iter().any(|file| file.name.checkpoint == Some(wanted))
+            && !survivors.files.iter().any(|file| file.name.checkpoint == Some(wanted))
         {
             let known: Vec<String> = survivors.checkpoints().iter().map(ToString::to_string).collect();
             return Err(Failure::new(exit::UNAVAILABLE, format!("there is no checkpoint {wanted}"))
@@ -212,7 +212,7 @@ impl GroupArgs {
         wanted: impl Fn(&Survivor) -> bool,
     ) -> Result<BTreeSet<(u32, Vec<u32>)>, Failure> {
         let mut groups = BTreeSet::new();
-        for file in survivors.files().iter().filter(|file| wanted(file)) {
+        for file in survivors.files.iter().filter(|file| wanted(file)) {
             if let Some(checkpoint) = file.name.checkpoint.filter(|id| self.includes(*id)) {
                 let group = shape.group_of(file.name.rank).ok_or_else(|| no_group(file.name.rank))?;
                 groups.insert((checkpoint, group));
@@ -351,9 +351,10 @@ fn verify(args: &GroupArgs, output: &dyn Output) -> Result<u8, Failure> {
             checked.push(Group { checkpoint: None, ranks, check });
         }
     }
-    let intact = checked.iter().all(|group| group.check.is_intact());
-    output.result(&GroupReport { groups: checked })?;
-    Ok(if intact { exit::FINISHED } else { exit::DAMAGED_DATA })
+    let damaged = checked.iter().filter(|group| !group.check.is_intact()).count();
+    let fields = json!({"groups": checked.iter().map(Group::json).collect::<Vec<_>>(), "damaged": damaged});
+    output.result(&report(fields, |to| checked.iter().try_for_each(|group| group.write(to))))?;
+    Ok(if damaged == 0 { exit::FINISHED } else { exit::DAMAGED_DATA })
 }
 
 fn no_group(rank: u32) -> Failure {
@@ -368,47 +369,35 @@ struct Group {
     check: FileCheck,
 }
 
-struct GroupReport {
-    groups: Vec<Group>,
-}
-
-impl Report for GroupReport {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        for Group { checkpoint, ranks, check } in &self.groups {
-            let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-            let of = match checkpoint {
-                Some(checkpoint) => format!("checkpoint {checkpoint}, ranks {ranks}"),
-                None => format!("differential checkpoint, ranks {ranks}"),
-            };
-            match check.damages.first() {
-                None if checkpoint.is_none()
-                    || check.notes.iter().any(|note| note.kind == group_check::NO_REDUNDANCY) =>
-                {
-                    writeln!(to, "{of}: intact, {} bytes checked by the files' hashes", check.checked_bytes)?;
-                }
-                None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", check.checked_bytes)?,
-                Some(first) => {
-                    let others = others(check.damages.len(), check.unlisted);
-                    writeln!(to, "{of}: damaged: {}{others}", printable(&first.to_string()))?;
-                }
+impl Group {
+    fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        let Group { checkpoint, ranks, check } = self;
+        let ranks = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let of = match checkpoint {
+            Some(checkpoint) => format!("checkpoint {checkpoint}, ranks {ranks}"),
+            None => format!("differential checkpoint, ranks {ranks}"),
+        };
+        let by_hashes =
+            || checkpoint.is_none() || check.notes.iter().any(|note| note.kind == group_check::NO_REDUNDANCY);
+        match check.damages.first() {
+            None if by_hashes() => {
+                writeln!(to, "{of}: intact, {} bytes checked by the files' hashes", check.checked_bytes)?;
             }
-            for note in &check.notes {
-                writeln!(to, "  note: {}", printable(&note.to_string()))?;
+            None => writeln!(to, "{of}: intact, {} bytes of copies and parity compared", check.checked_bytes)?,
+            Some(first) => {
+                let others = others(check.damages.len(), check.unlisted);
+                writeln!(to, "{of}: damaged: {}{others}", printable(&first.to_string()))?;
             }
         }
-        Ok(())
+        check.notes.iter().try_for_each(|note| writeln!(to, "  note: {}", printable(&note.to_string())))
     }
 
     fn json(&self) -> Value {
-        let group = |group: &Group| {
-            let mut fields = json!({"checkpoint": group.checkpoint, "ranks": group.ranks});
-            if let Some(fields) = fields.as_object_mut() {
-                fields.extend(group.check.json());
-            }
-            fields
-        };
-        let damaged = self.groups.iter().filter(|group| !group.check.is_intact()).count();
-        document(json!({"groups": self.groups.iter().map(group).collect::<Vec<_>>(), "damaged": damaged}))
+        let mut fields = json!({"checkpoint": self.checkpoint, "ranks": self.ranks});
+        if let Some(fields) = fields.as_object_mut() {
+            fields.extend(self.check.json());
+        }
+        fields
     }
 }
 
@@ -418,7 +407,7 @@ fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
     let mut files = Vec::new();
     // The groups are needed for parity only.
     let has_parity = |file: &Survivor| file.name.role == name::FileRole::Parity;
-    let groups = match survivors.files().iter().any(has_parity) {
+    let groups = match survivors.files.iter().any(has_parity) {
         true => args.group.groups(&survivors, args.group.shape()?, has_parity)?,
         false => BTreeSet::new(),
     };
@@ -433,7 +422,7 @@ fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
         }
     }
     let included = |file: &&Survivor| file.name.checkpoint.is_none_or(|id| args.group.includes(id));
-    for file in survivors.files().iter().filter(included).filter(|file| !has_parity(file)) {
+    for file in survivors.files.iter().filter(included).filter(|file| !has_parity(file)) {
         let is_kept = file.name.checkpoint.is_some_and(|id| kept.contains(&(id, file.name.rank)));
         let is_kept = is_kept && file.name.role == name::FileRole::Rank;
         let label = file.path.display().to_string();
@@ -463,7 +452,7 @@ fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
                 file.name.checkpoint == Some(*checkpoint) && ranks.contains(&file.name.rank) && has_parity(file)
             };
             let is_corrected = files.iter().any(|file| file.is_corrected_of(*checkpoint, ranks));
-            let parity = survivors.files().iter().filter(of_group).filter(|_| is_corrected);
+            let parity = survivors.files.iter().filter(of_group).filter(|_| is_corrected);
             files.extend(parity.map(|file| RepairedFile { path: file.path.clone(), corrected: Ok(true) }));
             continue;
         }
@@ -478,7 +467,27 @@ fn repair_files(args: &RepairArgs, output: &dyn Output) -> Result<u8, Failure> {
         }
     }
     let code = worst(files.iter().map(|file| file.corrected.as_ref().err().map_or(exit::FINISHED, |it| it.code)));
-    output.result(&Repairs { files, dry_run: args.dry_run })?;
+    let file = |file: &RepairedFile| {
+        let path = file.path.display().to_string();
+        match &file.corrected {
+            Ok(corrected) => json!({"path": path, "corrected": corrected}),
+            Err(failure) => json!({"path": path, "error": failure.message}),
+        }
+    };
+    let count = files.iter().filter(|file| matches!(file.corrected, Ok(true))).count();
+    let listed: Vec<Value> = files.iter().map(file).collect();
+    let fields = json!({"dry_run": args.dry_run, "files": listed, "corrected": count});
+    output.result(&report(fields, |to| {
+        let verb = if args.dry_run { "would be corrected" } else { "corrected" };
+        for RepairedFile { path, corrected } in &files {
+            match corrected {
+                Ok(true) => writeln!(to, "{}: {verb}", printable(&path.display().to_string()))?,
+                Ok(false) => {}
+                Err(failure) => writeln!(to, "{}", printable(&failure.message))?,
+            }
+        }
+        writeln!(to, "{count} of {} files {verb}", files.len())
+    }))?;
     Ok(code)
 }
 
@@ -496,43 +505,6 @@ impl RepairedFile {
             && name.is_some_and(|name| {
                 name.checkpoint == Some(checkpoint) && name.role == name::FileRole::Rank && ranks.contains(&name.rank)
             })
-    }
-}
-
-struct Repairs {
-    files: Vec<RepairedFile>,
-    dry_run: bool,
-}
-
-impl Repairs {
-    fn corrected(&self) -> usize {
-        self.files.iter().filter(|file| matches!(file.corrected, Ok(true))).count()
-    }
-}
-
-impl Report for Repairs {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let verb = if self.dry_run { "would be corrected" } else { "corrected" };
-        for RepairedFile { path, corrected } in &self.files {
-            match corrected {
-                Ok(true) => writeln!(to, "{}: {verb}", printable(&path.display().to_string()))?,
-                Ok(false) => {}
-                Err(failure) => writeln!(to, "{}", printable(&failure.message))?,
-            }
-        }
-        writeln!(to, "{} of {} files {verb}", self.corrected(), self.files.len())
-    }
-
-    fn json(&self) -> Value {
-        let file = |file: &RepairedFile| {
-            let path = file.path.display().to_string();
-            match &file.corrected {
-                Ok(corrected) => json!({"path": path, "corrected": corrected}),
-                Err(failure) => json!({"path": path, "error": failure.message}),
-            }
-        };
-        let files: Vec<Value> = self.files.iter().map(file).collect();
-        document(json!({"dry_run": self.dry_run, "files": files, "corrected": self.corrected()}))
     }
 }
 
@@ -559,63 +531,34 @@ fn restore_ranks(args: &RestoreArgs, output: &dyn Output) -> Result<u8, Failure>
         let result = bar
             .during(&file, |progress| restore(&survivors, &group, checkpoint, *rank, &to, progress))
             .map_err(FileFailure::of);
-        files.push(Restored { rank: *rank, file, result });
+        files.push((*rank, file, result));
     }
-    let code =
-        worst(files.iter().map(|file| file.result.as_ref().err().map_or(exit::FINISHED, |failure| failure.code)));
-    output.result(&Restoration { files, checkpoint, to: &args.to, dry_run: args.dry_run })?;
+    let code = worst(files.iter().map(|(.., result)| result.as_ref().err().map_or(exit::FINISHED, |it| it.code)));
+    let listed = files.iter().map(|(rank, file, result)| match result {
+        Ok(source) => json!({"rank": rank, "file": file, "source": source_names(source).0}),
+        Err(failure) => json!({"rank": rank, "error": failure.message}),
+    });
+    let fields = json!({
+        "checkpoint": checkpoint,
+        "to": args.to.display().to_string(),
+        "dry_run": args.dry_run,
+        "files": listed.collect::<Vec<_>>(),
+    });
+    output.result(&report(fields, |to| {
+        let verb = if args.dry_run { "can be restored" } else { "restored" };
+        files.iter().try_for_each(|(_, file, result)| match result {
+            Ok(source) => writeln!(to, "{file}: {verb} from {}", source_names(source).1),
+            Err(failure) => writeln!(to, "{}", printable(&failure.message)),
+        })
+    }))?;
     Ok(code)
 }
 
-struct Restored {
-    rank: u32,
-    file: String,
-    result: Result<RestoreSource, FileFailure>,
-}
-
-struct Restoration<'a> {
-    files: Vec<Restored>,
-    checkpoint: u32,
-    to: &'a Path,
-    dry_run: bool,
-}
-
-impl Report for Restoration<'_> {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let verb = if self.dry_run { "can be restored" } else { "restored" };
-        for Restored { file, result, .. } in &self.files {
-            match result {
-                Ok(source) => {
-                    let source = match source {
-                        RestoreSource::Copy => "a copy of it",
-                        RestoreSource::Partner => "its partner copy",
-                        RestoreSource::ReedSolomon => "the parity of its group",
-                    };
-                    writeln!(to, "{file}: {verb} from {source}")?;
-                }
-                Err(failure) => writeln!(to, "{}", printable(&failure.message))?,
-            }
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        let file = |restored: &Restored| match &restored.result {
-            Ok(source) => {
-                let source = match source {
-                    RestoreSource::Copy => "copy",
-                    RestoreSource::Partner => "partner",
-                    RestoreSource::ReedSolomon => "reed-solomon",
-                };
-                json!({"rank": restored.rank, "file": restored.file, "source": source})
-            }
-            Err(failure) => json!({"rank": restored.rank, "error": failure.message}),
-        };
-        document(json!({
-            "checkpoint": self.checkpoint,
-            "to": self.to.display().to_string(),
-            "dry_run": self.dry_run,
-            "files": self.files.iter().map(file).collect::<Vec<_>>(),
-        }))
+/// A source in JSON, and for people.
+fn source_names(source: &RestoreSource) -> (&'static str, &'static str) {
+    match source {
+        RestoreSource::Copy => ("copy", "a copy of it"),
+        RestoreSource::Partner => ("partner", "its partner copy"),
+        RestoreSource::ReedSolomon => ("reed-solomon", "the parity of its group"),
     }
 }

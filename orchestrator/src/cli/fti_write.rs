@@ -1,7 +1,7 @@
 //! `holdfast fti write`: makes a checkpoint of files that contain the bytes of variables.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use holdfast_formats::fti_ff::{containers, name, verify};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable};
+use super::output::{Output, printable, report};
 use crate::exit;
 
 /// Size of the pieces in which files are copied.
@@ -82,6 +82,10 @@ impl RawVariable {
         Ok(RawVariable { id, name: name.to_owned(), kind, path, file, bytes })
     }
 
+    fn elements(&self) -> u64 {
+        self.bytes / self.kind.bytes() as u64
+    }
+
     /// Copies the bytes into the checkpoint.
     fn copy(&self, out: &Writer<'_>) -> io::Result<()> {
         let mut buffer = vec![0; PIECE_BYTES];
@@ -118,15 +122,15 @@ pub(super) fn run(args: &WriteArgs, output: &dyn Output) -> Result<u8, Failure> 
     let sizes: Vec<(i32, u64)> = variables.iter().map(|variable| (variable.id, variable.bytes)).collect();
     let blocks = containers::next(&before, &sizes).map_err(|error| Failure::of(exit::USAGE, &error))?;
     let entries = || blocks.iter().flat_map(|block| &block.entries);
-    let listed = variables.iter().map(|variable| WrittenVariable {
-        id: variable.id,
-        name: variable.name.clone(),
-        kind: variable.kind.name().to_owned(),
-        elements: variable.bytes / variable.kind.bytes() as u64,
-        bytes: variable.bytes,
-        containers: entries().filter(|entry| entry.id == variable.id).count(),
+    let listed = variables.iter().map(|variable| {
+        let RawVariable { id, name, kind, bytes, .. } = variable;
+        let containers = entries().filter(|entry| entry.id == *id).count();
+        json!({
+            "id": id, "name": name, "type": kind.name(), "elements": variable.elements(), "bytes": bytes,
+            "containers": containers,
+        })
     });
-    let listed = listed.collect();
+    let listed: Vec<Value> = listed.collect();
     let bytes = containers::end(&blocks).unwrap_or(0);
     if !args.dry_run {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -145,57 +149,24 @@ pub(super) fn run(args: &WriteArgs, output: &dyn Output) -> Result<u8, Failure> 
         }
     }
     let is_named = args.to.file_name().and_then(|name| name::FileName::parse(name.to_str()?)).is_some();
-    output.result(&WrittenFile { to: &args.to, bytes, variables: listed, dry_run: args.dry_run, is_named })?;
+    let (path, dry_run) = (args.to.display().to_string(), args.dry_run);
+    let fields = json!({"path": path, "bytes": bytes, "dry_run": dry_run, "variables": listed});
+    output.result(&report(fields, |to| {
+        for variable in &variables {
+            let RawVariable { id, name, kind, bytes, .. } = variable;
+            let (name, elements, kind) = (printable(name), variable.elements(), printable(kind.name()));
+            writeln!(to, "{id} {name}: {elements} of {kind}, {bytes} bytes")?;
+        }
+        let verb = if dry_run { "would be written" } else { "written" };
+        writeln!(to, "{}: {verb}, {bytes} bytes", shown(&args.to))?;
+        if is_named {
+            return Ok(());
+        }
+        writeln!(to, "note: FTI finds a checkpoint only under a name such as Ckpt1-Rank0.fti")
+    }))?;
     Ok(exit::FINISHED)
 }
 
 fn shown(path: &Path) -> String {
     printable(&path.display().to_string()).to_string()
-}
-
-struct WrittenVariable {
-    id: i32,
-    name: String,
-    kind: String,
-    elements: u64,
-    bytes: u64,
-    containers: usize,
-}
-
-struct WrittenFile<'a> {
-    to: &'a Path,
-    bytes: u64,
-    variables: Vec<WrittenVariable>,
-    dry_run: bool,
-    /// Its name is one of FTI's.
-    is_named: bool,
-}
-
-impl Report for WrittenFile<'_> {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        for WrittenVariable { id, name, kind, elements, bytes, .. } in &self.variables {
-            writeln!(to, "{id} {}: {elements} of {}, {bytes} bytes", printable(name), printable(kind))?;
-        }
-        let verb = if self.dry_run { "would be written" } else { "written" };
-        writeln!(to, "{}: {verb}, {} bytes", shown(self.to), self.bytes)?;
-        if !self.is_named {
-            writeln!(to, "note: FTI finds a checkpoint only under a name such as Ckpt1-Rank0.fti")?;
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        let variable = |variable: &WrittenVariable| {
-            let WrittenVariable { id, name, kind, elements, bytes, containers } = variable;
-            json!({
-                "id": id, "name": name, "type": kind, "elements": elements, "bytes": bytes, "containers": containers,
-            })
-        };
-        document(json!({
-            "path": self.to.display().to_string(),
-            "bytes": self.bytes,
-            "dry_run": self.dry_run,
-            "variables": self.variables.iter().map(variable).collect::<Vec<_>>(),
-        }))
-    }
 }

@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Local};
 use holdfast_model::{HaltChange, HaltCondition, HaltState};
-use serde_json::Value;
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output, Report, Style, document, printable};
+use super::output::{Output as _, Style, printable, report};
 use super::running_job::RunningJob;
 use crate::exit;
 use crate::job::settings::epoch;
@@ -90,34 +89,18 @@ struct TypedConditions {
     seconds: Option<Duration>,
 }
 
-/// The changes of `halt set`, as fields of the halt file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HaltConditions {
-    /// `ExitReason`.
-    pub reason: Option<String>,
-    /// The ranks are killed without a checkpoint.
-    pub immediate: bool,
-    /// `CheckpointsLeft`.
-    pub checkpoints_left: Option<u64>,
-    /// `ExitAfter`.
-    pub after: Option<SystemTime>,
-    /// `ExitBefore`.
-    pub before: Option<SystemTime>,
-    /// `HaltSeconds`.
-    pub seconds: Option<Duration>,
-}
-
 impl HaltSetArgs {
-    /// The conditions of the arguments.
-    pub fn conditions(&self) -> HaltConditions {
-        let typed = self.conditions.clone();
-        HaltConditions {
-            immediate: typed.immediate.is_some(),
-            reason: typed.now.or(typed.immediate),
-            checkpoints_left: typed.checkpoints,
-            after: typed.after,
-            before: typed.before,
-            seconds: typed.seconds,
+    fn change(&self) -> HaltChange {
+        let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let TypedConditions { now, immediate, checkpoints, after, before, seconds } = self.conditions.clone();
+        HaltChange {
+            immediate: immediate.is_some(),
+            reason: now.or(immediate),
+            checkpoints_left: checkpoints.map(whole),
+            after: after.map(epoch),
+            before: before.map(epoch),
+            seconds: seconds.map(|seconds| whole(seconds.as_secs())),
+            unset: Vec::new(),
         }
     }
 }
@@ -165,7 +148,7 @@ struct TypedUnset {
 
 impl HaltUnsetArgs {
     /// The conditions to remove.
-    pub fn conditions(&self) -> Vec<HaltCondition> {
+    fn conditions(&self) -> Vec<HaltCondition> {
         let TypedUnset { now, checkpoints, after, before, seconds, all } = self.which;
         [
             (now, HaltCondition::Reason),
@@ -190,25 +173,10 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     quantity::parse_duration(text).or_else(seconds).ok_or("write a duration: `600`, `90s` or `10min`")
 }
 
-impl HaltConditions {
-    fn change(&self) -> HaltChange {
-        let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        HaltChange {
-            reason: self.reason.clone(),
-            immediate: self.immediate,
-            checkpoints_left: self.checkpoints_left.map(whole),
-            after: self.after.map(epoch),
-            before: self.before.map(epoch),
-            seconds: self.seconds.map(|seconds| whole(seconds.as_secs())),
-            unset: Vec::new(),
-        }
-    }
-}
-
 pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
     let (job, change, dry_run) = match &args.command {
         HaltCommand::List(job) => (job, None, false),
-        HaltCommand::Set(set) => (&set.job, Some(set.conditions().change()), set.dry_run),
+        HaltCommand::Set(set) => (&set.job, Some(set.change()), set.dry_run),
         HaltCommand::Unset(unset) => {
             (&unset.job, Some(HaltChange { unset: unset.conditions(), ..HaltChange::default() }), unset.dry_run)
         }
@@ -230,7 +198,8 @@ pub(super) fn run(args: HaltArgs, style: Style) -> Result<u8, Failure> {
         (false, false) => HaltMoment::NextCheckpoint,
     };
     let state = super::runtime::block_on(running.halt(sent))??;
-    style.result(&HaltReport { state, would: change.filter(|_| dry_run), moment, has_orchestrator })?;
+    let (fields, would) = (serde_json::to_value(&state).unwrap_or_default(), change.filter(|_| dry_run));
+    style.result(&report(fields, |to| write_halt(to, &state, would.as_ref(), (moment, has_orchestrator))))?;
     Ok(exit::FINISHED)
 }
 
@@ -254,54 +223,36 @@ impl HaltMoment {
     }
 }
 
-/// The conditions that are set.
-struct HaltReport {
-    state: HaltState,
-    would: Option<HaltChange>,
-    moment: HaltMoment,
-    /// Pairs are ended by it.
-    has_orchestrator: bool,
-}
-
-impl Report for HaltReport {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        if let Some(change) = &self.would {
-            for condition in &change.unset {
-                writeln!(to, "would remove: {}", condition_text(*condition, self.moment))?;
-            }
-            let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
-            return conditions(
-                to,
-                "would set: ",
-                &HaltState { reason, checkpoints_left, after, before, seconds, met: None },
-                self.moment,
-            );
+/// What is set, or would be changed.
+fn write_halt(
+    to: &mut dyn Write,
+    state: &HaltState,
+    would: Option<&HaltChange>,
+    (moment, has_orchestrator): (HaltMoment, bool),
+) -> io::Result<()> {
+    if let Some(change) = would {
+        for condition in &change.unset {
+            writeln!(to, "would remove: {}", condition_text(*condition, moment))?;
         }
-        if (HaltState { met: None, ..self.state.clone() }) == HaltState::default() {
-            return writeln!(to, "no halt condition is set");
-        }
-        conditions(to, "", &self.state, self.moment)?;
-        match &self.state.met {
-            Some(met) if self.moment == HaltMoment::Now && !self.has_orchestrator => writeln!(
-                to,
-                "recorded, but no orchestrator has taken it up yet; the next `holdfast run` ends the copies and \
-                 jobs: {}",
-                printable(met)
-            ),
-            Some(met) if self.moment == HaltMoment::Now => {
-                writeln!(to, "the job ends its copies and jobs now: {}", printable(met))
-            }
-            Some(met) if self.moment == HaltMoment::WithoutCheckpoint => {
-                writeln!(to, "the job ends its ranks now, without another checkpoint: {}", printable(met))
-            }
-            Some(met) => writeln!(to, "the job stops at its next checkpoint: {}", printable(met)),
-            None => Ok(()),
-        }
+        let HaltChange { reason, checkpoints_left, after, before, seconds, .. } = change.clone();
+        let set = HaltState { reason, checkpoints_left, after, before, seconds, met: None };
+        return conditions(to, "would set: ", &set, moment);
     }
-
-    fn json(&self) -> Value {
-        document(serde_json::to_value(&self.state).unwrap_or_default())
+    if (HaltState { met: None, ..state.clone() }) == HaltState::default() {
+        return writeln!(to, "no halt condition is set");
     }
+    conditions(to, "", state, moment)?;
+    let Some(met) = &state.met else { return Ok(()) };
+    let what = match moment {
+        // Pairs are ended by the orchestrator.
+        HaltMoment::Now if !has_orchestrator => {
+            "recorded, but no orchestrator has taken it up yet; the next `holdfast run` ends the copies and jobs"
+        }
+        HaltMoment::Now => "the job ends its copies and jobs now",
+        HaltMoment::WithoutCheckpoint => "the job ends its ranks now, without another checkpoint",
+        HaltMoment::NextCheckpoint => "the job stops at its next checkpoint",
+    };
+    writeln!(to, "{what}: {}", printable(met))
 }
 
 fn conditions(to: &mut dyn Write, before: &str, state: &HaltState, moment: HaltMoment) -> io::Result<()> {

@@ -1,13 +1,11 @@
 //! `holdfast hosts`: host lists, for scripts (`scr_glob_hosts`).
 
-use std::io::{self, Write};
-
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::failure::Failure;
-use super::output::{Output, Report, document};
+use super::output::{Output, report};
 use crate::exit;
 
 /// Work with host lists such as node[1-4,7]: count, pick, subtract, intersect, expand, compress
@@ -59,28 +57,18 @@ struct Form {
     expand: bool,
 }
 
-/// The form of the output.
-enum HostsForm {
-    Count,
-    One(NodeName),
-    List,
-    Lines,
-}
-
-struct Hosts {
-    hosts: Vec<NodeName>,
-    shown: HostsForm,
-}
-
 pub(super) fn run(args: HostsArgs, output: &dyn Output) -> Result<u8, Failure> {
     let hosts = selected(&args)?;
-    let shown = match args.form {
-        Form { count: true, .. } => HostsForm::Count,
-        Form { nth: Some(index), .. } => HostsForm::One(hostlist::nth(&hosts, index).map_err(misspelt)?.clone()),
-        Form { expand: true, .. } => HostsForm::Lines,
-        _ => HostsForm::List,
-    };
-    output.result(&Hosts { hosts, shown })?;
+    let nth = args.form.nth.map(|index| hostlist::nth(&hosts, index)).transpose().map_err(misspelt)?;
+    let shown = nth.map_or(&hosts[..], std::slice::from_ref);
+    let list = hostlist::compress(shown);
+    let fields = json!({"count": shown.len(), "list": list, "hosts": shown});
+    output.result(&report(fields, |to| match (&args.form, nth) {
+        (Form { count: true, .. }, _) => writeln!(to, "{}", hosts.len()),
+        (_, Some(host)) => writeln!(to, "{host}"),
+        (Form { expand: true, .. }, _) => hosts.iter().try_for_each(|host| writeln!(to, "{host}")),
+        _ => writeln!(to, "{list}"),
+    }))?;
     Ok(exit::FINISHED)
 }
 
@@ -109,23 +97,4 @@ fn selected(args: &HostsArgs) -> Result<Vec<NodeName>, Failure> {
 
 fn misspelt(error: hostlist::HostlistError) -> Failure {
     Failure::of(exit::USAGE, &error)
-}
-
-impl Report for Hosts {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        match &self.shown {
-            HostsForm::Count => writeln!(to, "{}", self.hosts.len()),
-            HostsForm::One(host) => writeln!(to, "{host}"),
-            HostsForm::List => writeln!(to, "{}", hostlist::compress(&self.hosts)),
-            HostsForm::Lines => self.hosts.iter().try_for_each(|host| writeln!(to, "{host}")),
-        }
-    }
-
-    fn json(&self) -> Value {
-        let hosts = match &self.shown {
-            HostsForm::One(host) => std::slice::from_ref(host),
-            _ => &self.hosts,
-        };
-        document(json!({"count": hosts.len(), "list": hostlist::compress(hosts), "hosts": hosts}))
-    }
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use holdfast_core::kvtree::file::{self, HashFileError};
 use holdfast_core::kvtree::{Tree, json as tree_json, print};
-use holdfast_formats::{Damage, Description, Format, Options};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use holdfast_formats::{Description, Format, Options};
+use serde::ser::SerializeMap;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::output::{JSON_VERSION, Output, PrintableLines, Report, printable};
+use super::findings::{FileOutcome, FileResult, Finding, Findings};
+use super::output::{Output, PrintableLines, Report, printable};
 use super::progress::Bar;
 use super::verify::others;
 use super::walk::{Content, FileFailure, Visited, visit, worst};
@@ -51,45 +52,46 @@ pub struct InspectArgs {
 pub(super) fn run(args: InspectArgs, output: &dyn Output) -> Result<u8, Failure> {
     let mut bar = Bar::new(output.shows_progress());
     let one = args.paths.len() == 1 && !args.check && !args.brief;
-    let mut files: Vec<Inspected> = Vec::new();
+    let mut files = Vec::new();
     for visited in visit(&args.paths) {
-        let content = match &visited.content {
-            Content::Unknown => FileView::Unknown,
-            Content::Known(..) if args.brief => FileView::Brief,
+        let found = match &visited.content {
+            Content::Known(..) if args.brief => Ok(FileView::Brief),
             Content::Known(format, _) if args.check => check(*format, &visited, &mut bar),
             Content::Known(format, _) if is_scr(*format) => match file::read(&visited.path) {
-                Ok(tree) => FileView::Tree(tree),
+                Ok(tree) => Ok(FileView::Tree(tree)),
                 // With a single file, its error is that of the command.
                 Err(error) if one && visited.named => return Err(error.into()),
-                Err(error) => FileView::Nothing(hash_file_failure(&error)),
+                Err(error) => Err(hash_file_failure(&error)),
             },
             Content::Known(format, _) => {
                 match bar.during(&visited.path.display().to_string(), |_| format.describe(&visited.path)) {
-                    Ok(description) => FileView::Description(description),
+                    Ok(description) => Ok(FileView::Description(description)),
                     Err(error) if one && visited.named => return Err(error.into()),
-                    Err(error) => FileView::Nothing(FileFailure::of(error)),
+                    Err(error) => Err(FileFailure::of(error)),
                 }
             }
             Content::Unreadable(FileFailure { message, code }) if one && visited.named => {
                 return Err(Failure::new(*code, message.clone()));
             }
-            Content::Unreadable(FileFailure { message, code }) => {
-                FileView::Nothing(FileFailure { message: message.clone(), code: *code })
+            content => {
+                files.extend(FileOutcome::without_format(content).map(|outcome| Finding { visited, outcome }));
+                continue;
             }
         };
-        files.push(Inspected { visited, content });
+        let outcome = found.map_or_else(FileOutcome::Failed, FileOutcome::Found);
+        files.push(Finding { visited, outcome });
     }
-    let code = worst(files.iter().map(Inspected::code));
+    let code = worst(files.iter().map(Finding::code));
     match (&files[..], one) {
-        ([Inspected { visited: Visited { named: true, path, .. }, content }], true) => match content {
-            FileView::Unknown => return Err(unknown(path)),
-            content => {
-                output.result(&SingleFile { content })?;
-                if let Some(damage) = content.damage() {
-                    output.report_damage(&format!("{}: {damage}", printable(&path.display().to_string())));
-                }
+        ([Finding { visited: Visited { named: true, path, .. }, outcome: FileOutcome::Unknown }], true) => {
+            return Err(unknown(path));
+        }
+        ([Finding { visited: Visited { named: true, path, .. }, outcome: FileOutcome::Found(content) }], true) => {
+            output.result(&SingleFile { content })?;
+            if let Some(damage) = content.damage() {
+                output.report_damage(&format!("{}: {damage}", printable(&path.display().to_string())));
             }
-        },
+        }
         _ => output.result(&ManyFiles { files, check: args.check })?,
     }
     Ok(code)
@@ -113,85 +115,51 @@ fn hash_file_failure(error: &HashFileError) -> FileFailure {
 }
 
 /// Verifies a file; only damage is shown.
-fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> FileView {
-    if is_scr(format)
-        && let Err(error) = file::read(&visited.path)
-    {
-        return FileView::Nothing(hash_file_failure(&error));
+fn check(format: &'static dyn Format, visited: &Visited, bar: &mut Bar) -> Result<FileView, FileFailure> {
+    if is_scr(format) {
+        file::read(&visited.path).map_err(|error| hash_file_failure(&error))?;
     }
     let path = visited.path.display().to_string();
-    match bar.during(&path, |progress| format.verify(&visited.path, &Options::default(), progress)) {
-        Ok(check) => match check.damages.first() {
-            None => FileView::Brief,
-            Some(damage) => {
-                let others = others(check.damages.len(), check.unlisted);
-                let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
-                FileView::Nothing(FileFailure { message, code: exit::DAMAGED_DATA })
-            }
-        },
-        Err(error) => FileView::Nothing(FileFailure::of(error)),
-    }
+    let check = bar.during(&path, |progress| format.verify(&visited.path, &Options::default(), progress));
+    let check = check.map_err(FileFailure::of)?;
+    let Some(damage) = check.damages.first() else { return Ok(FileView::Brief) };
+    let others = others(check.damages.len(), check.unlisted);
+    let message = format!("{path}: {}: damaged: {damage}{others}", visited.title());
+    Err(FileFailure { message, code: exit::DAMAGED_DATA })
 }
 
-struct Inspected {
-    visited: Visited,
-    content: FileView,
-}
-
-/// The view of a file.
 enum FileView {
     Tree(Tree),
     Description(Description),
     /// Only its format.
     Brief,
-    Unknown,
-    /// The file cannot be shown.
-    Nothing(FileFailure),
 }
 
 impl FileView {
+    /// `damaged: …` with the first damage and the number of others.
     fn damage(&self) -> Option<String> {
+        let FileView::Description(Description { damages, .. }) = self else { return None };
+        let first = damages.first()?;
+        Some(format!("damaged: {}{}", printable(&first.to_string()), others(damages.len(), 0)))
+    }
+}
+
+impl FileResult for FileView {
+    fn is_intact(&self) -> bool {
+        self.damage().is_none()
+    }
+
+    fn fields<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
         match self {
-            FileView::Description(description) => damage_line(&description.damages),
-            _ => None,
-        }
-    }
-}
-
-/// `damaged: …` with the first damage and the number of others.
-fn damage_line(damages: &[Damage]) -> Option<String> {
-    let first = damages.first()?;
-    Some(format!("damaged: {}{}", printable(&first.to_string()), others(damages.len(), 0)))
-}
-
-impl Inspected {
-    fn code(&self) -> u8 {
-        match &self.content {
-            FileView::Nothing(failure) => failure.code,
-            FileView::Unknown if self.visited.named => exit::DAMAGED_DATA,
-            FileView::Description(description) if !description.damages.is_empty() => exit::DAMAGED_DATA,
-            _ => exit::FINISHED,
-        }
-    }
-}
-
-impl Serialize for Inspected {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("path", &self.visited.path.display().to_string())?;
-        fields.serialize_entry("format", &self.visited.format().map(Format::name))?;
-        match &self.content {
-            FileView::Tree(tree) => fields.serialize_entry("tree", &tree_json::value(tree))?,
+            FileView::Tree(tree) => to.serialize_entry("tree", &tree_json::value(tree)),
             FileView::Description(description) => {
-                if let Some(damage) = damage_line(&description.damages) {
-                    fields.serialize_entry("error", &damage)?;
+                if let Some(damage) = self.damage() {
+                    to.serialize_entry("error", &damage)?;
                 }
-                fields.serialize_entry("description", description)?;
+                to.serialize_entry("description", description)
             }
-            FileView::Nothing(failure) => fields.serialize_entry("error", &failure.message)?,
-            FileView::Brief | FileView::Unknown => {}
+            FileView::Brief => Ok(()),
         }
-        fields.end()
     }
 }
 
@@ -219,7 +187,7 @@ impl Report for SingleFile<'_> {
         match self.content {
             FileView::Tree(tree) => write_tree(tree, to),
             FileView::Description(description) => write_description(description, to),
-            FileView::Brief | FileView::Unknown | FileView::Nothing(_) => Ok(()),
+            FileView::Brief => Ok(()),
         }
     }
 
@@ -227,7 +195,7 @@ impl Report for SingleFile<'_> {
         match self.content {
             FileView::Tree(tree) => tree_json::value(tree),
             FileView::Description(description) => serde_json::to_value(description).unwrap_or_default(),
-            FileView::Brief | FileView::Unknown | FileView::Nothing(_) => Value::Null,
+            FileView::Brief => Value::Null,
         }
     }
 
@@ -240,63 +208,53 @@ impl Report for SingleFile<'_> {
 }
 
 struct ManyFiles {
-    files: Vec<Inspected>,
+    files: Vec<Finding<FileView>>,
     check: bool,
+}
+
+impl ManyFiles {
+    fn document(&self) -> Findings<'_, FileView> {
+        Findings { list: &self.files, only_damaged: self.check }
+    }
 }
 
 impl Report for ManyFiles {
     fn human(&self, to: &mut dyn Write) -> io::Result<()> {
         for file in &self.files {
-            let path = printable(&file.visited.path.display().to_string());
-            let title = file.visited.title();
-            match &file.content {
+            let (path, title) = (printable(&file.path()), file.visited.title());
+            let view = match &file.outcome {
                 // The message contains the path.
-                FileView::Nothing(failure) => writeln!(to, "{}", printable(&failure.message))?,
-                _ if self.check => {
-                    if file.code() != exit::FINISHED {
-                        writeln!(to, "{path}: {title}")?;
-                    }
+                FileOutcome::Failed(failure) => {
+                    writeln!(to, "{}", printable(&failure.message))?;
+                    continue;
                 }
-                FileView::Tree(tree) => {
-                    writeln!(to, "{path}: {title}")?;
-                    write_tree(tree, to)?;
-                }
+                FileOutcome::Unknown => &FileView::Brief,
+                FileOutcome::Found(view) => view,
+            };
+            if self.check && file.code() == exit::FINISHED {
+                continue;
+            }
+            writeln!(to, "{path}: {title}")?;
+            match view {
+                _ if self.check => {}
+                FileView::Tree(tree) => write_tree(tree, to)?,
                 FileView::Description(description) => {
-                    writeln!(to, "{path}: {title}")?;
                     write_description(description, to)?;
-                    if let Some(damage) = damage_line(&description.damages) {
+                    if let Some(damage) = view.damage() {
                         writeln!(to, "{path}: {damage}")?;
                     }
                 }
-                FileView::Brief | FileView::Unknown => writeln!(to, "{path}: {title}")?,
+                FileView::Brief => {}
             }
         }
         Ok(())
     }
 
     fn json(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
+        serde_json::to_value(self.document()).unwrap_or_default()
     }
 
     fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
-        Ok(serde_json::to_writer_pretty(to, self)?)
-    }
-}
-
-/// The document, with one description in memory at a time.
-impl Serialize for ManyFiles {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_unknown = |file: &&Inspected| matches!(file.content, FileView::Unknown);
-        let unknown: Vec<String> =
-            self.files.iter().filter(is_unknown).map(|file| file.visited.path.display().to_string()).collect();
-        let known = || self.files.iter().filter(|file| !is_unknown(file));
-        let bad = |file: &&Inspected| file.code() != exit::FINISHED;
-        let shown: Vec<&Inspected> = known().filter(|file| !self.check || bad(file)).collect();
-        let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("version", &JSON_VERSION)?;
-        fields.serialize_entry("files", &shown)?;
-        fields.serialize_entry("unknown", &unknown)?;
-        fields.serialize_entry("damaged", &known().filter(bad).count())?;
-        fields.end()
+        Ok(serde_json::to_writer_pretty(to, &self.document())?)
     }
 }

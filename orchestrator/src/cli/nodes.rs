@@ -1,17 +1,16 @@
 //! `holdfast nodes`: the nodes of a running job, and which of them the user excludes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output, Report, Style, document, printable};
+use super::output::{Output as _, Style, printable, report};
 use super::running_job::RunningJob;
 use super::status::{NodeLine, Status};
 use crate::exit;
@@ -121,7 +120,9 @@ fn list(job: &JobSelection, style: Style) -> Result<u8, Failure> {
     let (job, _) = RunningJob::to_show(job, &style)?;
     let health = super::runtime::block_on(job.health())?;
     let explanation = job.state.explain();
-    style.result(&NodeList { nodes: Status::of_nodes(job, explanation, health).nodes() })?;
+    let nodes = Status::of_nodes(job, explanation, health).nodes();
+    let fields = json!({"nodes": nodes.iter().map(NodeLine::json).collect::<Vec<_>>()});
+    style.result(&report(fields, |to| nodes.iter().try_for_each(|node| node.write(to, ""))))?;
     Ok(exit::FINISHED)
 }
 
@@ -150,13 +151,24 @@ fn change(
         let message = format!("the job has no node {}", list_text(unknown));
         return Err(Failure::new(exit::USAGE, message).remedy(format!("its nodes are {}", hostlist::compress(known))));
     }
-    let mut change = Change { nodes: named, request: request.clone(), dry_run, taken_up: false };
+    let mut taken_up = false;
     if !dry_run {
-        let requests: BTreeMap<_, _> = change.nodes.iter().map(|node| (node.clone(), request.clone())).collect();
+        let requests: BTreeMap<_, _> = named.iter().map(|node| (node.clone(), request.clone())).collect();
         NodeRequests::add(&job_prefix(selection, &running, &environment)?, &running.state.agents.job_id, requests)?;
-        change.taken_up = running.has_orchestrator && change.is_taken_up(&running);
+        taken_up = running.has_orchestrator && is_taken_up(&running, &named, request);
     }
-    style.result(&change)?;
+    style.result(&report(json!({"nodes": named, "taken_up": taken_up}), |to| {
+        let nodes = list_text(&named);
+        let (verb, reason) = match request {
+            NodeRequest::Exclude(exclusion) => ("excluded", format!(": {}", printable(&exclusion.reason))),
+            NodeRequest::Include => ("included", String::new()),
+        };
+        match (dry_run, taken_up) {
+            (true, _) => writeln!(to, "{nodes} would be {verb}{reason}"),
+            (false, true) => writeln!(to, "{nodes} {verb}{reason}"),
+            (false, false) => writeln!(to, "recorded; not taken up by the orchestrator yet: {nodes} {verb}{reason}"),
+        }
+    }))?;
     Ok(exit::FINISHED)
 }
 
@@ -180,69 +192,27 @@ fn list_text<'a>(nodes: impl IntoIterator<Item = &'a NodeName>) -> String {
     }
 }
 
-struct Change {
-    nodes: BTreeSet<NodeName>,
-    request: NodeRequest,
-    dry_run: bool,
-    taken_up: bool,
-}
-
-impl Change {
-    /// Waits until the state of the job shows the change.
-    fn is_taken_up(&self, running: &RunningJob) -> bool {
-        let begun = Instant::now();
-        loop {
-            let state = JobState::read(&running.prefix).ok().flatten();
-            let explanation = state.as_ref().and_then(JobState::explain);
-            let shown = |node: &NodeName| {
-                let explained = explanation.iter().flat_map(|explanation| &explanation.nodes);
-                let excluded = explained.filter(|known| known.node == *node).find_map(|known| known.excluded.clone());
-                match &self.request {
-                    NodeRequest::Exclude(exclusion) => excluded.as_ref() == Some(exclusion),
-                    NodeRequest::Include => excluded.is_none(),
-                }
-            };
-            if explanation.is_some() && self.nodes.iter().all(shown) {
-                return true;
+/// Waits until the state of the job shows the request for these nodes.
+fn is_taken_up(running: &RunningJob, nodes: &BTreeSet<NodeName>, request: &NodeRequest) -> bool {
+    let begun = Instant::now();
+    loop {
+        let state = JobState::read(&running.prefix).ok().flatten();
+        let explanation = state.as_ref().and_then(JobState::explain);
+        let shown = |node: &NodeName| {
+            let explained = explanation.iter().flat_map(|explanation| &explanation.nodes);
+            let excluded = explained.filter(|known| known.node == *node).find_map(|known| known.excluded.clone());
+            match request {
+                NodeRequest::Exclude(exclusion) => excluded.as_ref() == Some(exclusion),
+                NodeRequest::Include => excluded.is_none(),
             }
-            let is_over = state.is_none_or(|state| state.stage != Stage::Running);
-            if is_over || begun.elapsed() >= TAKEN_UP_WITHIN {
-                return false;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-}
-
-impl Report for Change {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let nodes = list_text(&self.nodes);
-        let (verb, reason) = match &self.request {
-            NodeRequest::Exclude(exclusion) => ("excluded", format!(": {}", printable(&exclusion.reason))),
-            NodeRequest::Include => ("included", String::new()),
         };
-        match (self.dry_run, self.taken_up) {
-            (true, _) => writeln!(to, "{nodes} would be {verb}{reason}"),
-            (false, true) => writeln!(to, "{nodes} {verb}{reason}"),
-            (false, false) => writeln!(to, "recorded; not taken up by the orchestrator yet: {nodes} {verb}{reason}"),
+        if explanation.is_some() && nodes.iter().all(shown) {
+            return true;
         }
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"nodes": self.nodes, "taken_up": self.taken_up}))
-    }
-}
-
-struct NodeList {
-    nodes: Vec<NodeLine>,
-}
-
-impl Report for NodeList {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        self.nodes.iter().try_for_each(|node| node.write(to, ""))
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"nodes": self.nodes.iter().map(NodeLine::json).collect::<Vec<_>>()}))
+        let is_over = state.is_none_or(|state| state.stage != Stage::Running);
+        if is_over || begun.elapsed() >= TAKEN_UP_WITHIN {
+            return false;
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
 }

@@ -14,20 +14,35 @@ pub const JSON_VERSION: u32 = 2;
 /// A result of a command.
 pub trait Report {
     /// Writes the result as text.
-    ///
-    /// # Errors
-    /// Those of `to`.
     fn human(&self, to: &mut dyn Write) -> io::Result<()>;
 
     /// The entire JSON document; see [`document`].
     fn json(&self) -> Value;
 
     /// Writes the JSON document. A report that is much larger than its data writes it piece by piece.
-    ///
-    /// # Errors
-    /// Those of `to`.
     fn write_json(&self, to: &mut dyn Write) -> io::Result<()> {
         Ok(serde_json::to_writer_pretty(to, &self.json())?)
+    }
+}
+
+/// A small result, without a type of its own.
+struct SmallReport<H> {
+    json: Value,
+    human: H,
+}
+
+/// A result with these JSON fields, and a function that writes it as text.
+pub fn report(fields: Value, human: impl Fn(&mut dyn Write) -> io::Result<()>) -> impl Report {
+    SmallReport { json: document(fields), human }
+}
+
+impl<H: Fn(&mut dyn Write) -> io::Result<()>> Report for SmallReport<H> {
+    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
+        (self.human)(to)
+    }
+
+    fn json(&self) -> Value {
+        self.json.clone()
     }
 }
 
@@ -38,12 +53,6 @@ pub trait Output {
     /// # Errors
     /// Those of standard output.
     fn result(&self, report: &dyn Report) -> io::Result<()>;
-
-    /// Prints a message about progress to standard error.
-    fn note(&self, text: &str);
-
-    /// Prints details, with `--verbose` only.
-    fn detail(&self, text: &str);
 
     /// Reports damage in a printed result to standard error.
     fn report_damage(&self, text: &str) {
@@ -63,12 +72,10 @@ pub trait Output {
 /// The kinds of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Text.
     Human {
         /// With details.
         verbose: bool,
     },
-    /// JSON.
     Json {
         /// With details.
         verbose: bool,
@@ -79,9 +86,6 @@ pub enum Style {
 
 impl Style {
     /// Writes a result in this style.
-    ///
-    /// # Errors
-    /// Those of `to`.
     pub fn write(self, report: &dyn Report, to: &mut dyn Write) -> io::Result<()> {
         match self {
             Style::Human { .. } => report.human(to),
@@ -101,20 +105,8 @@ impl Output for Style {
         to.flush()
     }
 
-    fn note(&self, text: &str) {
-        if *self != Style::Quiet {
-            let _ = writeln!(io::stderr(), "{text}");
-        }
-    }
-
     fn shows_progress(&self) -> bool {
         *self != Style::Quiet
-    }
-
-    fn detail(&self, text: &str) {
-        if matches!(self, Style::Human { verbose: true } | Style::Json { verbose: true }) {
-            let _ = writeln!(io::stderr(), "{text}");
-        }
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use holdfast_failover::CommandRefused;
 use holdfast_model::pair::{CopyState, JobRunState, PairCommand, Side};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::failure::Failure;
 use super::job::JobSelection;
-use super::output::{Output, Report, Style, document, printable};
+use super::output::{Output as _, Style, printable, report};
 use super::running_job::RunningJob;
 use crate::exit;
 use crate::job::replicated::requests::PairRequests;
@@ -113,7 +113,8 @@ pub(super) fn run(args: PairsArgs, style: Style) -> Result<u8, Failure> {
     match args.command {
         PairsCommand::List(job) => {
             let overview = super::runtime::block_on(running(&job, &style)?.pairs())?;
-            style.result(&Listed { overview })?;
+            let fields = serde_json::to_value(&overview).unwrap_or_default();
+            style.result(&report(fields, |to| write_pairs(&overview, to, "")))?;
             Ok(exit::FINISHED)
         }
         PairsCommand::FailOver(args) => change(&args, PairCommand::FailOver, style),
@@ -151,7 +152,7 @@ fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, F
         return Err(job.not_running());
     }
     // One whose nodes are lost is finished by the orchestrator's record only.
-    let recorded = job.state.pairs.as_ref().map(|pairs| pairs.finished.clone()).unwrap_or_default();
+    let recorded = job.state.pairs.as_ref().map(|pairs| pairs.progress.finished.clone()).unwrap_or_default();
     let is_finished = |pair: &PairOverview| pair.is_finished() || recorded.contains(&pair.pair);
     let of_number = |number: &u32| overview.pairs.get(*number as usize);
     let mut finished = Vec::new();
@@ -168,10 +169,9 @@ fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, F
         return Err(not_possible(&refused, chosen.len()));
     }
     let names = |pairs: &[u32]| pairs.iter().filter_map(of_number).map(|pair| pair.name.clone()).collect::<Vec<_>>();
-    let mut requested =
-        Requested { command, pairs: names(&chosen), finished: names(&finished), dry_run: args.dry_run, taken_up: None };
+    let (requested, finished) = (names(&chosen), names(&finished));
     if args.dry_run {
-        style.result(&requested)?;
+        show(style, command, &requested, &finished, None)?;
         return Ok(exit::FINISHED);
     }
     let is_split = |pair: &u32| of_number(pair).is_some_and(|pair| pair.main.node != pair.replica.node);
@@ -184,8 +184,8 @@ fn change(args: &ChangeArgs, command: PairCommand, style: Style) -> Result<u8, F
         true => Ok(true),
         false => request(&job, &split, command),
     });
-    requested.taken_up = Some(all.map_err(|failure| partly_done(failure, &names(&done)))?);
-    style.result(&requested)?;
+    let taken_up = all.map_err(|failure| partly_done(failure, &names(&done)))?;
+    show(style, command, &requested, &finished, Some(taken_up))?;
     Ok(exit::FINISHED)
 }
 
@@ -238,27 +238,12 @@ fn request(job: &RunningJob, pairs: &[u32], command: PairCommand) -> Result<bool
     let began = Instant::now();
     while began.elapsed() < TAKEN_UP_WITHIN && job.has_orchestrator {
         let state = JobState::read(&job.prefix)?;
-        if state.and_then(|state| state.pairs).is_some_and(|pairs| pairs.requests_done >= number) {
+        if state.and_then(|state| state.pairs).is_some_and(|pairs| pairs.progress.requests_done >= number) {
             return Ok(true);
         }
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(false)
-}
-
-/// The pairs of `list`.
-struct Listed {
-    overview: Overview,
-}
-
-impl Report for Listed {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        write_pairs(&self.overview, to, "")
-    }
-
-    fn json(&self) -> Value {
-        document(serde_json::to_value(&self.overview).unwrap_or_default())
-    }
 }
 
 /// A line for each pair and job.
@@ -314,45 +299,34 @@ fn copy_text(copy: &CopyOverview) -> String {
     format!("{state} ({}{pid})", printable(copy.node.as_str()))
 }
 
-/// What was requested.
-struct Requested {
+/// Shows what was requested for these pairs; `finished` are those that `all` leaves out. `taken_up`: an agent or the
+/// orchestrator has acted on it; `None` in a dry run.
+fn show(
+    style: Style,
     command: PairCommand,
-    pairs: Vec<String>,
-    /// Those that `all` leaves out.
-    finished: Vec<String>,
-    dry_run: bool,
-    /// An agent or the orchestrator has acted on it.
+    pairs: &[String],
+    finished: &[String],
     taken_up: Option<bool>,
-}
-
-impl Report for Requested {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let what = match self.command {
-            PairCommand::FailOver => "fail over to the replica of".to_owned(),
-            PairCommand::FailBack => "fail back to the main of".to_owned(),
-            PairCommand::Restart(side) => format!("restart the {side} of"),
-        };
-        let pairs = self.pairs.join(", ");
-        match (self.dry_run, self.taken_up) {
-            (true, _) => writeln!(to, "would {what} {pairs}"),
-            (false, Some(true)) => writeln!(to, "requested: {what} {pairs}"),
-            (false, _) => writeln!(to, "recorded, but no orchestrator has taken it up yet: {what} {pairs}"),
+) -> io::Result<()> {
+    let (name, what) = match command {
+        PairCommand::FailOver => ("fail_over", "fail over to the replica of"),
+        PairCommand::FailBack => ("fail_back", "fail back to the main of"),
+        PairCommand::Restart(Side::Main) => ("restart_main", "restart the main of"),
+        PairCommand::Restart(Side::Replica) => ("restart_replica", "restart the replica of"),
+    };
+    let fields = json!({"command": name, "pairs": pairs, "finished": finished, "taken_up": taken_up});
+    style.result(&report(fields, |to| {
+        let pairs = pairs.join(", ");
+        match taken_up {
+            None => writeln!(to, "would {what} {pairs}"),
+            Some(true) => writeln!(to, "requested: {what} {pairs}"),
+            Some(false) => writeln!(to, "recorded, but no orchestrator has taken it up yet: {what} {pairs}"),
         }?;
-        match &self.finished[..] {
+        match finished {
             [] => Ok(()),
             finished => writeln!(to, "left out, because they have finished: {}", finished.join(", ")),
         }
-    }
-
-    fn json(&self) -> Value {
-        let command = match self.command {
-            PairCommand::FailOver => "fail_over",
-            PairCommand::FailBack => "fail_back",
-            PairCommand::Restart(Side::Main) => "restart_main",
-            PairCommand::Restart(Side::Replica) => "restart_replica",
-        };
-        document(json!({"command": command, "pairs": self.pairs, "finished": self.finished, "taken_up": self.taken_up}))
-    }
+    }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `holdfast rank`: the processes between a launcher and a program.
 
-use holdfast_rank::{guard, program};
+use holdfast_rank::{guard, program_end};
 
 use super::failure::Failure;
 use crate::exit;
@@ -39,7 +39,7 @@ pub(super) fn run(args: RankArgs) -> Result<u8, Failure> {
     match args.role {
         RankRole::Report => rank::run(&args.command).map_err(|error| Failure::of(exit::UNAVAILABLE, &error)),
         RankRole::Checkpoints => match holdfast_rank::run(&args.command) {
-            Ok(end) => Ok(program::end_as(end)),
+            Ok(end) => Ok(program_end::end_as(end)),
             Err(error) => Err(Failure::of(exit::UNAVAILABLE, &error)),
         },
         RankRole::Program => Ok(guard::execute(args.parent.unwrap_or_default(), &args.command)),

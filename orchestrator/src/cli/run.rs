@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::job;
-use super::output::{Output, Report, Style, document, printable};
+use super::output::{Output, Report, Style, document, printable, report};
 use crate::events::{DrainResult, EventLog, LogEvent, OutputNotShown, RunReport};
 use crate::exit;
 use crate::job::{Plan, RunError, RunOptions};
@@ -108,7 +108,11 @@ fn record_not_shown(report: &RunReport, access: Access, not_shown: OutputNotShow
 fn dry_run(spec: &JobSpec, again: bool, style: Style) -> Result<u8, Failure> {
     let Plan { text, refusal } = crate::job::plan(spec, again).map_err(failed)?;
     let refusal = refusal.map(failed);
-    style.result(&Planned { text, refusal: refusal.as_ref() })?;
+    let mut fields = json!({"plan": text.lines().collect::<Vec<_>>()});
+    if let Some(refusal) = &refusal {
+        fields["error"] = refusal.json()["error"].take();
+    }
+    style.result(&report(fields, |to| to.write_all(text.as_bytes())))?;
     match refusal {
         // The document has the refusal.
         Some(refusal) if matches!(style, Style::Json { .. }) => Ok(refusal.code()),
@@ -120,27 +124,6 @@ fn dry_run(spec: &JobSpec, again: bool, style: Style) -> Result<u8, Failure> {
 fn failed(error: RunError) -> Failure {
     let failure = Failure::of(error.exit_code(), &error);
     if failure.code() == exit::CANNOT_WRITE { failure.remedy(DrainResult::MEND) } else { failure }
-}
-
-/// The result of a dry run.
-struct Planned<'a> {
-    text: String,
-    /// Why a run would begin nothing.
-    refusal: Option<&'a Failure>,
-}
-
-impl Report for Planned<'_> {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(self.text.as_bytes())
-    }
-
-    fn json(&self) -> Value {
-        let mut fields = json!({"plan": self.text.lines().collect::<Vec<_>>()});
-        if let Some(refusal) = self.refusal {
-            fields["error"] = refusal.json()["error"].take();
-        }
-        document(fields)
-    }
 }
 
 impl Report for RunReport {

@@ -17,7 +17,8 @@ use super::job::{self, JobSelection};
 use super::output::Output;
 use crate::exit;
 use crate::fleet::{AgentClient, RequestError};
-use crate::job::state::{JobLock, JobState, Stage, StateError};
+use crate::job::state::{JobState, Stage, StateError};
+use crate::job::state_file::JobLock;
 use crate::pairs::Overview;
 use crate::spec::Environment;
 
@@ -127,7 +128,7 @@ impl RunningJob {
         after: Option<CheckpointId>,
     ) -> Result<Option<RequestedCheckpoint>, Failure> {
         let answers = self.ask_agents(move |client, address| async move {
-            client.request_checkpoint(address, CheckpointRequest { after }).await
+            client.request_checkpoint(address, &CheckpointRequest { after }).await
         });
         let replies = answers.await?;
         Ok(replies.into_iter().find_map(|reply| reply.requested))
@@ -156,38 +157,36 @@ impl RunningJob {
         }
     }
 
-    /// The health of every agent that answers.
-    pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
-        let Some(client) = self.client.clone() else { return BTreeMap::new() };
-        let requests = client.clone();
-        let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
-        let answers = requests.each(agents, move |(node, address)| {
-            let client = client.clone();
-            async move {
-                let reply = client.poll(address, &PollRequest::HEALTH_ONLY, WITHIN).await.ok()?;
-                Some((node, reply.health))
-            }
+    /// The answers of the agents that answer.
+    async fn answers<R, F>(&self, ask: impl Fn(AgentClient, SocketAddr) -> F) -> BTreeMap<NodeName, R>
+    where
+        F: Future<Output = Result<R, RequestError>>,
+    {
+        let Some(client) = &self.client else { return BTreeMap::new() };
+        let answers = client.each(&self.state.running, |(node, record)| {
+            let answer = ask(client.clone(), record.address);
+            async move { Some((node.clone(), answer.await.ok()?)) }
         });
         answers.await.into_iter().flatten().collect()
+    }
+
+    /// The health of every agent that answers.
+    pub(super) async fn health(&self) -> BTreeMap<NodeName, Health> {
+        let answers = self.answers(|client, address| async move {
+            client.poll(address, &PollRequest::HEALTH_ONLY, WITHIN).await.map(|reply| reply.health)
+        });
+        answers.await
     }
 
     /// The state of all pairs, from the agents that answer.
     pub(super) async fn pairs(&self) -> Overview {
         let Some(pairs) = &self.state.pairs else { return Overview::default() };
-        let Some(client) = self.client.clone() else {
-            return Overview::new(&pairs.places, &pairs.finished, &BTreeMap::new());
-        };
-        let (requests, epoch) = (client.clone(), pairs.epoch);
-        let agents: Vec<_> = self.state.running.iter().map(|(node, record)| (node.clone(), record.address)).collect();
-        let answers = requests.each(agents, move |(node, address)| {
-            let client = client.clone();
-            async move {
-                let request = PairsSync { epoch, ..PairsSync::default() };
-                let report = client.pairs_sync(address, &request, WITHIN).await.ok()?;
-                Some((node, (report.pairs, report.jobs)))
-            }
+        let epoch = pairs.epoch;
+        let reports = self.answers(|client, address| async move {
+            let request = PairsSync { epoch, ..PairsSync::default() };
+            client.pairs_sync(address, &request, WITHIN).await.map(|report| (report.pairs, report.jobs))
         });
-        Overview::new(&pairs.places, &pairs.finished, &answers.await.into_iter().flatten().collect())
+        Overview::new(&pairs.places, &pairs.progress.finished, &reports.await)
     }
 
     /// Sends a request for each of these pairs to the agents of their nodes. `done` are those that were obeyed.

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use holdfast_core::regular_file;
+use holdfast_core::durable;
 use holdfast_formats::sion::{
     self, Container, DefragOptions, Defragmented, DumpOptions, Fault, JoinInput, JoinOptions, Joined, Sion, SionError,
-    Split, SplitOptions, VerifyOptions, Warning,
+    SplitOptions, VerifyOptions, Warning,
 };
 use holdfast_formats::{Confidence, Description, Format as _, FormatsError};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::extract::place;
 use super::failure::Failure;
 use super::findings::{FileOutcome, Finding};
-use super::output::{Output, PrintableLines, Report, Style, document, printable};
+use super::output::{Output, PrintableLines, Report, Style, printable, report};
 use super::progress::Bar;
 use super::verify::VerifyReport;
 use super::walk::{Content, FileFailure, Visited, worst};
@@ -248,7 +248,7 @@ fn dump(args: &DumpArgs, style: Style) -> Result<u8, Failure> {
     if let Some(error) = dumped.error.into_inner() {
         return Err(error.into());
     }
-    Ok(warn_all(container.warnings(), &style))
+    Ok(warn_all(&container.warnings, &style))
 }
 
 /// A description that is written piece by piece: it can be much larger than the tables of the container.
@@ -280,12 +280,7 @@ impl Report for Dumped<'_> {
 }
 
 fn split(args: &SplitArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let options = SplitOptions {
-        recover: args.recover,
-        by_global_rank: args.by_rank,
-        dry_run: args.dry_run,
-        ..SplitOptions::default()
-    };
+    let options = SplitOptions { recover: args.recover, by_global_rank: args.by_rank, dry_run: args.dry_run };
     let to = place(&args.to, args.force, args.dry_run)?;
     let split = Bar::new(output.shows_progress())
         .during(&args.file.display().to_string(), |progress| sion::split(&args.file, &to, &options, progress))?;
@@ -298,50 +293,25 @@ fn split(args: &SplitArgs, output: &dyn Output) -> Result<u8, Failure> {
         }
     }
     let code = if split.damaged.is_empty() { code } else { exit::DAMAGED_DATA };
-    output.result(&Taken { split, to: &args.to, dry_run: args.dry_run })?;
+    let bytes = split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+    let files = split.files.iter();
+    let files = files.map(|file| json!({"name": file.name, "task": file.task, "key": file.key, "bytes": file.bytes}));
+    let damaged = split.damaged.iter().map(|(task, fault)| json!({"task": task, "what": fault.to_string()}));
+    let fields = json!({
+        "to": args.to.display().to_string(),
+        "files": files.collect::<Vec<_>>(),
+        "bytes": bytes,
+        "warnings": texts(&split.warnings),
+        "damaged": damaged.collect::<Vec<_>>(),
+        "dry_run": args.dry_run,
+    });
+    output.result(&report(fields, |to| {
+        split.files.iter().try_for_each(|file| writeln!(to, "{} {} bytes", file.name, file.bytes))?;
+        let verb = if args.dry_run { "would be written" } else { "written" };
+        let place = printable(&args.to.display().to_string());
+        writeln!(to, "{} files, {bytes} bytes, {verb} to {place}", split.files.len())
+    }))?;
     Ok(code)
-}
-
-struct Taken<'a> {
-    split: Split,
-    to: &'a Path,
-    dry_run: bool,
-}
-
-impl Taken<'_> {
-    fn bytes(&self) -> u64 {
-        self.split.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
-    }
-}
-
-impl Report for Taken<'_> {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        for file in &self.split.files {
-            writeln!(to, "{} {} bytes", file.name, file.bytes)?;
-        }
-        let verb = if self.dry_run { "would be written" } else { "written" };
-        let place = printable(&self.to.display().to_string());
-        writeln!(to, "{} files, {} bytes, {verb} to {place}", self.split.files.len(), self.bytes())
-    }
-
-    fn json(&self) -> Value {
-        let files: Vec<Value> = self
-            .split
-            .files
-            .iter()
-            .map(|file| json!({"name": file.name, "task": file.task, "key": file.key, "bytes": file.bytes}))
-            .collect();
-        let damaged: Vec<Value> =
-            self.split.damaged.iter().map(|(task, fault)| json!({"task": task, "what": fault.to_string()})).collect();
-        document(json!({
-            "to": self.to.display().to_string(),
-            "files": files,
-            "bytes": self.bytes(),
-            "warnings": texts(&self.split.warnings),
-            "damaged": damaged,
-            "dry_run": self.dry_run,
-        }))
-    }
 }
 
 /// Fails if the output exists and may not be replaced.
@@ -349,7 +319,7 @@ fn check_output(output: &Path, force: bool) -> Result<(), Failure> {
     if !force && output.symlink_metadata().is_ok() {
         return Err(FormatsError::Exists { path: output.to_owned() }.into());
     }
-    regular_file::check_replaceable(output).map_err(FormatsError::from)?;
+    durable::check_replaceable(output).map_err(FormatsError::from)?;
     Ok(())
 }
 
@@ -367,68 +337,46 @@ fn join(args: &JoinArgs, output: &dyn Output) -> Result<u8, Failure> {
         block_size: args.block_size,
         chunk_bytes: args.chunk_size,
         dry_run: args.dry_run,
-        ..JoinOptions::default()
     };
     let joined = Bar::new(output.shows_progress())
         .during(&args.output.display().to_string(), |progress| sion::join(&input, &args.output, &options, progress))?;
     let Joined { tasks, bytes, removed } = joined;
-    output.result(&Made { output: &args.output, tasks, bytes, warnings: None, removed, dry_run: args.dry_run })?;
+    made(output, (&args.output, args.dry_run), (tasks, bytes), None, &removed)?;
     Ok(exit::FINISHED)
 }
 
 fn defrag(args: &DefragArgs, output: &dyn Output) -> Result<u8, Failure> {
     check_output(&args.output, args.force)?;
-    let options = DefragOptions {
-        block_size: args.block_size,
-        recover: args.recover,
-        dry_run: args.dry_run,
-        ..DefragOptions::default()
-    };
+    let options = DefragOptions { block_size: args.block_size, recover: args.recover, dry_run: args.dry_run };
     let name = args.input.display().to_string();
     let Defragmented { tasks, bytes, warnings, removed } = Bar::new(output.shows_progress())
         .during(&name, |progress| sion::defrag(&args.input, &args.output, &options, progress))?;
     let code = warn_all(&warnings, output);
-    let warnings = Some(warnings);
-    output.result(&Made { output: &args.output, tasks, bytes, warnings, removed, dry_run: args.dry_run })?;
+    made(output, (&args.output, args.dry_run), (tasks, bytes), Some(&warnings), &removed)?;
     Ok(code)
 }
 
-/// A container that was written.
-struct Made<'a> {
-    output: &'a Path,
-    tasks: usize,
-    bytes: u64,
-    /// Warnings about the input container.
-    warnings: Option<Vec<Warning>>,
-    /// The further files of a replaced set.
-    removed: Vec<PathBuf>,
-    dry_run: bool,
-}
-
-impl Report for Made<'_> {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let verb = if self.dry_run { "would be written" } else { "written" };
-        let output = printable(&self.output.display().to_string());
-        writeln!(to, "{output}: {} tasks, {} bytes {verb}", self.tasks, self.bytes)?;
-        let verb = if self.dry_run { "would be removed" } else { "removed" };
-        self.removed.iter().try_for_each(|path| {
-            writeln!(to, "{}: {verb}: it is of the replaced set", printable(&path.display().to_string()))
-        })
+/// Reports a container that was written, with warnings about its input and the further files of a replaced set.
+fn made(
+    output: &dyn Output,
+    (path, dry_run): (&Path, bool),
+    (tasks, bytes): (usize, u64),
+    warnings: Option<&[Warning]>,
+    removed: &[PathBuf],
+) -> io::Result<()> {
+    let shown = |path: &Path| path.display().to_string();
+    let mut fields = json!({"output": shown(path), "tasks": tasks, "bytes": bytes});
+    if let Some(warnings) = warnings {
+        fields["warnings"] = texts(warnings).into();
     }
-
-    fn json(&self) -> Value {
-        let mut fields = json!({
-            "output": self.output.display().to_string(),
-            "tasks": self.tasks,
-            "bytes": self.bytes,
-        });
-        if let Some(warnings) = &self.warnings {
-            fields["warnings"] = texts(warnings).into();
-        }
-        fields["removed"] = self.removed.iter().map(|path| path.display().to_string()).collect();
-        fields["dry_run"] = self.dry_run.into();
-        document(fields)
-    }
+    fields["removed"] = removed.iter().map(|path| shown(path)).collect();
+    fields["dry_run"] = dry_run.into();
+    output.result(&report(fields, |to| {
+        let (written, gone) = if dry_run { ("would be written", "would be removed") } else { ("written", "removed") };
+        writeln!(to, "{}: {tasks} tasks, {bytes} bytes {written}", printable(&shown(path)))?;
+        let mut removed = removed.iter();
+        removed.try_for_each(|path| writeln!(to, "{}: {gone}: it is of the replaced set", printable(&shown(path))))
+    }))
 }
 
 fn verify(args: VerifyArgs, output: &dyn Output) -> Result<u8, Failure> {

@@ -26,10 +26,10 @@ Examples:
   holdfast status job.yaml
   holdfast status --json --prefix ./heat-run
 
-JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, nodes: [{name, state, \
-ranks, reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, steps: [{name, stage, \
-exit_code, outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; stage: running, undrained, \
-kept, finished (the job has ended), not_started (steps only); \
+JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
+nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, \
+steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; \
+stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
 event generation_ended; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
 
@@ -171,13 +171,24 @@ impl Status {
         self.history.checkpoints.get(&self.checkpoint()?)?.level
     }
 
+    /// The checkpoints that are known to be protected. State and event log are written one after the other: either may
+    /// be ahead.
+    fn protected_checkpoints(&self) -> impl Iterator<Item = CheckpointId> {
+        let recorded = self.history.checkpoints.iter().filter(|(_, checkpoint)| checkpoint.protected);
+        recorded.map(|(id, _)| *id).chain(self.explanation.as_ref().and_then(|explanation| explanation.protected))
+    }
+
     /// Whether the newest checkpoint is protected; `None` if only the agents know of it so far.
     fn protected(&self) -> Option<bool> {
         let newest = self.checkpoint()?;
-        let decided = self.explanation.as_ref().filter(|explanation| explanation.newest == Some(newest));
-        decided
-            .map(|explanation| explanation.protected)
-            .or_else(|| self.history.checkpoints.get(&newest).map(|checkpoint| checkpoint.protected))
+        let decided = self.explanation.as_ref().and_then(|explanation| explanation.newest);
+        let is_known = decided == Some(newest) || self.history.checkpoints.contains_key(&newest);
+        is_known.then(|| self.protected_checkpoints().any(|id| id == newest))
+    }
+
+    /// The newest protected checkpoint, if it is not the newest one.
+    fn newest_protected(&self) -> Option<CheckpointId> {
+        self.protected_checkpoints().max().filter(|id| Some(*id) < self.checkpoint())
     }
 
     /// True if neither an orchestrator nor agents are left.
@@ -289,7 +300,8 @@ impl Report for Status {
                     Some(false) => ", not protected",
                     None => "",
                 };
-                writeln!(to, "newest checkpoint {id}{level}{protection}")?;
+                let before = self.newest_protected().map(|id| format!("; newest protected checkpoint {id}"));
+                writeln!(to, "newest checkpoint {id}{level}{protection}{}", before.unwrap_or_default())?;
             }
             None => writeln!(to, "no checkpoint yet")?,
         }
@@ -345,6 +357,7 @@ impl Report for Status {
             "checkpoint": self.checkpoint(),
             "level": self.level(),
             "protected": self.protected(),
+            "newest_protected": self.newest_protected(),
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
             "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),

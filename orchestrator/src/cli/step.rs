@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::failure::Failure;
 use super::output::Style;
 use crate::exit;
-use crate::launch::step;
+use crate::launch::supervisor;
 
 /// Start the processes of a launch plan, and write down what becomes of them: started by `holdfast run`, never by hand
 ///
@@ -22,6 +22,6 @@ pub struct StepArgs {
 }
 
 pub(super) fn run(args: StepArgs, _style: Style) -> Result<u8, Failure> {
-    step::supervise(&args.plan).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
+    supervisor::supervise(&args.plan).map_err(|error| Failure::of(exit::UNAVAILABLE, &error))?;
     Ok(exit::FINISHED)
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use holdfast_formats::jubatus::{self, Engine, ModelFileName, Release, Rules, Server};
 use holdfast_formats::{Damage, FileCheck, FormatsError, Options};
-use serde_json::{Map, Value};
+use serde::ser::SerializeMap;
+use serde_json::Value;
 
 use super::failure::Failure;
-use super::findings::{self, FileOutcome, FileResult, Finding};
-use super::output::{Output, Report, document, printable};
+use super::findings::{FileOutcome, FileResult, Finding, Findings};
+use super::output::{Output, Report, printable};
 use super::progress::Bar;
 use super::walk::{Content, FileFailure, visit, worst};
 use crate::exit;
@@ -151,8 +152,8 @@ impl FileResult for FileCheck {
         FileCheck::is_intact(self)
     }
 
-    fn json(&self) -> Map<String, Value> {
-        FileCheck::json(self)
+    fn fields<M: SerializeMap>(&self, to: &mut M) -> Result<(), M::Error> {
+        self.json().iter().try_for_each(|(key, value)| to.serialize_entry(key, value))
     }
 }
 
@@ -201,7 +202,7 @@ impl Report for VerifyReport {
     }
 
     fn json(&self) -> Value {
-        document(findings::json(&self.files, self.damaged).into())
+        serde_json::to_value(Findings { list: &self.files, only_damaged: self.damaged }).unwrap_or_default()
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::{Inspection, SetRebuild};
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, NodeName, PackedRank, Rank};
 
 use super::event::RequestId;

@@ -11,8 +11,8 @@ use holdfast_core::prefix::verify::VerifyUnit;
 use holdfast_formats::sion::dataset::stream_bytes;
 use holdfast_model::{ContainerRequest, Rank};
 
-use super::RequestFailure;
 use super::agenda::DrainTarget;
+use super::error::RequestFailure;
 use super::report::DrainReport;
 use super::requests::Destination;
 use super::rounds::Copied;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use holdfast_model::NodeName;
 use holdfast_wire::agent::CopyReply;
 
-use super::RequestFailure;
 use super::awaited::Awaited;
+use super::error::RequestFailure;
 use super::plan::Candidate;
 use super::reachable::ReachableAgents;
 use super::rounds::{Copied, CopyOrder, Rounds};

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::scan::FileDamage;
 use holdfast_core::redundancy::files::SetId;
+use holdfast_core::store::DirectoryName;
 use holdfast_formats::sion::dataset::DatasetCreation;
 use holdfast_model::{CheckpointId, ContainerPolicy, Generation, NodeName};
 use holdfast_wire::agent::{CopyRequest, EndRunRequest, FlushedNote, RebuildRequest, VerifyRequest};
@@ -17,12 +17,14 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
-use super::action::AgentAt;
+use super::action::{AgentAt, DrainAction};
 use super::config::{DrainConfig, LOST_AGENT_WAIT};
+use super::error::{DrainError, RequestFailure};
 use super::event::{Answer, DrainEvent, RequestId};
+use super::machine::DrainMachine;
+use super::prefix_steps;
 use super::prefix_steps::{FoundDamage, OpenedDirectory};
 use super::report::{DrainEnd, DrainReport, Survey};
-use super::{DrainAction, DrainError, DrainMachine, RequestFailure, prefix_steps};
 use crate::events::LogEvent;
 use crate::fleet::roster::{FollowedRoster, RosterChange};
 use crate::fleet::{AgentClient, Roster};
@@ -60,6 +62,9 @@ pub struct DrainOrder {
     pub job_id: String,
     /// Runs of this generation and older ones are ended.
     pub generation: Generation,
+    /// Incomplete directories are completed; otherwise it is not known which of them are superseded, and a new one is
+    /// created.
+    pub continues: bool,
     pub copies: CopySettings,
     /// This dataset instead of the newest.
     pub requested: Option<CheckpointId>,
@@ -161,7 +166,7 @@ impl DrainDriver {
                         return event;
                     }
                 }
-                Some(change) = self.changes.recv() => return event_of(change),
+                Some(change) = self.changes.recv() => return DrainEvent::Roster(change),
                 () = sleep_until(deadline.unwrap_or(begun)), if deadline.is_some() => return DrainEvent::Tick,
             }
         }
@@ -203,14 +208,6 @@ impl DrainDriver {
     }
 }
 
-fn event_of(change: RosterChange) -> DrainEvent {
-    match change {
-        RosterChange::Up { node, address } => DrainEvent::AgentUp { node, address },
-        RosterChange::Lost { node } => DrainEvent::AgentLost { node },
-        RosterChange::Down { node } => DrainEvent::NodeDown { node },
-    }
-}
-
 async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: DrainAction) -> RequestResult {
     let DrainOrder { client, prefix, job_id, generation, copies, .. } = &*order;
     match action {
@@ -228,7 +225,10 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
         }
         DrainAction::OpenDirectory { checkpoint, name, container, .. } => {
             let (prefix, job_id) = (prefix.clone(), job_id.clone());
-            let open = move || prefix_steps::open(prefix, &job_id, checkpoint, name.as_deref(), container.as_deref());
+            let continues = order.continues;
+            let open = move || {
+                prefix_steps::open(prefix, &job_id, (checkpoint, name.as_deref()), container.as_deref(), continues)
+            };
             let OpenedDirectory { directory, resumed, container } = blocking(open).await?;
             let mut under_way = containers.lock();
             // One dataset is drained at a time: the container of another one was not completed.
@@ -248,8 +248,8 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             Ok(Answer::ContainerCommitted)
         }
         DrainAction::Repack { directory, container, files, .. } => {
-            let path = prefix.join(directory.as_str());
-            let damage = blocking(move || prefix_steps::repack(&path, &container, &files)).await?;
+            let prefix = prefix.clone();
+            let damage = blocking(move || prefix_steps::repack(prefix, &directory, &container, &files)).await?;
             Ok(damage.map_or(Answer::ContainerCommitted, |FoundDamage { rank, reason }| Answer::RepackFoundDamage {
                 rank,
                 reason,
@@ -273,29 +273,31 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
             })
         }
         DrainAction::Scan { directory, .. } => {
-            let path = prefix.join(directory.as_str());
-            let scan = blocking(move || prefix_steps::read(&path)).await?;
+            let prefix = prefix.clone();
+            let scan = blocking(move || prefix_steps::read(prefix, &directory)).await?;
             Ok(Answer::Scanned(Box::new(scan)))
         }
         DrainAction::Verify { agent, directory, files, .. } => {
-            let path = prefix.join(directory.as_str());
             let Some(agent) = agent else {
-                let damaged = blocking(move || prefix_steps::verify(&path, &files)).await?;
+                let prefix = prefix.clone();
+                let damaged = blocking(move || prefix_steps::verify(prefix, &directory, &files)).await?;
                 return Ok(Answer::Verified { damaged });
             };
             let names = files.iter().map(|unit| unit.name.clone()).collect();
-            verify_at(client, &agent, VerifyRequest { directory: path, files: names, threads: copies.threads }).await
+            let directory = prefix.join(directory.as_str());
+            verify_at(client, &agent, VerifyRequest { directory, files: names, threads: copies.threads }).await
         }
-        DrainAction::Rebuild { agent, checkpoint, directory, set, .. } => {
-            let path = prefix.join(directory.as_str());
-            match agent {
-                Some(agent) => rebuild_at(client, &agent, checkpoint, path, set).await,
-                None => {
-                    blocking(move || prefix_steps::rebuild(&path, &set)).await?;
-                    Ok(Answer::Rebuilt)
-                }
+        DrainAction::Rebuild { agent, checkpoint, directory, set, .. } => match agent {
+            Some(agent) => {
+                let directory = prefix.join(directory.as_str());
+                rebuild_at(client, &agent, checkpoint, directory, set).await
             }
-        }
+            None => {
+                let prefix = prefix.clone();
+                blocking(move || prefix_steps::rebuild(prefix, &directory, &set)).await?;
+                Ok(Answer::Rebuilt)
+            }
+        },
         DrainAction::Publish { findings, .. } => {
             let prefix = prefix.clone();
             let refused = blocking(move || prefix_steps::publish(prefix, *findings)).await?;

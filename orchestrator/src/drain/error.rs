@@ -1,8 +1,10 @@
 //! Why a drain could not be carried out. Lost or damaged files are in the report, and are not errors.
 
+use std::path::PathBuf;
+
 use holdfast_core::owned::OwnedError;
-use holdfast_core::prefix::PrefixError;
 use holdfast_core::redundancy::RedundancyError;
+use holdfast_core::store::PrefixError;
 use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::RepackError;
 use holdfast_model::CheckpointId;
@@ -71,6 +73,12 @@ impl From<&str> for RequestFailure {
 pub enum PrefixStepError {
     #[error(transparent)]
     Prefix(#[from] PrefixError),
+    /// The list of directories that are not continued.
+    #[error(
+        "{}: {problem}; drains complete no earlier directory until it is removed, together with the incomplete \
+         directories of the job", path.display()
+    )]
+    Superseded { path: PathBuf, problem: String },
     /// The record of the drain under way.
     #[error(transparent)]
     Owned(#[from] OwnedError),
@@ -88,6 +96,7 @@ impl From<PrefixStepError> for RequestFailure {
     fn from(error: PrefixStepError) -> RequestFailure {
         let unwritable = match &error {
             PrefixStepError::Prefix(error) => error.prevents_writing(),
+            PrefixStepError::Superseded { .. } => false,
             PrefixStepError::Owned(_) | PrefixStepError::Container(_) | PrefixStepError::Repack(_) => true,
             PrefixStepError::Redundancy(error) => error.prevents_writing(),
         };

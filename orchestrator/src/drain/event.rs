@@ -1,15 +1,15 @@
 //! The events of a drain.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::{FileDamage, Scan};
-use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, NodeName, Rank};
+use holdfast_core::store::DirectoryName;
+use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, Rank};
 use holdfast_wire::agent::CopyReply;
 
-use super::RequestFailure;
+use super::error::RequestFailure;
+use crate::fleet::roster::RosterChange;
 
 /// Identifies one request of a drain; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,12 +19,8 @@ pub struct RequestId(pub u64);
 /// the end.
 #[derive(Clone, Debug)]
 pub enum DrainEvent {
-    /// An agent was started or restarted. If another agent of the node was up, that one is lost.
-    AgentUp { node: NodeName, address: SocketAddr },
-    /// An agent is lost, and may be restarted. Its requests are cancelled.
-    AgentLost { node: NodeName },
-    /// The agent of a node is lost for good.
-    NodeDown { node: NodeName },
+    /// An agent came up or was lost. The requests at a lost one, and at one that another replaces, are cancelled.
+    Roster(RosterChange),
     /// A request was carried out.
     Answered { request: RequestId, answer: Answer },
     /// A request could not be carried out.

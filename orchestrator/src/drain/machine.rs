@@ -7,25 +7,25 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
 
-use self::dataset::copy_task;
 use super::action::DrainAction;
 use super::agenda::{Agenda, DrainTarget};
 use super::completion::{Dataset, Failures, Published, Rebuilds};
 use super::config::DrainConfig;
 use super::copying::{Copying, NextCopies};
+use super::error::{DrainError, RequestFailure};
 use super::event::{Answer, DrainEvent, RequestId};
 use super::inventory_round::InventoryRound;
 use super::plan::{self, DrainPlan, OtherDatasets};
 use super::reachable::ReachableAgents;
 use super::report::{DrainEnd, DrainReport, Survey};
 use super::requests::{Destination, FileTask, NodeTask, PrefixStep, RequestPurpose, Requests, Task};
-use super::{DrainError, RequestFailure};
 use crate::events::{DrainResult, LogEvent};
+use crate::fleet::roster::RosterChange;
 
 const LOST: &str = "its agent is lost";
 const LOST_DURING_COPY: &str = "its agent was lost during the copy";
@@ -135,11 +135,10 @@ impl DrainMachine {
         self.proceed(now)
     }
 
-    /// Handles an event.
     pub fn handle(&mut self, now: Duration, event: DrainEvent) -> Vec<DrainAction> {
         self.now = self.now.max(now);
         match event {
-            DrainEvent::AgentUp { node, address } => {
+            DrainEvent::Roster(RosterChange::Up { node, address }) => {
                 let current = self.agents.get(&node).map(|agent| agent.address);
                 if current != Some(address) {
                     self.end_requests_at(&node);
@@ -147,11 +146,11 @@ impl DrainMachine {
                     self.came_up(&node);
                 }
             }
-            DrainEvent::AgentLost { node } => {
+            DrainEvent::Roster(RosterChange::Lost { node }) => {
                 self.agents.went_lost(&node);
                 self.end_requests_at(&node);
             }
-            DrainEvent::NodeDown { node } => {
+            DrainEvent::Roster(RosterChange::Down { node }) => {
                 self.agents.went_down(&node);
                 self.end_requests_at(&node);
                 match &mut self.phase {
@@ -211,7 +210,7 @@ impl DrainMachine {
                 self.requests.add([inventory]);
                 if let Phase::Copying(copying, _, destination) = phase {
                     let again = copying.came_up(node);
-                    self.requests.add(again.map(|order| copy_task(order, destination)));
+                    self.requests.add(again.map(|order| Task::copy(order, destination)));
                 }
             }
         }
@@ -395,7 +394,7 @@ impl DrainMachine {
                         return false;
                     }
                     NextCopies::Orders(orders) => {
-                        self.requests.add(orders.into_iter().map(|order| copy_task(order, &destination)));
+                        self.requests.add(orders.into_iter().map(|order| Task::copy(order, &destination)));
                         self.phase = Phase::Copying(copying, target, destination);
                     }
                     NextCopies::Done => {

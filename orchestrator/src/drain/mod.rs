@@ -13,7 +13,7 @@
 //! | [`rounds`], `copying` | the two rounds of copies; agents that are lost meanwhile and come back |
 //! | `awaited` | the wait for lost agents |
 //! | `completion` | the files to verify and to rebuild, and the report |
-//! | `driver`, `prefix_steps` | performs the actions: requests to agents, steps on the prefix directory |
+//! | `driver`, [`prefix_steps`] | performs the actions: requests to agents, steps on the prefix directory |
 //! | [`resume`] | the directory that an interrupted drain left |
 
 pub mod action;
@@ -28,7 +28,7 @@ pub mod event;
 mod inventory_round;
 pub mod machine;
 pub mod plan;
-mod prefix_steps;
+pub mod prefix_steps;
 mod reachable;
 pub mod report;
 mod requests;

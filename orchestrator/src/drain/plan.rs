@@ -221,7 +221,7 @@ pub fn held_ranks(inventories: &[Inventory], id: CheckpointId) -> BTreeMap<NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_model::{Descriptor, HeldFile, RankDescriptor, Scheme};
+    use holdfast_model::{Descriptor, HeldFile, Protection, RankDescriptor, Scheme, SchemeNumbers};
 
     fn held(id: u64, rank: u32) -> Holding {
         Holding {
@@ -231,6 +231,7 @@ mod tests {
             complete: true,
             expected: Some(1),
             fault: None,
+            protection: Protection::Scheme(Scheme::new("XOR")),
             partner_of: None,
             descriptor: Some(RankDescriptor {
                 descriptor: Descriptor {
@@ -239,8 +240,7 @@ mod tests {
                     interval: 1,
                     base: "/tmp".to_owned(),
                     scheme: Scheme::new("XOR"),
-                    hop_distance: 1,
-                    set_size: 4,
+                    numbers: SchemeNumbers::default(),
                 },
                 directory: "/tmp/u/scr.1/index.0".to_owned(),
                 groups: 1,

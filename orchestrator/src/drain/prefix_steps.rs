@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::Local;
-use holdfast_agent::dataset_directory::OPEN_DATASET;
-use holdfast_core::dataset_files::DatasetFiles;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::publish::Publication;
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, flushed, rebuild, unfinished};
-use holdfast_core::temporary;
+use holdfast_core::prefix::{flushed, new_directory, unfinished};
+use holdfast_core::redundancy::directory;
+use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError, Staged};
 use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::{self, DatasetCreation, RepackError};
 use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank};
@@ -38,37 +37,52 @@ pub(super) fn examine_flushed(
     job_id: &str,
     checkpoint: CheckpointId,
 ) -> Result<Option<String>, PrefixStepError> {
-    Ok(flushed::damage(&Prefix::open(prefix)?, job_id, checkpoint, OPEN_DATASET)?)
+    Ok(flushed::damage(&*store::open(prefix)?, job_id, checkpoint, dataset::open)?)
 }
 
 /// The checkpoint that a restart takes from the prefix directory.
 pub(super) fn find_older(prefix: PathBuf) -> Result<Option<CheckpointId>, PrefixStepError> {
-    Ok(flushed::newest_usable(&Prefix::open(prefix)?, OPEN_DATASET)?)
+    Ok(flushed::newest_usable(&*store::open(prefix)?, dataset::open)?)
 }
 
-/// Finds or creates the directory of a dataset, and records that it is being written.
+/// Records which directories a restart supersedes: see [`resume::supersede`].
+///
+/// # Errors
+/// As [`resume::supersede`].
+pub fn supersede(prefix: PathBuf, job_id: &str, from: Option<CheckpointId>) -> Result<(), PrefixStepError> {
+    // Without a prefix directory there is nothing; it is not created for that.
+    if prefix.try_exists().is_ok_and(|exists| !exists) {
+        return Ok(());
+    }
+    resume::supersede(&*store::open(prefix)?, job_id, from)
+}
+
+/// Finds or creates the directory of a dataset, and records that it is being written. A directory that was left
+/// incomplete is only used if the drain `continues`.
 pub(super) fn open(
     prefix: PathBuf,
     job_id: &str,
-    checkpoint: CheckpointId,
-    name: Option<&str>,
+    (checkpoint, name): (CheckpointId, Option<&str>),
     container: Option<&ContainerRequest>,
+    continues: bool,
 ) -> Result<OpenedDirectory, PrefixStepError> {
-    let prefix = Prefix::open(prefix)?;
-    let found = resume::directory_of(&prefix, job_id, checkpoint)?;
+    let store = store::open(prefix)?;
+    let found = if continues { resume::directory_of(&*store, job_id, checkpoint)? } else { None };
     let resumed = found.is_some();
     let directory = match found {
         Some(directory) => {
             // Of the process that was killed. No reader uses them: a failure must not prevent the drain.
-            let _ = temporary::remove_abandoned(&prefix.checkpoint_path(&directory));
+            if let Ok(left) = store.open(&directory, DatasetAccess::Write) {
+                let _ = left.remove_staged(Staged::Abandoned);
+            }
             directory
         }
-        None => prefix.create_dataset_directory(Local::now().naive_local(), job_id, checkpoint, name)?,
+        None => new_directory::create(&*store, Local::now().naive_local(), job_id, checkpoint, name)?,
     };
-    resume::begin(&prefix, job_id, checkpoint, &directory)?;
-    let path = prefix.checkpoint_path(&directory);
+    resume::begin(&*store, job_id, checkpoint, &directory)?;
+    let opened = store.open(&directory, DatasetAccess::Write)?;
     let container = container.map(|ContainerRequest { ranks, streams, files }| {
-        DatasetCreation::new(&path, *ranks, streams, *files).map_err(|error| error.to_string())
+        DatasetCreation::new(opened, *ranks, streams, *files).map_err(|error| error.to_string())
     });
     Ok(OpenedDirectory { directory, resumed, container })
 }
@@ -95,11 +109,12 @@ pub(super) struct FoundDamage {
 
 /// Moves plain files into another container, if none of them is damaged.
 pub(super) fn repack(
-    directory: &Path,
+    prefix: PathBuf,
+    directory: &DirectoryName,
     request: &ContainerRequest,
     of_rank: &BTreeMap<Rank, Vec<String>>,
 ) -> Result<Option<FoundDamage>, PrefixStepError> {
-    let files = open_files(directory)?;
+    let files = open_files(prefix, directory, DatasetAccess::Write)?;
     let damaged = |rank, error: RepackError| Ok(Some(FoundDamage { rank, reason: error.to_string() }));
     match dataset::repack(&*files, request, of_rank) {
         Ok(left) => {
@@ -114,27 +129,46 @@ pub(super) fn repack(
 
 /// Removes the directories of flushes that did not end, if the job has a complete dataset. Returns their names.
 pub(super) fn abandon_flushes(prefix: PathBuf, job_id: &str) -> Result<Vec<DirectoryName>, PrefixStepError> {
-    let removed = unfinished::abandon_all(&Prefix::open(prefix)?, job_id, OPEN_DATASET);
+    let removed = unfinished::abandon_all(&*store::open(prefix)?, job_id, dataset::open);
     Ok(removed.inspect_err(|error| tracing::warn!(%error, "unfinished flushes cannot be removed"))?)
 }
 
-pub(super) fn read(directory: &Path) -> Result<Scan, PrefixStepError> {
-    Ok(scan(directory, ScanOptions { open: OPEN_DATASET, ..ScanOptions::default() })?)
+pub(super) fn read(prefix: PathBuf, directory: &DirectoryName) -> Result<Scan, PrefixStepError> {
+    let dataset = open_dataset(prefix, directory, DatasetAccess::Read)?;
+    Ok(scan(&dataset, ScanOptions { open: dataset::open, ..ScanOptions::default() })?)
 }
 
-pub(super) fn verify(directory: &Path, units: &[VerifyUnit]) -> Result<BTreeMap<String, FileDamage>, PrefixStepError> {
-    let files = open_files(directory)?;
+pub(super) fn verify(
+    prefix: PathBuf,
+    directory: &DirectoryName,
+    units: &[VerifyUnit],
+) -> Result<BTreeMap<String, FileDamage>, PrefixStepError> {
+    let files = open_files(prefix, directory, DatasetAccess::Read)?;
     let damage = |unit: &VerifyUnit| Some((unit.name.clone(), unit.check(&*files, &|_| {}).err()?));
     Ok(units.iter().filter_map(damage).collect())
 }
 
-pub(super) fn rebuild(directory: &Path, set: &SetRebuild) -> Result<(), PrefixStepError> {
-    let files = open_files(directory)?;
-    Ok(rebuild::run(&files, set, &mut |_, _| ControlFlow::Continue(())).map(drop)?)
+pub(super) fn rebuild(prefix: PathBuf, directory: &DirectoryName, set: &SetRebuild) -> Result<(), PrefixStepError> {
+    let files = open_files(prefix, directory, DatasetAccess::Write)?;
+    Ok(directory::rebuild(&files, set.set, &set.missing, &mut |_, _| ControlFlow::Continue(())).map(drop)?)
 }
 
-fn open_files(directory: &Path) -> Result<Arc<dyn DatasetFiles>, PrefixStepError> {
-    Ok(OPEN_DATASET(directory).map_err(scan::unlisted(directory))?)
+fn open_dataset(
+    prefix: PathBuf,
+    directory: &DirectoryName,
+    access: DatasetAccess,
+) -> Result<Arc<dyn OpenDataset>, PrefixStepError> {
+    Ok(store::open(prefix)?.open(directory, access)?)
+}
+
+fn open_files(
+    prefix: PathBuf,
+    directory: &DirectoryName,
+    access: DatasetAccess,
+) -> Result<Arc<dyn DatasetFiles>, PrefixStepError> {
+    let opened = open_dataset(prefix, directory, access)?;
+    let location = opened.location().to_owned();
+    Ok(dataset::open(opened).map_err(scan::unlisted(&location))?)
 }
 
 /// Records what a directory contains. Returns why an output with all its files cannot be complete.
@@ -142,7 +176,7 @@ pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<Option<Stri
     let Findings { directory, scan, inspection, make_current } = findings;
     let now = Local::now().naive_local();
     let publication = Publication::of_scan(directory, &scan, &inspection, make_current, now);
-    match publication.publish(&Prefix::open(prefix)?) {
+    match publication.publish(&*store::open(prefix)?) {
         Ok(_) => Ok(None),
         // It is recorded as incomplete, and its files stay in its directory. Other datasets are drained nevertheless.
         Err(refused @ (PrefixError::OutputPathTaken { .. } | PrefixError::InDataset { .. })) => {
@@ -154,5 +188,5 @@ pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<Option<Stri
 
 /// Removes the record that a directory is being written.
 pub(super) fn close(prefix: PathBuf) -> Result<(), PrefixStepError> {
-    resume::end(&Prefix::open(prefix)?)
+    resume::end(&*store::open(prefix)?)
 }

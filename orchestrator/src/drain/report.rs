@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
 
-use super::DrainError;
+use super::error::DrainError;
 use super::plan::DrainPlan;
 use crate::events::DrainResult;
 

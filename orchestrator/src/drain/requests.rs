@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::SetRebuild;
 use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, NodeName};
 
 use super::action::{AgentAt, DrainAction};
@@ -50,6 +50,13 @@ pub(super) enum Task {
     OfNode(NodeName, NodeTask),
     /// On files in the prefix directory: for any agent, or with `here` for the orchestrator, because an agent failed.
     OnFiles { task: FileTask, destination: Arc<Destination>, here: bool },
+}
+
+impl Task {
+    /// A copy to the destination.
+    pub(super) fn copy(order: CopyOrder, destination: &Arc<Destination>) -> Self {
+        Task::OfNode(order.node.clone(), NodeTask::Copy(order, Arc::clone(destination)))
+    }
 }
 
 /// A task for the agent of a node.

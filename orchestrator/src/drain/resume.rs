@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::prefix::{DirectoryName, Prefix, dataset, index};
+use holdfast_core::prefix::index::IndexEntry;
+use holdfast_core::prefix::{dataset, index};
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::state_files;
+use holdfast_core::store::{DatasetStore, DirectoryName};
 use holdfast_model::CheckpointId;
 use serde::{Deserialize, Serialize};
 
 use super::error::PrefixStepError;
-use crate::host::own_files;
 
 /// The record has a few hundred bytes.
 const LARGEST_RECORD: u64 = 64 << 10;
@@ -23,8 +26,8 @@ struct DrainRecord {
     directory: String,
 }
 
-fn path(prefix: &Prefix) -> PathBuf {
-    prefix.path().join(own_files::OWN).join("drain.json")
+fn path(store: &dyn DatasetStore) -> PathBuf {
+    StateDirectory::below(store.location()).join("drain.json")
 }
 
 /// The directories that are not continued, in `.holdfast/superseded.json`.
@@ -33,46 +36,53 @@ struct Superseded {
     directories: BTreeSet<String>,
 }
 
-fn superseded_path(prefix: &Prefix) -> PathBuf {
-    prefix.path().join(own_files::OWN).join("superseded.json")
+fn superseded_path(store: &dyn DatasetStore) -> PathBuf {
+    StateDirectory::below(store.location()).join("superseded.json")
 }
 
-fn superseded(prefix: &Prefix) -> Superseded {
-    let text = own_files::read(&superseded_path(prefix), LARGEST_LIST).ok().flatten();
-    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+/// The list; empty if there is none yet.
+fn superseded(store: &dyn DatasetStore) -> Result<Superseded, PrefixStepError> {
+    let path = superseded_path(store);
+    let Some(text) = state_files::read(&path, LARGEST_LIST)? else { return Ok(Superseded::default()) };
+    serde_json::from_slice(&text).map_err(|error| PrefixStepError::Superseded { path, problem: error.to_string() })
 }
 
 /// The application goes on from this checkpoint, or from none: a dataset with a higher number will be another one. A
 /// drain of it must not continue a directory with files of the earlier one: if a file cannot be copied, that of the
-/// earlier dataset would be taken for it.
+/// earlier dataset would be taken for it. The list is changed under the lock of the index.
 ///
 /// # Errors
-/// The index cannot be read, or [`PrefixStepError::Owned`].
-pub fn supersede(prefix: &Prefix, job_id: &str, from: Option<CheckpointId>) -> Result<(), PrefixStepError> {
+/// The index or the list cannot be read, or [`PrefixStepError::Owned`]. The list is then as it was.
+pub fn supersede(store: &dyn DatasetStore, job_id: &str, from: Option<CheckpointId>) -> Result<(), PrefixStepError> {
+    index::update(store, |index| extend_superseded(store, job_id, from, index.entries()))?
+}
+
+fn extend_superseded(
+    store: &dyn DatasetStore,
+    job_id: &str,
+    from: Option<CheckpointId>,
+    entries: Vec<IndexEntry>,
+) -> Result<(), PrefixStepError> {
     let is_newer = |checkpoint| from.is_none_or(|from| checkpoint > from);
-    let mut left: Vec<DirectoryName> = index::read(prefix)?
-        .unwrap_or_default()
-        .entries()
+    let mut left: Vec<DirectoryName> = entries
         .into_iter()
         .filter(|entry| is_newer(entry.id) && entry.complete != Some(true))
-        .filter(|entry| dataset::job_of(prefix, &entry.directory).is_some_and(|job| job == job_id))
+        .filter(|entry| dataset::job_of(store, &entry.directory).is_some_and(|job| job == job_id))
         .map(|entry| entry.directory)
         .collect();
-    let killed = read_record(&path(prefix)).filter(|record| record.job_id == job_id && is_newer(record.checkpoint));
+    let killed = read_record(&path(store)).filter(|record| record.job_id == job_id && is_newer(record.checkpoint));
     left.extend(killed.and_then(|record| DirectoryName::new(record.directory).ok()));
-    let mut known = superseded(prefix);
+    let mut known = superseded(store)?;
     let before = known.clone();
     known.directories.extend(left.iter().map(|directory| directory.as_str().to_owned()));
     if known == before {
         return Ok(());
     }
-    known.directories.retain(|name| {
-        DirectoryName::new(name.clone()).is_ok_and(|directory| prefix.checkpoint_path(&directory).is_dir())
-    });
-    own_files::create_directory(&prefix.path().join(own_files::OWN))?;
+    known.directories.retain(|name| DirectoryName::new(name.clone()).is_ok_and(|directory| store.contains(&directory)));
+    StateDirectory::below(store.location()).create()?;
     let mut text = serde_json::json!(known).to_string();
     text.push('\n');
-    Ok(own_files::replace(&superseded_path(prefix), text.as_bytes())?)
+    Ok(state_files::replace(&superseded_path(store), text.as_bytes())?)
 }
 
 /// Records which directory is written, before the first file is copied. If an earlier drain was killed while it wrote
@@ -81,74 +91,80 @@ pub fn supersede(prefix: &Prefix, job_id: &str, from: Option<CheckpointId>) -> R
 /// # Errors
 /// [`PrefixStepError::Owned`].
 pub fn begin(
-    prefix: &Prefix,
+    store: &dyn DatasetStore,
     job_id: &str,
     checkpoint: CheckpointId,
     directory: &DirectoryName,
 ) -> Result<(), PrefixStepError> {
     let record = DrainRecord { job_id: job_id.to_owned(), checkpoint, directory: directory.as_str().to_owned() };
-    let path = path(prefix);
+    let path = path(store);
     if let Some(killed) = read_record(&path)
         && let Ok(left) = DirectoryName::new(killed.directory)
         && left != *directory
-        && prefix.checkpoint_path(&left).is_dir()
+        && store.contains(&left)
     {
         let now = left.parts().map(|parts| parts.stamp).unwrap_or_default();
-        index::update(prefix, |index| {
+        index::update(store, |index| {
             if index.entry(&left).is_none() {
                 index.add(killed.checkpoint, &left, now);
                 index.set_complete(&left, false);
             }
         })?;
     }
-    own_files::create_directory(path.parent().unwrap_or(Path::new(".")))?;
+    StateDirectory::below(store.location()).create()?;
     let mut text = serde_json::json!(record).to_string();
     text.push('\n');
-    Ok(own_files::replace(&path, text.as_bytes())?)
+    Ok(state_files::replace(&path, text.as_bytes())?)
 }
 
 /// Removes the record: the dataset is complete.
 ///
 /// # Errors
 /// [`PrefixStepError::Owned`].
-pub fn end(prefix: &Prefix) -> Result<(), PrefixStepError> {
-    own_files::remove(&path(prefix))?;
+pub fn end(store: &dyn DatasetStore) -> Result<(), PrefixStepError> {
+    state_files::remove(&path(store))?;
     Ok(())
 }
 
 /// The directory of the drain that is under way, or was killed.
-pub fn under_way(prefix: &Prefix) -> Option<DirectoryName> {
-    read_record(&path(prefix)).and_then(|record| DirectoryName::new(record.directory).ok())
+pub fn under_way(store: &dyn DatasetStore) -> Option<DirectoryName> {
+    read_record(&path(store)).and_then(|record| DirectoryName::new(record.directory).ok())
 }
 
 /// The directory to continue: of a drain that was killed, or else the newest of a drain or flush that is indexed and
 /// not complete. SCR leaves the directory of a killed flush as it is and copies to another one. A directory that was
-/// [superseded](supersede) is not continued.
+/// [superseded](supersede) is not continued; none is if that is not known.
 ///
 /// # Errors
 /// The index cannot be read.
 pub fn directory_of(
-    prefix: &Prefix,
+    store: &dyn DatasetStore,
     job_id: &str,
     checkpoint: CheckpointId,
 ) -> Result<Option<DirectoryName>, PrefixStepError> {
-    let superseded = superseded(prefix);
-    if let Some(record) = read_record(&path(prefix))
+    let superseded = match superseded(store) {
+        Ok(superseded) => superseded,
+        Err(error) => {
+            tracing::warn!(%error, "no_directory_is_continued");
+            return Ok(None);
+        }
+    };
+    if let Some(record) = read_record(&path(store))
         && record.job_id == job_id
         && record.checkpoint == checkpoint
         && !superseded.directories.contains(&record.directory)
         && let Ok(directory) = DirectoryName::new(record.directory)
-        && prefix.checkpoint_path(&directory).is_dir()
+        && store.contains(&directory)
     {
         return Ok(Some(directory));
     }
-    let entries = index::read(prefix)?.unwrap_or_default().entries();
+    let entries = index::read(store)?.unwrap_or_default().entries();
     let incomplete = entries.into_iter().filter_map(|entry| {
         let continued = entry.id == checkpoint
             && entry.complete != Some(true)
             && !superseded.directories.contains(entry.directory.as_str())
-            && prefix.checkpoint_path(&entry.directory).is_dir()
-            && dataset::job_of(prefix, &entry.directory).is_some_and(|job| job == job_id);
+            && store.contains(&entry.directory)
+            && dataset::job_of(store, &entry.directory).is_some_and(|job| job == job_id);
         continued.then_some((entry.flushed, entry.directory))
     });
     Ok(incomplete.max_by_key(|(flushed, _)| *flushed).map(|(_, directory)| directory))
@@ -156,12 +172,15 @@ pub fn directory_of(
 
 /// A record that cannot be read, or is not ours, is ignored: the drain then begins in a new directory.
 fn read_record(path: &Path) -> Option<DrainRecord> {
-    let text = own_files::read(path, LARGEST_RECORD).ok()??;
+    let text = state_files::read(path, LARGEST_RECORD).ok()??;
     serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::prefix::new_directory;
+    use holdfast_core::store::{DatasetAccess, PosixStore};
+
     use super::*;
     use chrono::NaiveDateTime;
 
@@ -172,8 +191,8 @@ mod tests {
     #[test]
     fn a_drain_that_was_killed_is_continued_in_its_directory() {
         let base = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(base.path()).unwrap();
-        let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();
+        let prefix = PosixStore::open(base.path()).unwrap();
+        let directory = new_directory::create(&prefix, time(), "17", CheckpointId(3), None).unwrap();
         begin(&prefix, "17", CheckpointId(3), &directory).unwrap();
         assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory));
         assert_eq!(directory_of(&prefix, "18", CheckpointId(3)).unwrap(), None);
@@ -185,8 +204,8 @@ mod tests {
     #[test]
     fn an_incomplete_drain_and_a_killed_flush_are_continued_and_a_complete_dataset_is_not() {
         let base = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(base.path()).unwrap();
-        let directory = prefix.create_checkpoint_directory(time(), "17", CheckpointId(3)).unwrap();
+        let prefix = PosixStore::open(base.path()).unwrap();
+        let directory = new_directory::create(&prefix, time(), "17", CheckpointId(3), None).unwrap();
         index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
         assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), Some(directory.clone()));
         index::update(&prefix, |index| index.set_complete(&directory, false)).unwrap();
@@ -198,8 +217,8 @@ mod tests {
     #[test]
     fn a_killed_drain_of_another_dataset_is_entered_into_the_index_and_continued_later() {
         let base = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(base.path()).unwrap();
-        let make = |id| prefix.create_checkpoint_directory(time(), "17", CheckpointId(id)).unwrap();
+        let prefix = PosixStore::open(base.path()).unwrap();
+        let make = |id| new_directory::create(&prefix, time(), "17", CheckpointId(id), None).unwrap();
         let (killed, next) = (make(4), make(3));
         begin(&prefix, "17", CheckpointId(4), &killed).unwrap();
         begin(&prefix, "17", CheckpointId(3), &next).unwrap();
@@ -212,8 +231,8 @@ mod tests {
     #[test]
     fn what_a_restart_supersedes_is_not_continued() {
         let base = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(base.path()).unwrap();
-        let make = |job, id| prefix.create_checkpoint_directory(time(), job, CheckpointId(id)).unwrap();
+        let prefix = PosixStore::open(base.path()).unwrap();
+        let make = |job, id| new_directory::create(&prefix, time(), job, CheckpointId(id), None).unwrap();
         let enter = |id, directory: &DirectoryName| {
             index::update(&prefix, |index| index.add(CheckpointId(id), directory, time())).unwrap();
         };
@@ -229,13 +248,45 @@ mod tests {
         assert_eq!([known("17", 3), known("17", 4), known("17", 5)], [Some(third.clone()), None, None]);
         assert_eq!(known("18", 4), Some(other));
         // What is written afterwards is.
-        let again = prefix.create_dataset_directory(time(), "17", CheckpointId(4), Some("again")).unwrap();
+        let again = new_directory::create(&prefix, time(), "17", CheckpointId(4), Some("again")).unwrap();
         enter(4, &again);
-        dataset::write(&named("again"), "17", &prefix.checkpoint_path(&again)).unwrap();
+        dataset::write(&named("again"), "17", &*prefix.open(&again, DatasetAccess::Write).unwrap()).unwrap();
         supersede(&prefix, "17", Some(CheckpointId(4))).unwrap();
         assert_eq!(known("17", 4), Some(again));
         supersede(&prefix, "17", None).unwrap();
         assert_eq!([known("17", 3), known("17", 4)], [None, None]);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_kept_and_no_directory_is_continued_meanwhile() {
+        let base = tempfile::tempdir().unwrap();
+        let prefix = PosixStore::open(base.path()).unwrap();
+        let directory = new_directory::create(&prefix, time(), "17", CheckpointId(3), None).unwrap();
+        index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
+        let damaged = r#"{"directories":["scr.2"#;
+        state_files::replace(&superseded_path(&prefix), damaged.as_bytes()).unwrap();
+        let error = supersede(&prefix, "17", None).unwrap_err().to_string();
+        assert!(error.contains("superseded.json"), "{error}");
+        assert_eq!(std::fs::read_to_string(superseded_path(&prefix)).unwrap(), damaged);
+        assert_eq!(directory_of(&prefix, "17", CheckpointId(3)).unwrap(), None);
+    }
+
+    #[test]
+    fn restarts_that_are_recorded_at_the_same_time_are_all_in_the_list() {
+        let base = tempfile::tempdir().unwrap();
+        let prefix = PosixStore::open(base.path()).unwrap();
+        let jobs: Vec<String> = (0..16).map(|job| format!("{job}")).collect();
+        for job in &jobs {
+            let directory = new_directory::create(&prefix, time(), job, CheckpointId(3), None).unwrap();
+            index::update(&prefix, |index| index.add(CheckpointId(3), &directory, time())).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for job in &jobs {
+                scope.spawn(|| supersede(&prefix, job, None).unwrap());
+            }
+        });
+        assert_eq!(superseded(&prefix).unwrap().directories.len(), jobs.len());
+        assert!(jobs.iter().all(|job| directory_of(&prefix, job, CheckpointId(3)).unwrap().is_none()));
     }
 
     fn named(name: &str) -> holdfast_model::Dataset {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use holdfast_model::{NodeName, PackedRank, Rank};
 use holdfast_wire::agent::CopyReply;
 
-use super::RequestFailure;
+use super::error::RequestFailure;
 
 /// The copies that a node is to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,6 @@ impl Rounds {
         CopyOrder { node: node.clone(), round: 1, on_behalf_of: Arc::clone(&self.on_behalf_of), partners_only: false }
     }
 
-    /// Records an answer.
     pub fn answered(&mut self, order: &CopyOrder, reply: CopyReply) {
         for (rank, owner) in reply.partners {
             self.owners.entry(rank).or_default().insert(owner.clone());
@@ -169,7 +168,6 @@ impl Rounds {
             .collect()
     }
 
-    /// Ends the rounds.
     pub fn finish(self) -> Copied {
         self.copied
     }

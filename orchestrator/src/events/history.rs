@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use holdfast_model::{CheckpointId, Generation, Level, Timestamp};
+use holdfast_wire::agent::AgentEvent;
 
 use super::log::Record;
 use super::reader::ReadError;
-use super::{EndCause, GenerationProgress, LogEvent};
+use super::reason::{EndCause, GenerationProgress};
+use super::vocabulary::LogEvent;
 
 /// The history since the job began in its current allocation, or in its last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,12 +21,11 @@ pub struct History {
     pub last: Option<(Timestamp, String)>,
 }
 
-/// A checkpoint as it was when it was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastCheckpoint {
     /// Its level, if it is one of variables.
     pub level: Option<u32>,
-    /// True if it survives the loss of a node.
+    /// True if it was protected from the loss of a node.
     pub protected: bool,
 }
 
@@ -60,24 +61,41 @@ impl History {
             LogEvent::GenerationPlaced { generation, .. } => {
                 self.generations.push(PastGeneration { generation, from: None, ended: None, progress: None });
             }
-            LogEvent::Restarted { generation, checkpoint, .. } => {
+            LogEvent::GenerationEnded { generation, cause, progress, .. } => {
+                self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));
+            }
+            LogEvent::Agent(report) => self.add_of_agent(report.event),
+            _ => {}
+        }
+    }
+
+    fn add_of_agent(&mut self, event: AgentEvent) {
+        match event {
+            AgentEvent::Restarted { generation, checkpoint, protected, .. } => {
                 self.change(generation, |past| past.from = Some(checkpoint));
+                // A restart on other nodes may leave it with less protection than it had, or with more.
+                if let (Some(checkpoint), Some(protected)) = (checkpoint, protected) {
+                    self.checkpoint(checkpoint).protected = protected;
+                }
             }
-            LogEvent::CheckpointComplete { checkpoint, level, protected, .. } => {
-                self.checkpoints.insert(checkpoint, PastCheckpoint { level, protected });
+            AgentEvent::CheckpointComplete { checkpoint, level, .. } => {
+                self.checkpoints.insert(checkpoint, PastCheckpoint { level, protected: false });
             }
+            AgentEvent::CheckpointProtected { checkpoint, .. } => self.checkpoint(checkpoint).protected = true,
             // A level 4 that is in cache only is one of level 1.
-            LogEvent::FlushFailed { checkpoint, .. } => {
+            AgentEvent::FlushFailed { checkpoint, .. } => {
                 let past = self.checkpoints.get_mut(&checkpoint).and_then(|past| past.level.as_mut());
                 if let Some(level) = past.filter(|level| **level == Level::Prefix.number()) {
                     *level = Level::Local.number();
                 }
             }
-            LogEvent::GenerationEnded { generation, cause, progress, .. } => {
-                self.change(generation, |past| (past.ended, past.progress) = (Some(cause), progress));
-            }
             _ => {}
         }
+    }
+
+    fn checkpoint(&mut self, checkpoint: CheckpointId) -> &mut PastCheckpoint {
+        let unknown = PastCheckpoint { level: None, protected: false };
+        self.checkpoints.entry(checkpoint).or_insert(unknown)
     }
 
     fn change(&mut self, generation: Generation, change: impl FnOnce(&mut PastGeneration)) {
@@ -101,10 +119,10 @@ mod tests {
     }
 
     fn restarted(generation: u64, checkpoint: Option<CheckpointId>) -> Result<Record, ReadError> {
-        record(LogEvent::Restarted {
-            node: "n1".into(),
+        of_agent(AgentEvent::Restarted {
             generation: Generation(generation),
             checkpoint,
+            protected: checkpoint.map(|_| false),
             source: RestartSource::Cache,
             rebuilt: Vec::new(),
             moved: Vec::new(),
@@ -112,9 +130,12 @@ mod tests {
         })
     }
 
-    fn complete(checkpoint: u64, level: Option<u32>) -> LogEvent {
-        LogEvent::CheckpointComplete {
-            node: "n1".into(),
+    fn of_agent(event: AgentEvent) -> Result<Record, ReadError> {
+        record(LogEvent::of_agent(&"n1".into(), event))
+    }
+
+    fn complete(checkpoint: u64, level: Option<u32>) -> Result<Record, ReadError> {
+        of_agent(AgentEvent::CheckpointComplete {
             generation: Generation(4),
             checkpoint: CheckpointId(checkpoint),
             scheme: holdfast_model::Scheme::new("XOR"),
@@ -122,7 +143,7 @@ mod tests {
             protected: true,
             bytes: 1,
             millis: 1,
-        }
+        })
     }
 
     #[test]
@@ -146,13 +167,15 @@ mod tests {
             record(ended),
             placed(4),
             restarted(4, Some(CheckpointId(6))),
-            record(complete(6, Some(3))),
-            record(complete(7, None)),
-            record(LogEvent::EncodeStarted {
-                node: "n1".into(),
+            complete(6, Some(3)),
+            of_agent(AgentEvent::CheckpointProtected {
                 generation: Generation(4),
-                checkpoint: CheckpointId(7),
+                checkpoint: CheckpointId(6),
+                scheme: holdfast_model::Scheme::new("XOR"),
+                millis: 2,
             }),
+            complete(7, None),
+            of_agent(AgentEvent::EncodeStarted { generation: Generation(4), checkpoint: CheckpointId(7) }),
         ];
         let history = History::of(records).unwrap();
         let [third, fourth] = &history.generations[..] else { panic!("{history:?}") };
@@ -160,8 +183,8 @@ mod tests {
         assert_eq!(third.progress, Some(GenerationProgress::Checkpoint { checkpoint: CheckpointId(6) }));
         assert_eq!((fourth.generation, fourth.from), (Generation(4), Some(Some(CheckpointId(6)))));
         assert_eq!((&fourth.ended, &fourth.progress), (&None, &None));
-        let complete = |level| PastCheckpoint { level, protected: true };
-        let checkpoints = [(CheckpointId(6), complete(Some(3))), (CheckpointId(7), complete(None))];
+        let complete = |level, protected| PastCheckpoint { level, protected };
+        let checkpoints = [(CheckpointId(6), complete(Some(3), true)), (CheckpointId(7), complete(None, false))];
         assert_eq!(history.checkpoints, BTreeMap::from(checkpoints));
         assert!(history.last.unwrap().1.starts_with("checkpoint 7 complete"));
     }

@@ -7,18 +7,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, SystemTime};
 
 use holdfast_core::owned::Access;
+use holdfast_core::state_files;
 use holdfast_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::LogEvent;
-use crate::host::own_files;
+use super::fields;
+use super::vocabulary::LogEvent;
 
 /// The event log's name below `.holdfast`.
 pub const FILE: &str = "events.jsonl";
 
 /// The schema version of the lines: `major.minor`. A new minor version adds events or fields; a new major version may
 /// change everything except the name of this field, `v`.
-pub const SCHEMA: &str = "1.5";
+pub const SCHEMA: &str = "1.7";
 
 /// Maximum number of lines that wait to be written: several times those of a relaunch of thousands of nodes.
 const WAITING_LINES: usize = 1 << 17;
@@ -53,7 +54,7 @@ struct Line<'a> {
     #[serde(with = "rfc3339")]
     time: Timestamp,
     job: &'a str,
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "fields::serialize")]
     event: &'a LogEvent,
 }
 
@@ -64,7 +65,7 @@ pub struct Record {
     #[serde(with = "rfc3339")]
     pub time: Timestamp,
     pub job: String,
-    #[serde(flatten)]
+    #[serde(flatten, with = "fields")]
     pub event: LogEvent,
 }
 
@@ -76,8 +77,8 @@ impl EventLog {
     /// Those of opening the file; it is refused if it is not ours.
     pub fn open(directory: &Path, job: &str, access: Access) -> io::Result<Self> {
         let path = directory.join(FILE);
-        let mut file = own_files::append(&path)?;
-        own_files::permit_file(&file, access)?;
+        let mut file = state_files::append(&path)?;
+        state_files::permit_file(&file, access)?;
         if file.metadata()?.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
@@ -213,7 +214,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         let event: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
-        assert_eq!((&event["v"], &event["job"], &event["event"]), (&"1.5".into(), &"heat".into(), &"halt_set".into()));
+        assert_eq!((&event["v"], &event["job"], &event["event"]), (&SCHEMA.into(), &"heat".into(), &"halt_set".into()));
         assert_eq!(event["reason"], "a\nb");
         assert!(chrono::DateTime::parse_from_rfc3339(event["time"].as_str().unwrap()).is_ok());
     }

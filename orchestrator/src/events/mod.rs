@@ -1,6 +1,7 @@
 //! The events of a job, and how they are shown.
 //!
 //! * `vocabulary`: the events, each with its stable name and its fields; `reason`: why something ended or is down;
+//! * `fields`: an event in a line of the log, written and read;
 //! * [`log`]: `<prefix>/.holdfast/events.jsonl`, one JSON line an event; [`reader`] reads it back;
 //! * [`history`]: the history of a job, from its events;
 //! * `sentence`: the sentence of an event, made from its fields;
@@ -9,6 +10,7 @@
 
 #[cfg(test)]
 mod documentation;
+mod fields;
 pub mod history;
 pub mod log;
 pub mod reader;
@@ -25,4 +27,4 @@ pub use reason::{
 };
 pub use report::{RunReport, StepReport, StepResult};
 pub use screen::{OutputNotShown, OutputTurn, PairsView, Screen, ScreenStyle, View};
-pub use vocabulary::{CommandKey, LogEvent};
+pub use vocabulary::{AgentReport, CommandKey, LogEvent};

@@ -5,11 +5,11 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::owned::{Access, OwnedDirectory, OwnedError};
+use holdfast_core::state_files;
 use serde_json::Value;
 
 use super::log::{FILE, Record, SCHEMA};
-use super::vocabulary::EVENTS;
-use crate::host::own_files;
+use super::vocabulary;
 
 /// Maximum length: the longest line names all nodes and ranks of a generation.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -57,7 +57,7 @@ impl Reader<BufReader<File>> {
     /// Those of opening the file; it is refused if it is not ours.
     pub fn open(directory: &Path) -> Result<Option<Self>, ReadError> {
         let path = directory.join(FILE);
-        Self::of(own_files::open(&path), path)
+        Self::of(state_files::open(&path), path)
     }
 
     /// As [`open`](Self::open), in a directory that is open.
@@ -88,7 +88,7 @@ impl<R: BufRead> Reader<R> {
         if major != own_major {
             return Err(unsupported(found));
         }
-        let is_known = value["event"].as_str().is_some_and(|name| EVENTS.iter().any(|event| event.name() == name));
+        let is_known = value["event"].as_str().is_some_and(vocabulary::is_known);
         if !is_known && minor > own_minor {
             return Ok(None);
         }
@@ -126,7 +126,9 @@ fn version(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{CheckpointId, Generation, Rank, RankEnd, RestartSource};
+    use holdfast_model::pair::PairChange;
+    use holdfast_model::{CheckpointId, Generation, Rank, RankEnd, RestartSource, Timestamp};
+    use holdfast_wire::agent::AgentEvent;
 
     use super::*;
     use crate::events::{DownReason, DrainResult, EndCause, EventLog, LogEvent, StopReason};
@@ -153,15 +155,26 @@ mod tests {
                 reason: DownReason::AgentSilent { reason: "a".to_owned(), restart: "b".to_owned() },
                 ranks: vec![Rank(1)],
             },
-            LogEvent::Restarted {
-                node: "n1".into(),
-                generation,
-                checkpoint: Some(checkpoint),
-                source: RestartSource::Rebuilt,
-                rebuilt: vec![Rank(0)],
-                moved: Vec::new(),
-                millis: 4,
-            },
+            LogEvent::of_agent(
+                &"n1".into(),
+                AgentEvent::Restarted {
+                    generation,
+                    checkpoint: Some(checkpoint),
+                    protected: Some(true),
+                    source: RestartSource::Rebuilt,
+                    rebuilt: vec![Rank(0)],
+                    moved: Vec::new(),
+                    millis: 4,
+                },
+            ),
+            LogEvent::of_agent(
+                &"n1".into(),
+                AgentEvent::Pair {
+                    name: "dnn1".to_owned(),
+                    at: Timestamp::from_millis(5),
+                    change: PairChange::FailBack { checkpoint: 7, micros: 120 },
+                },
+            ),
             LogEvent::RankFailed { generation, rank: Rank(3), end: RankEnd::Code(-1) },
             LogEvent::GenerationEnded {
                 generation,
@@ -236,7 +249,9 @@ mod tests {
         let error = read(&line(SCHEMA, "\"event\":\"coffee\"")).unwrap_err().to_string();
         assert!(error.contains("events.jsonl:1: ") && error.contains("coffee"), "{error}");
         let error = read(&line("1.0", "\"event\":\"halt_set\"")).unwrap_err().to_string();
-        assert!(error.contains("reason"), "{error}");
+        assert!(error.contains("missing field `reason`"), "{error}");
+        let error = read(&line("1.6", "\"event\":\"rank_gone\",\"node\":\"n1\",\"rank\":1")).unwrap_err().to_string();
+        assert!(error.contains("missing field `generation`"), "{error}");
         let complete = line("1.0", "\"event\":\"halt_cleared\"");
         let text = format!("{}\n{complete}{}", &complete[..30], &complete[..40]);
         assert_eq!(read(&text).unwrap(), [LogEvent::HaltCleared]);

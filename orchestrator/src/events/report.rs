@@ -8,7 +8,7 @@ use chrono::{DateTime, Local};
 use holdfast_model::{CheckpointId, Generation, NodeName, Timestamp};
 use serde::Serialize;
 
-use super::GenerationProgress;
+use super::reason::GenerationProgress;
 
 /// The summary of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

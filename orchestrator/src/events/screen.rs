@@ -10,6 +10,7 @@ mod account;
 mod live;
 mod queue;
 mod turns;
+mod view;
 mod writer;
 
 use std::future::Future;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use chrono::Local;
 use futures_util::FutureExt as _;
-use holdfast_model::{CheckpointId, Generation, NodeName, Progress};
+use holdfast_model::{NodeName, Progress};
 use tokio::sync::oneshot;
 
 pub use self::account::OutputNotShown;
@@ -28,8 +29,9 @@ use self::account::{Accounts, OutputAccount};
 use self::live::LiveView;
 use self::queue::{Message, OutputText, Queue};
 use self::turns::{Turn, Turns};
+pub use self::view::{PairsView, View};
 use self::writer::{Standard, Writer};
-use super::LogEvent;
+use super::vocabulary::LogEvent;
 use crate::launch::output::{OutputLine, Stream};
 
 /// Time limit at the end for a descriptor that accepts no output, the same as for a prefix directory that hangs.
@@ -52,40 +54,6 @@ pub struct ScreenStyle {
     pub document: bool,
     /// The application's lines are prefixed with `[rank]`.
     pub labels: bool,
-}
-
-/// The contents of the live view.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    pub phase: String,
-    pub generation: Option<Generation>,
-    /// Nodes with ranks.
-    pub used: usize,
-    /// Healthy nodes without ranks.
-    pub spare: usize,
-    /// Nodes without ranks that the user excluded.
-    pub excluded: usize,
-    /// Nodes that are down.
-    pub down: usize,
-    /// The newest complete checkpoint, and whether it survives the loss of a node.
-    pub newest: Option<(CheckpointId, bool)>,
-    /// In a job with pairs of main and replica, instead of generation and checkpoint.
-    pub pairs: Option<PairsView>,
-}
-
-/// The pairs of main and replica in the live view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PairsView {
-    /// Pairs whose main is awake.
-    pub mains: usize,
-    /// Pairs whose replica is awake.
-    pub replicas: usize,
-    /// Pairs without a copy that is awake, other than those that are finished.
-    pub asleep: usize,
-    pub finished: usize,
-    pub fail_overs: u64,
-    /// Periods without a heartbeat.
-    pub missed: u64,
 }
 
 /// Standard output and standard error of a job. Clones share the same screen.

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Local};
-use holdfast_model::RestartSource;
 use holdfast_model::pair::PairChange;
+use holdfast_model::{Location, RestartSource};
+use holdfast_wire::agent::AgentEvent;
 
-use super::reason::{nodes_text, ranks_text};
-use super::{GenerationProgress, LogEvent, OutputNotShown};
+use super::reason::{GenerationProgress, nodes_text, ranks_text};
+use super::screen::OutputNotShown;
+use super::vocabulary::{AgentReport, LogEvent};
 use crate::spec::quantity::format_duration;
 
 impl LogEvent {
     /// The sentence to show; `None` for events that are only logged.
     pub fn sentence(&self) -> Option<String> {
         Some(match self {
+            LogEvent::Agent(report) => return report.sentence(),
             LogEvent::AgentReady { again: false, .. } => return None,
             LogEvent::AgentReady { node, again: true } => format!("{node}: agent restarted"),
             LogEvent::AgentLost { node, reason } => format!("{node}: agent lost ({reason})"),
@@ -110,70 +113,14 @@ impl LogEvent {
                 None => format!("script: {kind}"),
             },
             LogEvent::Finished { exit_code, message } => format!("end (exit code {exit_code}): {message}"),
-            LogEvent::RankConnected { .. }
-            | LogEvent::RankGone { .. }
-            | LogEvent::RankLeft { .. }
-            | LogEvent::CheckpointStarted { .. }
-            | LogEvent::EncodeStarted { .. } => return None,
-            LogEvent::RestartAttempt { checkpoint, from, reason, .. } => {
-                let from = if *from == holdfast_model::Location::Cache { "cache" } else { "prefix" };
-                format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
-            }
-            LogEvent::RestartPrevented { faulty: Some(_), reason, .. } => {
-                format!("restart failed, and the node is not used again: {reason}")
-            }
-            LogEvent::RestartPrevented { faulty: None, reason, .. } => format!("restart failed: {reason}"),
-            LogEvent::Restarted { checkpoint, source, rebuilt, moved, millis, .. } => {
-                let from = match (checkpoint, source) {
-                    (Some(id), source) => format!("checkpoint {id} {}", source_text(*source)),
-                    (None, _) => "the beginning".to_owned(),
-                };
-                let mut line = format!("started from {from} in {millis} ms");
-                if !rebuilt.is_empty() {
-                    line.push_str(&format!(", rebuilt: {}", ranks_text(rebuilt)));
-                }
-                if !moved.is_empty() {
-                    line.push_str(&format!(", moved: {}", ranks_text(moved)));
-                }
-                line
-            }
-            LogEvent::RebuildStarted { checkpoint, ranks, .. } => {
-                format!("rebuilding {} of checkpoint {checkpoint} in cache", ranks_text(ranks))
-            }
-            LogEvent::CheckpointComplete { checkpoint, scheme, level, protected, bytes, millis, .. } => {
-                let level = level.map(|level| format!(" at level {level}")).unwrap_or_default();
-                let protection = if *protected { "protected" } else { "not protected" };
-                let size = indicatif::HumanBytes(*bytes);
-                format!("checkpoint {checkpoint} complete{level}, {protection} ({scheme}), {size} in {millis} ms")
-            }
-            LogEvent::CheckpointFailed { checkpoint, reason, .. } => {
-                format!("checkpoint {checkpoint} dropped: {reason}")
-            }
             LogEvent::AllDatasetsDropped { count, checkpoint, reason } => format!(
                 "warning: all {count} datasets that the application wrote were dropped, none was kept; the last, \
                  {checkpoint}: {reason}"
             ),
-            LogEvent::Flushed { checkpoint, directory, millis, .. } => {
-                format!("checkpoint {checkpoint} flushed to {directory} in {millis} ms")
-            }
-            LogEvent::PlainFilesKept { checkpoint, directory, reason, .. } => {
-                format!("warning: files of checkpoint {checkpoint} in {directory} are not in a container: {reason}")
-            }
-            LogEvent::FlushFailed { checkpoint, reason, .. } => {
-                format!("checkpoint {checkpoint} was not flushed: {reason}")
-            }
-            LogEvent::Halting { reason, .. } => format!("halting the ranks: {reason}"),
-            LogEvent::Finalized { .. } => "the application called finalize".to_owned(),
-            LogEvent::UnauthenticatedConnection { node, peer, reason } => {
-                format!("{node}: refused an unauthenticated connection from {peer}: {reason}")
-            }
-            LogEvent::LibraryStarted { .. } => "the SCR library initialises the ranks".to_owned(),
             LogEvent::LibraryLeftNothing { base, .. } => format!(
-                "the ranks left nothing below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
+                "no SCR control files below {base}: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
                  system configuration file of their SCR library"
             ),
-            LogEvent::Pair { node, name, change, .. } => format!("{node}: {name}: {}", pair_text(change)),
-            LogEvent::Notice { node, message } => format!("{node}: {message}"),
             LogEvent::JobStarted { job_id, nodes, prefix } => {
                 format!("job {job_id} on {}, prefix {}", nodes_text(nodes), prefix.display())
             }
@@ -197,6 +144,9 @@ impl LogEvent {
                         format!("{key}command {program} failed on {failure}; its output is in {}", output.display())
                     }
                 }
+            }
+            LogEvent::SupersededNotRecorded { reason, .. } => {
+                format!("the directories that the restart supersedes are not recorded yet: {reason}")
             }
             LogEvent::DrainSkipped { checkpoint, reason } => {
                 format!("drain: checkpoint {checkpoint} skipped: {reason}")
@@ -280,6 +230,76 @@ impl LogEvent {
     }
 }
 
+impl AgentReport {
+    fn sentence(&self) -> Option<String> {
+        let node = self.node.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
+        Some(match &self.event {
+            AgentEvent::RankConnected { .. }
+            | AgentEvent::RankGone { .. }
+            | AgentEvent::RankLeft { .. }
+            | AgentEvent::CheckpointStarted { .. }
+            | AgentEvent::EncodeStarted { .. } => return None,
+            AgentEvent::RestartAttempt { checkpoint, from, reason, .. } => {
+                let from = if *from == Location::Cache { "cache" } else { "prefix" };
+                format!("checkpoint {checkpoint} from {from} cannot be used: {reason}")
+            }
+            AgentEvent::RestartPrevented { faulty: Some(_), reason, .. } => {
+                format!("restart failed, and the node is not used again: {reason}")
+            }
+            AgentEvent::RestartPrevented { faulty: None, reason, .. } => format!("restart failed: {reason}"),
+            AgentEvent::Restarted { checkpoint, protected, source, rebuilt, moved, millis, .. } => {
+                let from = match (checkpoint, source) {
+                    (Some(id), source) => format!("checkpoint {id} {}", source_text(*source)),
+                    (None, _) => "the beginning".to_owned(),
+                };
+                let mut line = format!("started from {from} in {millis} ms");
+                if !rebuilt.is_empty() {
+                    line.push_str(&format!(", rebuilt: {}", ranks_text(rebuilt)));
+                }
+                if !moved.is_empty() {
+                    line.push_str(&format!(", moved: {}", ranks_text(moved)));
+                }
+                if *protected == Some(false) {
+                    line.push_str("; it is not protected from the loss of a node");
+                }
+                line
+            }
+            AgentEvent::RebuildStarted { checkpoint, ranks, .. } => {
+                format!("rebuilding {} of checkpoint {checkpoint} in cache", ranks_text(ranks))
+            }
+            AgentEvent::CheckpointComplete { checkpoint, scheme, level, protected, bytes, millis, .. } => {
+                let level = level.map(|level| format!(" at level {level}")).unwrap_or_default();
+                let protection = if *protected { String::new() } else { format!(" not protected ({scheme}),") };
+                let size = indicatif::HumanBytes(*bytes);
+                format!("checkpoint {checkpoint} complete{level},{protection} {size} in {millis} ms")
+            }
+            AgentEvent::CheckpointProtected { checkpoint, scheme, millis, .. } => {
+                format!("checkpoint {checkpoint} protected ({scheme}) after {millis} ms")
+            }
+            AgentEvent::CheckpointFailed { checkpoint, reason, .. } => {
+                format!("checkpoint {checkpoint} dropped: {reason}")
+            }
+            AgentEvent::Flushed { checkpoint, directory, millis, .. } => {
+                format!("checkpoint {checkpoint} flushed to {directory} in {millis} ms")
+            }
+            AgentEvent::PlainFilesKept { checkpoint, directory, reason, .. } => {
+                format!("warning: files of checkpoint {checkpoint} in {directory} are not in a container: {reason}")
+            }
+            AgentEvent::FlushFailed { checkpoint, reason, .. } => {
+                format!("checkpoint {checkpoint} was not flushed: {reason}")
+            }
+            AgentEvent::Halting { reason, .. } => format!("halting the ranks: {reason}"),
+            AgentEvent::Finalized { .. } => "the application called finalize".to_owned(),
+            AgentEvent::UnauthenticatedConnection { peer, reason } => {
+                format!("{node}refused an unauthenticated connection from {peer}: {reason}")
+            }
+            AgentEvent::LibraryStarted { .. } => "the SCR library initialises the ranks".to_owned(),
+            AgentEvent::Pair { name, change, .. } => format!("{node}{name}: {}", pair_text(change)),
+            AgentEvent::Notice { message } => format!("{node}{message}"),
+        })
+    }
+}
+
 fn source_text(source: RestartSource) -> &'static str {
     match source {
         RestartSource::Cache => "in cache",
@@ -337,8 +357,7 @@ mod tests {
     #[test]
     fn a_checkpoint_without_redundancy_is_not_shown_as_protected() {
         let complete = |scheme: &str, level: Option<u32>, protected: bool| {
-            let event = LogEvent::CheckpointComplete {
-                node: "node0".into(),
+            let event = LogEvent::of_drain(AgentEvent::CheckpointComplete {
                 generation: Generation(1),
                 checkpoint: CheckpointId(3),
                 scheme: scheme.parse().unwrap(),
@@ -346,12 +365,21 @@ mod tests {
                 protected,
                 bytes: 1 << 20,
                 millis: 7,
-            };
+            });
             event.sentence().unwrap()
         };
-        assert!(complete("LOCAL", None, false).contains("not protected"));
-        let sentence = complete("XOR", Some(3), true);
-        assert_eq!(sentence, "checkpoint 3 complete at level 3, protected (XOR), 1.00 MiB in 7 ms");
+        let local = complete("LOCAL", None, false);
+        assert_eq!(local, "checkpoint 3 complete, not protected (LOCAL), 1.00 MiB in 7 ms");
+        // Whether it is protected, only another event says.
+        let xor = complete("XOR", Some(3), true);
+        assert_eq!(xor, "checkpoint 3 complete at level 3, 1.00 MiB in 7 ms");
+        let protected = LogEvent::of_drain(AgentEvent::CheckpointProtected {
+            generation: Generation(1),
+            checkpoint: CheckpointId(3),
+            scheme: "XOR".parse().unwrap(),
+            millis: 9,
+        });
+        assert_eq!(protected.sentence().unwrap(), "checkpoint 3 protected (XOR) after 9 ms");
     }
 
     #[test]

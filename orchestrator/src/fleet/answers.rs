@@ -9,18 +9,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_model::NodeName;
+use holdfast_wire::agent::PollReply;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::MissedTickBehavior;
 
+use super::clock::Clock;
 use super::running_time::RunningTime;
-use super::{Clock, PollReport};
 
 /// Answers are collected for one part in this many of the poll interval,
 const COLLECTED_FOR: u32 = 10;
-/// and no longer than this.
+/// Upper limit of the delay.
 const LONGEST: Duration = Duration::from_millis(20);
+
+/// What a poller reports.
+#[derive(Debug)]
+pub enum PollReport {
+    /// An answer with changes.
+    Answered {
+        node: NodeName,
+        /// The start of the node's agent that was polled.
+        start: u64,
+        /// When the poll was sent.
+        sent: Duration,
+        /// The answer, without the events that were received before.
+        reply: Box<PollReply>,
+    },
+    /// Answers without changes, of many agents.
+    Unchanged(Vec<UnchangedAnswer>),
+    /// The running time, after all answers that were received before.
+    PollsRan(Duration),
+    /// The agent is lost; the poller has ended.
+    Lost {
+        node: NodeName,
+        /// The start of the node's agent that was polled.
+        start: u64,
+        reason: String,
+    },
+}
 
 /// An answer without changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +128,6 @@ impl PollReports {
     }
 
     /// Reports a change or a loss.
-    ///
-    /// # Errors
-    /// [`Closed`].
     pub(super) fn send(&self, report: PollReport) -> Result<(), Closed> {
         self.reports.send(report).map_err(|_| Closed)
     }
@@ -174,7 +198,7 @@ async fn hand_over(
         if is_report {
             let ran = running.wake(times.clock.now());
             missing.store(u64::try_from(running.missing().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-            if reports.send(PollReport::Ran(ran)).is_err() {
+            if reports.send(PollReport::PollsRan(ran)).is_err() {
                 return;
             }
         }
@@ -197,7 +221,7 @@ mod tests {
 
     async fn next(receiver: &mut mpsc::UnboundedReceiver<PollReport>) -> Vec<String> {
         let mut report = receiver.recv().await;
-        if matches!(report, Some(PollReport::Ran(_))) {
+        if matches!(report, Some(PollReport::PollsRan(_))) {
             report = receiver.recv().await;
         }
         match report {

@@ -5,23 +5,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Failure, HaltChange, HaltState, Inventory};
+use holdfast_model::pair::PairStatus;
+use holdfast_model::{HaltChange, HaltState, Inventory};
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::{ALPN_HTTP, trust};
 use holdfast_wire::{agent, pairs};
-use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 
+use super::answer::{LARGEST_ANSWER, innermost, read_answer, too_large};
 use super::connection::{Connector, PollConnection};
-use super::{FleetError, RequestError, fan_out};
+use super::error::{FleetError, RequestError};
+use super::fan_out::fan_out;
 use crate::host::descriptors;
 
-/// The largest answer that is accepted; an inventory of a thousand ranks is a few megabytes.
-pub(super) const LARGEST_ANSWER: usize = 64 << 20;
 /// A connection that is not open after this is considered failed.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// An unused connection is closed after this. The pool sometimes opens one more than it needs, and an agent reports a
@@ -127,9 +127,6 @@ impl AgentClient {
     }
 
     /// Opens the connection that is kept for the polls of an agent.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub(super) async fn connect_for_polls(
         &self,
         address: SocketAddr,
@@ -155,203 +152,23 @@ impl AgentClient {
     }
 
     /// Announces a generation: `request` is what [`PlanParts`](holdfast_wire::plan::PlanParts) returns for the node.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub async fn run(&self, address: SocketAddr, request: Vec<u8>) -> Result<agent::RunAccepted, RequestError> {
         self.post_encoded(address, agent::RUN, request, MEDIUM).await
     }
 
-    /// Kills ranks.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn kill(
-        &self,
-        address: SocketAddr,
-        request: &agent::KillRequest,
-    ) -> Result<agent::KillReply, RequestError> {
-        self.post(address, agent::KILL, request, SHORT).await
-    }
-
-    /// Has the leader halt the ranks at their next checkpoint.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn request_halt(
-        &self,
-        address: SocketAddr,
-        request: &agent::HaltRequest,
-    ) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::HALT_RANKS, request, SHORT).await
-    }
-
-    /// Sends SIGTERM to the ranks of a node.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn terminate(
-        &self,
-        address: SocketAddr,
-        request: &agent::TerminateRequest,
-    ) -> Result<agent::KillReply, RequestError> {
-        self.post(address, agent::TERMINATE, request, SHORT).await
-    }
-
-    /// The stacks of ranks.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn stack(
-        &self,
-        address: SocketAddr,
-        request: &agent::StackRequest,
-    ) -> Result<agent::StackReply, RequestError> {
-        self.post(address, agent::STACK, request, STACKS).await
-    }
-
-    /// Sends the present addresses of other agents.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn peers(&self, address: SocketAddr, update: &agent::PeersUpdate) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::PEERS, update, SHORT).await
-    }
-
     /// The files that the node holds.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub async fn inventory(&self, address: SocketAddr) -> Result<Inventory, RequestError> {
         let request = self.http.get(url(address, agent::INVENTORY));
         self.send(address, agent::INVENTORY, request, MEDIUM).await
     }
 
     /// The halt conditions.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub async fn halt(&self, address: SocketAddr) -> Result<HaltState, RequestError> {
         self.send(address, agent::HALT, self.http.get(url(address, agent::HALT)), SHORT).await
     }
 
-    /// Changes halt conditions.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn set_halt(&self, address: SocketAddr, change: &HaltChange) -> Result<HaltState, RequestError> {
-        self.post(address, agent::HALT, change, SHORT).await
-    }
-
-    /// Requests a checkpoint of the run, or returns what became of it.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn request_checkpoint(
-        &self,
-        address: SocketAddr,
-        request: agent::CheckpointRequest,
-    ) -> Result<agent::CheckpointReply, RequestError> {
-        self.post(address, agent::CHECKPOINT, &request, SHORT).await
-    }
-
-    /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the
-    /// agent is lost.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn copy(
-        &self,
-        address: SocketAddr,
-        request: &agent::CopyRequest,
-        within: Duration,
-    ) -> Result<agent::CopyReply, RequestError> {
-        self.post(address, agent::COPY, request, within).await
-    }
-
-    /// Rebuilds one member in the prefix directory.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn rebuild(
-        &self,
-        address: SocketAddr,
-        request: &agent::RebuildRequest,
-        within: Duration,
-    ) -> Result<agent::RebuildReply, RequestError> {
-        self.post(address, agent::REBUILD, request, within).await
-    }
-
-    /// Compares files in the prefix directory with their checksums.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn verify(
-        &self,
-        address: SocketAddr,
-        request: &agent::VerifyRequest,
-        within: Duration,
-    ) -> Result<agent::VerifyReply, RequestError> {
-        self.post(address, agent::VERIFY, request, within).await
-    }
-
-    /// Has an agent end its part in a run, before a drain.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn end_run(
-        &self,
-        address: SocketAddr,
-        request: &agent::EndRunRequest,
-    ) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::END_RUN, request, MEDIUM).await
-    }
-
-    /// Removes the state of the job's finished steps.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn forget(
-        &self,
-        address: SocketAddr,
-        request: &agent::ForgetRequest,
-    ) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::FORGET, request, MEDIUM).await
-    }
-
-    /// Records that a dataset is in the prefix directory.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn flushed(&self, address: SocketAddr, note: &agent::FlushedNote) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::FLUSHED, note, SHORT).await
-    }
-
-    /// Ends the agent.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn stop(&self, address: SocketAddr, request: &agent::StopRequest) -> Result<agent::Empty, RequestError> {
-        self.post(address, agent::STOP, request, SHORT).await
-    }
-
-    /// Announces the pairs and jobs of a node.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn pairs_plan(
-        &self,
-        address: SocketAddr,
-        plan: &pairs::PairsPlan,
-    ) -> Result<pairs::PairsAccepted, RequestError> {
-        self.post(address, pairs::PLAN, plan, MEDIUM).await
-    }
-
     /// The state of the pairs and jobs of a node; leases. The agent delays the answer by at most the request's
     /// `wait_ms`.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub async fn pairs_sync(
         &self,
         address: SocketAddr,
@@ -360,31 +177,6 @@ impl AgentClient {
     ) -> Result<pairs::PairsReport, RequestError> {
         let within = Duration::from_millis(request.wait_ms) + patience;
         self.post(address, pairs::SYNC, request, within).await
-    }
-
-    /// What a user requests for a pair.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn pair_command(
-        &self,
-        address: SocketAddr,
-        request: &pairs::CommandRequest,
-    ) -> Result<holdfast_model::pair::PairStatus, RequestError> {
-        self.post(address, pairs::COMMAND, request, SHORT).await
-    }
-
-    /// Ends all copies and jobs of a node.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub async fn pairs_stop(
-        &self,
-        address: SocketAddr,
-        request: &pairs::PairsStop,
-        grace: Duration,
-    ) -> Result<agent::Empty, RequestError> {
-        self.post(address, pairs::STOP, request, grace + MEDIUM).await
     }
 
     async fn post<R: DeserializeOwned>(
@@ -440,43 +232,66 @@ impl AgentClient {
     }
 }
 
-pub(super) fn too_large(address: SocketAddr, path: &'static str) -> RequestError {
-    let reason = format!("it is larger than {} MiB", LARGEST_ANSWER >> 20);
-    RequestError::Answer { address, path, reason }
+/// Requests with a JSON body, a reply and a time limit, which may be an argument.
+macro_rules! requests {
+    ($(
+        $(#[doc = $documentation:literal])+
+        $name:ident($request:ty $(, $argument:ident)?) -> $reply:ty = ($path:expr, $within:expr);
+    )+) => {
+        impl AgentClient {
+            $(
+                $(#[doc = $documentation])+
+                pub async fn $name(
+                    &self,
+                    address: SocketAddr,
+                    request: &$request,
+                    $($argument: Duration,)?
+                ) -> Result<$reply, RequestError> {
+                    self.post(address, $path, request, $within).await
+                }
+            )+
+        }
+    };
 }
 
-pub(super) fn read_answer<R: DeserializeOwned>(
-    address: SocketAddr,
-    path: &'static str,
-    status: StatusCode,
-    body: &[u8],
-) -> Result<R, RequestError> {
-    if !status.is_success() {
-        let (kind, message) = match serde_json::from_slice::<Failure>(body) {
-            Ok(failure) => (Some(failure.kind), failure.to_string()),
-            Err(_) => (None, String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()),
-        };
-        return Err(RequestError::Refused { address, path, status: status.as_u16(), kind, message });
-    }
-    serde_json::from_slice(body).map_err(|error| RequestError::Answer { address, path, reason: error.to_string() })
+requests! {
+    /// Kills ranks.
+    kill(agent::KillRequest) -> agent::KillReply = (agent::KILL, SHORT);
+    /// Has the leader halt the ranks at their next checkpoint.
+    request_halt(agent::HaltRequest) -> agent::Empty = (agent::HALT_RANKS, SHORT);
+    /// Sends SIGTERM to the ranks of a node.
+    terminate(agent::TerminateRequest) -> agent::KillReply = (agent::TERMINATE, SHORT);
+    /// The stacks of ranks.
+    stack(agent::StackRequest) -> agent::StackReply = (agent::STACK, STACKS);
+    /// Sends the present addresses of other agents.
+    peers(agent::PeersUpdate) -> agent::Empty = (agent::PEERS, SHORT);
+    /// Changes halt conditions.
+    set_halt(HaltChange) -> HaltState = (agent::HALT, SHORT);
+    /// Requests a checkpoint of the run, or returns what became of it.
+    request_checkpoint(agent::CheckpointRequest) -> agent::CheckpointReply = (agent::CHECKPOINT, SHORT);
+    /// Copies the node's files of a dataset. The caller polls the agent meanwhile, and cancels the request when the
+    /// agent is lost.
+    copy(agent::CopyRequest, within) -> agent::CopyReply = (agent::COPY, within);
+    /// Rebuilds one member in the prefix directory.
+    rebuild(agent::RebuildRequest, within) -> agent::RebuildReply = (agent::REBUILD, within);
+    /// Compares files in the prefix directory with their checksums.
+    verify(agent::VerifyRequest, within) -> agent::VerifyReply = (agent::VERIFY, within);
+    /// Has an agent end its part in a run, before a drain.
+    end_run(agent::EndRunRequest) -> agent::Empty = (agent::END_RUN, MEDIUM);
+    /// Removes the state of the job's finished steps.
+    forget(agent::ForgetRequest) -> agent::Empty = (agent::FORGET, MEDIUM);
+    /// Records that a dataset is in the prefix directory.
+    flushed(agent::FlushedNote) -> agent::Empty = (agent::FLUSHED, SHORT);
+    /// Ends the agent.
+    stop(agent::StopRequest) -> agent::Empty = (agent::STOP, SHORT);
+    /// Announces the pairs and jobs of a node.
+    pairs_plan(pairs::PairsPlan) -> pairs::PairsAccepted = (pairs::PLAN, MEDIUM);
+    /// What a user requests for a pair.
+    pair_command(pairs::CommandRequest) -> PairStatus = (pairs::COMMAND, SHORT);
+    /// Ends all copies and jobs of a node.
+    pairs_stop(pairs::PairsStop, grace) -> agent::Empty = (pairs::STOP, grace + MEDIUM);
 }
 
 fn url(address: SocketAddr, path: &str) -> String {
     format!("https://{address}{path}")
-}
-
-/// The system's own message: the outer errors only state that a request failed.
-pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-        // A killed process closes its connections without TLS's own end, which the TLS library reports as an attack.
-        Some(std::io::ErrorKind::UnexpectedEof) => "the connection was closed".to_owned(),
-        _ => {
-            let text = error.to_string();
-            if text.contains("close_notify") { "the connection was closed".to_owned() } else { text }
-        }
-    }
 }

@@ -23,9 +23,12 @@ impl Clock {
         self.offset + self.begun.elapsed()
     }
 
-    /// The time until a deadline; zero if it has passed.
-    pub fn until(&self, deadline: Duration) -> Duration {
-        deadline.saturating_sub(self.now())
+    /// Waits for a deadline. Never completes without one.
+    pub async fn reach(self, deadline: Option<Duration>) {
+        match deadline {
+            Some(deadline) => tokio::time::sleep(deadline.saturating_sub(self.now())).await,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::RequestError;
-use super::client::{LARGEST_ANSWER, innermost, read_answer, too_large};
+use super::answer::{LARGEST_ANSWER, innermost, read_answer, too_large};
+use super::error::RequestError;
 
 /// What a connection to an agent needs: the job's certificate, and the token.
 #[derive(Clone)]
@@ -38,9 +38,7 @@ impl fmt::Debug for Connector {
 
 #[derive(Debug)]
 pub(super) enum PollAnswer {
-    /// Nothing changed.
     Unchanged,
-    /// Something changed.
     Reply(Box<PollReply>),
 }
 
@@ -96,9 +94,6 @@ impl PollConnection {
 
     /// Sends a poll and waits for the answer, without a time limit. After an error the connection cannot be used any
     /// more. Not cancel safe.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub(super) async fn poll(&mut self, request: &PollRequest) -> Result<PollAnswer, RequestError> {
         let address = self.address;
         let message = self.template.clone().map(|()| ());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{KillRequest, PollRequest, StopRequest};
 
-use super::AgentClient;
+use super::client::AgentClient;
 
 /// The pause between two attempts.
 const ATTEMPT_EVERY: Duration = Duration::from_secs(2);

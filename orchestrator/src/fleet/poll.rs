@@ -23,9 +23,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::answers::{PollReports, UnchangedAnswer};
+use super::answers::{PollReport, PollReports, UnchangedAnswer};
+use super::client::AgentClient;
+use super::clock::Clock;
 use super::connection::{PollAnswer, PollConnection};
-use super::{AgentClient, Clock, RequestError};
+use super::error::RequestError;
 
 /// The full health report is requested this often although it is known: the job may not have been able to act on the
 /// last one when it arrived.
@@ -33,32 +35,6 @@ const FULL_REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// A connection that takes longer waits for the agent and not for this process: the next one may be opened meanwhile.
 const TURN: Duration = Duration::from_millis(50);
-
-/// What a poller reports.
-#[derive(Debug)]
-pub enum PollReport {
-    /// An answer with changes.
-    Answered {
-        node: NodeName,
-        /// The start of the node's agent that was polled.
-        start: u64,
-        /// When the poll was sent.
-        sent: Duration,
-        /// The answer, without the events that were received before.
-        reply: Box<PollReply>,
-    },
-    /// Answers without changes, of many agents.
-    Unchanged(Vec<UnchangedAnswer>),
-    /// The running time, after all answers that were received before.
-    Ran(Duration),
-    /// The agent is lost; the poller has ended.
-    Lost {
-        node: NodeName,
-        /// The start of the node's agent that was polled.
-        start: u64,
-        reason: String,
-    },
-}
 
 /// The agent to poll, and how.
 #[derive(Clone, Debug)]

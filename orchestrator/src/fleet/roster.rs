@@ -89,11 +89,6 @@ impl Roster {
         self.present.lock().agents.clone()
     }
 
-    /// The address of a node's agent, if it is up.
-    pub fn address(&self, node: &NodeName) -> Option<SocketAddr> {
-        self.present.lock().agents.get(node).copied()
-    }
-
     /// The roster as it is, and every change from now on.
     pub fn follow(&self) -> FollowedRoster {
         let (follower, changes) = mpsc::unbounded_channel();
@@ -119,7 +114,7 @@ mod tests {
         assert_eq!(roster.follow().lost, BTreeSet::from([node.clone()]));
         roster.agent_lost(&node);
         roster.agent_up(&node, address(2));
-        assert_eq!(roster.address(&node), Some(address(2)));
+        assert_eq!(roster.agents().get(&node), Some(&address(2)));
         roster.node_down(&node);
         let received: Vec<_> = std::iter::from_fn(|| followed.changes.try_recv().ok()).collect();
         let up = RosterChange::Up { node: node.clone(), address: address(2) };

@@ -17,12 +17,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::answers::PollTimes;
-use super::clock::unix_millis;
+use super::answers::{PollReport, PollReports, PollTimes, UnchangedAnswer};
+use super::client::AgentClient;
+use super::clock::{Clock, unix_millis};
+use super::error::RequestError;
+use super::fence;
+use super::poll::{PollTarget, Poller};
 use super::poll_thread::PollThread;
-use super::{
-    AgentClient, Clock, PollReport, PollReports, PollTarget, Poller, RequestError, Roster, UnchangedAnswer, fence,
-};
+use super::roster::Roster;
 use crate::allocation::{AgentPresence, AgentTemplate, Allocation};
 
 /// An agent of an earlier orchestrator that does not answer within this is lost.
@@ -248,8 +250,7 @@ impl AgentSupervisor {
             // The semaphore is never closed; without a permit the agent would be started all the same.
             let _permit = permits.acquire_owned().await.ok();
             let outcome = match allocation.start_agent(&node, &template).await {
-                Ok(agent) => {
-                    let ready = agent.ready;
+                Ok(ready) => {
                     let clock_skew_ms = ready.clock_ms.and_then(|clock_ms| clock_skew(clock_ms, unix_millis()));
                     // Before `Up`, so that a node that fails its health test gets no ranks.
                     let reply = client.poll(ready.address, &PollRequest::HEALTH_ONLY, FIRST_HEALTH_WITHIN).await;
@@ -347,7 +348,7 @@ impl AgentSupervisor {
     fn take_poll(&mut self, report: PollReport) -> Option<FleetEvent> {
         match report {
             PollReport::Lost { node, start, reason } => self.take_loss(node, start, reason),
-            PollReport::Ran(ran) => Some(FleetEvent::PollsRan { ran }),
+            PollReport::PollsRan(ran) => Some(FleetEvent::PollsRan { ran }),
             PollReport::Answered { node, start, sent, reply } => {
                 let agent = self.agents.get_mut(&node).filter(|agent| agent.start == start)?;
                 let seen = &mut agent.record.seen;
@@ -386,7 +387,7 @@ impl AgentSupervisor {
     }
 
     /// Gives a node up: the drain does not wait for its agent any more. Its processes are left as they are.
-    pub fn give_up(&mut self, node: &NodeName) {
+    pub fn stop_awaiting(&mut self, node: &NodeName) {
         self.lose(node);
         self.roster.node_down(node);
     }

@@ -34,9 +34,7 @@ impl ExternalCommandError {
 pub struct CommandOutput {
     /// Exit status 0.
     pub success: bool,
-    /// Standard output.
     pub output: String,
-    /// Standard error.
     pub errors: String,
 }
 

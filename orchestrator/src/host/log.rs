@@ -1,9 +1,10 @@
 //! The end of a log file, which explains why a process did not start.
 
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::own_files;
+use holdfast_core::state_files;
 
 /// Maximum size of the end that is read.
 const LOG_TAIL: u64 = 64 << 10;
@@ -16,12 +17,16 @@ pub(crate) fn last_line(log: &Path, after: u64, counts: impl Fn(&str) -> bool) -
 
 /// The end of a log, without its first `after` bytes.
 pub(crate) fn tail(log: &Path, after: u64) -> Option<String> {
-    let mut file = own_files::open(log).ok()??;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL).max(after))).ok()?;
+    end_of(state_files::open(log).ok()??, after, LOG_TAIL).ok()
+}
+
+/// The last `most` bytes of a file, without its first `after` bytes.
+pub(crate) fn end_of(mut file: File, after: u64, most: u64) -> io::Result<String> {
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most).max(after)))?;
     let mut text = Vec::new();
-    file.take(LOG_TAIL).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
+    file.take(most).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

@@ -6,13 +6,11 @@
 //! | [`external_command`] | running commands of the system or the site with a time limit |
 //! | [`program`] | finding the program of a command |
 //! | [`process`] | inspecting and killing processes, safe against reused process ids |
-//! | [`own_files`] | files of ours by path, where other users may write |
 //! | [`log`] | the end of a log file, which explains a failure |
 
 pub mod descriptors;
 pub mod external_command;
 pub mod log;
-pub mod own_files;
 pub mod process;
 pub mod program;
 

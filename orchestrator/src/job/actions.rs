@@ -5,24 +5,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_model::{Generation, HaltState, NodeName, Placement};
+use holdfast_model::{CheckpointId, Generation, HaltState, NodeName, Placement};
 use holdfast_wire::agent::{ForgetRequest, HaltRequest, KillRequest, PeersUpdate, TerminateRequest};
 use holdfast_wire::plan::PlanParts;
 
 use super::background::TaskResult;
 use super::drain_task::AfterCommands;
+use super::free_space::{self, HALT_WITHIN};
 use super::running_step::RunningStep;
 use super::step::StepDriver;
-use super::{free_space, settings, site, stacks};
-use crate::drain::DrainOrder;
+use super::{settings, site, stacks};
+use crate::drain::{DrainOrder, prefix_steps};
 use crate::events::{CommandKey, StopReason};
 use crate::fleet::RequestError;
 use crate::fleet::clock::issue_number;
 use crate::relaunch::{Action, BeforeFailure, Event};
 
-/// A node that does not report its halt conditions within this is asked again. Not a setting: an answer needs no work,
-/// and a longer limit would delay the launch by as much without making an answer more likely.
-pub(super) const HALT_WITHIN: Duration = Duration::from_secs(2);
 /// The pause before that.
 const HALT_PAUSE: Duration = Duration::from_millis(250);
 
@@ -70,8 +68,9 @@ impl StepDriver<'_> {
                 self.record.agent_changed(&node);
             }
             Action::Record(event) => self.reporter.emit(event),
-            Action::Drain { stop, healthy, starting, down } => {
-                self.start_drain(&stop, [healthy, starting].concat(), down)
+            Action::Supersede { from } => self.supersede(from),
+            Action::Drain { stop, healthy, starting, down, continues } => {
+                self.start_drain(&stop, [healthy, starting].concat(), down, continues)
             }
             // The agents belong to the job: they are ended after the loop, unless the next step uses them.
             Action::StopAgents { .. } => self.drain.abort(),
@@ -281,9 +280,23 @@ impl StepDriver<'_> {
         );
     }
 
+    /// Ends as `Superseded`.
+    fn supersede(&self, from: Option<CheckpointId>) {
+        let (prefix, job_id) = (self.settings.prefix.clone(), self.allocation.job_id().to_owned());
+        let background = self.background.clone();
+        tokio::spawn(async move {
+            let recorded = tokio::task::spawn_blocking(move || prefix_steps::supersede(prefix, &job_id, from)).await;
+            let failure = match recorded {
+                Ok(recorded) => recorded.err().map(|error| error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            background.event(Event::Superseded { from, failure });
+        });
+    }
+
     /// Starts the drain. The agents of the nodes that are not `down` are up, or are waited for: an orchestrator that
     /// has taken over does not know yet whether they are.
-    fn start_drain(&mut self, stop: &StopReason, mut others: Vec<NodeName>, down: Vec<NodeName>) {
+    fn start_drain(&mut self, stop: &StopReason, mut others: Vec<NodeName>, down: Vec<NodeName>, continues: bool) {
         let up = self.agents.roster().agents();
         others.retain(|node| !up.contains_key(node));
         let order = DrainOrder {
@@ -294,6 +307,7 @@ impl StepDriver<'_> {
             prefix: self.settings.prefix.clone(),
             job_id: self.allocation.job_id().to_owned(),
             generation: self.machine.generation(),
+            continues,
             copies: settings::copies(&self.step.checkpoint),
             requested: None,
             events: self.background.events.clone(),

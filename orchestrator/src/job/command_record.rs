@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::owned::OwnedError;
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::state_files;
 use holdfast_model::NodeName;
 use serde::{Deserialize, Serialize};
 
-use super::state;
 use crate::events::CommandKey;
-use crate::host::own_files;
 use crate::spec::SiteCommand;
 
 const VERSION: u32 = 1;
@@ -51,7 +51,7 @@ impl CommandRecord {
     /// The record of this allocation; empty if there is none. One that cannot be used counts as none: a command that is
     /// run again is better than one that is left out.
     pub(super) fn read(prefix: &Path, allocation: &str) -> Self {
-        let read = own_files::read(&file(prefix), LARGEST).unwrap_or_else(|error| {
+        let read = state_files::read(&file(prefix), LARGEST).unwrap_or_else(|error| {
             tracing::warn!(%error, "the record of finished commands is not used");
             None
         });
@@ -74,34 +74,28 @@ impl CommandRecord {
     }
 
     /// Writes the record.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub(super) fn write(&self, prefix: &Path) -> Result<(), OwnedError> {
         // Names and lists of strings can always be written as JSON.
-        own_files::replace(&file(prefix), &serde_json::to_vec(self).unwrap_or_default())
+        state_files::replace(&file(prefix), &serde_json::to_vec(self).unwrap_or_default())
     }
 }
 
 /// A job begins in an allocation: the commands of `after:` are run at its end, whether they were run before or not, and
 /// those of `before:` too if the job is repeated.
-///
-/// # Errors
-/// [`OwnedError`].
 pub(super) fn begin(prefix: &Path, allocation: &str, repeated: bool) -> Result<(), OwnedError> {
     let mut record = CommandRecord::read(prefix, allocation);
     record.done.retain(|done| done.key == CommandKey::Before && !repeated);
-    own_files::create_directory(&state::directory(prefix))?;
+    state_files::create_directory(StateDirectory::below(prefix).path())?;
     record.write(prefix)
 }
 
 /// The directory for the output of the commands in an allocation.
 pub(super) fn output_directory(prefix: &Path, allocation: &str) -> PathBuf {
-    state::directory(prefix).join(OUTPUT).join(allocation.replace('/', "_"))
+    StateDirectory::below(prefix).join(OUTPUT).join(allocation.replace('/', "_"))
 }
 
 fn file(prefix: &Path) -> PathBuf {
-    state::directory(prefix).join(FILE)
+    StateDirectory::below(prefix).join(FILE)
 }
 
 #[cfg(test)]
@@ -138,7 +132,7 @@ mod tests {
     fn a_damaged_record_counts_as_none() {
         let prefix = tempfile::tempdir().unwrap();
         begin(prefix.path(), "17", false).unwrap();
-        own_files::replace(&file(prefix.path()), b"{").unwrap();
+        state_files::replace(&file(prefix.path()), b"{").unwrap();
         assert_eq!(CommandRecord::read(prefix.path(), "17"), CommandRecord::new("17"));
     }
 }

@@ -101,7 +101,7 @@ impl DrainAgents {
             FleetEvent::Checked { .. } => {}
             FleetEvent::StartFailed { node, reason, .. } => {
                 self.starting.remove(&node);
-                self.agents.give_up(&node);
+                self.agents.stop_awaiting(&node);
                 self.reporter.emit(LogEvent::AgentNotStarted { node, reason });
             }
             FleetEvent::Lost { node, reason } => self.lost(node, &reason),
@@ -117,7 +117,7 @@ impl DrainAgents {
             *restarts += 1;
             self.agents.start(node);
         } else {
-            self.agents.give_up(&node);
+            self.agents.stop_awaiting(&node);
         }
     }
 
@@ -151,11 +151,11 @@ impl DrainAgents {
     pub(super) async fn drain(
         &mut self,
         prefix: &Path,
-        copies: CopySettings,
+        (copies, continues): (CopySettings, bool),
         requested: Option<CheckpointId>,
     ) -> Result<DrainReport, DrainError> {
         let (order, mut emitted) = self.order(prefix, requested);
-        let order = DrainOrder { copies, ..order };
+        let order = DrainOrder { copies, continues, ..order };
         let draining = drain::drain(&order);
         tokio::pin!(draining);
         let result = loop {
@@ -195,6 +195,7 @@ impl DrainAgents {
             prefix: prefix.to_owned(),
             job_id: self.job_id.clone(),
             generation: Generation(u64::MAX),
+            continues: true,
             copies: CopySettings { crc: false, buffer_bytes: 0, threads: None, container: None },
             requested,
             events,

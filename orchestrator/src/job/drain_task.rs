@@ -9,7 +9,6 @@ use crate::events::DrainResult;
 
 /// When the commands of `after:` are run.
 pub(super) enum AfterCommands {
-    /// There are none.
     None,
     /// Before the drain: no step follows.
     Now(SiteCommands),

@@ -1,5 +1,4 @@
-//! The driver of a job: its lock, its screen, its signals, its nodes and their agents; and its steps, one after the
-//! other.
+//! The driver of a job of steps: its nodes and their agents; and its steps, one after the other.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -7,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::Generation;
 use tokio::sync::mpsc;
 
@@ -15,32 +15,28 @@ use super::drain_task::DrainTask;
 use super::earlier_steps::EarlierSteps;
 use super::error::RunError;
 use super::excluded_nodes::ExcludedNodes;
-use super::hand_over::{OpenedStep, hand_over};
-use super::inbox::Batch;
-use super::prefix_wait::PrefixWait;
+use super::hand_over::{NextStep, OpenedStep, hand_over};
 use super::preflight::{Prepared, preflight};
 use super::progress::ProgressSources;
 use super::ranks::{LaunchSettings, Ranks};
 use super::record::JobRecord;
-use super::replicated;
-use super::report;
+use super::release::release;
 use super::reporter::Reporter;
-use super::requeue::EndedRun;
 use super::schedule::Schedule;
-use super::settings;
+use super::shell::{JobShell, RunOptions};
 use super::signals::Signals;
 use super::site::CommandContext;
-use super::start::{self, RunOptions};
-use super::state::{self, JobLock, JobState, Stage};
-use super::step::StepDriver;
-use super::step_names;
+use super::state::{JobState, Stage};
+use super::state_file::JobLock;
+use super::step::{Batch, StepDriver};
+use super::{replicated, report, settings, standalone, start, step_names};
 use crate::allocation::Allocation;
-use crate::events::{EventLog, RunReport, Screen};
+use crate::events::RunReport;
 use crate::exit;
 use crate::fleet::clock::unix_now;
-use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetSettings};
-use crate::relaunch::{Machine, Snapshot};
-use crate::spec::{CheckpointSource, JobSpec, Step};
+use crate::fleet::{AgentSupervisor, Clock};
+use crate::relaunch::{HeldActions, Machine, Snapshot};
+use crate::spec::{JobSpec, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
 ///
@@ -61,64 +57,31 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_on(options: &RunOptions, prepared: Vec<Prepared>) -> Result<RunReport, RunError> {
-    let (spec, began) = (&options.spec, Instant::now());
-    let prefix = start::make_prefix(&spec.prefix)?;
-    let signals = Signals::new().map_err(RunError::io("listen for signals"))?;
-    let lock = JobLock::take(&prefix, spec.group_access)?;
-    step_names::write(spec, &prefix)?;
+    let began = Instant::now();
+    let shell = JobShell::begin(options)?;
+    let spec = shell.spec;
+    step_names::write(spec, &shell.prefix)?;
     let earlier = EarlierSteps::read(spec, options.again)?;
     let steps = spec.steps.iter().zip(prepared).enumerate();
     let mut job = JobDriver {
-        spec,
-        again: options.again,
-        screen: options.screen.clone(),
-        signals,
-        allocation_id: None,
-        made_progress: false,
         schedule: earlier.schedule(spec),
         pending: steps.map(|(at, (step, prepared))| (at, NextStep { at, step, prepared })).collect(),
         reports: BTreeMap::new(),
-        _lock: lock,
+        shell,
     };
     let ended = job.run_steps(&earlier).await;
     let ended = ended.map(|()| report::of_job(spec, &job.schedule, job.reports, &earlier, began.elapsed()));
-    // While the lock is held, and signals do not end the process.
-    let ended_run = EndedRun {
-        spec,
-        prefix,
-        allocation: job.allocation_id,
-        made_progress: job.made_progress,
-        screen: options.screen.clone(),
-    };
-    ended_run.requeue(ended).await
-}
-
-/// A step that has not run yet.
-pub(super) struct NextStep<'job> {
-    /// Its position in the spec.
-    pub(super) at: usize,
-    pub(super) step: &'job Step,
-    pub(super) prepared: Prepared,
+    job.shell.end(ended).await
 }
 
 /// The state that all steps of a job share.
 struct JobDriver<'job> {
-    spec: &'job JobSpec,
-    /// A job that is finished is repeated.
-    again: bool,
-    screen: Screen,
-    signals: Signals,
+    shell: JobShell<'job>,
     schedule: Schedule,
     /// Steps that have not begun, by their positions.
     pending: BTreeMap<usize, NextStep<'job>>,
     /// Of steps that have ended, by their positions.
     reports: BTreeMap<usize, RunReport>,
-    /// The allocation, from the moment at which it is open.
-    allocation_id: Option<String>,
-    /// A step was finished, or a generation made progress.
-    made_progress: bool,
-    /// The lock of the job's prefix directory.
-    _lock: JobLock,
 }
 
 /// The nodes of the job and their agents, from the first step that runs to the last.
@@ -144,32 +107,22 @@ impl<'job> JobDriver<'job> {
 
     /// Opens the nodes and the first step that runs: those of an orchestrator that died, or new ones.
     async fn open(&mut self, first: NextStep<'job>) -> Result<(JobNodes, OpenedStep<'job>), RunError> {
-        let (spec, NextStep { at, step, prepared }) = (self.spec, first);
+        let (spec, NextStep { at, step, prepared }) = (self.shell.spec, first);
         let prefix = start::make_prefix(&step.prefix)?;
         // In a job of several steps, each has a prefix directory of its own, and commands find the job by its lock.
         let lock = (spec.steps.len() > 1).then(|| JobLock::take(&prefix, spec.group_access)).transpose()?;
-        let event_log = EventLog::open(&state::directory(&prefix), &spec.job, spec.group_access.access())
-            .map_err(RunError::io("open the event log"))?;
-        let mut reporter = Reporter { event_log: Some(event_log), screen: self.screen.clone() };
+        let mut reporter = self.shell.reporter(&prefix)?;
         let all: Vec<&Prepared> =
             iter::once(&prepared).chain(self.pending.values().map(|step| &step.prepared)).collect();
-        let opening = Opening { spec, step, again: self.again, prefix: &prefix };
-        let (allocation, state) = opening.nodes((&prepared, &all), &mut reporter, &mut self.signals).await?;
+        let opening = Opening { spec, step, again: self.shell.again, prefix: &prefix };
+        let opened = opening.nodes((&prepared, &all), &mut reporter, &mut self.shell.signals).await;
+        let (allocation, state) = opened?;
         let event_log = reporter.event_log;
-        self.allocation_id = Some(allocation.allocation_id());
+        self.shell.allocation_id = Some(allocation.allocation_id());
         start::check_size(spec, &*allocation)?;
         let started = state.snapshot.as_ref().map_or_else(unix_now, Snapshot::started);
         let clock = Clock::since(started);
-        let fleet = FleetSettings {
-            template: state.template()?,
-            poll_interval: spec.health.poll,
-            poll_patience: spec.health.down_after,
-            allocation_end: allocation.end().map(settings::epoch),
-            clock,
-        };
-        let client =
-            AgentClient::new(&fleet.template.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
-        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
+        let agents = self.shell.supervisor(&allocation, &state, clock)?;
         let nodes = JobNodes { allocation, agents, started, clock };
         Ok((nodes, OpenedStep { at, step, prepared, prefix, lock, event_log, state }))
     }
@@ -181,12 +134,12 @@ impl<'job> JobDriver<'job> {
         nodes: &mut JobNodes,
         opened: OpenedStep<'job>,
     ) -> Result<Option<OpenedStep<'job>>, RunError> {
-        let (spec, began) = (self.spec, Instant::now());
+        let (spec, began) = (self.shell.spec, Instant::now());
         let JobNodes { allocation, agents, started, clock } = nodes;
-        let OpenedStep { at, step, prepared, prefix, lock: _lock, event_log, state } = opened;
+        let OpenedStep { at, step, prepared, prefix, lock: _lock, event_log, mut state } = opened;
         let end = allocation.end().map(settings::epoch);
         let mut config = settings::config(spec, step, allocation.nodes(), *started, end);
-        let job_prefix = start::make_prefix(&spec.prefix)?;
+        let job_prefix = self.shell.prefix.clone();
         let excluded = ExcludedNodes::new(spec, job_prefix.clone(), allocation.job_id());
         config.excluded = excluded.read()?;
         config.own_node = allocation.own_node();
@@ -199,14 +152,14 @@ impl<'job> JobDriver<'job> {
             None => Machine::new(config),
         };
         let progress = ProgressSources::new(&spec.progress, &prefix, &prepared.working_directory, step.run.ranks);
-        let variables = match step.checkpoint.source {
-            CheckpointSource::Scr => prepared.interposition.clone(),
-            CheckpointSource::ScrFiles => start::library_variables(spec, step, &prefix, &**allocation)?,
-            CheckpointSource::Variables
-            | CheckpointSource::Command
-            | CheckpointSource::Jubatus
-            | CheckpointSource::None => BTreeMap::new(),
-        };
+        let source = &step.source.facts;
+        let mut variables = BTreeMap::new();
+        if source.can_be_interposed {
+            variables.extend(prepared.interposition.clone());
+        }
+        if source.agent.is_library {
+            variables.extend(start::library_variables(spec, step, &prefix, &**allocation)?);
+        }
         let launch = LaunchSettings {
             launcher: prepared.launcher,
             run: step.run.clone(),
@@ -220,18 +173,20 @@ impl<'job> JobDriver<'job> {
         };
         let (running, commands_running) = mpsc::channel(1);
         let (background, inbox) = Background::channel();
-        let record =
-            JobRecord::new(state, prefix.clone(), &machine).map_err(RunError::io("start the thread of the journal"))?;
+        state.snapshot = Some(machine.snapshot());
+        let record = JobRecord::new(state, prefix.clone(), None);
+        let record = record.map_err(RunError::io("start the thread of the journal"))?;
         let mut driver = StepDriver {
             spec,
             step,
             follows: self.schedule.follows(at),
             clock: *clock,
             settings: settings::settings(spec, step, &prefix, end),
+            held: HeldActions::new(machine.generation()),
             machine,
             agents,
             progress,
-            ranks: Ranks::new(launch, Arc::clone(allocation), self.screen.clone()),
+            ranks: Ranks::new(launch, Arc::clone(allocation), self.shell.screen.clone()),
             commands: CommandContext {
                 job_id: allocation.job_id().to_owned(),
                 prefix: prefix.clone(),
@@ -245,19 +200,18 @@ impl<'job> JobDriver<'job> {
             commands_running,
             before: None,
             record,
-            reporter: Reporter { event_log, screen: self.screen.clone() },
-            signals: &mut self.signals,
+            reporter: Reporter { event_log, screen: self.shell.screen.clone() },
+            signals: &mut self.shell.signals,
             allocation: Arc::clone(allocation),
             drain: DrainTask::default(),
             outcome: None,
             sockets: (Generation::NONE, BTreeMap::new()),
             batch: Batch::default(),
-            prefix_wait: PrefixWait::default(),
             background,
             inbox,
         };
         driver.run().await;
-        self.made_progress |= driver.machine.may_have_made_progress();
+        self.shell.made_progress |= driver.machine.may_have_made_progress();
         if driver.exit_code() != exit::NOT_FINISHED {
             driver.progress.forget().await;
         }
@@ -304,11 +258,10 @@ impl Opening<'_> {
         }
         let manager = prepared.manager.facts.name;
         let job_prefix = start::make_prefix(&spec.prefix)?;
-        let faults = spec.allocation.faults.clone();
-        let logs = state::directory(&job_prefix).join("agents");
+        let logs = StateDirectory::below(&job_prefix).join("agents");
         if let Some(kept) = previous.take_if(|state| matches!(state.stage, Stage::Kept { .. })) {
             if start::continues(spec, manager, &kept) {
-                let allocation = signals.or(kept.allocation.reopen(faults.clone(), logs.clone())).await?;
+                let allocation = signals.or(kept.allocation.reopen(Some(&spec.allocation), logs.clone())).await?;
                 match start::begin_next_run(spec, step, (prefix, &job_prefix), again, &allocation, kept, reporter)? {
                     Ok(state) => return Ok((allocation, state)),
                     Err(kept) => previous = Some(*kept),
@@ -319,21 +272,26 @@ impl Opening<'_> {
         }
         let is_left = |state: &mut JobState| matches!(state.stage, Stage::Undrained { .. } | Stage::Kept { .. });
         if let Some(state) = previous.take_if(is_left) {
-            signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
+            signals.or(standalone::finish_earlier(prefix, state, &reporter.screen)).await?;
         }
         match previous.filter(|state| state.stage == Stage::Running) {
-            Some(state) => Ok((signals.or(state.allocation.reopen(faults, logs)).await?, state)),
+            Some(state) => Ok((signals.or(state.allocation.reopen(Some(&spec.allocation), logs)).await?, state)),
             None => {
-                let request = start::allocation_request(spec, all, faults, &job_prefix);
+                let request = start::allocation_request(spec, all, &job_prefix);
                 let allocation = signals.or((prepared.manager.open)(request)).await?;
-                start::check_size(spec, &*allocation).inspect_err(|_| {
-                    let _ = allocation.release();
-                })?;
                 // Nodes of an earlier allocation with the same id may have its files.
                 let earlier =
                     earlier.filter(|(job_id, _)| job_id == allocation.job_id()).map(|(_, generation)| generation);
-                let state = start::begin(spec, step, (prefix, &job_prefix), again, &allocation, earlier, reporter)?;
-                Ok((allocation, state))
+                let begun = start::check_size(spec, &*allocation).and_then(|()| {
+                    start::begin(spec, step, (prefix, &job_prefix), again, &allocation, earlier, reporter)
+                });
+                match begun {
+                    Ok(state) => Ok((allocation, state)),
+                    Err(error) => {
+                        release(allocation, reporter).await;
+                        Err(error)
+                    }
+                }
             }
         }
     }

@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
+use holdfast_model::NodeName;
 use tokio::sync::mpsc;
 
-use super::prefix_wait::PrefixWaitStep;
+use super::release::release;
 use super::site;
 use super::start;
 use super::state::Stage;
-use super::step::{CHECK_EVERY, StepDriver};
+use super::step::StepDriver;
 use crate::allocation::Continuation;
 use crate::events::LogEvent;
 use crate::exit;
+use crate::fleet::AgentRecord;
 use crate::relaunch::Outcome;
 use crate::spec::KeepCache;
 
@@ -67,8 +69,8 @@ impl StepDriver<'_> {
     /// The agents are those of the next step, whose state is on disk: this step is only recorded as finished.
     pub(super) async fn leave_agents(&mut self) {
         self.record.state.stage = self.last_stage(false);
-        self.record.finish(&mut self.machine, self.allocation.nodes(), |_| None);
-        self.write_last_state().await;
+        let agents = self.allocation.nodes().iter().map(|node| (node.clone(), None)).collect();
+        self.finish_record(agents).await;
     }
 
     /// The end of the last step: ends the agents, and releases the nodes.
@@ -82,37 +84,17 @@ impl StepDriver<'_> {
         } else if keeps_cache {
             self.reporter.emit(LogEvent::CacheKept { place: self.record.state.allocation.place() });
         } else {
-            let allocation = Arc::clone(&self.allocation);
-            let failure = match tokio::task::spawn_blocking(move || allocation.release()).await {
-                Ok(released) => released.err().map(|error| error.to_string()),
-                Err(error) => Some(error.to_string()),
-            };
-            if let Some(reason) = failure {
-                self.reporter.emit(LogEvent::ReleaseFailed { reason });
-            }
+            release(Arc::clone(&self.allocation), &mut self.reporter).await;
         }
         let records = self.agents.records();
-        self.record.finish(&mut self.machine, self.allocation.nodes(), |node| records.get(node).copied());
-        self.write_last_state().await;
+        let agents = self.allocation.nodes().iter().map(|node| (node.clone(), records.get(node).copied())).collect();
+        self.finish_record(agents).await;
     }
 
-    /// Waits until the last state is on disk. The wait is limited, shown to the user, and ended by a signal.
-    async fn write_last_state(&mut self) {
-        let mut check = tokio::time::interval(CHECK_EVERY);
-        while !self.record.is_complete() {
-            tokio::select! {
-                _ = self.record.released(&self.machine) => {}
-                _ = self.signals.next() => break,
-                _ = check.tick() => match self.prefix_wait.check() {
-                    PrefixWaitStep::Wait => {}
-                    PrefixWaitStep::Show => self.show_prefix_wait(),
-                    PrefixWaitStep::GiveUp => break,
-                },
-            }
-        }
-        if !self.record.is_complete() {
-            tracing::warn!("the prefix directory does not answer; the end of the job is not recorded there");
-        }
+    /// Writes the last state of the step.
+    async fn finish_record(&mut self, agents: Vec<(NodeName, Option<AgentRecord>)>) {
+        let changes = self.machine.take_changes();
+        self.record.finish(changes, agents, (self.signals, &self.reporter.screen)).await;
     }
 
     fn last_stage(&self, keeps_cache: bool) -> Stage {

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use holdfast_core::durable::DurableError;
+use holdfast_core::state_files;
 use holdfast_wire::trust::TrustError;
 
 use super::requeue::RequeueError;
-use super::standalone::StandaloneError;
+use super::standalone_error::StandaloneError;
 use super::state::StateError;
 use crate::allocation::AllocationError;
 use crate::exit;
 use crate::fleet::FleetError;
 use crate::host::external_command::ExternalCommandError;
-use crate::host::own_files;
 use crate::host::program::ProgramError;
 use crate::launch::LaunchError;
 use crate::pairs::PlacementError;
@@ -100,14 +100,8 @@ impl RunError {
             | RunError::Placement(_)
             | RunError::OtherKind { .. }
             | RunError::OtherPairs { .. }
-            | RunError::Preflight(PreflightError::Command { .. })
-            | RunError::Allocation(
-                AllocationError::UnknownManager { .. }
-                | AllocationError::Name { .. }
-                | AllocationError::Outside { .. }
-                | AllocationError::NoSsh,
-            ) => exit::CONFIGURATION,
-            RunError::Allocation(error) if error.is_refusal() => exit::CONFIGURATION,
+            | RunError::Preflight(PreflightError::Command { .. }) => exit::CONFIGURATION,
+            RunError::Allocation(error) if error.is_configuration() => exit::CONFIGURATION,
             RunError::Undrained { unwritable: true, .. } => exit::CANNOT_WRITE,
             RunError::Undrained { unwritable: false, .. } => exit::DAMAGED_DATA,
             RunError::Requeue(error) if error.is_configuration() => exit::CONFIGURATION,
@@ -116,7 +110,7 @@ impl RunError {
             RunError::Fleet(_) | RunError::Trust(_) => exit::INTERNAL,
             RunError::Standalone(error) => error.exit_code(),
             RunError::State(error) => error.exit_code(),
-            RunError::Io { source, .. } if own_files::is_refusal(source) => exit::CONFIGURATION,
+            RunError::Io { source, .. } if state_files::is_refusal(source) => exit::CONFIGURATION,
             _ => exit::UNAVAILABLE,
         }
     }

@@ -1,5 +1,5 @@
 //! The nodes that the user excludes: `allocation.exclude` of the spec, and `<prefix>/.holdfast/excluded.json`, which
-//! `holdfast nodes` changes while the job runs. The file belongs to the job id in it, and is ignored in later jobs.
+//! `holdfast nodes` changes while the job runs: see [`request_file`](super::request_file).
 //!
 //! The orchestrator reads the file every half a second, on a thread of its own. One that takes over reads it too, so
 //! that a request is not lost whenever either process is killed.
@@ -9,34 +9,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::durable::Durability;
 use holdfast_core::hostlist;
-use holdfast_core::owned::{Access, OwnedDirectory};
 use holdfast_model::NodeName;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::background::Background;
-use super::state::{self, StateError};
+use super::request_file::RequestFile;
+use super::state::StateError;
 use crate::relaunch::{Event, Exclusion};
 use crate::spec::{JobSpec, Origin};
 
-const VERSION: u32 = 1;
-const FILE: &str = "excluded.json";
-/// Held while the file is changed.
-const LOCK_FILE: &str = "excluded.lock";
-/// One entry a node of ten thousand nodes is smaller.
-const LARGEST: u64 = 16 << 20;
+const FILE: RequestFile = RequestFile { name: "excluded.json", lock: "excluded.lock" };
 /// How often the orchestrator reads the file. A user waits for it.
 const READ_EVERY: Duration = Duration::from_millis(500);
 const KEY: &str = "allocation.exclude";
 
 /// What the user requested for single nodes while the job runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRequests {
-    version: u32,
-    job_id: String,
     nodes: BTreeMap<NodeName, NodeRequest>,
 }
 
@@ -50,33 +41,12 @@ pub enum NodeRequest {
 }
 
 impl NodeRequests {
-    fn none(job_id: &str) -> Self {
-        NodeRequests { version: VERSION, job_id: job_id.to_owned(), nodes: BTreeMap::new() }
-    }
-
     /// Reads the requests of the job with this id, in the prefix directory of the job.
     ///
     /// # Errors
     /// [`StateError::Owned`] if the file is not ours; [`StateError::Content`].
     pub fn read(prefix: &Path, job_id: &str) -> Result<Self, StateError> {
-        match state::open_directory(prefix)? {
-            Some(own) => NodeRequests::read_in(&own, job_id),
-            None => Ok(NodeRequests::none(job_id)),
-        }
-    }
-
-    fn read_in(own: &OwnedDirectory, job_id: &str) -> Result<Self, StateError> {
-        let Some(text) = own.read(FILE, Access::GroupRead, LARGEST)? else { return Ok(NodeRequests::none(job_id)) };
-        let content = |problem: String| StateError::Content { path: own.path().join(FILE), problem };
-        let found: NodeRequests = serde_json::from_slice(&text).map_err(|error| content(error.to_string()))?;
-        match found {
-            found if found.version != VERSION => {
-                Err(content(format!("its version is {}, this one reads {VERSION}", found.version)))
-            }
-            found if found.job_id == job_id => Ok(found),
-            // Of an earlier job of this prefix directory.
-            _ => Ok(NodeRequests::none(job_id)),
-        }
+        FILE.read(prefix, job_id)
     }
 
     /// Adds requests to those of the file.
@@ -84,16 +54,7 @@ impl NodeRequests {
     /// # Errors
     /// As [`read`](Self::read); [`StateError::File`].
     pub fn add(prefix: &Path, job_id: &str, requests: BTreeMap<NodeName, NodeRequest>) -> Result<(), StateError> {
-        let Some(own) = state::open_directory(prefix)? else { return Ok(()) };
-        let lock = own.open_or_create(LOCK_FILE, Access::Private)?;
-        let path = own.path().join(LOCK_FILE);
-        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| StateError::file("lock", &path)(errno.into()))?;
-        let mut all = NodeRequests::read_in(&own, job_id)?;
-        all.nodes.extend(requests);
-        let path = own.path().join(FILE);
-        let text = serde_json::to_vec(&all).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        own.replace(FILE, &text, Access::Private, Durability::Machine)?;
-        Ok(())
+        FILE.change(prefix, job_id, |all: &mut NodeRequests| all.nodes.extend(requests))
     }
 
     /// The nodes that are excluded, if the spec excludes these.

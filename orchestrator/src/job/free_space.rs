@@ -3,14 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use holdfast_model::NodeName;
 use holdfast_wire::agent::{DirectoryHealth, PollRequest};
 use holdfast_wire::run::job_directory;
 
-use super::actions::HALT_WITHIN;
 use crate::allocation::AgentTemplate;
 use crate::fleet::AgentClient;
+
+/// A node that does not report its halt conditions or its free space within this is asked again. Not a setting: an
+/// answer needs no work, and a longer limit would delay the launch by as much without making an answer more likely.
+pub(super) const HALT_WITHIN: Duration = Duration::from_secs(2);
 
 /// The directories of a node, each with the bytes that must be free. A control directory that is a cache too needs the
 /// larger number.

@@ -3,18 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::driver::NextStep;
+use holdfast_core::state_directory::StateDirectory;
+
 use super::error::RunError;
 use super::preflight::Prepared;
 use super::reporter::Reporter;
-use super::start;
-use super::state::{self, JobLock, JobState, Stage};
+use super::state::{JobState, Stage};
+use super::state_file::JobLock;
 use super::step::StepDriver;
+use super::{standalone, start};
 use crate::events::EventLog;
 use crate::spec::{GroupAccess, Step};
 
 /// After a signal, the state of the next step is waited for at most this long.
 const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// A step that has not run yet.
+pub(super) struct NextStep<'job> {
+    /// Its position in the spec.
+    pub(super) at: usize,
+    pub(super) step: &'job Step,
+    pub(super) prepared: Prepared,
+}
 
 /// A step that is about to begin. Its state is on disk.
 pub(super) struct OpenedStep<'job> {
@@ -46,7 +56,7 @@ pub(super) async fn hand_over<'job>(
         Some(state) if state.stage == Stage::Running && state.is_same_job(former) => state,
         left => {
             if let Some(left) = left {
-                driver.signals.or(start::finish_earlier(&prefix, left, &reporter.screen)).await?;
+                driver.signals.or(standalone::finish_earlier(&prefix, left, &reporter.screen)).await?;
             }
             let (allocation, template) = (former.allocation.clone(), former.template()?);
             let mut state = start::state_of_step(driver.spec, step, allocation, template);
@@ -75,7 +85,9 @@ async fn begin_step(driver: &mut StepDriver<'_>, state: &JobState, prefix: &Path
         let (mut ended, to) = (state.clone(), prefix.to_owned());
         let (exit_code, message) = (error.exit_code(), error.to_string());
         let end = async {
-            let _ = begin.await;
+            if let Err(error) = begin.await {
+                tracing::warn!(%error, "the state of the next step is not written");
+            }
             on_thread(move || {
                 ended.end(&to, exit_code, message);
                 Ok(())
@@ -102,7 +114,7 @@ impl OpenedPrefix {
     fn open(prefix: &Path, job: &str, group_access: GroupAccess) -> Result<Self, RunError> {
         let prefix = start::make_prefix(prefix)?;
         let lock = JobLock::take(&prefix, group_access)?;
-        let event_log = EventLog::open(&state::directory(&prefix), job, group_access.access())
+        let event_log = EventLog::open(StateDirectory::below(&prefix).path(), job, group_access.access())
             .map_err(RunError::io("open the event log"))?;
         let left = JobState::read(&prefix)?.filter(JobState::has_nodes);
         let left = left.filter(|state| !matches!(state.stage, Stage::Finished { .. }));

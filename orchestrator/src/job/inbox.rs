@@ -7,7 +7,7 @@ use super::running_step::StepUpdate;
 use super::step::StepDriver;
 use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
-use crate::relaunch::{Action, Event};
+use crate::relaunch::Action;
 
 /// Inputs from one source before the next source is served.
 const INPUTS_AT_ONCE: usize = 256;
@@ -28,14 +28,6 @@ pub(super) enum Input {
     Step(StepUpdate),
 }
 
-/// The events of all inputs that are ready now.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) events: Vec<Event>,
-    /// One of the events ends the generation, as far as is known before the machine has handled it.
-    pub(super) ends_run: bool,
-}
-
 impl StepDriver<'_> {
     /// The next input. Cancel safe.
     pub(super) async fn next_input(&mut self) -> Input {
@@ -43,7 +35,7 @@ impl StepDriver<'_> {
             // Signals before anything else.
             biased;
             name = self.signals.next() => Input::Signal(name),
-            actions = self.record.released(&self.machine) => Input::Released(actions),
+            commit = self.record.written() => Input::Released(self.held.release(commit, &self.machine)),
             Some(event) = self.inbox.events.recv() => Input::Log(event),
             Some(result) = self.inbox.results.recv() => Input::Task(result),
             event = self.agents.next() => Input::Fleet(event),
@@ -57,8 +49,9 @@ impl StepDriver<'_> {
         while let Some(name) = self.signals.next().now_or_never() {
             self.receive(Input::Signal(name));
         }
-        while let Some(actions) = self.record.released(&self.machine).now_or_never() {
-            self.receive(Input::Released(actions));
+        while let Some(commit) = self.record.written().now_or_never() {
+            let released = self.held.release(commit, &self.machine);
+            self.receive(Input::Released(released));
         }
         while let Ok(event) = self.inbox.events.try_recv() {
             self.receive(Input::Log(event));

@@ -3,21 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::prefix::Prefix;
-use holdfast_core::redundancy::registry::is_unprotected;
-use holdfast_model::{CheckpointId, Generation, NodeName, RestartSource};
+use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{AgentEvent, ForgetRequest, HaltReport, Health, PollReply};
 
 use super::background::TaskResult;
 use super::running_step::{StepReport, StepUpdate};
 use super::step::StepDriver;
 use crate::allocation::Observation;
-use crate::drain::resume;
 use crate::events::LogEvent;
 use crate::fleet::FleetEvent;
 use crate::launch::StepEvent;
 use crate::relaunch::Event;
-use crate::spec::CheckpointSource;
 use holdfast_model::RankEnd;
 
 impl StepDriver<'_> {
@@ -106,14 +102,8 @@ impl StepDriver<'_> {
     /// The halt conditions of the leader's node count for the generation that it serves.
     fn halt_reported(&mut self, node: &NodeName, health: &Health) {
         // LLNL's library uses the halt file of the node of rank 0.
-        let counts = match self.step.checkpoint.source {
-            CheckpointSource::ScrFiles => self.machine.first_rank_node(),
-            CheckpointSource::Scr
-            | CheckpointSource::Variables
-            | CheckpointSource::Command
-            | CheckpointSource::Jubatus
-            | CheckpointSource::None => self.machine.leader(),
-        };
+        let is_library = self.step.source.facts.agent.is_library;
+        let counts = if is_library { self.machine.first_rank_node() } else { self.machine.leader() };
         if !self.machine.is_running(health.generation) || counts.as_ref() != Some(node) {
             return;
         }
@@ -145,53 +135,19 @@ impl StepDriver<'_> {
     }
 
     fn agent_event(&mut self, node: &NodeName, event: AgentEvent) {
+        // A fault after a checkpoint: when no more is going to protect it.
+        let kept = match event {
+            AgentEvent::CheckpointComplete { checkpoint, protected: false, .. }
+            | AgentEvent::CheckpointProtected { checkpoint, .. } => Some(checkpoint),
+            _ => None,
+        };
         self.reporter.emit(LogEvent::of_agent(node, event.clone()));
-        match event {
-            AgentEvent::Restarted { generation, checkpoint, source, millis, .. } => {
-                let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
-                self.supersede(checkpoint);
-                self.feed(Event::Restarted { generation, from: checkpoint, fetched_in });
-            }
-            AgentEvent::RestartPrevented { generation, faulty, reason } => {
-                self.feed(Event::RestartPrevented { generation, faulty, reason });
-            }
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, bytes, .. } => {
-                let protected = !is_unprotected(scheme);
-                self.feed(Event::CheckpointComplete { generation, checkpoint, protected, bytes });
-                self.inject_faults(Observation::Protected(checkpoint));
-            }
-            // One that only recorded the end of all programs is no dataset that was lost.
-            AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {
-                self.feed(Event::DatasetDropped { generation, checkpoint, reason });
-            }
-            AgentEvent::Flushed { generation, millis, .. } => {
-                self.feed(Event::Flushed { generation, took: Duration::from_millis(millis) });
-            }
-            AgentEvent::Halting { generation, reason } => self.feed(Event::Halting { generation, reason }),
-            AgentEvent::RankConnected { generation, rank, .. } => {
-                self.feed(Event::RankConnected { generation, rank });
-            }
-            AgentEvent::RankLeft { generation, rank, .. } => self.feed(Event::RankLeft { generation, rank }),
-            AgentEvent::Finalized { generation } => self.feed(Event::Finalized { generation }),
-            AgentEvent::LibraryStarted { generation } => self.feed(Event::LibraryStarted { generation }),
-            _ => {}
+        if let Some(event) = Event::of_agent(event) {
+            self.feed(event);
         }
-    }
-
-    /// Drains do not continue the directories of datasets that the restarted application writes again.
-    fn supersede(&self, from: Option<CheckpointId>) {
-        let (prefix, job_id) = (self.settings.prefix.clone(), self.allocation.job_id().to_owned());
-        tokio::task::spawn_blocking(move || {
-            // Without a prefix directory there is nothing; it is not created for that.
-            if !prefix.exists() {
-                return;
-            }
-            let superseded =
-                Prefix::open(prefix).map_err(Into::into).and_then(|prefix| resume::supersede(&prefix, &job_id, from));
-            if let Err(error) = superseded {
-                tracing::warn!(%error, "superseded_directories_not_recorded");
-            }
-        });
+        if let Some(checkpoint) = kept {
+            self.inject_faults(Observation::Checkpoint(checkpoint));
+        }
     }
 
     /// Injects the faults whose time after the first launch has come.

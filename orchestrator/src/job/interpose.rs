@@ -28,7 +28,7 @@ pub(super) fn variables(
 ) -> Result<BTreeMap<String, String>, PreflightError> {
     let Some(files) = &step.checkpoint.interpose.files else { return Ok(BTreeMap::new()) };
     let named = step.checkpoint.interpose.library.as_ref().map(|library| working_directory.join(library));
-    let library = match &allocation.ssh.program {
+    let library = match allocation.program() {
         // On other machines, where nothing can be checked.
         Some(program) => named.unwrap_or_else(|| program.with_file_name(LIBRARY)),
         None => find(named, holdfast)?,

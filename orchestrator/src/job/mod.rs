@@ -2,9 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`driver`] | the job: lock, screen, signals, nodes and agents; its steps, one after the other |
+//! | `shell` | what every job has: lock, signals, agents, the next allocation |
+//! | [`driver`] | a job of steps: nodes and agents; its steps, one after the other |
 //! | `hand_over` | the transition from one step to the next |
-//! | [`start`] | the start of a job: nodes, state and prefix directory; the dry run |
+//! | [`start`], `release` | the start of a job: nodes, state and prefix directory; the release of its nodes |
+//! | `dry_run` | what a run would start where |
 //! | `schedule`, `earlier_steps` | which step runs next; what earlier runs left of each |
 //! | [`step_names`] | the names of the steps, for commands that are given only the prefix directory |
 //! | `error` | why a job cannot begin |
@@ -21,8 +23,10 @@
 //! | `free_space` | the free space that nodes must have before the first launch |
 //! | `stacks` | the stacks of ranks that hang |
 //! | `reporter`, `report` | event log and screen; the report at the end |
-//! | [`state`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
-//! | `record` | hands changes of the state to that thread; the actions that wait for it |
+//! | [`state`] | the state of a job |
+//! | [`state_file`], [`journal`] | `job.json`, the lock, and the journal beside it, written by a thread of its own |
+//! | `record` | hands changes of the state to that thread |
+//! | `claim` | which orchestrator is the newest one of the job |
 //! | `progress` | sources of progress besides the checkpoints |
 //! | `requeue` | submits the next allocation |
 //! | `prefix_wait` | waiting for the prefix directory at the end: bounded, and shown |
@@ -32,17 +36,19 @@
 //! | [`site`], `command_record` | commands of the user and the site; those that succeeded in this allocation |
 //! | `signals` | the signals that end a job |
 //! | `replicated` | a job with pairs of main and replica: its nodes, its loop, its end |
-//! | [`standalone`], `drain_agents` | `holdfast drain`, and the agents that it starts |
+//! | [`standalone`], `standalone_error`, `drain_agents` | `holdfast drain`, and the agents that it starts |
 //!
 //! Nothing here blocks the loop: requests are tasks with time limits whose results come back through a channel, and
 //! work that uses a file system or waits for a command runs on other threads.
 
 mod actions;
 mod background;
+mod claim;
 mod command_record;
 mod drain_agents;
 mod drain_task;
 pub mod driver;
+mod dry_run;
 mod earlier_steps;
 mod ending;
 mod error;
@@ -60,24 +66,30 @@ mod preflight;
 mod progress;
 mod ranks;
 mod record;
+mod release;
 pub mod replicated;
 mod report;
 mod reporter;
+mod request_file;
 mod requeue;
 pub mod running_step;
 mod schedule;
 pub mod settings;
+mod shell;
 mod signals;
 pub mod site;
 mod stacks;
 pub mod standalone;
+mod standalone_error;
 pub mod start;
 pub mod state;
+pub mod state_file;
 mod step;
 pub mod step_names;
 
 pub use driver::{run, run_on};
+pub use dry_run::{Plan, plan};
 pub use error::{PreflightError, RunError};
 pub use plain::run_plain;
 pub use preflight::Prepared;
-pub use start::{Plan, RunOptions, plan};
+pub use shell::RunOptions;

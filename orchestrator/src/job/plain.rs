@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
+use holdfast_process::end::{self, shell_code};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ async fn run_step(spec: &JobSpec, step: &Step, signals: &mut Signals) -> Result<
                 let (pid, status) = end.map_err(io::Error::from).and_then(|(pid, status)| Ok((pid, status?)))
                     .map_err(RunError::io("wait for the application"))?;
                 running.remove(&pid);
-                code = if code == 0 { exit_code(status) } else { code };
+                code = if code == 0 { shell_code(end::of(status)) } else { code };
             }
         }
     }
@@ -75,10 +75,4 @@ fn named(signal: &str) -> Signal {
         "SIGUSR2" => Signal::USR2,
         _ => Signal::TERM,
     }
-}
-
-/// As a shell reports it: 128 and the number of the signal that ended the process.
-fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| Some(128 + status.signal()?));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }

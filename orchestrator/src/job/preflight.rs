@@ -38,7 +38,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     (manager.check)()?;
     let requested = step.run.launcher;
     // First of all, because manager and launcher may not be compatible.
-    launchers::select(manager.facts.name, requested)?;
+    launchers::select(&manager.facts, requested)?;
     let working_directory =
         site::working_directory(step.run.directory.as_deref()).map_err(RunError::io("find the working directory"))?;
     if !working_directory.is_dir() {
@@ -48,7 +48,7 @@ pub(super) fn preflight(spec: &JobSpec, step: &Step) -> Result<Prepared, RunErro
     let path = step.run.env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
     let context =
         LauncherContext { run: &step.run, allocation: &spec.allocation, working_directory: &working_directory };
-    let launcher = launchers::open(manager.facts.name, requested, &context)?;
+    let launcher = launchers::open(&manager.facts, requested, &context)?;
     let program = program::find(name, &working_directory, path.as_deref()).map_err(LaunchError::from)?;
     let checkpoint = &step.checkpoint;
     let commands = [("checkpoint.command.save", &checkpoint.command.save), ("checkpoint.resume", &checkpoint.resume)];

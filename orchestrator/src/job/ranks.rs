@@ -6,6 +6,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::state_files;
 use holdfast_model::{Generation, NodeName, Placement, Rank};
 use holdfast_rank::RankSettings;
 use holdfast_wire::environment;
@@ -19,8 +20,7 @@ use super::running_step::{self, RanksOfNode, RunningStep, StepReport, StepUpdate
 use super::state;
 use crate::allocation::Allocation;
 use crate::events::Screen;
-use crate::host::own_files;
-use crate::launch::{LaunchError, LaunchRequest, Launcher, StepPlan, step};
+use crate::launch::{self, LaunchError, LaunchRequest, Launcher, StepPlan, supervisor};
 use crate::relaunch::Event;
 use crate::spec::RunSpec;
 
@@ -165,7 +165,7 @@ impl Ranks {
         let token = cancelled.clone();
         let task = tokio::task::spawn_blocking(move || match open(&token) {
             // Cancelled, and no other part of the program has the ranks.
-            Ok(Some(running)) if token.is_cancelled() => running.cancel(),
+            Ok(Some(running)) if token.is_cancelled() => (running.canceller())(),
             Ok(Some(running)) => background.send(TaskResult::Launched(Box::new(running))),
             Ok(None) => {}
             Err(event) => background.event(event),
@@ -228,11 +228,13 @@ impl Ranks {
             Some(running) => Some(Box::new(running.canceller())),
             None => self.canceller(generation),
         };
-        if let Some(cancel) = cancel {
-            let _ = tokio::task::spawn_blocking(cancel).await;
+        if let Some(cancel) = cancel
+            && let Err(error) = tokio::task::spawn_blocking(cancel).await
+        {
+            tracing::warn!(%generation, %error, "the ranks of a generation could not be cancelled");
         }
         let directory = self.directory(generation);
-        let supervised = tokio::task::spawn_blocking(move || step::is_supervised(&directory));
+        let supervised = tokio::task::spawn_blocking(move || launch::is_supervised(&directory));
         if matches!(supervised.await, Ok(true)) {
             tracing::warn!(%generation, "the ranks of a generation do not end although they were cancelled");
         }
@@ -274,7 +276,7 @@ impl LaunchContext {
             program = supervisor;
         }
         let directory = &self.directory;
-        own_files::create_directory(directory)?;
+        state_files::create_directory(directory)?;
         let shell = |node: &NodeName| Some((node.clone(), self.allocation.remote_shell(node)?));
         let reach = placement.used().filter_map(|node| shell(&node.name)).collect();
         let of_node = |node: &NodeName| Some((node.clone(), self.allocation.rank_variables(node)?));
@@ -298,7 +300,7 @@ impl LaunchContext {
         if cancelled.is_cancelled() {
             return Ok(None);
         }
-        let child = step::spawn(supervisor, directory)?;
+        let child = supervisor::spawn(supervisor, directory)?;
         self.follow_from(placement, Some(child)).map(Some)
     }
 

@@ -1,33 +1,43 @@
-//! The job's state on disk, and the actions that wait until it is written.
+//! The job's state, and how much of it is on disk. The only writer of `job.json` while a job runs, whatever it runs.
 //!
-//! Every batch of events ends with [`JobRecord::commit`]. If an action waits, the changes are handed to the journal's
-//! thread to be synchronised; otherwise they are handed over to be written without a sync, at most every
-//! [`WRITTEN_EVERY`]. While the thread writes, nothing more is handed over: all changes meanwhile become one entry. A
-//! relaunch thus costs one sync for each decision that must be on disk, whatever the number of nodes and ranks.
+//! Changes are handed to the journal's thread by [`JobRecord::commit`]: at once if an action waits for them or they
+//! have to survive a crash of the machine, and otherwise without a sync, at most every [`WRITTEN_EVERY`]. While the
+//! thread writes, nothing more is handed over: all changes meanwhile become one entry. A relaunch thus costs one sync
+//! for each decision that must be on disk, whatever the number of nodes and ranks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_model::NodeName;
+use tokio::time::MissedTickBehavior;
 
+use super::claim::Claim;
 use super::journal::JournalWriter;
+use super::prefix_wait::{PrefixWait, PrefixWaitStep};
+use super::signals::Signals;
 use super::state::{JobState, Progress, StateChanges};
+use crate::events::Screen;
 use crate::fleet::{AgentRecord, AgentSupervisor};
-use crate::relaunch::{Action, HeldActions, Machine};
+use crate::relaunch::Changes;
 
-/// Changes without waiting actions are written no more often than this.
+/// Changes for which nothing waits are written no more often than this.
 const WRITTEN_EVERY: Duration = Duration::from_millis(100);
+/// How often it is checked at the end whether the wait for the last state is to be shown or given up.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// The number of the last commit.
+const LAST: u64 = u64::MAX;
 
-/// The state of the job, and how much of it is on disk.
 pub(super) struct JobRecord {
     /// Without `running` and `snapshot`, which the agents' supervisor and the machine have.
     pub(super) state: JobState,
+    prefix: PathBuf,
     /// The progress that was handed over last.
     handed_over: Progress,
     /// Agents whose records have changed since.
     agents: BTreeSet<NodeName>,
-    held: HeldActions,
+    /// A change since then has to survive a crash of the machine.
+    durable: bool,
     writer: JournalWriter,
     /// The number of the last commit.
     commit: u64,
@@ -36,28 +46,30 @@ pub(super) struct JobRecord {
     handed_over_at: Instant,
     /// The last state is on disk, or cannot be written.
     complete: bool,
+    prefix_wait: PrefixWait,
 }
 
 impl JobRecord {
-    /// The record of a step that begins or is taken over. The thread first writes the complete state.
+    /// The record of a job or step that begins or is taken over. The thread first writes the complete state. With a
+    /// `claim`, nothing is written when another orchestrator has claimed the job.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(super) fn new(mut state: JobState, prefix: PathBuf, machine: &Machine) -> std::io::Result<Self> {
+    pub(super) fn new(mut state: JobState, prefix: PathBuf, claim: Option<Claim>) -> std::io::Result<Self> {
         state.orchestrator = std::process::id();
-        state.snapshot = Some(machine.snapshot());
-        let handed_over = state.progress();
-        let writer = JournalWriter::start(prefix, state.clone())?;
+        let writer = JournalWriter::start(prefix.clone(), state.clone(), claim)?;
         Ok(JobRecord {
-            held: HeldActions::new(machine.generation()),
+            handed_over: state.progress(),
             state,
-            handed_over,
+            prefix,
             agents: BTreeSet::new(),
+            durable: false,
             writer,
             commit: 0,
             under_way: false,
             handed_over_at: Instant::now(),
             complete: false,
+            prefix_wait: PrefixWait::default(),
         })
     }
 
@@ -68,76 +80,80 @@ impl JobRecord {
         }
     }
 
-    /// Adds the actions of a batch of events. Returns those that may be performed now; the others wait for the next
-    /// [`commit`](Self::commit).
-    pub(super) fn admit(&mut self, actions: Vec<Action>) -> Vec<Action> {
-        self.held.admit(self.commit + 1, actions)
+    /// The present changes have to survive a crash of the machine, though nothing waits for them.
+    pub(super) fn make_durable(&mut self) {
+        self.durable = true;
     }
 
-    /// Hands the changes over, if an action waits for them or the last commit is long enough ago.
-    pub(super) fn commit(&mut self, machine: &mut Machine, agents: &AgentSupervisor) {
-        let is_time = self.handed_over_at.elapsed() >= WRITTEN_EVERY;
-        if self.under_way || !(self.held.waits() || is_time) {
+    /// The number of the next commit.
+    pub(super) fn next_commit(&self) -> u64 {
+        self.commit + 1
+    }
+
+    /// Hands the changes over, if something `waits` for them or the last commit is long enough ago.
+    pub(super) fn commit(&mut self, waits: bool, agents: &AgentSupervisor, memory: impl FnOnce() -> Changes) {
+        let sync = waits || self.durable;
+        if self.under_way || !(sync || self.handed_over_at.elapsed() >= WRITTEN_EVERY) {
             return;
         }
-        let changes = self.take_changes(machine, agents);
-        let sync = self.held.waits();
-        if sync || !changes.is_empty() {
-            (self.commit, self.under_way, self.handed_over_at) = (self.commit + 1, true, Instant::now());
-            self.writer.write(self.commit, changes, sync);
-        }
-    }
-
-    fn take_changes(&mut self, machine: &mut Machine, agents: &AgentSupervisor) -> StateChanges {
         let progress = self.state.progress();
         let progress = (progress != self.handed_over).then(|| {
             self.handed_over = progress.clone();
             progress
         });
-        let changed = std::mem::take(&mut self.agents);
-        let agents = changed.into_iter().map(|node| {
+        let changed = std::mem::take(&mut self.agents).into_iter();
+        let changed = changed.map(|node| {
             let record = agents.record(&node);
             (node, record)
         });
-        StateChanges { progress, agents: agents.collect(), memory: machine.take_changes() }
+        let changes = StateChanges { progress, agents: changed.collect(), memory: memory() };
+        self.durable = false;
+        if waits || !changes.is_empty() {
+            (self.commit, self.under_way, self.handed_over_at) = (self.commit + 1, true, Instant::now());
+            self.writer.write(self.commit, changes, sync);
+        }
     }
 
-    /// Waits for the journal's thread. Returns the actions that may be performed now. Cancel safe.
-    pub(super) async fn released(&mut self, machine: &Machine) -> Vec<Action> {
+    /// Waits for the journal's thread. Returns the number of a commit that is written. Cancel safe.
+    pub(super) async fn written(&mut self) -> u64 {
         let written = self.writer.next().await;
         self.under_way = self.under_way && written.commit != self.commit;
         self.complete = self.complete || written.commit == LAST;
-        self.held.release(written.commit, machine)
+        written.commit
     }
 
-    /// Gives up waiting for the journal. Returns the actions that waited for it.
-    pub(super) fn release_all(&mut self, machine: &Machine) -> Vec<Action> {
-        self.held.release(u64::MAX, machine)
-    }
-
-    /// True if an action waits for the journal.
-    pub(super) fn waits(&self) -> bool {
-        self.held.waits()
-    }
-
-    /// Hands the last state of the step over. [`is_complete`](Self::is_complete) is true when it is on disk.
-    pub(super) fn finish(
+    /// Hands the last state over, and waits until it is on disk. The wait is limited, shown to the user, and ended by a
+    /// signal.
+    pub(super) async fn finish(
         &mut self,
-        machine: &mut Machine,
-        nodes: &[NodeName],
-        agent: impl Fn(&NodeName) -> Option<AgentRecord>,
+        memory: Changes,
+        agents: Vec<(NodeName, Option<AgentRecord>)>,
+        (signals, screen): (&mut Signals, &Screen),
     ) {
-        let progress = Some(self.state.progress());
-        let agents = nodes.iter().map(|node| (node.clone(), agent(node))).collect();
         self.complete = false;
-        self.writer.write_last(LAST, StateChanges { progress, agents, memory: machine.take_changes() });
+        self.writer.write_last(LAST, StateChanges { progress: Some(self.state.progress()), agents, memory });
+        let mut check = tokio::time::interval(CHECK_EVERY);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.complete {
+            tokio::select! {
+                _ = self.written() => {}
+                _ = signals.next() => break,
+                _ = check.tick() => if self.gives_up(screen) { break },
+            }
+        }
+        if !self.complete {
+            tracing::warn!("the prefix directory does not answer; the end of the job is not recorded there");
+        }
     }
 
-    /// The last state is on disk, or cannot be written.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
+    /// To be called again and again while only the journal is waited for. Shows the wait to the user when it is long;
+    /// true if it is too long.
+    pub(super) fn gives_up(&mut self, screen: &Screen) -> bool {
+        let step = self.prefix_wait.check();
+        if step == PrefixWaitStep::Show {
+            let prefix = self.prefix.display();
+            screen.line(&format!("waiting for the prefix directory {prefix}; Ctrl-C ends the wait"));
+        }
+        step == PrefixWaitStep::GiveUp
     }
 }
-
-/// The number of the last commit.
-const LAST: u64 = u64::MAX;

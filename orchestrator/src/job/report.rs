@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_core::prefix::{Prefix, index};
+use holdfast_core::prefix::index;
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::store;
 use holdfast_model::CheckpointId;
 
 use super::earlier_steps::EarlierSteps;
@@ -65,18 +67,18 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         complete,
         prefix: prefix.clone(),
         output: last,
-        events: state::directory(prefix).join(crate::events::log::FILE),
+        events: StateDirectory::below(prefix).join(crate::events::log::FILE),
         took: began.elapsed(),
     }
 }
 
 /// The current checkpoint of a prefix directory: its id, if it is known, and its directory.
 fn current_checkpoint(prefix: &Path) -> Option<(Option<CheckpointId>, PathBuf)> {
-    let prefix = Prefix::open(prefix).ok()?;
-    let directory = prefix.current().ok().flatten()?;
+    let store = store::open(prefix).ok()?;
+    let directory = store.current().ok().flatten()?;
     // Without an entry in the index, the name of the directory may have the id.
-    let indexed = index::read(&prefix).ok().flatten().and_then(|index| index.id_of(&directory));
-    Some((indexed.or_else(|| directory.parts().map(|parts| parts.id)), prefix.checkpoint_path(&directory)))
+    let indexed = index::read(&*store).ok().flatten().and_then(|index| index.id_of(&directory));
+    Some((indexed.or_else(|| directory.parts().map(|parts| parts.id)), store.path_of(&directory)))
 }
 
 /// The report of a job: of its only step, or of all its steps.
@@ -176,7 +178,7 @@ fn of_earlier_step(spec: &JobSpec, at: usize, earlier: &EarlierSteps) -> RunRepo
         checkpoint_directory: current.map(|current| current.1),
         complete: None,
         output: None,
-        events: state::directory(&prefix).join(crate::events::log::FILE),
+        events: StateDirectory::below(&prefix).join(crate::events::log::FILE),
         prefix,
         took: Duration::ZERO,
     }

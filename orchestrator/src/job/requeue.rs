@@ -10,22 +10,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_core::owned::OwnedError;
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::state_files;
 use serde::{Deserialize, Serialize};
 
-use super::error::RunError;
-use super::state;
-use crate::allocation::slurm::environment::job_of_environment;
-use crate::events::{EventLog, LogEvent, RunReport, Screen};
+use crate::allocation::registry as managers;
+use crate::events::LogEvent;
 use crate::exit;
 use crate::host::external_command::{self, CommandOutput, ExternalCommandError};
-use crate::host::own_files;
 use crate::host::program::{self, ProgramError};
-use crate::spec::{JobSpec, Requeue, Submission};
+use crate::spec::{Requeue, Submission};
 
 /// Time limit of the command: a controller that is restarted answers after some seconds.
 const WITHIN: Duration = Duration::from_secs(60);
-/// Time limit for recording the end of a chain.
-const END_WITHIN: Duration = Duration::from_secs(10);
 const FILE: &str = "requeue.json";
 const VERSION: u32 = 1;
 const LARGEST: u64 = 64 << 10;
@@ -34,9 +31,9 @@ const LARGEST: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum RequeueError {
     #[error(
-        "`requeue.slurm` needs a Slurm job, but SLURM_JOB_ID is not set; write `requeue: {{command: […]}}` instead"
+        "`requeue.{manager}` needs a {title} job, but {variable} is not set; write `requeue: {{command: […]}}` instead"
     )]
-    NoJob,
+    NoJob { manager: &'static str, title: &'static str, variable: &'static str },
     #[error("{0}, which `requeue.command` names")]
     Program(#[from] ProgramError),
     #[error(transparent)]
@@ -59,7 +56,7 @@ pub enum RequeueError {
 impl RequeueError {
     /// True if the spec cannot be used here.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, RequeueError::NoJob | RequeueError::Program(_))
+        matches!(self, RequeueError::NoJob { .. } | RequeueError::Program(_))
     }
 
     /// The exit code of a run whose successor was not submitted.
@@ -75,7 +72,7 @@ impl RequeueError {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RequeueRecord {
     version: u32,
-    /// See [`AllocatedNodes::allocation_id`](crate::allocation::AllocatedNodes::allocation_id).
+    /// See [`Allocation::allocation_id`](crate::allocation::Allocation::allocation_id).
     allocation: String,
     progress: RequeueProgress,
     /// Allocations in a row, up to this one, that made no progress.
@@ -124,10 +121,7 @@ pub(super) fn check(requeue: &Requeue) -> Result<(), RequeueError> {
 fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
     let mut words = match submission {
         Submission::Command(words) => words.clone(),
-        Submission::Slurm => {
-            let job_id = job_of_environment(|name| env::var(name).ok()).ok_or(RequeueError::NoJob)?;
-            vec!["scontrol".to_owned(), "requeue".to_owned(), job_id]
-        }
+        Submission::ByManager(manager) => by_manager(manager)?,
     };
     let here = env::current_dir().unwrap_or_default();
     if let Some(name) = words.first_mut() {
@@ -136,80 +130,38 @@ fn command(submission: &Submission) -> Result<Vec<String>, RequeueError> {
     Ok(words)
 }
 
-/// The end of a run, and what is needed to submit the next allocation.
-pub(super) struct EndedRun<'a> {
-    pub spec: &'a JobSpec,
-    pub prefix: PathBuf,
-    /// `None` if the run ended before it had nodes.
-    pub allocation: Option<String>,
-    pub made_progress: bool,
-    pub screen: Screen,
-}
-
-impl EndedRun<'_> {
-    /// Submits the next allocation if the run ended with exit code 75, and no run in this allocation did so before.
-    /// If that fails, the run ends with [`exit::UNAVAILABLE`]; if too many allocations made no progress, with
-    /// [`exit::NO_PROGRESS`].
-    pub(super) async fn requeue(self, ended: Result<RunReport, RunError>) -> Result<RunReport, RunError> {
-        let code = match &ended {
-            Ok(report) => report.exit_code,
-            Err(error) => error.exit_code(),
-        };
-        let Some(requeue) = self.spec.requeue.clone() else { return ended };
-        if code != exit::NOT_FINISHED {
-            self.end_chain().await;
-            return ended;
+/// The command with which a manager runs the job of this process again.
+fn by_manager(manager: &'static str) -> Result<Vec<String>, RequeueError> {
+    let facts = managers::find(manager).ok().map(|entry| &entry.facts);
+    let job_id = facts.and_then(|facts| facts.variables.job_id(|name| env::var(name).ok()));
+    match (facts.and_then(|facts| facts.requeue.as_ref()), job_id) {
+        (Some(requeue), Some(job_id)) => Ok((requeue.command)(job_id)),
+        _ => {
+            let title = facts.map_or(manager, |facts| facts.title);
+            let variable = facts.and_then(|facts| facts.variables.job_ids.first().copied()).unwrap_or_default();
+            Err(RequeueError::NoJob { manager, title, variable })
         }
-        let (prefix, allocation, made_progress) = (self.prefix.clone(), self.allocation.clone(), self.made_progress);
-        let submitted = move || submit(&requeue, &prefix, allocation.as_deref(), made_progress);
-        let submitted = tokio::task::spawn_blocking(submitted).await;
-        let (event, failure) = match submitted.unwrap_or_else(|error| Err(error.into())) {
-            Ok(event) => (event, None),
-            Err(error @ RequeueError::NoProgress { allocations }) => {
-                (LogEvent::RequeueEnded { allocations }, Some(error))
-            }
-            Err(error) => (LogEvent::RequeueFailed { reason: error.to_string() }, Some(error)),
-        };
-        self.emit(&event);
-        match (ended, failure) {
-            (ended, None) => ended,
-            (Ok(report), Some(error)) => Ok(RunReport {
-                outcome: format!("{}; the next allocation was not submitted: {error}", report.outcome),
-                exit_code: error.exit_code(),
-                ..report
-            }),
-            (Err(ended), Some(error)) => Err(RunError::NotRequeued { ended: Box::new(ended), error }),
-        }
-    }
-
-    /// The chain has ended: a later run begins another one.
-    async fn end_chain(&self) {
-        let prefix = self.prefix.clone();
-        let ended = tokio::task::spawn_blocking(move || match read_record(&prefix) {
-            Some(known) if known.without_progress > 0 => {
-                write_record(&prefix, &RequeueRecord { without_progress: 0, ..known })
-            }
-            Some(_) | None => Ok(()),
-        });
-        match tokio::time::timeout(END_WITHIN, ended).await {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::warn!(%error, "the end of a chain of allocations is not recorded"),
-            Ok(Err(_)) | Err(_) => tracing::warn!("the end of a chain of allocations is not recorded"),
-        }
-    }
-
-    fn emit(&self, event: &LogEvent) {
-        let directory = state::directory(&self.prefix);
-        match EventLog::open(&directory, &self.spec.job, self.spec.group_access.access()) {
-            Ok(mut log) => log.write(event),
-            Err(error) => tracing::warn!(%error, "the event log cannot be written"),
-        }
-        self.screen.event(event);
     }
 }
 
-/// Blocks.
-fn submit(
+/// The chain of allocations has ended: a later run begins another one. Blocks.
+///
+/// # Errors
+/// It cannot be recorded.
+pub(super) fn end_chain(prefix: &Path) -> Result<(), OwnedError> {
+    match read_record(prefix) {
+        Some(known) if known.without_progress > 0 => {
+            write_record(prefix, &RequeueRecord { without_progress: 0, ..known })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Submits the next allocation, unless a run in this one did so before. Returns what was done. Blocks.
+///
+/// # Errors
+/// [`RequeueError`]: nothing was submitted.
+pub(super) fn submit(
     requeue: &Requeue,
     prefix: &Path,
     allocation: Option<&str>,
@@ -260,17 +212,17 @@ fn submit(
 
 /// The record of an earlier run; `None` if there is none, or it cannot be understood.
 fn read_record(prefix: &Path) -> Option<RequeueRecord> {
-    let read = own_files::read(&file(prefix), LARGEST).ok().flatten();
+    let read = state_files::read(&file(prefix), LARGEST).ok().flatten();
     read.and_then(|text| serde_json::from_slice(&text).ok())
 }
 
 fn write_record(prefix: &Path, record: &RequeueRecord) -> Result<(), OwnedError> {
     // Numbers and strings can always be written as JSON.
-    own_files::replace(&file(prefix), &serde_json::to_vec(record).unwrap_or_default())
+    state_files::replace(&file(prefix), &serde_json::to_vec(record).unwrap_or_default())
 }
 
 fn file(prefix: &Path) -> PathBuf {
-    state::directory(prefix).join(FILE)
+    StateDirectory::below(prefix).join(FILE)
 }
 
 #[cfg(test)]

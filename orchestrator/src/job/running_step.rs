@@ -41,7 +41,6 @@ pub enum StepReport {
     Orphaned,
     /// The events cannot be read.
     Unreadable(String),
-    /// Ranks printed something.
     Printed,
 }
 
@@ -51,9 +50,7 @@ pub struct RunningStep {
     pub generation: Generation,
     job_id: String,
     directory: PathBuf,
-    supervisor: Option<u32>,
-    ranks: BTreeMap<Rank, (NodeName, u32)>,
-    ended: bool,
+    processes: StepProcesses,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -73,7 +70,7 @@ impl RunningStep {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, place) = (Arc::clone(&stop), directory.to_owned());
         // Known before the supervisor's own event, because the step may have to be ended while it begins.
-        let supervisor = child.as_ref().map(Child::id);
+        let processes = StepProcesses { supervisor: child.as_ref().map(Child::id), ..StepProcesses::default() };
         let thread = std::thread::Builder::new()
             .name("step".to_owned())
             .spawn(move || watch(generation, &place, ranks, child, &updates, &stopped, turn))?;
@@ -81,9 +78,7 @@ impl RunningStep {
             generation,
             job_id: job_id.to_owned(),
             directory: directory.to_owned(),
-            supervisor,
-            ranks: BTreeMap::new(),
-            ended: false,
+            processes,
             stop,
             thread: Some(thread),
         })
@@ -91,6 +86,39 @@ impl RunningStep {
 
     /// Records an event of the supervisor.
     pub fn receive(&mut self, event: &StepEvent) {
+        self.processes.receive(event);
+    }
+
+    /// True if no process of the step is left.
+    pub fn has_ended(&self) -> bool {
+        self.processes.ended
+    }
+
+    /// The processes on a node that are not known to have ended.
+    pub fn ranks_of(&self, node: &NodeName) -> RanksOfNode {
+        let on_node = self.processes.ranks.values().filter(|(home, _)| home == node);
+        RanksOfNode { job_id: self.job_id.clone(), pids: on_node.map(|(_, pid)| *pid).collect() }
+    }
+
+    /// Ends the step: sends the supervisor SIGTERM, upon which it kills its ranks; without a supervisor, kills the
+    /// ranks. Blocks for at most two seconds, in a thread of its own.
+    pub fn canceller(&self) -> impl FnOnce() + Send + 'static {
+        let (directory, job_id) = (self.directory.clone(), self.job_id.clone());
+        let (supervisor, pids) = (self.processes.supervisor, self.processes.pids());
+        move || cancel(&directory, supervisor, pids, &job_id)
+    }
+}
+
+/// The supervisor of a step and its ranks that have not ended, as far as they are known.
+#[derive(Debug, Default)]
+struct StepProcesses {
+    supervisor: Option<u32>,
+    ranks: BTreeMap<Rank, (NodeName, u32)>,
+    ended: bool,
+}
+
+impl StepProcesses {
+    fn receive(&mut self, event: &StepEvent) {
         match event {
             StepEvent::Supervisor { pid } => self.supervisor = Some(*pid),
             StepEvent::Started { rank, node, pid } => drop(self.ranks.insert(*rank, (node.clone(), *pid))),
@@ -103,28 +131,21 @@ impl RunningStep {
         }
     }
 
-    /// True if no process of the step is left.
-    pub fn has_ended(&self) -> bool {
-        self.ended
+    /// The ranks.
+    fn pids(&self) -> Vec<u32> {
+        self.ranks.values().map(|(_, pid)| *pid).collect()
     }
 
-    /// The processes on a node that are not known to have ended.
-    pub fn ranks_of(&self, node: &NodeName) -> RanksOfNode {
-        let on_node = self.ranks.values().filter(|(home, _)| home == node);
-        RanksOfNode { job_id: self.job_id.clone(), pids: on_node.map(|(_, pid)| *pid).collect() }
-    }
-
-    /// Ends the step: sends the supervisor SIGTERM, upon which it kills its ranks; without a supervisor, kills the
-    /// ranks. Blocks for at most two seconds.
-    pub fn cancel(&self) {
-        cancel(&self.directory, self.supervisor, self.ranks.values().map(|(_, pid)| *pid).collect(), &self.job_id);
-    }
-
-    /// What [`RunningStep::cancel`] does, for a thread of its own.
-    pub fn canceller(&self) -> impl FnOnce() + Send + 'static {
-        let (directory, supervisor, job_id) = (self.directory.clone(), self.supervisor, self.job_id.clone());
-        let pids = self.ranks.values().map(|(_, pid)| *pid).collect();
-        move || cancel(&directory, supervisor, pids, &job_id)
+    /// From the events in the file.
+    fn recorded(directory: &Path) -> Self {
+        let mut processes = StepProcesses::default();
+        let mut follower = Follower::new(directory, true);
+        while let Ok(Followed::Events(events)) = follower.poll()
+            && !events.is_empty()
+        {
+            events.iter().for_each(|event| processes.receive(event));
+        }
+        processes
     }
 }
 
@@ -154,16 +175,16 @@ impl Drop for RunningStep {
     }
 }
 
-/// Ends a step whose supervisor and ranks are these, if they are known: see [`RunningStep::cancel`]. Events in the file
-/// that were not handled yet count too: a step may have to be ended while it begins, or right after a take-over.
+/// Ends a step whose supervisor and ranks are these, if they are known: see [`RunningStep::canceller`]. Events in the
+/// file that were not handled yet count too: a step may have to be ended while it begins, or right after a take-over.
 pub(crate) fn cancel(directory: &Path, supervisor: Option<u32>, mut ranks: Vec<u32>, job_id: &str) {
     // Before the file is read, which waits if its file system hangs.
     if supervisor.is_some_and(|pid| end_supervisor(directory, pid)) {
         return;
     }
-    let (recorded, started) = recorded_processes(directory);
-    ranks.extend(started);
-    if recorded.filter(|_| supervisor.is_none()).is_some_and(|pid| end_supervisor(directory, pid)) {
+    let recorded = StepProcesses::recorded(directory);
+    ranks.extend(recorded.pids());
+    if recorded.supervisor.filter(|_| supervisor.is_none()).is_some_and(|pid| end_supervisor(directory, pid)) {
         return;
     }
     for pid in ranks {
@@ -183,30 +204,6 @@ fn end_supervisor(directory: &Path, pid: u32) -> bool {
         process::signal(pid, Signal::KILL);
     }
     ended
-}
-
-/// The supervisor of a step and its ranks that have not ended, from the events in the file.
-fn recorded_processes(directory: &Path) -> (Option<u32>, Vec<u32>) {
-    let (mut supervisor, mut ranks) = (None, BTreeMap::new());
-    let mut follower = Follower::new(directory, true);
-    while let Ok(Followed::Events(events)) = follower.poll() {
-        if events.is_empty() {
-            break;
-        }
-        for event in events {
-            match event {
-                StepEvent::Supervisor { pid } => supervisor = Some(pid),
-                StepEvent::Started { rank, pid, .. } => drop(ranks.insert(rank, pid)),
-                StepEvent::Exited { rank, .. } => drop(ranks.remove(&rank)),
-                StepEvent::Printed { .. }
-                | StepEvent::Refused { .. }
-                | StepEvent::Failed { .. }
-                | StepEvent::Waiting { .. }
-                | StepEvent::Done => {}
-            }
-        }
-    }
-    (supervisor, ranks.into_values().collect())
 }
 
 fn watch(
@@ -285,7 +282,6 @@ fn watch(
 /// What [`show_output`] did.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShownOutput {
-    /// Ranks have printed.
     printed: bool,
     /// There is more, and the screen accepts it.
     more: bool,

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_core::redundancy::levels;
-use holdfast_model::{Descriptor, HaltChange, NodeName};
-use holdfast_rank::{RankSettings, SaverSettings};
-use holdfast_wire::run::{self, CheckpointSchedule};
+use holdfast_core::redundancy::numbers::SchemeNumber;
+use holdfast_core::redundancy::registry;
+use holdfast_model::{Descriptor, HaltChange, Level, NodeName};
+use holdfast_rank::RankSettings;
+use holdfast_wire::run;
 
 use crate::drain::CopySettings;
 use crate::relaunch::config::{AllocatedNode, Config};
-use crate::spec::{Checkpoint, CheckpointSource, JobSpec, Jubatus, Step};
+use crate::spec::{Checkpoint, JobSpec, Step};
 
 /// The relaunch loop's configuration. `started` and `end` are seconds since the epoch.
 pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end: Option<i64>) -> Config {
@@ -42,56 +43,16 @@ pub fn config(spec: &JobSpec, step: &Step, nodes: &[NodeName], started: i64, end
     config.before_end = spec.halt.before_end;
     config.halt_grace = spec.halt.grace;
     config.drain_reserve = spec.halt.drain_reserve;
-    config.library_control = match step.checkpoint.source {
-        CheckpointSource::ScrFiles => Some(step.checkpoint.control.base.to_string_lossy().into_owned()),
-        CheckpointSource::Scr
-        | CheckpointSource::Variables
-        | CheckpointSource::Command
-        | CheckpointSource::Jubatus
-        | CheckpointSource::None => None,
-    };
-    config.source_reports_progress = step.checkpoint.source.reports_progress();
+    let source = step.source.facts.agent;
+    config.library_control = source.is_library.then(|| step.checkpoint.control.base.to_string_lossy().into_owned());
+    config.source_reports_progress = source.reports_progress;
     config
 }
 
 /// The settings of the rank processes; `None` if the launcher starts the program itself.
 pub fn rank_settings(spec: &JobSpec, step: &Step) -> Option<RankSettings> {
-    let saver = match step.checkpoint.source {
-        CheckpointSource::Command => saver(&step.checkpoint)?,
-        CheckpointSource::Jubatus => {
-            let Jubatus { timeout, start_timeout, .. } = step.checkpoint.jubatus;
-            SaverSettings::Jubatus { servers: step.checkpoint.jubatus.endpoints()?, timeout, start_timeout }
-        }
-        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables | CheckpointSource::None => {
-            return None;
-        }
-    };
+    let saver = (step.source.saver)(&step.checkpoint)?;
     Some(RankSettings { saver, resume: step.checkpoint.resume.clone(), grace: spec.halt.grace })
-}
-
-fn saver(checkpoint: &Checkpoint) -> Option<SaverSettings> {
-    let Checkpoint { command, watch, .. } = checkpoint;
-    if let Some(files) = watch.files.clone() {
-        return Some(SaverSettings::Watch { files });
-    }
-    let timeout = command.timeout;
-    if let Some(save) = command.save.clone() {
-        return Some(SaverSettings::Command { save, timeout });
-    }
-    let (signal, until) = (command.signal.clone()?, command.until.clone()?);
-    Some(SaverSettings::Signal { signal, until, timeout })
-}
-
-/// When the checkpoints of rank processes are due.
-fn schedule(checkpoint: &Checkpoint) -> Option<CheckpointSchedule> {
-    match checkpoint.source {
-        CheckpointSource::Command if checkpoint.watch.files.is_some() => Some(CheckpointSchedule::WhenReady),
-        CheckpointSource::Command => Some(CheckpointSchedule::Every(checkpoint.command.every)),
-        CheckpointSource::Jubatus => Some(CheckpointSchedule::Every(checkpoint.jubatus.every)),
-        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables | CheckpointSource::None => {
-            None
-        }
-    }
 }
 
 /// The checkpoint settings of all agents; each replaces `{node}` with its node's name.
@@ -99,38 +60,35 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
     let checkpoint = &step.checkpoint;
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let caches = checkpoint.cache.iter().map(|cache| run::Cache { base: text(&cache.base), keep: cache.keep });
-    let descriptors = (0u32..).zip(&checkpoint.redundancy).map(|(index, redundancy)| Descriptor {
+    let requested = (0u32..).zip(&checkpoint.redundancy).map(|(index, redundancy)| Descriptor {
         index,
         enabled: redundancy.enabled,
         base: text(&redundancy.cache),
         scheme: redundancy.scheme,
         interval: redundancy.every,
-        hop_distance: redundancy.hop_distance,
-        set_size: redundancy.set_size,
+        numbers: redundancy.numbers.clone(),
     });
+    let mut descriptors = requested.collect();
+    if step.source.facts.has_levels {
+        descriptors = with_all_levels(descriptors);
+    }
     run::Settings {
         prefix: prefix.to_owned(),
         caches: caches.collect(),
-        descriptors: match checkpoint.source {
-            CheckpointSource::Variables => with_all_levels(descriptors.collect()),
-            CheckpointSource::Scr
-            | CheckpointSource::ScrFiles
-            | CheckpointSource::Command
-            | CheckpointSource::Jubatus
-            | CheckpointSource::None => descriptors.collect(),
-        },
+        descriptors,
         restart: checkpoint.restart,
         flush: checkpoint.flush,
         crc: checkpoint.crc,
-        source: run::SourceName(checkpoint.source.name().to_owned()),
+        source: run::SourceName(checkpoint.source.to_owned()),
         need: checkpoint.need,
-        schedule: schedule(checkpoint),
+        schedule: (step.source.schedule)(checkpoint),
         variables: checkpoint.variables,
         halt_seconds: spec.halt.before_end.as_secs(),
         allocation_end: end,
         piece_bytes: size(checkpoint.piece_size),
         copy_bytes: size(checkpoint.copy_buffer),
         copy_threads: checkpoint.copy_threads,
+        redundancy_width: checkpoint.redundancy_width,
         stream_timeout: checkpoint.stream_timeout,
         watchdog: spec
             .health
@@ -144,11 +102,13 @@ pub fn settings(spec: &JobSpec, step: &Step, prefix: &Path, end: Option<i64>) ->
 /// first.
 fn with_all_levels(mut descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
     let Some(first) = descriptors.first().cloned() else { return descriptors };
-    for scheme in levels::SCHEMES {
+    for scheme in Level::ALL.map(registry::of_level) {
         if descriptors.iter().all(|each| each.scheme != scheme) {
             let index = u32::try_from(descriptors.len()).unwrap_or(u32::MAX);
             // Selected by the level that the program requests, never by id.
-            let added = Descriptor { index, scheme, interval: 1, enabled: true, ..first.clone() };
+            let of_first = |number: &&SchemeNumber| (number.name, number.of(&first.numbers));
+            let numbers = registry::numbers_of(scheme).iter().map(of_first).collect();
+            let added = Descriptor { index, scheme, numbers, interval: 1, enabled: true, ..first.clone() };
             descriptors.push(added);
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::owned::OwnedError;
+use holdfast_core::state_files;
 use holdfast_model::NodeName;
 use holdfast_wire::environment;
 use rustix::fs::{FlockOperation, flock};
@@ -28,7 +29,7 @@ use crate::allocation::ssh::on_node::{NodeCommand, run::TERMINATED_WITHIN};
 use crate::events::{CommandKey, LogEvent};
 use crate::fleet::fan_out;
 use crate::host::descriptors;
-use crate::host::own_files;
+use crate::host::log::end_of;
 use crate::host::program::{self, ProgramError};
 use crate::spec::{CommandNodes, SiteCommand};
 
@@ -50,7 +51,6 @@ pub struct CommandContext {
     pub directory: PathBuf,
     /// The program that supervises commands: `holdfast` itself.
     pub supervisor: PathBuf,
-    /// Reaches the nodes.
     pub allocation: Arc<dyn Allocation>,
     /// Every running command has a clone.
     pub running: mpsc::Sender<()>,
@@ -148,7 +148,7 @@ impl Output {
             // not delay its end.
             Output::Discarded => Ok((Stdio::null(), tempfile::tempfile()?)),
             Output::Files(path) => {
-                let open = |end: &str| own_files::append(&PathBuf::from(format!("{}.{end}", path.display())));
+                let open = |end: &str| state_files::append(&PathBuf::from(format!("{}.{end}", path.display())));
                 Ok((open("out")?.into(), open("err")?))
             }
         }
@@ -207,7 +207,9 @@ impl NodeRun {
         if status.success() {
             Ok(())
         } else {
-            Err(CommandFailure::Status { status, last_line: last_line(errors, begin)? })
+            let written = end_of(errors, begin, SHOWN_BYTES)?;
+            let last_line = written.lines().last().unwrap_or_default().to_owned();
+            Err(CommandFailure::Status { status, last_line })
         }
     }
 }
@@ -262,15 +264,6 @@ impl Supervisor {
             std::thread::sleep(CHECK_EVERY);
         }
     }
-}
-
-/// The last line of what was written to a file from `begin` on.
-fn last_line(mut file: File, begin: u64) -> io::Result<String> {
-    let end = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(end.saturating_sub(SHOWN_BYTES).max(begin)))?;
-    let mut last = Vec::new();
-    file.take(SHOWN_BYTES).read_to_end(&mut last)?;
-    Ok(String::from_utf8_lossy(&last).lines().last().unwrap_or_default().to_owned())
 }
 
 /// Cancels commands: all of them, or those on one node.
@@ -374,7 +367,7 @@ impl SiteCommands {
 /// Reads the record of the allocation, and makes the directory for the output.
 async fn read_record(prefix: PathBuf, allocation: String, output: PathBuf) -> Result<CommandRecord, String> {
     let read = tokio::task::spawn_blocking(move || {
-        own_files::create_directory(&output)?;
+        state_files::create_directory(&output)?;
         Ok(CommandRecord::read(&prefix, &allocation))
     });
     match read.await {

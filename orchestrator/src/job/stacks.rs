@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::state_files;
 use holdfast_model::{Generation, NodeName, Rank};
 use holdfast_wire::agent::StackRequest;
 
 use super::background::Background;
 use crate::events::LogEvent;
 use crate::fleet::AgentSupervisor;
-use crate::host::own_files;
 use crate::relaunch::Event;
 
 /// The largest text of one rank that is kept; agents send less.
@@ -59,7 +59,7 @@ fn write(directory: &Path, stacks: BTreeMap<Rank, String>) -> Option<String> {
     let mut failure = None;
     for (rank, stack) in stacks {
         let bytes = &stack.as_bytes()[..stack.len().min(LARGEST_STACK)];
-        if let Err(error) = own_files::replace(&directory.join(format!("rank_{rank}.stack")), bytes) {
+        if let Err(error) = state_files::replace(&directory.join(format!("rank_{rank}.stack")), bytes) {
             failure.get_or_insert_with(|| error.to_string());
         }
     }

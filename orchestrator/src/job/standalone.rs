@@ -8,24 +8,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::durable;
-use holdfast_core::params::Parameters;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{CheckpointId, Generation, NodeName, Rank};
 use holdfast_wire::agent::{KillRequest, PollRequest};
-use holdfast_wire::trust::{self, TrustError};
+use holdfast_wire::trust;
 use tokio::sync::mpsc;
 
 use super::drain_agents::DrainAgents;
+use super::error::RunError;
 use super::reporter::Reporter;
-use super::state::{self, JobLock, JobState, Stage, StateError};
+pub use super::standalone_error::StandaloneError;
+use super::state::{self, JobState, Stage};
+use super::state_file::JobLock;
 use super::{preflight, running_step, settings, start};
 use crate::allocation::local::{self, Local};
 use crate::allocation::{AgentTemplate, Allocation, AllocationError};
 use crate::drain::{self, DrainError, DrainOrder, DrainReport, Survey, plan};
 use crate::events::{DrainResult, EventLog, Screen};
 use crate::exit;
-use crate::fleet::{AgentClient, AgentRecord, FleetError, Roster};
-use crate::host::{own_files, user_name};
+use crate::fleet::{AgentClient, AgentRecord, Roster};
+use crate::host::user_name;
+use crate::params::Parameters;
 use crate::spec::{Checkpoint, GroupAccess, JobSpec};
 
 /// An agent of a running job that does not answer within this is left out of a preview.
@@ -52,57 +55,7 @@ pub struct Roots {
     pub requests_at_once: u32,
 }
 
-/// Why a drain could not be begun or carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum StandaloneError {
-    #[error(
-        "no job was run in {}; name its spec or `--prefix`, or the nodes' directories with `--root`",
-        prefix.display()
-    )]
-    NoJob { prefix: PathBuf },
-    #[error("the nodes of job {job_id} do not exist any more ({place}): nothing is left to drain")]
-    NoNodes { job_id: String, place: String },
-    #[error(
-        "job {job_id} has pairs of main and replica, whose checkpoints are in shared memory: nothing can be drained; \
-         `holdfast run` takes the job over, `holdfast halt set --immediate` ends it"
-    )]
-    Pairs { job_id: String },
-    #[error(transparent)]
-    Allocation(#[from] AllocationError),
-    #[error(transparent)]
-    State(#[from] StateError),
-    #[error(transparent)]
-    Fleet(#[from] FleetError),
-    #[error(transparent)]
-    Trust(#[from] TrustError),
-    #[error(transparent)]
-    Drain(#[from] DrainError),
-    #[error("cannot open the event log: {0}; check the prefix directory")]
-    EventLog(std::io::Error),
-}
-
-impl StandaloneError {
-    /// The exit code: see [`crate::exit`].
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            StandaloneError::Fleet(_) | StandaloneError::Trust(_) => exit::INTERNAL,
-            StandaloneError::Allocation(AllocationError::Name { .. }) => exit::USAGE,
-            StandaloneError::Drain(error) if error.is_unwritable() => exit::CANNOT_WRITE,
-            StandaloneError::Drain(DrainError::Prefix { .. }) => exit::DAMAGED_DATA,
-            StandaloneError::State(error) if error.is_refusal() => exit::CONFIGURATION,
-            StandaloneError::EventLog(error) if own_files::is_refusal(error) => exit::CONFIGURATION,
-            StandaloneError::Allocation(error) if error.is_refusal() => exit::CONFIGURATION,
-            StandaloneError::State(error) if error.prevents_writing() => exit::CANNOT_WRITE,
-            StandaloneError::EventLog(error) if durable::prevents_writing(error) => exit::CANNOT_WRITE,
-            _ => exit::UNAVAILABLE,
-        }
-    }
-}
-
 /// Drains what the last job of a prefix directory left. `Ok(None)` if it left nothing.
-///
-/// # Errors
-/// [`StandaloneError`].
 pub async fn of_prefix(
     prefix: &Path,
     requested: Option<CheckpointId>,
@@ -136,16 +89,13 @@ fn left_in(prefix: &Path) -> Result<Option<JobState>, StandaloneError> {
 
 /// Drains the nodes of a job whose lock the caller holds, and releases them unless they hold files that another drain
 /// could save, also those of datasets that are not drained because another one was requested.
-///
-/// # Errors
-/// [`StandaloneError`].
 pub async fn of_state(
     prefix: &Path,
     mut state: JobState,
     requested: Option<CheckpointId>,
     screen: &Screen,
 ) -> Result<DrainReport, StandaloneError> {
-    let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
+    let allocation = state.allocation.reopen(None, logs(prefix)).await?;
     end_step(prefix, &state).await;
     let log = event_log(prefix, &state.agents.job, state.group_access)?;
     let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
@@ -159,7 +109,7 @@ pub async fn of_state(
     if let Some(finished) = state.finished_steps() {
         agents.forget(finished).await;
     }
-    let result = agents.drain(prefix, state.copies(), requested).await;
+    let result = agents.drain(prefix, (state.copies(), state.knows_superseded()), requested).await;
     let keeps = result.as_ref().map_or(true, |report| report.retry_may_help || !report.left.is_empty());
     agents.agents.end_all(!keeps).await;
     state.running.clear();
@@ -186,31 +136,21 @@ pub async fn of_state(
     Ok(result?)
 }
 
+/// Drains what an earlier job could not drain, before a new one begins.
+pub(super) async fn finish_earlier(prefix: &Path, state: JobState, screen: &Screen) -> Result<(), RunError> {
+    let report = of_state(prefix, state, None, screen).await.map_err(Box::new)?;
+    match report.result {
+        DrainResult::Nothing | DrainResult::Complete { .. } => Ok(()),
+        DrainResult::Incomplete { .. } if !report.retry_may_help => Ok(()),
+        DrainResult::Incomplete { reason, unwritable, .. } | DrainResult::Failed { reason, unwritable } => {
+            Err(RunError::Undrained { reason, unwritable })
+        }
+    }
+}
+
 /// Why nodes are kept after the drain of a dataset that was requested.
 fn left_reason(report: &DrainReport) -> String {
     format!("only the nodes have dataset {}; the last drain was of another one", report.left_text())
-}
-
-/// Drains node directories that the user names. Nothing in them is deleted.
-///
-/// # Errors
-/// [`StandaloneError`].
-pub async fn of_roots(
-    prefix: &Path,
-    roots: Roots,
-    requested: Option<CheckpointId>,
-    screen: &Screen,
-) -> Result<DrainReport, StandaloneError> {
-    let _lock = JobLock::take_of_last_job(prefix)?;
-    let copies = settings::copies(&roots.checkpoint);
-    let reporter =
-        Reporter { event_log: Some(event_log(prefix, OF_ROOTS, GroupAccess::None)?), screen: screen.clone() };
-    let mut agents = agents_of(prefix, roots, reporter)?;
-    agents.start_missing().await;
-    let result = agents.drain(prefix, copies, requested).await;
-    agents.agents.end_all(false).await;
-    // All datasets stay there.
-    Ok(DrainReport { left: BTreeSet::new(), ..result? })
 }
 
 /// A job in whose allocation Holdfast launched nothing: a script started a program that uses SCR's library.
@@ -227,7 +167,8 @@ pub struct LibraryJob {
 impl LibraryJob {
     /// The job of this process, with SCR's parameters.
     pub fn new(spec: JobSpec, parameters: &Parameters) -> Self {
-        LibraryJob { spec, job_id: parameters.job_id.value.clone(), user: parameters.user.value.clone() }
+        let job_id = parameters.text("SCR_JOB_ID").map(str::to_owned);
+        LibraryJob { spec, job_id, user: parameters.user().map(str::to_owned) }
     }
 
     /// True if its nodes are known: those of the allocation, or this machine, if the job id is set.
@@ -249,11 +190,12 @@ impl LibraryJob {
             let user = self.user.clone().unwrap_or_else(user_name);
             Arc::new(Local::this_machine(job_id, user, logs(prefix))?) as Arc<dyn Allocation>
         } else {
-            (manager.open)(start::allocation_request(spec, &[], Vec::new(), prefix)).await?
+            (manager.open)(start::allocation_request(spec, &[], prefix)).await?
         };
         let (control, caches, trust) = (&step.checkpoint.control, step.checkpoint.cache.iter(), trust::generate()?);
         let (prefixes, disk_timeout) = (vec![prefix.to_owned()], spec.health.disk_timeout);
-        let mut template = AgentTemplate::new(OF_ROOTS, prefixes, control, caches, disk_timeout, &*allocation, trust);
+        let mut template =
+            AgentTemplate::new(OF_ROOTS, prefixes, control, caches, disk_timeout, allocation.identity(), trust);
         // The library prefers SCR's parameters to those of the allocation.
         let settings = &mut template.settings;
         settings.job_id = self.job_id.clone().unwrap_or_else(|| settings.job_id.clone());
@@ -262,34 +204,50 @@ impl LibraryJob {
     }
 }
 
-/// Drains the nodes of an allocation in which Holdfast launched nothing: what SCR's library left there. Nothing on the
-/// nodes is deleted.
-///
-/// # Errors
-/// [`StandaloneError`].
-pub async fn of_library(
-    prefix: &Path,
-    job: &LibraryJob,
-    requested: Option<CheckpointId>,
-    screen: &Screen,
-) -> Result<DrainReport, StandaloneError> {
-    let step = job.spec.steps.first().ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
-    let _lock = JobLock::take_of_last_job(prefix)?;
-    let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
-    let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
-    let mut agents = job.agents(prefix, reporter).await?;
-    agents.start_missing().await;
-    let result = agents.drain(prefix, settings::copies(&step.checkpoint), requested).await;
-    agents.agents.end_all(false).await;
-    // All datasets stay there.
-    Ok(DrainReport { left: BTreeSet::new(), ..result? })
-}
-
 /// Whose nodes are drained, if they are not those of the last job of the prefix directory.
 #[derive(Clone, Debug)]
 pub enum Source {
+    /// Node directories that the user names.
     Roots(Box<Roots>),
+    /// What SCR's library left in an allocation in which Holdfast launched nothing.
     Library(Box<LibraryJob>),
+}
+
+impl Source {
+    /// Its agents; none is started yet.
+    async fn agents(self, prefix: &Path, reporter: Reporter) -> Result<DrainAgents, StandaloneError> {
+        match self {
+            Source::Roots(roots) => agents_of(prefix, *roots, reporter),
+            Source::Library(job) => job.agents(prefix, reporter).await,
+        }
+    }
+
+    fn checkpoint(&self) -> Option<&Checkpoint> {
+        match self {
+            Source::Roots(roots) => Some(&roots.checkpoint),
+            Source::Library(job) => job.spec.steps.first().map(|step| &step.checkpoint),
+        }
+    }
+}
+
+/// Drains nodes that belong to no job of Holdfast. Nothing on them is deleted.
+pub async fn of_source(
+    prefix: &Path,
+    source: Source,
+    requested: Option<CheckpointId>,
+    screen: &Screen,
+) -> Result<DrainReport, StandaloneError> {
+    let checkpoint = source.checkpoint().ok_or_else(|| StandaloneError::NoJob { prefix: prefix.to_owned() })?;
+    let copies = settings::copies(checkpoint);
+    let _lock = JobLock::take_of_last_job(prefix)?;
+    let log = event_log(prefix, OF_ROOTS, GroupAccess::None)?;
+    let reporter = Reporter { event_log: Some(log), screen: screen.clone() };
+    let mut agents = source.agents(prefix, reporter).await?;
+    agents.start_missing().await;
+    let result = agents.drain(prefix, (copies, true), requested).await;
+    agents.agents.end_all(false).await;
+    // All datasets stay there.
+    Ok(DrainReport { left: BTreeSet::new(), ..result? })
 }
 
 /// The result of a dry run.
@@ -305,9 +263,6 @@ pub struct Preview {
 
 /// Plans a drain without changing anything: uses the agents that are up, or, if there is none, starts agents and ends
 /// them again. Agents that are up may serve ranks that run, also without an orchestrator.
-///
-/// # Errors
-/// [`StandaloneError`].
 pub async fn preview(
     prefix: &Path,
     source: Option<Source>,
@@ -316,8 +271,7 @@ pub async fn preview(
 ) -> Result<Option<Preview>, StandaloneError> {
     let reporter = Reporter { event_log: None, screen: screen.clone() };
     let found = match source {
-        Some(Source::Roots(roots)) => agents_of(prefix, *roots, reporter)?.survey(prefix, requested).await,
-        Some(Source::Library(job)) => job.agents(prefix, reporter).await?.survey(prefix, requested).await,
+        Some(source) => source.agents(prefix, reporter).await?.survey(prefix, requested).await,
         None => {
             let Some(state) = left_in(prefix)? else { return Ok(None) };
             // No generation of this step was prepared: files on the nodes belong to a finished step.
@@ -329,7 +283,7 @@ pub async fn preview(
             if !up.is_empty() || JobLock::is_held(prefix) {
                 survey_of(up, client, prefix, &state, requested).await
             } else {
-                let allocation = state.allocation.reopen(Vec::new(), logs(prefix)).await?;
+                let allocation = state.allocation.reopen(None, logs(prefix)).await?;
                 let agents = DrainAgents::new(allocation, state.template()?, state.requests_at_once, reporter)?;
                 agents.survey(prefix, requested).await
             }
@@ -372,6 +326,7 @@ async fn survey_of(
         prefix: prefix.to_owned(),
         job_id: state.agents.job_id.clone(),
         generation: Generation::NONE,
+        continues: state.knows_superseded(),
         copies: state.copies(),
         requested,
         events,
@@ -380,11 +335,11 @@ async fn survey_of(
 }
 
 fn logs(prefix: &Path) -> PathBuf {
-    state::directory(prefix).join("agents")
+    StateDirectory::below(prefix).join("agents")
 }
 
 fn event_log(prefix: &Path, job: &str, group_access: GroupAccess) -> Result<EventLog, StandaloneError> {
-    EventLog::open(&state::directory(prefix), job, group_access.access()).map_err(StandaloneError::EventLog)
+    EventLog::open(StateDirectory::below(prefix).path(), job, group_access.access()).map_err(StandaloneError::EventLog)
 }
 
 /// Ends ranks that still run, because their files would change during the copy.
@@ -394,7 +349,9 @@ async fn end_step(prefix: &Path, state: &JobState) {
     let ended = tokio::task::spawn_blocking(move || {
         running_step::cancel(&directory, None, Vec::new(), &job_id);
     });
-    let _ = ended.await;
+    if let Err(error) = ended.await {
+        tracing::warn!(%error, "the ranks could not be ended before the drain");
+    }
 }
 
 /// The agents for node directories that the user names; none is started yet.
@@ -403,6 +360,7 @@ fn agents_of(prefix: &Path, roots: Roots, reporter: Reporter) -> Result<DrainAge
     let local = Local::over_roots(roots.job_id, roots.user, nodes, roots.directory, logs(prefix))?;
     let Checkpoint { control, cache, .. } = roots.checkpoint;
     let (prefixes, trust) = (vec![prefix.to_owned()], trust::generate()?);
-    let template = AgentTemplate::new(OF_ROOTS, prefixes, &control, cache.iter(), roots.disk_timeout, &local, trust);
+    let template =
+        AgentTemplate::new(OF_ROOTS, prefixes, &control, cache.iter(), roots.disk_timeout, local.identity(), trust);
     Ok(DrainAgents::new(Arc::new(local), template, roots.requests_at_once, reporter)?)
 }

@@ -1,39 +1,22 @@
-//! `<prefix>/.holdfast/job.json`: the state of a job for an orchestrator that takes over and for `status`, `halt` and
-//! `drain`; and the lock that one orchestrator at a time holds.
-//!
-//! While a job runs, changes are in the [`journal`] beside the file, and reading the state reads both. Derived
-//! information (the explanation that `status` shows) is not stored.
-//!
-//! The job's certificate, key and token are in a file of their own, `job.secret`, from the beginning of the job to its
-//! end.
-//!
-//! What is in these files is obeyed, and other users may be permitted to write to the prefix directory. They are read
-//! only if they and their directory belong to this user, are not links, and cannot be written by others: see
-//! [`holdfast_core::owned`]. By default the directory has mode 0700 and the files have mode 0600; with
-//! [`GroupAccess::Status`], and if the umask permits it, the group may read what `holdfast status` shows, and never
-//! `job.secret`.
+//! The state of a job, for an orchestrator that takes over and for `status`, `halt` and `drain`. Derived information
+//! (the explanation that `status` shows) is not stored. [`state_file`](super::state_file) reads and writes it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, Durability};
-use holdfast_core::owned::{Access, Base, Found, OwnedDirectory, OwnedError};
-use holdfast_core::temporary;
+use holdfast_core::durable;
+use holdfast_core::owned::OwnedError;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{ContainerPolicy, Generation, NodeName};
 use holdfast_wire::run::TrustMaterial;
 use holdfast_wire::trust::{self, TrustError};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::journal::{self, file::Replayed};
 use crate::allocation::{AgentSettings, AgentTemplate, AllocationRecord};
 use crate::drain::CopySettings;
 use crate::exit;
 use crate::fleet::AgentRecord;
-use crate::host::own_files::{self, OWN};
 use crate::pairs::placement::PairPlace;
 use crate::pairs::takeover::InitialSpec;
 use crate::relaunch::changes::Unfit;
@@ -41,16 +24,7 @@ use crate::relaunch::{Changes, Explanation, Snapshot};
 use crate::spec::{GroupAccess, JobSpec, Step};
 
 /// The version of the file.
-pub(crate) const VERSION: u32 = 6;
-/// Attempts to read both files in a consistent state.
-const READS: u32 = 20;
-/// The state of a job with ten thousand nodes is smaller.
-const LARGEST: u64 = 256 << 20;
-const LARGEST_SECRET: u64 = 64 << 10;
-
-const STATE_FILE: &str = "job.json";
-pub(crate) const SECRET_FILE: &str = "job.secret";
-const LOCK_FILE: &str = "lock";
+pub(crate) const VERSION: u32 = 7;
 
 /// The state of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -112,14 +86,8 @@ pub struct PairsState {
     pub epoch: u64,
     /// The pairs, by their numbers.
     pub places: Vec<PairPlace>,
-    /// The numbers of those that are finished.
-    pub finished: BTreeSet<u32>,
-    /// The number of the last request of a user that was taken up.
-    #[serde(default)]
-    pub requests_done: u64,
-    /// The numbers of pairs on two nodes whose replica is to be awake, as a user requested.
-    #[serde(default)]
-    pub replica_preferred: BTreeSet<u32>,
+    #[serde(flatten)]
+    pub progress: PairsProgress,
     /// What else must not change while its copies run; `None` in the state of an earlier version.
     #[serde(default)]
     pub initial_spec: Option<InitialSpec>,
@@ -136,6 +104,20 @@ pub struct Progress {
     pub keeps_data: bool,
     /// See [`JobState::first_launch_ms`].
     pub first_launch_ms: Option<u64>,
+    /// Of a job with pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairsProgress>,
+}
+
+/// The part of [`PairsState`] that changes while the job runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairsProgress {
+    /// The numbers of pairs that are finished.
+    pub finished: BTreeSet<u32>,
+    /// The number of the last request of a user that was taken up.
+    pub requests_done: u64,
+    /// The numbers of pairs on two nodes whose replica is to be awake, as a user requested.
+    pub replica_preferred: BTreeSet<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,45 +217,9 @@ impl StateError {
     }
 }
 
-/// `<prefix>/.holdfast`.
-pub fn directory(prefix: &Path) -> PathBuf {
-    prefix.join(OWN)
-}
-
-/// Opens `<prefix>/.holdfast`, which must be ours; `None` if it does not exist.
-///
-/// # Errors
-/// [`StateError::Owned`].
-pub fn open_directory(prefix: &Path) -> Result<Option<OwnedDirectory>, StateError> {
-    match Base::shared(prefix) {
-        Ok(base) => Ok(base.open_directory(OWN, Access::Readable)?),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// As [`open_directory`]; also that of another user who permitted a group of this user to read it.
-pub(super) fn open_directory_to_show(prefix: &Path) -> Result<Option<OwnedDirectory>, StateError> {
-    match open_directory(prefix) {
-        Err(StateError::Owned(error)) if matches!(error.found(), Some(Found::OtherOwner { .. })) => {
-            Ok(Base::shared(prefix)?.open_of_group_member(OWN)?)
-        }
-        opened => opened,
-    }
-}
-
-fn opened(prefix: &Path) -> Result<OwnedDirectory, StateError> {
-    open_directory(prefix)?.ok_or_else(|| StateError::file("open", &directory(prefix))(io::ErrorKind::NotFound.into()))
-}
-
-/// The path of the state of a prefix directory.
-pub fn path(prefix: &Path) -> PathBuf {
-    directory(prefix).join(STATE_FILE)
-}
-
 /// The directory of a generation's files.
 pub fn generation_directory(prefix: &Path, generation: Generation) -> PathBuf {
-    directory(prefix).join("generations").join(generation.to_string())
+    StateDirectory::below(prefix).join("generations").join(generation.to_string())
 }
 
 impl JobState {
@@ -315,46 +261,9 @@ impl JobState {
         }
     }
 
-    /// Reads the state of a prefix directory with its journal; `None` if no job was ever run there.
-    ///
-    /// # Errors
-    /// [`StateError::Owned`] if it is not ours; [`StateError::Content`].
-    pub fn read(prefix: &Path) -> Result<Option<Self>, StateError> {
-        let Some(own) = open_directory(prefix)? else { return Ok(None) };
-        JobState::read_from(&own, |state| state.read_secret(&own))
-    }
-
-    /// As [`read`](Self::read), with the directory. If that belongs to another user, who permitted a group of this user
-    /// to read it, the state has no key and token: it may be shown, not obeyed.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn read_to_show(prefix: &Path) -> Result<Option<(Self, OwnedDirectory)>, StateError> {
-        let Some(own) = open_directory_to_show(prefix)? else { return Ok(None) };
-        let state = JobState::read_from(&own, |state| if own.is_ours() { state.read_secret(&own) } else { Ok(true) })?;
-        Ok(state.map(|state| (state, own)))
-    }
-
-    fn read_from(
-        own: &OwnedDirectory,
-        complete: impl Fn(&mut Self) -> Result<bool, StateError>,
-    ) -> Result<Option<Self>, StateError> {
-        // The orchestrator may replace the files between the reads.
-        for _ in 0..READS {
-            let Some(mut state) = JobState::read_file(own)? else { return Ok(None) };
-            let replayed = journal::replay(own, &mut state)?;
-            state.end_if_over();
-            if replayed == Replayed::UpToDate && complete(&mut state)? {
-                return Ok(Some(state));
-            }
-        }
-        let problem = "it does not fit the journal or the file with the key beside it".to_owned();
-        Err(StateError::Content { path: own.path().join(STATE_FILE), problem })
-    }
-
     /// The orchestrator was killed after it had released the nodes, before it recorded the end: the outcome, which it
     /// had recorded before, holds.
-    fn end_if_over(&mut self) {
+    pub(super) fn end_if_over(&mut self) {
         if self.stage == Stage::Running
             && !self.keeps_data
             && let Some(outcome) = self.snapshot.as_ref().and_then(Snapshot::outcome)
@@ -364,82 +273,8 @@ impl JobState {
         }
     }
 
-    /// Reads key and token, if the job runs; returns false if they are missing or those of another job.
-    fn read_secret(&mut self, own: &OwnedDirectory) -> Result<bool, StateError> {
-        if self.stage != Stage::Running {
-            return Ok(true);
-        }
-        let Some(text) = own.read(SECRET_FILE, Access::Private, LARGEST_SECRET)? else { return Ok(false) };
-        let path = own.path().join(SECRET_FILE);
-        let secret: JobSecret =
-            serde_json::from_slice(&text).map_err(|error| StateError::Content { path, problem: error.to_string() })?;
-        let is_ours = secret.job_id == self.agents.job_id;
-        self.trust = is_ours.then_some(secret.trust);
-        Ok(is_ours)
-    }
-
-    /// Reads `job.json` alone.
-    fn read_file(own: &OwnedDirectory) -> Result<Option<Self>, StateError> {
-        let Some(text) = own.read(STATE_FILE, Access::GroupRead, LARGEST)? else { return Ok(None) };
-        let path = own.path().join(STATE_FILE);
-        let bad = |problem: String| StateError::Content { path: path.clone(), problem };
-        let version: Version = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
-        if version.version != VERSION {
-            // A finished job cannot be taken over or drained, whichever build ran it.
-            if version.stage["stage"] == "finished" {
-                return Ok(None);
-            }
-            return Err(StateError::Version { path, found: version.version });
-        }
-        serde_json::from_slice(&text).map(Some).map_err(|error| bad(error.to_string()))
-    }
-
-    /// Replaces the state, and removes the journal. Key and token are written if the job runs, and otherwise removed.
-    ///
-    /// # Errors
-    /// [`StateError::Owned`]; the old state is then kept.
-    pub fn write(&self, prefix: &Path) -> Result<(), StateError> {
-        let own = opened(prefix)?;
-        if let Some(trust) = self.trust.as_ref().filter(|_| self.stage == Stage::Running) {
-            let secret = JobSecretRef { job_id: &self.agents.job_id, trust };
-            let text = serde_json::to_vec(&secret)
-                .map_err(|error| StateError::file("write", &own.path().join(SECRET_FILE))(error.into()))?;
-            own.replace(SECRET_FILE, &text, Access::Private, Durability::Machine)?;
-        }
-        self.replace_in(&own)?;
-        // Its entries are in the state, or belong to another job.
-        own.remove_file(journal::file::FILE, Durability::Machine)?;
-        Ok(())
-    }
-
-    /// Replaces `job.json` and leaves the journal; removes key and token if the job has ended. Returns the size.
-    pub(super) fn replace(&self, prefix: &Path) -> Result<u64, StateError> {
-        self.replace_in(&opened(prefix)?)
-    }
-
-    fn replace_in(&self, own: &OwnedDirectory) -> Result<u64, StateError> {
-        let text = serde_json::to_vec(self)
-            .map_err(|error| StateError::file("write", &own.path().join(STATE_FILE))(error.into()))?;
-        own.replace(STATE_FILE, &text, self.group_access.access(), Durability::Machine)?;
-        if self.stage != Stage::Running {
-            own.remove_file(SECRET_FILE, Durability::Machine)?;
-        }
-        Ok(text.len() as u64)
-    }
-
-    /// Records that the job has ended. A failure is logged: the job has ended anyway.
-    pub(super) fn end(&mut self, prefix: &Path, exit_code: u8, message: String) {
-        self.stage = Stage::Finished { exit_code, message };
-        if let Err(error) = self.write(prefix) {
-            tracing::warn!(%error, "the end of the job could not be recorded");
-        }
-    }
-
     /// The settings of agents with certificate, key and token: those of the job if it runs, otherwise new ones, because
     /// its agents have ended.
-    ///
-    /// # Errors
-    /// [`TrustError`].
     pub fn template(&self) -> Result<AgentTemplate, TrustError> {
         let trust = self.trust.clone().map_or_else(trust::generate, Ok)?;
         Ok(AgentTemplate { settings: self.agents.clone(), trust })
@@ -465,9 +300,12 @@ impl JobState {
     /// The changes belong to another state.
     pub fn apply(&mut self, changes: StateChanges) -> Result<(), Unfit> {
         let StateChanges { progress, agents, memory } = changes;
-        if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms }) = progress {
+        if let Some(Progress { stage, halt_set, keeps_data, first_launch_ms, pairs }) = progress {
             (self.stage, self.halt_set) = (stage, halt_set);
             (self.keeps_data, self.first_launch_ms) = (keeps_data, first_launch_ms);
+            if let (Some(state), Some(progress)) = (&mut self.pairs, pairs) {
+                state.progress = progress;
+            }
         }
         for (node, record) in agents {
             match record {
@@ -489,6 +327,7 @@ impl JobState {
             halt_set: self.halt_set,
             keeps_data: self.keeps_data,
             first_launch_ms: self.first_launch_ms,
+            pairs: self.pairs.as_ref().map(|pairs| pairs.progress.clone()),
         }
     }
 
@@ -514,214 +353,13 @@ impl JobState {
         self.pairs.is_some() && !matches!(self.stage, Stage::Finished { .. })
     }
 
+    /// True if the directories that restarts superseded are recorded: see [`Snapshot::knows_superseded`].
+    pub(super) fn knows_superseded(&self) -> bool {
+        self.snapshot.as_ref().is_none_or(Snapshot::knows_superseded)
+    }
+
     /// True if the nodes of this job still exist, so that another orchestrator can take over.
     pub fn has_nodes(&self) -> bool {
         self.allocation.is_available()
-    }
-}
-
-/// `job.secret`.
-#[derive(Deserialize)]
-struct JobSecret {
-    job_id: String,
-    trust: TrustMaterial,
-}
-
-/// As [`JobSecret`], to be written.
-#[derive(Serialize)]
-struct JobSecretRef<'a> {
-    job_id: &'a str,
-    trust: &'a TrustMaterial,
-}
-
-/// The fields that every version of the file has.
-#[derive(Deserialize)]
-struct Version {
-    version: u32,
-    #[serde(default)]
-    stage: serde_json::Value,
-}
-
-/// The lock of a prefix directory, held until dropped; the kernel frees it when a process dies, however it dies.
-#[derive(Debug)]
-pub struct JobLock {
-    _file: File,
-}
-
-impl JobLock {
-    /// Takes the lock, and gives `.holdfast` and the lock the modes for this access of the group. Makes `.holdfast` if
-    /// it does not exist.
-    ///
-    /// # Errors
-    /// [`StateError::Running`] if another orchestrator holds it; [`StateError::Owned`] if `.holdfast` is not ours.
-    pub fn take(prefix: &Path, group_access: GroupAccess) -> Result<Self, StateError> {
-        let own = match open_directory(prefix)? {
-            Some(own) => own,
-            None => Base::shared(prefix)?.create_directory(OWN, Access::Private)?,
-        };
-        let path = own.path().join(LOCK_FILE);
-        let file = own.open_or_create(LOCK_FILE, Access::GroupRead)?;
-        let access = group_access.access();
-        own_files::permit_directory(&own, access).map_err(StateError::file("change the mode of", own.path()))?;
-        own_files::permit_file(&file, access).map_err(StateError::file("change the mode of", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Some parallel file systems are mounted without locks: refusing to run there would be worse.
-            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
-                // Left by processes that were killed. No reader uses them: a failure must not prevent the job.
-                let _ = temporary::remove_abandoned_below(own.path());
-                Ok(JobLock { _file: file })
-            }
-            Err(Errno::WOULDBLOCK) => {
-                let pid = JobState::read(prefix).ok().flatten().map(|state| state.orchestrator);
-                Err(StateError::Running { prefix: prefix.to_owned(), pid })
-            }
-            Err(errno) => Err(StateError::file("lock", &path)(errno.into())),
-        }
-    }
-
-    /// Takes the lock with the access of the group that the last job has.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take), and those of [`JobState::read`].
-    pub fn take_of_last_job(prefix: &Path) -> Result<Self, StateError> {
-        let group_access = JobState::read(prefix)?.map(|state| state.group_access).unwrap_or_default();
-        JobLock::take(prefix, group_access)
-    }
-
-    /// True if an orchestrator runs a job of this prefix directory.
-    pub fn is_held(prefix: &Path) -> bool {
-        let Ok(Some(own)) = open_directory_to_show(prefix) else { return false };
-        let Ok(Some(file)) = own.open_file(LOCK_FILE, Access::GroupRead) else { return false };
-        matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::allocation::AllocatedNodes as _;
-    use crate::allocation::local::Local;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::time::Duration;
-
-    fn state() -> JobState {
-        let base = tempfile::tempdir().unwrap();
-        let roots = base.path();
-        let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.into(), roots.into());
-        let allocation = local.unwrap().record();
-        let settings = AgentSettings {
-            job: "heat".to_owned(),
-            job_id: "17".to_owned(),
-            user: "user1".to_owned(),
-            prefixes: Vec::new(),
-            control_base: "/tmp".to_owned(),
-            control_bytes: None,
-            cache_bases: BTreeMap::new(),
-            disk_timeout: Duration::from_secs(30),
-        };
-        let agents = AgentTemplate { settings, trust: trust::generate().unwrap() };
-        JobState::new("heat".to_owned(), allocation, agents)
-    }
-
-    fn write(prefix: &Path, text: &str) {
-        let own = open_directory(prefix).unwrap().unwrap();
-        own.replace(STATE_FILE, text.as_bytes(), Access::Private, Durability::Process).unwrap();
-    }
-
-    fn mode(path: &Path) -> u32 {
-        path.metadata().unwrap().permissions().mode() & 0o777
-    }
-
-    #[test]
-    fn a_state_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
-        let base = tempfile::tempdir().unwrap();
-        assert!(JobState::read(base.path()).unwrap().is_none());
-        let _lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
-        state().write(base.path()).unwrap();
-        let read = JobState::read(base.path()).unwrap().unwrap();
-        assert_eq!(read.stage, Stage::Running);
-        assert_eq!(read.agents.job_id, "17");
-        assert!(!read.has_nodes());
-        assert_eq!(mode(&path(base.path())), 0o600);
-        assert_eq!(mode(&directory(base.path())), 0o700);
-    }
-
-    #[test]
-    fn key_and_token_are_in_a_file_of_their_own_until_the_job_ends() {
-        let base = tempfile::tempdir().unwrap();
-        let _lock = JobLock::take(base.path(), GroupAccess::Status).unwrap();
-        let mut state = JobState { group_access: GroupAccess::Status, ..state() };
-        state.write(base.path()).unwrap();
-        let secret = directory(base.path()).join(SECRET_FILE);
-        assert_eq!(mode(&secret), 0o600);
-        let token = serde_json::to_value(state.trust.as_ref().unwrap()).unwrap()["token"].as_str().unwrap().to_owned();
-        assert!(std::fs::read_to_string(&secret).unwrap().contains(&token));
-        assert!(!std::fs::read_to_string(path(base.path())).unwrap().contains(&token));
-        assert!(JobState::read(base.path()).unwrap().unwrap().is_same_job(&state));
-        let ended =
-            [Stage::Finished { exit_code: 0, message: String::new() }, Stage::Undrained { reason: String::new() }];
-        for stage in ended {
-            state.stage = Stage::Running;
-            state.write(base.path()).unwrap();
-            state.stage = stage;
-            state.replace(base.path()).unwrap();
-            assert!(!secret.exists());
-            let read = JobState::read(base.path()).unwrap().unwrap();
-            assert!(read.trust.is_none() && !read.is_same_job(&state));
-            assert_ne!(read.template().unwrap().trust.token.0, state.trust.clone().unwrap().token.0);
-        }
-    }
-
-    #[test]
-    fn a_state_that_others_may_write_to_is_refused_with_the_file_and_a_remedy() {
-        let base = tempfile::tempdir().unwrap();
-        let lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
-        state().write(base.path()).unwrap();
-        drop(lock);
-        for (place, mode, good) in [(path(base.path()), 0o666, 0o600), (directory(base.path()), 0o777, 0o700)] {
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).unwrap();
-            let error = JobState::read(base.path()).unwrap_err();
-            assert_eq!(error.exit_code(), exit::CONFIGURATION);
-            let text = error.to_string();
-            assert!(text.contains(&place.display().to_string()) && text.contains("written by other users"), "{text}");
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(good)).unwrap();
-        }
-        std::os::unix::fs::symlink("/etc/passwd", base.path().join("link")).unwrap();
-        std::fs::rename(base.path().join("link"), path(base.path())).unwrap();
-        assert!(JobState::read(base.path()).unwrap_err().to_string().contains("symbolic link"));
-    }
-
-    #[test]
-    fn refuses_a_job_that_another_build_began_with_both_versions() {
-        let base = tempfile::tempdir().unwrap();
-        let _lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
-        for (begun, found) in [(r#"{"version":1,"stage":{"stage":"running"}}"#, 1), (r#"{"version":99}"#, 99)] {
-            write(base.path(), begun);
-            let error = JobState::read(base.path()).unwrap_err();
-            assert!(matches!(error, StateError::Version { found: version, .. } if version == found), "{error}");
-            let text = error.to_string();
-            assert!(text.contains(&format!("version {found}, this one reads {VERSION}")), "{text}");
-            assert!(text.contains("job.json") && text.contains("with the version that began it"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_finished_job_of_another_build_is_ignored() {
-        let base = tempfile::tempdir().unwrap();
-        let _lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
-        let old = r#"{"version":1,"stage":{"stage":"finished","exit_code":0,"message":"done"}}"#;
-        write(base.path(), old);
-        assert!(JobState::read(base.path()).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_second_orchestrator_is_refused_while_the_first_runs() {
-        let base = tempfile::tempdir().unwrap();
-        let lock = JobLock::take(base.path(), GroupAccess::None).unwrap();
-        assert!(JobLock::is_held(base.path()));
-        assert!(matches!(JobLock::take(base.path(), GroupAccess::None), Err(StateError::Running { .. })));
-        drop(lock);
-        assert!(!JobLock::is_held(base.path()));
-        JobLock::take(base.path(), GroupAccess::None).unwrap();
     }
 }

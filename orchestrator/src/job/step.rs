@@ -17,8 +17,6 @@ use tokio::time::MissedTickBehavior;
 use super::background::{Background, Inbox};
 use super::drain_task::DrainTask;
 use super::excluded_nodes::ExcludedNodes;
-use super::inbox::Batch;
-use super::prefix_wait::{PrefixWait, PrefixWaitStep};
 use super::progress::ProgressSources;
 use super::ranks::Ranks;
 use super::record::JobRecord;
@@ -30,11 +28,19 @@ use super::{manager_poll, site};
 use crate::allocation::Allocation;
 use crate::events::{CommandKey, LogEvent};
 use crate::fleet::{AgentSupervisor, Clock};
-use crate::relaunch::{Action, Event, Machine, Outcome};
+use crate::relaunch::{Action, Event, HeldActions, Machine, Outcome};
 use crate::spec::{JobSpec, Step};
 
 /// How often the loop checks for injected faults that are due and for changes to be written.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// The events of all inputs that are ready now.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) events: Vec<Event>,
+    /// One of the events ends the generation, as far as is known before the machine has handled it.
+    pub(super) ends_run: bool,
+}
 
 /// The driver of one step of a job.
 pub(super) struct StepDriver<'job> {
@@ -51,6 +57,8 @@ pub(super) struct StepDriver<'job> {
     pub(super) progress: ProgressSources,
     pub(super) drain: DrainTask,
     pub(super) record: JobRecord,
+    /// The actions that wait until the decision behind them is on disk.
+    pub(super) held: HeldActions,
     pub(super) reporter: Reporter,
     /// Where the health test runs.
     pub(super) commands: CommandContext,
@@ -66,7 +74,6 @@ pub(super) struct StepDriver<'job> {
     /// The agents' sockets for the ranks of the generation.
     pub(super) sockets: (Generation, BTreeMap<NodeName, PathBuf>),
     pub(super) batch: Batch,
-    pub(super) prefix_wait: PrefixWait,
     pub(super) background: Background,
     pub(super) inbox: Inbox,
 }
@@ -89,12 +96,12 @@ impl StepDriver<'_> {
         self.perform_or_hold(actions);
         while self.outcome.is_none() {
             self.reporter.refresh(&self.machine);
-            let deadline = self.machine.deadline().map(|at| self.clock.until(at));
+            let deadline = self.clock.reach(self.machine.deadline());
             let first = tokio::select! {
                 // Inputs before deadlines.
                 biased;
                 input = self.next_input() => Some(input),
-                () = sleep(deadline) => None,
+                () = deadline => None,
                 _ = check.tick() => None,
             };
             // All inputs that are ready together: one decision, one entry of the journal.
@@ -123,10 +130,11 @@ impl StepDriver<'_> {
     /// disk, because an orchestrator that takes over repeats them. The journal's thread is never awaited here: a file
     /// system that hangs must not look like silent agents.
     fn perform_or_hold(&mut self, actions: Vec<Action>) {
-        for action in self.record.admit(actions) {
+        for action in self.held.admit(self.record.next_commit(), actions) {
             self.perform(action);
         }
-        self.record.commit(&mut self.machine, self.agents);
+        let machine = &mut self.machine;
+        self.record.commit(self.held.waits(), self.agents, || machine.take_changes());
     }
 
     pub(super) fn signal(&mut self, name: &'static str) {
@@ -139,24 +147,14 @@ impl StepDriver<'_> {
 
     /// At the end, when only actions that wait for the journal are left.
     fn wait_for_prefix(&mut self) {
-        if !self.machine.is_finished() || !self.record.waits() {
-            return;
+        if self.machine.is_finished() && self.held.waits() && self.record.gives_up(&self.reporter.screen) {
+            self.give_up_prefix();
         }
-        match self.prefix_wait.check() {
-            PrefixWaitStep::Wait => {}
-            PrefixWaitStep::Show => self.show_prefix_wait(),
-            PrefixWaitStep::GiveUp => self.give_up_prefix(),
-        }
-    }
-
-    pub(super) fn show_prefix_wait(&self) {
-        let prefix = self.settings.prefix.display();
-        self.reporter.screen.line(&format!("waiting for the prefix directory {prefix}; Ctrl-C ends the wait"));
     }
 
     fn give_up_prefix(&mut self) {
         tracing::warn!("the prefix directory does not answer; the end of the job is not recorded there yet");
-        for action in self.record.release_all(&self.machine) {
+        for action in self.held.release(u64::MAX, &self.machine) {
             self.perform(action);
         }
     }
@@ -183,13 +181,5 @@ impl StepDriver<'_> {
         // Not waited for at the end: its processes end with this one.
         let (running, _) = mpsc::channel(1);
         Some((self.spec.health.command.clone()?, CommandContext { running, ..self.commands.clone() }))
-    }
-}
-
-/// Never completes without a deadline.
-async fn sleep(until: Option<Duration>) {
-    match until {
-        Some(until) => tokio::time::sleep(until).await,
-        None => std::future::pending().await,
     }
 }

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::Durability;
 use holdfast_core::owned::Access;
+use holdfast_core::state_directory::StateDirectory;
 use serde::{Deserialize, Serialize};
 
-use super::state::{self, StateError};
+use super::state::StateError;
 use crate::spec::JobSpec;
 
 const VERSION: u32 = 1;
@@ -25,7 +26,7 @@ struct StepNames {
 /// # Errors
 /// [`StateError::Owned`].
 pub(super) fn write(spec: &JobSpec, prefix: &Path) -> Result<(), StateError> {
-    let Some(own) = state::open_directory(prefix)? else { return Ok(()) };
+    let Some(own) = StateDirectory::below(prefix).open()? else { return Ok(()) };
     if spec.has_short_form() {
         own.remove_file(FILE, Durability::Machine)?;
         return Ok(());
@@ -43,7 +44,7 @@ pub(super) fn write(spec: &JobSpec, prefix: &Path) -> Result<(), StateError> {
 /// # Errors
 /// [`StateError::Owned`] if the file is not ours; [`StateError::Content`].
 pub fn read(prefix: &Path) -> Result<Vec<(String, PathBuf)>, StateError> {
-    let Some(own) = state::open_directory_to_show(prefix)? else { return Ok(Vec::new()) };
+    let Some(own) = StateDirectory::below(prefix).open_to_show()? else { return Ok(Vec::new()) };
     let Some(text) = own.read(FILE, Access::GroupRead, LARGEST)? else { return Ok(Vec::new()) };
     let content = |problem: String| StateError::Content { path: own.path().join(FILE), problem };
     let names: StepNames = serde_json::from_slice(&text).map_err(|error| content(error.to_string()))?;

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use holdfast_core::owned::OwnedError;
 use holdfast_model::NodeName;
 
-use super::mpirun::FindError;
 use crate::allocation::AllocationError;
 use crate::host::program::ProgramError;
 
@@ -16,8 +15,9 @@ pub enum LaunchError {
     Program(#[from] ProgramError),
     #[error(transparent)]
     Allocation(#[from] AllocationError),
+    /// An error that only one launcher has.
     #[error(transparent)]
-    Mpirun(#[from] FindError),
+    OfLauncher(Box<dyn std::error::Error + Send + Sync>),
     /// A launcher that does not support the resource manager.
     #[error("`launcher: {launcher}` cannot start ranks on nodes of `manager: {manager}`; leave `run.launcher` out")]
     Unsuitable { launcher: &'static str, manager: &'static str },

@@ -1,12 +1,12 @@
 //! Follows the events of a step supervisor, in the orchestrator that started it or in one that took over.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use super::growing_file::GrowingFile;
+use super::lock;
 use super::plan::{StepEvent, StepPlan};
-use super::step;
-use crate::host::own_files;
 
 /// Maximum size of a read.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -22,11 +22,9 @@ const POLLS_TO_BEGIN: u32 = 2_000;
 #[derive(Debug)]
 pub struct Follower {
     directory: PathBuf,
-    file: Option<File>,
+    events: GrowingFile,
     /// Stays open: whether the supervisor lives does not depend on the directory, which may be away for a while.
     lock: Option<File>,
-    offset: u64,
-    partial: Vec<u8>,
     quiet: u32,
     begun: bool,
     done: bool,
@@ -45,8 +43,8 @@ impl Follower {
     /// Follows the step in a generation's directory from its first event. `begun` is true if its supervisor was not
     /// just started.
     pub fn new(directory: &Path, begun: bool) -> Self {
-        let directory = directory.to_owned();
-        Follower { directory, file: None, lock: None, offset: 0, partial: Vec::new(), quiet: 0, begun, done: false }
+        let events = GrowingFile::new(StepPlan::events_in(directory), 0);
+        Follower { directory: directory.to_owned(), events, lock: None, quiet: 0, begun, done: false }
     }
 
     /// The events since the last poll. There are none after [`StepEvent::Done`].
@@ -79,13 +77,13 @@ impl Follower {
 
     fn open_lock(&mut self) {
         if self.lock.is_none() {
-            self.lock = step::lock_file(&self.directory);
+            self.lock = lock::lock_file(&self.directory);
         }
     }
 
     fn is_supervised(&mut self) -> bool {
         self.open_lock();
-        self.lock.as_ref().is_some_and(step::is_held)
+        self.lock.as_ref().is_some_and(lock::is_held)
     }
 
     /// True after [`StepEvent::Done`].
@@ -94,23 +92,12 @@ impl Follower {
     }
 
     fn read(&mut self) -> io::Result<Vec<StepEvent>> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => match own_files::open(&StepPlan::events_in(&self.directory))? {
-                Some(file) => self.file.insert(file),
-                None => return Ok(Vec::new()),
-            },
-        };
-        file.seek(SeekFrom::Start(self.offset))?;
-        let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)?;
-        self.offset += read as u64;
-        let mut events = Vec::new();
-        let complete = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        for line in self.partial[..complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            events.push(serde_json::from_slice(line)?);
-        }
-        self.partial.drain(..complete);
-        if self.partial.len() > LONGEST_LINE {
+        self.events.read(PIECE_BYTES)?;
+        let complete = self.events.complete();
+        let lines = self.events.rest[..complete].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let events = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
+        self.events.rest.drain(..complete);
+        if self.events.rest.len() > LONGEST_LINE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a line of the step's events is too long"));
         }
         Ok(events)

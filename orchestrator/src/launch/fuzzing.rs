@@ -7,8 +7,8 @@ use std::fs;
 use holdfast_model::{Rank, RankEnd};
 use holdfast_testkit::fuzz::{FuzzTarget, texts};
 
-use super::command::LauncherMessages;
 use super::command::fixtures::Watched;
+use super::command::rank_ends::LauncherMessages;
 use super::follow::Follower;
 use super::mpirun::messages::MpirunMessages;
 use super::srun::messages::SrunMessages;

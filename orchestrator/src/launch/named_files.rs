@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_core::owned::{Access, Base, Marker, OwnedError};
 
-use super::LaunchError;
+use super::error::LaunchError;
 
 fn marker(job_id: &str) -> Marker<'_> {
     Marker { kind: "launch", job: job_id, prefix: None }

@@ -1,15 +1,14 @@
 //! The output of the ranks, passed on line by line while they run.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_model::Rank;
 
-use super::LineLabels;
+use super::growing_file::GrowingFile;
+use super::labels::LineLabels;
 use super::plan::StepPlan;
-use crate::host::own_files;
 
 /// Maximum size of a read of one file, so that a rank with much output does not delay the others.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -19,9 +18,7 @@ const LONGEST_LINE: usize = 1 << 20;
 /// An output stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Standard output.
     Output,
-    /// Standard error.
     Errors,
 }
 
@@ -70,12 +67,9 @@ struct Tailed {
     /// `None` for a file of all ranks, where each line has a label.
     rank: Option<Rank>,
     stream: Stream,
-    path: PathBuf,
-    file: Option<File>,
-    offset: u64,
+    file: GrowingFile,
     /// Its length when growth was asked for.
     seen: u64,
-    partial: Vec<u8>,
 }
 
 impl OutputTail {
@@ -103,7 +97,7 @@ impl OutputTail {
     fn add(&mut self, rank: Option<Rank>, stream: Stream, path: PathBuf, from_end: bool) {
         let offset = if from_end { path.metadata().map_or(0, |metadata| metadata.len()) } else { 0 };
         self.hidden += offset;
-        self.files.push(Tailed { rank, stream, path, file: None, offset, seen: 0, partial: Vec::new() });
+        self.files.push(Tailed { rank, stream, file: GrowingFile::new(path, offset), seen: 0 });
     }
 
     fn add_rank(&mut self, rank: Rank, from_end: bool) {
@@ -128,9 +122,11 @@ impl OutputTail {
     pub fn pass_on(&mut self, lines: &mut Vec<OutputLine>) -> bool {
         let (mut more, labels) = (false, self.labels);
         for tailed in &mut self.files {
-            match tailed.read() {
+            match tailed.file.read(PIECE_BYTES) {
                 Ok(read) => more |= read == PIECE_BYTES,
-                Err(error) => tracing::debug!(path = %tailed.path.display(), %error, "cannot read a rank's output"),
+                Err(error) => {
+                    tracing::debug!(path = %tailed.file.path.display(), %error, "cannot read a rank's output")
+                }
             }
             self.hidden += tailed.take_lines(labels, lines);
         }
@@ -148,8 +144,8 @@ impl OutputTail {
     pub fn has_grown(&mut self) -> bool {
         let mut grown = false;
         for tailed in &mut self.files {
-            let length = tailed.path.metadata().map_or(0, |metadata| metadata.len());
-            grown |= length > tailed.offset.max(tailed.seen);
+            let length = tailed.file.path.metadata().map_or(0, |metadata| metadata.len());
+            grown |= length > tailed.file.offset.max(tailed.seen);
             tailed.seen = length;
         }
         grown
@@ -160,30 +156,16 @@ impl OutputTail {
         self.all_started();
         while self.pass_on(lines) {}
         for tailed in &mut self.files {
-            if !tailed.partial.is_empty() {
-                let bytes = tailed.partial.len() as u64;
-                self.hidden += tailed.pass_on_line(&tailed.partial, bytes, self.labels, lines);
-                tailed.partial.clear();
+            if !tailed.file.rest.is_empty() {
+                let bytes = tailed.file.rest.len() as u64;
+                self.hidden += tailed.pass_on_line(&tailed.file.rest, bytes, self.labels, lines);
+                tailed.file.rest.clear();
             }
         }
     }
 }
 
 impl Tailed {
-    fn read(&mut self) -> io::Result<u64> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => match own_files::open(&self.path)? {
-                Some(file) => self.file.insert(file),
-                None => return Ok(0),
-            },
-        };
-        file.seek(SeekFrom::Start(self.offset))?;
-        let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;
-        self.offset += read;
-        Ok(read)
-    }
-
     /// Passes on a line that has this many bytes in the file. Returns how many of them are hidden.
     fn pass_on_line(&self, line: &[u8], bytes: u64, labels: Option<&LineLabels>, lines: &mut Vec<OutputLine>) -> u64 {
         let stream = self.stream;
@@ -206,15 +188,15 @@ impl Tailed {
     /// Passes on complete lines. Returns the bytes of hidden ones.
     fn take_lines(&mut self, labels: Option<&LineLabels>, lines: &mut Vec<OutputLine>) -> u64 {
         let (mut begin, mut hidden) = (0, 0);
-        while let Some(length) = self.partial[begin..].iter().position(|byte| *byte == b'\n') {
-            let line = &self.partial[begin..begin + length];
+        while let Some(length) = self.file.rest[begin..].iter().position(|byte| *byte == b'\n') {
+            let line = &self.file.rest[begin..begin + length];
             hidden += self.pass_on_line(line, length as u64 + 1, labels, lines);
             begin += length + 1;
         }
-        self.partial.drain(..begin);
-        if self.partial.len() > LONGEST_LINE {
-            hidden += self.pass_on_line(&self.partial, self.partial.len() as u64, labels, lines);
-            self.partial.clear();
+        self.file.rest.drain(..begin);
+        if self.file.rest.len() > LONGEST_LINE {
+            hidden += self.pass_on_line(&self.file.rest, self.file.rest.len() as u64, labels, lines);
+            self.file.rest.clear();
         }
         hidden
     }

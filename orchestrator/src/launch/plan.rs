@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::state_files;
 use holdfast_model::{Generation, NodeName, Rank, RankEnd};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::LaunchError;
-use crate::host::own_files;
+use super::error::LaunchError;
 
 /// The version of both files.
 const VERSION: u32 = 2;
@@ -162,7 +162,7 @@ impl StepPlan {
     pub fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = StepPlan::path_in(directory);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
-        own_files::replace(&path, &bytes)?;
+        state_files::replace(&path, &bytes)?;
         Ok(path)
     }
 
@@ -172,7 +172,7 @@ impl StepPlan {
     /// [`LaunchError::Owned`], [`LaunchError::File`], [`LaunchError::Plan`].
     pub fn read(path: &Path) -> Result<Self, LaunchError> {
         let missing = || LaunchError::file("open", path)(std::io::ErrorKind::NotFound.into());
-        let bytes = own_files::read(path, LARGEST_PLAN)?.ok_or_else(missing)?;
+        let bytes = state_files::read(path, LARGEST_PLAN)?.ok_or_else(missing)?;
         let bad = |problem: String| LaunchError::Plan { path: path.to_owned(), problem };
         let Versioned { version } = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
         if version != VERSION {

@@ -1,20 +1,29 @@
 //! All launchers. A new one is a folder and a line here.
 
+use super::error::LaunchError;
+use super::launcher::{Launcher, LauncherContext, LauncherEntry};
 use super::plan::StepPlan;
-use super::{LaunchError, LauncherContext, LauncherEntry, Supervision};
+use super::step::Supervision;
 use super::{local, mpirun, srun, ssh};
-use crate::allocation::registry::MANAGERS;
-use crate::spec::Registered;
+use crate::allocation::registry::{self as managers, PLANNED};
+use crate::sources::SOURCES;
+use crate::spec::{ManagerFacts, Registered, Registry};
 
 /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
 pub static LAUNCHERS: [&LauncherEntry; 4] = [&local::ENTRY, &srun::ENTRY, &ssh::ENTRY, &mpirun::ENTRY];
 
-/// All managers and launchers, for reading a spec.
-pub fn registered() -> Registered {
-    Registered {
-        managers: MANAGERS.iter().map(|entry| &entry.facts).collect(),
+static PLANNED_LAUNCHERS: [&str; 3] = ["flux", "prun", "torchrun"];
+
+/// All managers, launchers and checkpoint sources, for reading a spec.
+pub fn registered() -> Registry {
+    let registered = Registered {
+        managers: Vec::new(),
+        planned_managers: &PLANNED,
         launchers: LAUNCHERS.iter().map(|entry| &entry.facts).collect(),
-    }
+        planned_launchers: &PLANNED_LAUNCHERS,
+        sources: Vec::new(),
+    };
+    Registry::new(registered, managers::managers().map(|entry| (&entry.facts, &entry.keys)), &SOURCES)
 }
 
 fn find(name: &str) -> Option<&'static LauncherEntry> {
@@ -25,12 +34,15 @@ fn find(name: &str) -> Option<&'static LauncherEntry> {
 ///
 /// # Errors
 /// [`LaunchError::Unsuitable`].
-pub fn select(manager: &'static str, named: Option<&'static str>) -> Result<&'static LauncherEntry, LaunchError> {
+pub fn select(
+    manager: &'static ManagerFacts,
+    named: Option<&'static str>,
+) -> Result<&'static LauncherEntry, LaunchError> {
     registered()
         .launcher(named, manager)
-        .filter(|facts| facts.managers.contains(&manager))
+        .filter(|facts| facts.suits(manager))
         .and_then(|facts| find(facts.name))
-        .ok_or(LaunchError::Unsuitable { launcher: named.unwrap_or("auto"), manager })
+        .ok_or(LaunchError::Unsuitable { launcher: named.unwrap_or("auto"), manager: manager.name })
 }
 
 /// The supervision of a plan, by the launcher that made it.
@@ -47,16 +59,20 @@ pub fn supervision(plan: &StepPlan) -> Result<Box<dyn Supervision>, LaunchError>
 /// # Errors
 /// A program that it needs is missing.
 pub fn open(
-    manager: &'static str,
+    manager: &'static ManagerFacts,
     named: Option<&'static str>,
     context: &LauncherContext<'_>,
-) -> Result<Box<dyn super::Launcher>, LaunchError> {
+) -> Result<Box<dyn Launcher>, LaunchError> {
     (select(manager, named)?.open)(context)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn facts(manager: &str) -> &'static ManagerFacts {
+        &managers::find(manager).unwrap().facts
+    }
 
     #[test]
     fn selects_a_launcher_that_suits_the_manager() {
@@ -69,12 +85,12 @@ mod tests {
             ("local", Some("mpirun"), "mpirun"),
         ];
         for (manager, named, expected) in table {
-            assert_eq!(select(manager, named).unwrap().facts.name, expected, "{manager} {named:?}");
+            assert_eq!(select(facts(manager), named).unwrap().facts.name, expected, "{manager} {named:?}");
         }
         for (manager, named) in [("local", "ssh"), ("ssh", "local"), ("slurm", "ssh")] {
-            assert!(select(manager, Some(named)).is_err(), "{manager} {named}");
+            assert!(select(facts(manager), Some(named)).is_err(), "{manager} {named}");
         }
-        let wrong = select("local", Some("srun")).unwrap_err().to_string();
+        let wrong = select(facts("local"), Some("srun")).unwrap_err().to_string();
         assert!(wrong.contains("srun") && wrong.contains("local"), "{wrong}");
     }
 

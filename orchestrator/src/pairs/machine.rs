@@ -49,7 +49,7 @@ pub struct AgentsConfig {
     pub stop_grace: Duration,
 }
 
-/// What happened.
+/// What agents, users and the clock report to the machine.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The agent is up: started, or adopted from an earlier orchestrator.
@@ -162,14 +162,11 @@ pub enum Action {
         /// Kill them, also those that were told to end.
         at_once: bool,
     },
-    /// The job has ended.
     Finish(Outcome),
 }
 
-/// Why the job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairsEnd {
-    /// All pairs are finished.
     Finished,
     /// All other pairs are finished; both copies of these failed too often.
     GivenUp {
@@ -196,7 +193,6 @@ pub enum PairsEnd {
     Replaced,
 }
 
-/// How the job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub end: PairsEnd,
@@ -361,7 +357,6 @@ impl Machine {
         )
     }
 
-    /// Handles an event.
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
@@ -436,45 +431,36 @@ impl Machine {
         if matches!(self.phase, Phase::Running) {
             self.granter.tick(now);
             self.granted_at = now;
-            for (name, node) in &mut self.nodes {
-                match &mut node.agent {
-                    Agent::Lost { start_at } if *start_at <= now => {
-                        node.agent = Agent::Starting;
-                        actions.push(Action::StartAgent { node: name.clone() });
-                    }
-                    Agent::Up { plan, .. } if plan.is_due(now) => {
-                        *plan = Plan::Sent;
-                        actions.push(Action::SendPlan { node: name.clone() });
-                    }
-                    _ => {}
-                }
-            }
         }
-        if matches!(self.phase, Phase::Ending { .. }) {
-            self.repeat_end(now, &mut actions);
-        }
+        self.try_again(now, &mut actions);
         self.send_urgent(now, &mut actions);
         self.finish(now, &mut actions);
         actions
     }
 
-    /// While the job ends: what has failed is tried again.
-    fn repeat_end(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let at_once = matches!(self.phase, Phase::Ending { at_once: true, .. });
-        for (name, node) in self.nodes.iter_mut().filter(|(_, node)| !node.stopped) {
+    /// Tries again what has failed.
+    fn try_again(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let ends = match self.phase {
+            Phase::Running => None,
+            Phase::Ending { at_once, .. } => Some(at_once),
+            Phase::Ended => return,
+        };
+        for (name, node) in self.nodes.iter_mut().filter(|(_, node)| ends.is_none() || !node.stopped) {
             match &mut node.agent {
                 Agent::Lost { start_at } if *start_at <= now => {
                     node.agent = Agent::Starting;
                     actions.push(Action::StartAgent { node: name.clone() });
                 }
-                Agent::Up { plan: plan @ Plan::Refused { in_force: true, .. }, .. } if plan.is_due(now) => {
-                    *plan = Plan::InForce;
-                    actions.push(Action::Stop { node: name.clone(), at_once });
-                }
-                Agent::Up { plan, .. } if plan.is_due(now) => {
-                    *plan = Plan::Sent;
-                    actions.push(Action::SendPlan { node: name.clone() });
-                }
+                Agent::Up { plan, .. } if plan.is_due(now) => match (*plan, ends) {
+                    (Plan::Refused { in_force: true, .. }, Some(at_once)) => {
+                        *plan = Plan::InForce;
+                        actions.push(Action::Stop { node: name.clone(), at_once });
+                    }
+                    _ => {
+                        *plan = Plan::Sent;
+                        actions.push(Action::SendPlan { node: name.clone() });
+                    }
+                },
                 _ => {}
             }
         }

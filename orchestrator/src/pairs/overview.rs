@@ -70,28 +70,17 @@ impl PairOverview {
     }
 
     /// Whether a user's request can be obeyed, as far as the nodes' reports show it.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self, command: PairCommand) -> Result<(), RequestRefused> {
-        if self.is_finished() {
-            return Err(CommandRefused::Finished.into());
-        }
         let state = |side| self.copy(side).status.map(|copy| copy.state);
-        let is_split = self.main.node != self.replica.node;
-        let silent = |side| RequestRefused::Silent(self.copy(side).node.clone());
-        match command {
-            PairCommand::FailOver => match state(Side::Replica).ok_or_else(|| silent(Side::Replica))? {
-                CopyState::Asleep | CopyState::Awake => Ok(()),
-                state => Err(CommandRefused::ReplicaNotAsleep(state).into()),
-            },
-            PairCommand::FailBack => match state(Side::Main) {
-                Some(CopyState::GivenUp) => Err(CommandRefused::MainGivenUp.into()),
-                // The main takes over when its node has returned.
-                None if !is_split => Err(silent(Side::Main)),
-                _ => Ok(()),
-            },
-            PairCommand::Restart(side) => state(side).map(drop).ok_or_else(|| silent(side)),
+        let asked = match command {
+            PairCommand::FailOver => Some(Side::Replica),
+            // The main of another node takes over when that has returned.
+            PairCommand::FailBack => Some(Side::Main).filter(|_| self.main.node == self.replica.node),
+            PairCommand::Restart(side) => Some(side),
+        };
+        match asked.filter(|side| !self.is_finished() && state(*side).is_none()) {
+            Some(silent) => Err(RequestRefused::Silent(self.copy(silent).node.clone())),
+            None => Ok(CommandRefused::check(command, self.is_finished(), state)?),
         }
     }
 
@@ -119,7 +108,6 @@ pub struct JobOverview {
     pub status: JobStatus,
 }
 
-/// All pairs and jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Overview {
     pub pairs: Vec<PairOverview>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_model::{Generation, NodeName, Placement, Rank};
+use holdfast_model::{CheckpointId, Generation, NodeName, Placement, Rank};
 
 use super::outcome::Outcome;
 use crate::events::LogEvent;
@@ -94,6 +94,9 @@ pub enum Action {
     /// Write a decision of the machine to the event log; nothing else follows from it. The driver itself logs what the
     /// agents report (checkpoints, restarts, flushes).
     Record(LogEvent),
+    /// The application restarted from this checkpoint, or from none: record that drains do not continue the present
+    /// directories of newer datasets, which it writes again. Always ends as `Superseded`.
+    Supersede { from: Option<CheckpointId> },
     /// Drain and index. Ends as `Drained`.
     Drain {
         /// Why the loop stops.
@@ -104,6 +107,8 @@ pub enum Action {
         starting: Vec<NodeName>,
         /// Nodes without an agent: round 2 copies on their behalf.
         down: Vec<NodeName>,
+        /// Incomplete directories may be completed; otherwise it is not known which of them are superseded.
+        continues: bool,
     },
     /// The agents are not needed any more: cancel a drain that is under way, and end the agents unless the next step of
     /// the job uses them. The last but one action.
@@ -125,6 +130,7 @@ impl Action {
     /// * a node that was fenced has no agent, and is found to be down again;
     /// * commands of `before:` that did not succeed are run again;
     /// * the progress of a generation is checked again, with the same result;
+    /// * directories that are recorded as superseded are recorded again;
     /// * requests, lines of the event log and stacks are repeated.
     ///
     /// The others are decisions that must not be made again with another result: which ranks run on which node in which
@@ -151,6 +157,7 @@ impl Action {
             | Action::CancelStep { .. }
             | Action::CheckProgress { .. }
             | Action::UpdatePeers { .. }
+            | Action::Supersede { .. }
             | Action::Record(_) => true,
         }
     }

@@ -1,15 +1,14 @@
 //! The changes of the machine's state since it was written last. Their size depends on what the events changed, not on
 //! the size of the state.
 //!
-//! [`Machine::take_changes`] returns them, [`Snapshot::apply`] updates an older snapshot with them. The first snapshot
-//! with all changes applied in their order equals [`Machine::snapshot`]. The times of the last answers of the nodes and
+//! `Machine::take_changes` returns them, [`Snapshot::apply`] updates an older snapshot with them. The first snapshot
+//! with all changes applied in their order equals `Machine::snapshot`. The times of the last answers of the nodes and
 //! the observations of the watchdog are in neither: an orchestrator that takes over begins with new ones.
 
 use holdfast_model::{Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::classify::{ActiveGeneration, GenerationFacts};
-use super::machine::Machine;
 use super::node_state::NodeState;
 use super::snapshot::{Head, PastGeneration, Snapshot};
 use super::tracked::{SetChanges, VecChanges};
@@ -30,7 +29,7 @@ pub struct Changes {
     waiting: SetChanges,
     #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
     unkilled: SetChanges,
-    #[serde(default, rename = "unheard", skip_serializing_if = "SetChanges::is_empty")]
+    #[serde(default, skip_serializing_if = "SetChanges::is_empty")]
     unanswered: SetChanges,
     #[serde(default, rename = "run", skip_serializing_if = "Option::is_none")]
     active: Option<ActiveChanges>,
@@ -76,12 +75,11 @@ impl Changes {
     }
 }
 
-impl Machine {
-    /// The changes since the last call, or since [`new`](Self::new) or [`restore`](Self::restore).
-    pub fn take_changes(&mut self) -> Changes {
-        let active = self.active_changes();
-        let state = &mut self.state;
-        let head = (self.taken.head != state.head).then(|| Box::new(state.head.clone()));
+impl LastTaken {
+    /// The changes of the state since the last call.
+    pub(super) fn take_changes(&mut self, state: &mut Snapshot) -> Changes {
+        let active = self.active_changes(state);
+        let head = (self.head != state.head).then(|| Box::new(state.head.clone()));
         let changes = Changes {
             nodes: state.nodes.take_changes(),
             homes: state.homes.take_changes(),
@@ -93,18 +91,18 @@ impl Machine {
             head,
         };
         if changes.head.is_some() || changes.active.is_some() {
-            self.taken = LastTaken::of(state);
+            *self = LastTaken::of(state);
         }
         changes
     }
 
-    fn active_changes(&mut self) -> Option<ActiveChanges> {
-        let Some(active) = &mut self.state.active else {
-            return self.taken.active.is_some().then_some(ActiveChanges::Over);
+    fn active_changes(&self, state: &mut Snapshot) -> Option<ActiveChanges> {
+        let Some(active) = &mut state.active else {
+            return self.active.is_some().then_some(ActiveChanges::Over);
         };
         let (ended, down) = (active.ended.take_changes(), active.down.take_changes());
         let left = active.left.take_changes();
-        match &self.taken.active {
+        match &self.active {
             Some(before) if before.generation == active.facts.generation => {
                 let facts = (*before != active.facts).then(|| Box::new(active.facts.clone()));
                 let same = facts.is_none() && ended.is_empty() && down.is_empty() && left.is_empty();

@@ -6,7 +6,7 @@ use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::halt::RunningHalt;
+use super::running_halt::RunningHalt;
 use super::tracked::{AppendOnlyMap, TrackedSet};
 use crate::events::EndCause;
 use crate::spec::ExitAction;
@@ -28,7 +28,7 @@ pub(super) struct ActiveGeneration {
 pub(super) struct GenerationFacts {
     pub generation: Generation,
     pub launched: Duration,
-    /// The newest complete checkpoint at the launch.
+    /// The newest checkpoint at the launch that counts as progress.
     pub newest_before: Option<CheckpointId>,
     /// The launcher is known to run.
     pub started: bool,

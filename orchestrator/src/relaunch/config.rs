@@ -82,7 +82,7 @@ pub struct Config {
     /// the same limit as `HaltSeconds`.)
     pub before_end: Duration,
     /// The ranks have ended this long before the end of the allocation, so that there is time for the drain. `None`: as
-    /// long as the drain is expected to take, see [`drain_reserve`](super::drain_reserve).
+    /// long as the drain is expected to take, see `drain_estimate`.
     pub drain_reserve: Option<Duration>,
     /// How long ranks that are halted may take to their next checkpoint, and from SIGTERM to their end.
     pub halt_grace: Duration,

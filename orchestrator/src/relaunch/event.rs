@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd};
-use holdfast_wire::agent::QuietRank;
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource};
+use holdfast_wire::agent::{AgentEvent, QuietRank};
 use serde::{Deserialize, Serialize};
 
 use super::exclusion::Exclusion;
@@ -113,6 +113,8 @@ pub enum Event {
         generation: Generation,
         /// The checkpoint that they restart from.
         from: Option<CheckpointId>,
+        /// It survives the loss of a node.
+        protected: bool,
         /// If it was fetched from the prefix directory: how long that took.
         fetched_in: Option<Duration>,
     },
@@ -125,15 +127,17 @@ pub enum Event {
     },
     /// LLNL's library has begun to initialise the ranks.
     LibraryStarted { generation: Generation },
-    /// Reported by the leader: a checkpoint is complete.
+    /// Reported by the leader: all ranks have written a checkpoint.
     CheckpointComplete {
         generation: Generation,
         checkpoint: CheckpointId,
-        /// It survives the loss of a node.
+        /// Its scheme protects it from the loss of a node: [`Event::CheckpointProtected`] follows.
         protected: bool,
         /// Of all ranks.
         bytes: u64,
     },
+    /// Reported by the leader: a checkpoint survives the loss of a node from now on.
+    CheckpointProtected { generation: Generation, checkpoint: CheckpointId },
     /// Reported by the leader: a dataset was dropped.
     DatasetDropped { generation: Generation, checkpoint: CheckpointId, reason: String },
     /// Reported by the leader: a checkpoint was copied to the prefix directory in this time.
@@ -154,6 +158,12 @@ pub enum Event {
     },
     /// [`Action::CheckProgress`](super::Action::CheckProgress) ended.
     ProgressChecked { generation: Generation, found: ProgressFound },
+    /// [`Action::Supersede`](super::Action::Supersede) ended.
+    Superseded {
+        from: Option<CheckpointId>,
+        /// Why the directories could not be recorded; `None` if they are.
+        failure: Option<String>,
+    },
     /// [`Action::Drain`](super::Action::Drain) ended.
     Drained { result: DrainResult },
     /// The end of the allocation changed.
@@ -166,6 +176,41 @@ pub enum Event {
     Signal { name: String },
     /// Time has passed: to be sent when [`Machine::deadline`](super::Machine::deadline) is reached.
     Tick,
+}
+
+impl Event {
+    /// What the report of an agent means for the job; `None` for those that are only logged.
+    pub fn of_agent(reported: AgentEvent) -> Option<Event> {
+        Some(match reported {
+            AgentEvent::Restarted { generation, checkpoint, protected, source, millis, .. } => {
+                let fetched_in = (source == RestartSource::Fetched).then(|| Duration::from_millis(millis));
+                let protected = protected.unwrap_or_default();
+                Event::Restarted { generation, from: checkpoint, protected, fetched_in }
+            }
+            AgentEvent::RestartPrevented { generation, faulty, reason } => {
+                Event::RestartPrevented { generation, faulty, reason }
+            }
+            AgentEvent::CheckpointComplete { generation, checkpoint, protected, bytes, .. } => {
+                Event::CheckpointComplete { generation, checkpoint, protected, bytes }
+            }
+            AgentEvent::CheckpointProtected { generation, checkpoint, .. } => {
+                Event::CheckpointProtected { generation, checkpoint }
+            }
+            // One that only recorded the end of all programs is no dataset that was lost.
+            AgentEvent::CheckpointFailed { generation, checkpoint, reason, ended: false } => {
+                Event::DatasetDropped { generation, checkpoint, reason }
+            }
+            AgentEvent::Flushed { generation, millis, .. } => {
+                Event::Flushed { generation, took: Duration::from_millis(millis) }
+            }
+            AgentEvent::Halting { generation, reason } => Event::Halting { generation, reason },
+            AgentEvent::RankConnected { generation, rank, .. } => Event::RankConnected { generation, rank },
+            AgentEvent::RankLeft { generation, rank, .. } => Event::RankLeft { generation, rank },
+            AgentEvent::Finalized { generation } => Event::Finalized { generation },
+            AgentEvent::LibraryStarted { generation } => Event::LibraryStarted { generation },
+            _ => return None,
+        })
+    }
 }
 
 /// The result of a check for progress.

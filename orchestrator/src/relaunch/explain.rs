@@ -25,8 +25,8 @@ pub struct Explanation {
     pub generations: Vec<PastGeneration>,
     /// The newest complete checkpoint.
     pub newest: Option<CheckpointId>,
-    /// The newest checkpoint survives the loss of a node.
-    pub protected: bool,
+    /// The newest checkpoint that was protected from the loss of a node.
+    pub protected: Option<CheckpointId>,
     /// Generations in a row that ended without progress.
     pub without_progress: u32,
     /// The halt condition that holds, or why the ranks are being halted.
@@ -218,7 +218,7 @@ impl Machine {
             phase: self.state.head.phase.into(),
             generation: self.generation(),
             newest: self.state.head.newest,
-            protected: self.state.head.protected,
+            protected: self.state.head.newest.is_some() && self.state.head.protected == self.state.head.newest,
             used,
             spare: up - used - (self.count.excluded - self.count.excluded_used) as usize,
             excluded: (self.count.all_excluded - self.count.excluded_used) as usize,

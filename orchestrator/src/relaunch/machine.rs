@@ -1,19 +1,18 @@
-//! The state machine of the relaunch loop: its state, its input and its output. The rules are in `agent_events`,
-//! `stages` and `ending`, each an `impl` of this type.
+//! The state of the relaunch loop in memory, and the operations on it that all [handlers](super::handlers) use. It
+//! knows none of them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Generation, NodeName, Placement, Rank, RunNode};
 
 use super::action::Action;
-use super::changes::LastTaken;
+use super::changes::{Changes, LastTaken};
+use super::classify::ActiveGeneration;
 use super::config::Config;
 use super::contacts::Contacts;
-use super::event::Event;
-use super::node_state::NodeState;
-use super::peer_updates::PendingUpdates;
+use super::node_state::{NodeState, NodeStatus};
 use super::snapshot::{Phase, RestoreError, Snapshot};
 use super::watchdog::Watchdog;
 use crate::events::LogEvent;
@@ -57,6 +56,19 @@ pub(super) struct Counts {
     pub all_excluded: u32,
     /// The node has ranks in the last placement, is excluded, and not down.
     pub excluded_used: u32,
+}
+
+/// Updates that are to be sent after the batch of events, by positions of nodes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PendingUpdates {
+    /// Nodes that are to get the generation again: they lost it, or have not accepted it yet.
+    pub prepare: BTreeSet<u32>,
+    /// Nodes whose agents have a new address.
+    pub moved: BTreeSet<u32>,
+    /// Nodes whose agents continue the generation from their disk, and may have old addresses of the others.
+    pub adopted: BTreeSet<u32>,
+    /// Nodes without ranks that went down: the generation goes on without them.
+    pub down: BTreeSet<u32>,
 }
 
 impl Machine {
@@ -104,137 +116,6 @@ impl Machine {
         machine.index_homes();
         machine.find_restarts();
         machine
-    }
-
-    /// The first actions; after [`restore`](Self::restore), the actions that were under way, repeated.
-    pub fn begin(&mut self, now: Duration) -> Vec<Action> {
-        let mut out = Vec::new();
-        self.contacts.begin(now);
-        match self.state.head.phase {
-            Phase::Fresh => {
-                self.set_phase(Phase::Gathering);
-                self.exclude_at_start(now, &mut out);
-                self.start_all_agents(&mut out);
-                self.advance(now, &mut out);
-            }
-            _ => {
-                self.take_over(now, &mut out);
-                if self.state.head.phase != Phase::Finished {
-                    let excluded = self.config.excluded.clone();
-                    self.set_exclusions(now, &excluded, &mut out);
-                }
-            }
-        }
-        self.check_due(now, &mut out);
-        self.flush_updates(&mut out);
-        out
-    }
-
-    /// Handles one event: see [`handle_all`](Self::handle_all).
-    pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
-        self.handle_all(now, [event])
-    }
-
-    /// Handles events, signals first, the others in their order. Returns the actions in the order in which they are to
-    /// be begun. `now` must not decrease.
-    pub fn handle_all(&mut self, now: Duration, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
-        let mut out = Vec::new();
-        let (signals, others): (Vec<_>, Vec<_>) =
-            events.into_iter().partition(|event| matches!(event, Event::Signal { .. }));
-        for event in signals.into_iter().chain(others) {
-            if matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
-                break;
-            }
-            self.dispatch(now, event, &mut out);
-        }
-        if !matches!(self.state.head.phase, Phase::Fresh | Phase::Finished) {
-            self.check_due(now, &mut out);
-        }
-        self.flush_updates(&mut out);
-        out
-    }
-
-    fn dispatch(&mut self, now: Duration, event: Event, out: &mut Vec<Action>) {
-        match event {
-            Event::AgentReady { node, address, adopted } => self.agent_ready(now, &node, address, adopted, out),
-            Event::AgentUnfit { node, address, fault } => self.agent_unfit(now, &node, address, fault, out),
-            Event::AgentStartFailed { node, reason, node_lost } => {
-                self.agent_start_failed(now, &node, reason, node_lost, out);
-            }
-            Event::AgentLost { node, reason } => self.agent_lost(now, &node, reason, out),
-            Event::PollAnswered { node, sent, fault } => self.poll_answered(now, &node, sent, fault, out),
-            Event::PollsRan { ran } => self.polls_ran(now, ran, out),
-            Event::AgentChecked { node, presence } => self.agent_checked(now, &node, presence, out),
-            Event::NodeDown { node, reason } => self.node_down(now, &node, reason, out),
-            Event::ExclusionsChanged { excluded } => self.set_exclusions(now, &excluded, out),
-            Event::HealthFault { node, fault } => self.health_fault(now, &node, fault, out),
-            Event::HaltAnswered { met, silent } => self.halt_answered(now, met, &silent, out),
-            Event::BeforeEnded { failure } => self.before_ended(now, failure, out),
-            Event::HaltSet { reason, immediate, ends } => self.halt_set(now, reason, immediate, ends, out),
-            Event::HaltCleared => self.halt_cleared(out),
-            Event::RunPrepared { node, generation } => self.run_prepared(now, &node, generation, out),
-            Event::RunRefused { node, generation, reason } => self.run_refused(now, &node, generation, reason, out),
-            Event::RanksKilled { node, generation } => self.ranks_killed(now, &node, generation, out),
-            Event::StepStarted { generation } => self.note_fact(generation, |active| active.facts.started = true),
-            Event::LaunchFailed { generation, reason } => self.launch_failed(now, generation, reason, out),
-            Event::RankExited { generation, rank, end } => self.rank_exited(now, generation, rank, end, out),
-            Event::StepEnded { generation, end } => self.step_ended(now, generation, end, out),
-            Event::StepLost { generation, reason } => self.step_lost(now, generation, reason, out),
-            Event::Printed { generation } => self.with_watchdog(generation, |watch| watch.printed(now)),
-            Event::RanksQuiet { node, generation, ranks } => self.ranks_quiet(now, node, generation, ranks, out),
-            Event::StacksSaved { generation } => self.stacks_saved(now, generation, out),
-            Event::Restarted { generation, from, fetched_in } => self.restarted(generation, from, fetched_in),
-            Event::RestartPrevented { generation, faulty, reason } => {
-                self.restart_prevented(now, generation, faulty.as_ref(), reason, out);
-            }
-            Event::LibraryStarted { generation } => self.library_started(generation),
-            Event::CheckpointComplete { generation, checkpoint, protected, bytes } => {
-                self.checkpoint_complete(generation, checkpoint, protected, bytes);
-                self.dataset_kept(generation);
-            }
-            Event::DatasetDropped { generation, checkpoint, reason } => {
-                self.dataset_dropped(generation, checkpoint, reason);
-            }
-            Event::Flushed { generation, took } => {
-                self.dataset_kept(generation);
-                if self.generation() == generation {
-                    self.state.head.drain_estimate.transferred(took);
-                }
-            }
-            Event::Halting { generation, reason } => {
-                self.note_fact(generation, |active| active.facts.halting = Some(reason))
-            }
-            Event::Finalized { generation } => self.note_fact(generation, |active| active.facts.finalized = true),
-            Event::RankConnected { generation, rank } => self.note_fact(generation, |active| {
-                active.left.remove(rank.0);
-            }),
-            Event::RankLeft { generation, rank } => self.rank_left(generation, rank),
-            Event::ProgressChecked { generation, found } => self.progress_checked(now, generation, found, out),
-            Event::Drained { result } => self.drained(now, result, out),
-            Event::Signal { name } => self.signalled(now, name, out),
-            Event::AllocationEnd { end } => self.allocation_end(now, end, out),
-            Event::Tick => {}
-        }
-    }
-
-    /// Handles what is due by the time alone.
-    fn check_due(&mut self, now: Duration, out: &mut Vec<Action>) {
-        self.check_nodes(now, out);
-        self.check_clock(now, out);
-    }
-
-    /// When to send [`Event::Tick`] if no other event arrives. May be earlier than needed; then the tick has no effect.
-    /// What is due on nodes depends on [`Event::PollsRan`] instead.
-    pub fn deadline(&self) -> Option<Duration> {
-        match &self.state.head.phase {
-            Phase::Fresh | Phase::Finished => None,
-            Phase::Gathering | Phase::AskingHalt { .. } | Phase::RunningBefore { .. } | Phase::Preparing => {
-                self.launch_until()
-            }
-            Phase::Settling { until } => Some(self.launch_until().map_or(*until, |limit| limit.min(*until))),
-            Phase::Running => self.halt_deadline(),
-            Phase::Ending { .. } | Phase::CheckingProgress | Phase::Stopping | Phase::Draining => None,
-        }
     }
 
     /// The last generation of the job's finished steps; none in the first.
@@ -289,32 +170,6 @@ impl Machine {
     /// True while nothing is known that ends this generation: the end of a rank then has a cause of its own.
     pub fn is_running(&self, generation: Generation) -> bool {
         self.state.head.phase == Phase::Running && self.generation() == generation
-    }
-
-    /// An action that waited, updated for the present state of the nodes; `None` if it is not needed any more because
-    /// its generation has ended.
-    pub fn refreshed(&self, action: Action) -> Option<Action> {
-        let phase = self.state.head.phase;
-        let is_current = |of: Generation| matches!(phase, Phase::Preparing | Phase::Running) && self.generation() == of;
-        match action {
-            Action::Prepare { generation, mut to, .. } if is_current(generation) => {
-                to.retain(|node| self.position(node).is_some_and(|at| !self.state.nodes[at as usize].is_down()));
-                Some(Action::Prepare { generation, placement: self.current_placement(), to })
-            }
-            Action::UpdatePeers { generation, .. } if is_current(generation) => Some(action),
-            // After a signal the generation ends as one that has not started.
-            Action::Launch { generation, .. } if self.is_running(generation) && self.state.head.signal.is_none() => {
-                Some(action)
-            }
-            Action::Drain { stop, .. } if phase == Phase::Draining => Some(self.drain_action(stop)),
-            Action::StopAgents { .. } => {
-                let mut out = Vec::new();
-                self.end_agents(&mut out);
-                out.pop()
-            }
-            Action::Prepare { .. } | Action::UpdatePeers { .. } | Action::Launch { .. } | Action::Drain { .. } => None,
-            other => Some(other),
-        }
     }
 
     /// The nodes whose agents are up, and their addresses.
@@ -399,6 +254,97 @@ impl Machine {
         Arc::new(Placement { nodes: nodes.collect(), leader })
     }
 
+    /// Finds the agents that are being restarted.
+    pub(super) fn find_restarts(&mut self) {
+        let is_restarted = |node: &NodeState| match &node.status {
+            NodeStatus::Starting(starting) => starting.lost.is_some() && starting.retry.is_none(),
+            NodeStatus::Healthy | NodeStatus::Down { .. } => false,
+        };
+        let nodes = (0u32..).zip(&self.state.nodes);
+        self.restarting = nodes.filter(|(_, node)| is_restarted(node)).map(|(position, _)| position).collect();
+    }
+
+    pub(super) fn set_status(&mut self, position: u32, status: NodeStatus) {
+        let used = u32::from(self.is_used(position));
+        let node = self.state.nodes.change(position);
+        let excluded = u32::from(node.is_excluded());
+        self.count.starting -= u32::from(node.is_starting());
+        self.count.healthy -= u32::from(node.is_healthy());
+        let up = u32::from(!node.is_down());
+        self.count.used -= used * up;
+        self.count.excluded -= excluded * up;
+        self.count.excluded_used -= excluded * used * up;
+        node.status = status;
+        self.count.starting += u32::from(node.is_starting());
+        self.count.healthy += u32::from(node.is_healthy());
+        let up = u32::from(!node.is_down());
+        self.count.used += used * up;
+        self.count.excluded += excluded * up;
+        self.count.excluded_used += excluded * used * up;
+        if !node.is_healthy() {
+            node.silent_since = None;
+            self.contacts.forget(position);
+            self.watchdog.forget(&self.state.names[position as usize]);
+        }
+        self.restarting.remove(&position);
+    }
+
+    pub(super) fn set_address(&mut self, position: u32, address: SocketAddr) {
+        if self.state.nodes[position as usize].address != Some(address) {
+            let known = self.state.nodes.change(position).address.replace(address);
+            self.count.reached += u32::from(known.is_none());
+        }
+    }
+
+    /// Records an answer of a node's agent. False if the agent is not up.
+    pub(super) fn note_contact(&mut self, position: u32, out: &mut Vec<Action>) -> bool {
+        if !self.state.nodes[position as usize].is_healthy() {
+            return false;
+        }
+        let silence = self.contacts.silence(position);
+        if let Some(suspicion) = self.contacts.answered(position)
+            && suspicion.logged
+        {
+            let millis = silence.as_millis() as u64;
+            self.record(LogEvent::AgentAnswers { node: self.name(position), millis }, out);
+        }
+        if self.state.nodes[position as usize].silent_since.is_some() {
+            self.state.nodes.change(position).silent_since = None;
+        }
+        true
+    }
+
+    /// Has a down node fenced.
+    pub(super) fn fence(&self, position: u32, out: &mut Vec<Action>) {
+        let address = self.state.nodes[position as usize].address;
+        out.push(Action::FenceNode { node: self.name(position), address });
+    }
+
+    /// The generation under way, if it is this one.
+    pub(super) fn active_of(&mut self, generation: Generation) -> Option<&mut ActiveGeneration> {
+        self.state.active.as_mut().filter(|active| active.facts.generation == generation)
+    }
+
+    /// Records a fact about the generation under way.
+    pub(super) fn note_fact(&mut self, generation: Generation, note: impl FnOnce(&mut ActiveGeneration)) {
+        if let Some(active) = self.active_of(generation) {
+            note(active);
+        }
+    }
+
+    /// The generation under way, while nothing is known that ends it: later ends of ranks are caused by the machine.
+    pub(super) fn ongoing(&mut self, generation: Generation) -> Option<&mut ActiveGeneration> {
+        match self.state.head.phase {
+            Phase::Running => self.active_of(generation),
+            _ => None,
+        }
+    }
+
+    /// The changes since the last call, or since [`new`](Self::new) or [`restore`](Self::restore).
+    pub fn take_changes(&mut self) -> Changes {
+        self.taken.take_changes(&mut self.state)
+    }
+
     pub(super) fn record(&self, event: LogEvent, out: &mut Vec<Action>) {
         out.push(Action::Record(event));
     }
@@ -409,21 +355,5 @@ impl Machine {
         self.state.unkilled.replace([]);
         self.state.unanswered.replace([]);
         self.state.head.phase = phase;
-    }
-
-    /// Enters the next phase if everything that this one waits for has happened.
-    pub(super) fn advance(&mut self, now: Duration, out: &mut Vec<Action>) {
-        match &self.state.head.phase {
-            Phase::Gathering => self.gather(now, out),
-            Phase::RunningBefore { failed } => self.check_before(now, failed.is_some(), out),
-            Phase::Preparing if self.state.waiting.is_empty() => self.launch(now, out),
-            Phase::Ending { .. } if self.state.unkilled.is_empty() && self.state.unanswered.is_empty() => {
-                self.conclude(now, out);
-            }
-            // Before the first launch agents that are slow to start are not waited for: their nodes hold nothing of
-            // this job.
-            Phase::Stopping if self.count.starting == 0 || self.state.head.launches == 0 => self.drain(now, out),
-            _ => {}
-        }
     }
 }

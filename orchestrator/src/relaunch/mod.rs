@@ -23,20 +23,14 @@
 //! | [`placement`] | which rank runs on which node |
 //! | `classify` | why a generation ended |
 //! | `policy` | relaunch or stop |
-//! | [`machine`] | the machine itself |
-//! | `node_state` | the state of one node, and what is due on it |
-//! | [`exclusion`] | nodes that the user excludes |
-//! | `agent_events` | the rules for agents that come up or are lost, and for nodes that go down |
-//! | `stages` | the rules from the first agent to the launch |
-//! | `halt` | the ranks are halted: last checkpoint, SIGTERM, SIGKILL |
-//! | `drain_reserve` | the time that is kept for the drain, and the limits that follow from it |
-//! | `ending` | the rules from the end of the ranks to the end of the loop |
-//! | `watchdog`, `hang` | whether the application hangs, and what follows |
-//! | [`explain`] | every decision, with its reason and time |
-//! | `peer_updates` | the addresses that agents need of each other, sent once for all events of a batch |
-//! | `contacts` | when the agents answered last, and how long each may be silent |
-//! | [`snapshot`], [`changes`] | the machine's state, for an orchestrator that takes over; its changes |
+//! | `handlers` | what follows from each event; a file for each subject |
+//! | [`machine`] | the state in memory, on which the handlers work |
+//! | [`snapshot`], [`changes`] | the part of it that an orchestrator gets which takes over; its changes |
+//! | `node_state`, [`exclusion`], `running_halt`, `superseding`, `drain_estimate` | parts of the snapshot |
 //! | `tracked` | collections that record their changes |
+//! | `contacts` | when the agents answered last, and how long each may be silent |
+//! | `watchdog` | whether the application hangs |
+//! | [`explain`] | every decision, with its reason and time |
 //! | [`held`] | the actions that wait until the decision behind them is on disk |
 //!
 //! The driver must:
@@ -51,27 +45,24 @@
 //! `started` of the snapshot.
 
 pub mod action;
-mod agent_events;
 pub mod changes;
 mod classify;
 pub mod config;
 mod contacts;
-mod drain_reserve;
-mod ending;
+mod drain_estimate;
 pub mod event;
 pub mod exclusion;
 pub mod explain;
-mod halt;
-mod hang;
+mod handlers;
 pub mod held;
 pub mod machine;
 mod node_state;
 pub mod outcome;
-mod peer_updates;
 pub mod placement;
 mod policy;
+mod running_halt;
 pub mod snapshot;
-mod stages;
+mod superseding;
 #[cfg(test)]
 mod tests;
 mod tracked;

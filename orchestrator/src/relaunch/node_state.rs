@@ -24,7 +24,6 @@ pub(super) struct NodeState {
     pub status: NodeStatus,
     /// How often its agent was restarted.
     pub restarts: u32,
-    /// The last restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_restart: Option<Restart>,
     /// The last address of its agent; none if it was never up.
@@ -219,6 +218,21 @@ impl NodeState {
 
     pub fn is_down(&self) -> bool {
         matches!(self.status, NodeStatus::Down { .. })
+    }
+
+    /// The user excluded it, or it could not use its own directories in a restart.
+    pub fn is_excluded(&self) -> bool {
+        self.excluded.is_some() || self.unfit.is_some()
+    }
+
+    /// Healthy, and not excluded: it may get ranks.
+    pub fn is_usable(&self) -> bool {
+        self.is_healthy() && !self.is_excluded()
+    }
+
+    /// It has no agent because it was excluded before one was up.
+    pub fn has_no_agent(&self) -> bool {
+        matches!(&self.status, NodeStatus::Down { cause } if matches!(cause.reason, DownReason::Excluded { .. }))
     }
 
     /// Counts a restart of the agent that was lost now. Returns when it is due: at once, or after a pause if there was

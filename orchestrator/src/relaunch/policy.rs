@@ -51,7 +51,7 @@ pub(super) fn stop_after(
     if state.head.without_progress >= config.no_progress_limit.max(1) {
         return Some(StopReason::NoProgress {
             generations: state.head.without_progress,
-            checkpoint: state.head.newest,
+            checkpoint: state.head.secured,
             other_sources: config.checks_progress,
             last: cause.clone(),
         });

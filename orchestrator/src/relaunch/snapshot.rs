@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::classify::ActiveGeneration;
 use super::config::Config;
-use super::drain_reserve::DrainEstimate;
+use super::drain_estimate::DrainEstimate;
 use super::node_state::NodeState;
 use super::outcome::{DatasetTally, Outcome};
+use super::superseding::Superseding;
 use super::tracked::{TrackedSet, TrackedVec};
 use crate::events::DrainResult;
 use crate::events::{EndCause, GenerationProgress, StopReason, TimedReason};
@@ -41,7 +42,6 @@ pub struct Snapshot {
     pub(super) unkilled: TrackedSet,
     /// While a generation ends: its nodes that have not answered a poll sent after the end was observed. Also the nodes
     /// on which a command of `before:` failed.
-    #[serde(rename = "unheard")]
     pub(super) unanswered: TrackedSet,
 }
 
@@ -55,8 +55,12 @@ pub(super) struct Head {
     pub launches: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<CheckpointId>,
-    /// The newest checkpoint survives the loss of a node.
-    pub protected: bool,
+    /// The newest checkpoint that was protected from the loss of a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protected: Option<CheckpointId>,
+    /// The newest checkpoint that has all the protection of its scheme: what counts as progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secured: Option<CheckpointId>,
     /// Launches that followed an exclusion by the user: they are not attempts.
     #[serde(default)]
     pub after_exclusions: u32,
@@ -71,7 +75,6 @@ pub(super) struct Head {
     /// A halt condition that holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<String>,
-    /// The first signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// The commands of `before:` succeeded in this allocation.
@@ -85,6 +88,8 @@ pub(super) struct Head {
     pub signals: u32,
     #[serde(default)]
     pub drain_estimate: DrainEstimate,
+    #[serde(default)]
+    pub superseding: Superseding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<TimedReason<StopReason>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +105,8 @@ impl Head {
             generation,
             launches: 0,
             newest: None,
-            protected: false,
+            protected: None,
+            secured: None,
             after_exclusions: 0,
             without_progress: 0,
             made_progress: false,
@@ -111,6 +117,7 @@ impl Head {
             before_done: false,
             before_failure: None,
             drain_estimate: DrainEstimate::default(),
+            superseding: Superseding::default(),
             stop: None,
             drain: None,
             outcome: None,
@@ -141,7 +148,7 @@ pub(super) enum Phase {
         failed: Option<Duration>,
     },
     Running,
-    /// The ranks are being killed: see [`Snapshot::unkilled`] and [`Snapshot::unheard`].
+    /// The ranks are being killed: see [`Snapshot::unkilled`] and [`Snapshot::unanswered`].
     Ending {
         since: Duration,
     },
@@ -185,7 +192,7 @@ pub struct PastGeneration {
 
 impl Snapshot {
     /// The version of the serialised form.
-    pub const VERSION: u32 = 4;
+    pub const VERSION: u32 = 5;
 
     /// How the loop ended, if it did.
     pub fn outcome(&self) -> Option<&Outcome> {
@@ -245,7 +252,7 @@ impl Snapshot {
             homes: if is_same { self.homes.clone() } else { TrackedVec::default() },
             finished_steps: self.finished_steps,
             earlier_runs: self.earlier_runs.saturating_add(1),
-            head: Head::fresh(self.head.generation, None),
+            head: Head { superseding: self.head.superseding, ..Head::fresh(self.head.generation, None) },
             nodes: self.nodes.iter().map(NodeState::in_next_run).collect::<Vec<_>>().into(),
             ..self.next_step()
         }
@@ -254,6 +261,11 @@ impl Snapshot {
     /// Nodes that are not down; those that were excluded before their agents were up may be included again.
     pub fn nodes_left(&self) -> usize {
         self.nodes.iter().filter(|node| !node.is_down() || node.has_no_agent()).count()
+    }
+
+    /// True if a drain may complete incomplete directories: those that restarts supersede are recorded.
+    pub fn knows_superseded(&self) -> bool {
+        self.head.superseding.is_complete()
     }
 
     /// Runs in this allocation that ended before this one, and left the job unfinished.

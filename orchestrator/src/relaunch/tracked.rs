@@ -23,7 +23,6 @@ pub(super) struct TrackedVec<T> {
 pub(super) enum VecChanges<T> {
     /// Some elements, by their index.
     Some(Vec<(u32, T)>),
-    /// All elements.
     All(Vec<T>),
 }
 
@@ -195,7 +194,6 @@ impl TrackedSet {
         was
     }
 
-    /// Replaces all members.
     pub fn replace(&mut self, members: impl IntoIterator<Item = u32>) {
         let members: BTreeSet<u32> = members.into_iter().collect();
         if members != self.all {

@@ -93,7 +93,6 @@ impl Tally {
     }
 }
 
-/// A suspected hang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Suspicion {
     /// The ranks in their own code, by node.

@@ -1,30 +1,30 @@
-//! Keys that have an effect with some resource managers or launchers only. With any other they are refused, with their
-//! position and a remedy. A key that repeats its default changes nothing and is accepted, so that a resolved spec can
-//! be read again.
+//! Keys that have an effect with some resource managers, launchers or checkpoint sources only. With any other they are
+//! refused, with their position and a remedy. A key that repeats its default changes nothing and is accepted, so that a
+//! resolved spec can be read again.
 
 use holdfast_model::FlushMode;
 
-use super::checkpoint::{Checkpoint, CheckpointSource};
+use super::checkpoint::Checkpoint;
+use super::job::JobSpec;
 use super::keys::Keys as _;
 use super::reading::Reader;
-use super::registered::{LauncherFacts, ManagerFacts, RegistryEntry};
-use super::{JobSpec, Step};
+use super::registered::{KeyFacts, LauncherFacts, ManagerFacts, RegistryEntry};
+use super::registry::Registry;
 
 /// Refuses keys without effect. `manager` is the one in force; `None` where its allocation cannot be used.
-pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, reader: &Reader) {
+pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, registry: &Registry, reader: &Reader) {
     if let Some(manager) = manager {
         check_entry(manager, "allocation", reader);
     }
-    check_kind(spec, reader);
-    let short_form = spec.has_short_form();
-    for (at, step) in spec.steps.iter().enumerate() {
-        let path = if short_form { String::new() } else { format!("steps[{at}].") };
-        let launcher = manager.and_then(|manager| reader.registered().launcher(step.run.launcher, manager.name));
+    check_kind(spec, registry, reader);
+    for step in &spec.steps {
+        let path = &step.key_path;
+        let launcher = manager.and_then(|manager| reader.registered().launcher(step.run.launcher, manager));
         if let Some(launcher) = launcher {
             check_entry(launcher, &format!("{path}run"), reader);
         }
         // `auto` may select another manager where the job runs than where the spec is checked: check only a named one.
-        if let (Some(manager), Some(launcher)) = (spec.allocation.manager, launcher) {
+        if let (Some(_), Some(manager), Some(launcher)) = (spec.allocation.manager, manager, launcher) {
             check_suits(launcher, manager, &format!("{path}run.launcher"), reader);
         }
         if !step.checkpoint.restart.distribute {
@@ -45,36 +45,14 @@ pub(super) fn check(spec: &JobSpec, manager: Option<&'static ManagerFacts>, read
             let help = "leave it out, or write `fetch: true`".to_owned();
             refuse(reader, &format!("{path}checkpoint.restart.fetch_width"), message, help);
         }
-        check_source(spec, step, &path, reader);
-        check_variables(&step.checkpoint, &path, reader);
-        if step.checkpoint.source == CheckpointSource::ScrFiles {
-            let containers = [("flush", step.checkpoint.flush.container), ("drain", step.checkpoint.drain.container)];
-            for (section, _) in containers.iter().filter(|(_, container)| container.is_some()) {
-                let message = "a container cannot be used with `source: scr-files`";
-                let help = "leave it out: the library reads plain files only";
-                reader.mistake(&format!("{path}checkpoint.{section}.container"), message, help);
-            }
-            for key in ["crc.on_restart", "stream_timeout"] {
-                let message = format!("`{key}` has no effect with `source: scr-files`");
-                let help = "leave it out: the library itself restores files and makes redundancy".to_owned();
-                refuse(reader, &format!("{path}checkpoint.{key}"), message, help);
-            }
-        }
-        if step.checkpoint.source != CheckpointSource::Scr {
-            for key in ["files", "library"] {
-                let source = step.checkpoint.source.name();
-                let message = format!("`{key}` has no effect with `source: {source}`");
-                let help = "files are intercepted with `source: scr` only: write that source, or leave the key out";
-                refuse(reader, &format!("{path}checkpoint.interpose.{key}"), message, help.to_owned());
-            }
-        }
+        check_entry(&step.source.facts, &format!("{path}checkpoint"), reader);
     }
 }
 
 /// Keys of jobs with pairs.
 const OF_REPLICATED: [&str; 3] = ["pairs", "jobs", "replication"];
 /// Keys without effect in jobs with pairs, and what to do about each.
-const NOT_OF_REPLICATED: [(&str, &str); 18] = [
+const NOT_OF_REPLICATED: [(&str, &str); 17] = [
     ("run", "leave it out: each of `pairs` and `jobs` has its own command"),
     ("steps", "leave it out, or write `kind: job`"),
     ("before", "run the command before `holdfast run`"),
@@ -83,7 +61,6 @@ const NOT_OF_REPLICATED: [(&str, &str); 18] = [
     ("progress", "leave it out, or write `kind: job`"),
     ("keep_cache", "leave it out: checkpoints of pairs are in shared memory"),
     ("requeue.no_progress_limit", "leave it out: pairs report no progress"),
-    ("allocation.chaos", "leave it out: it injects faults into ranks"),
     ("health.replace_after", "leave it out: a node that answers again is used again"),
     ("health.min_memory", "leave it out, or write `kind: job`"),
     ("health.hang_after", "write `heartbeat: {period: 1ms, misses: 3}` in the pairs"),
@@ -95,8 +72,15 @@ const NOT_OF_REPLICATED: [(&str, &str); 18] = [
     ("halt.drain_reserve", "leave it out: there is no drain"),
 ];
 
+/// Those, and the keys of managers.
+fn not_of_replicated(registry: &Registry) -> impl Iterator<Item = (String, &'static str)> + '_ {
+    let of_managers = registry.manager_keys().iter().flat_map(|keys| keys.not_of_replicated);
+    let of_managers = of_managers.map(|(key, help)| (format!("allocation.{key}"), *help));
+    NOT_OF_REPLICATED.into_iter().map(|(key, help)| (key.to_owned(), help)).chain(of_managers)
+}
+
 /// Refuses the keys of the other kind of job.
-fn check_kind(spec: &JobSpec, reader: &Reader) {
+fn check_kind(spec: &JobSpec, registry: &Registry, reader: &Reader) {
     if spec.replicated.is_none() {
         for key in OF_REPLICATED {
             // An empty list also has no effect, and is in the reference.
@@ -105,9 +89,9 @@ fn check_kind(spec: &JobSpec, reader: &Reader) {
         }
         return;
     }
-    for (key, help) in NOT_OF_REPLICATED {
+    for (key, help) in not_of_replicated(registry) {
         let message = format!("`{key}` has no effect with `kind: replicated`");
-        refuse(reader, key, message, help.to_owned());
+        refuse(reader, &key, message, help.to_owned());
     }
     for key in Checkpoint::declared().iter().map(|declared| declared.name).filter(|key| *key != "control") {
         let message = format!("`checkpoint.{key}` has no effect with `kind: replicated`");
@@ -117,131 +101,43 @@ fn check_kind(spec: &JobSpec, reader: &Reader) {
 }
 
 /// True for keys that have an effect with this kind of job.
-pub(super) fn is_in_force(spec: &JobSpec, key: &str) -> bool {
+pub(super) fn is_in_force(spec: &JobSpec, registry: &Registry, key: &str) -> bool {
     let is_below =
         |section: &str| key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
     match &spec.replicated {
         None => !OF_REPLICATED.iter().any(|section| is_below(section)),
         Some(_) => {
-            let refused = NOT_OF_REPLICATED.iter().any(|(section, _)| is_below(section));
+            let refused = not_of_replicated(registry).any(|(section, _)| is_below(&section));
             !refused && (!is_below("checkpoint") || is_below("checkpoint.control"))
         }
     }
 }
 
-/// Keys of programs that do not use the API.
-const OF_COMMANDS: [&str; 3] = ["command", "watch", "resume"];
-/// Keys about checkpoints.
-const OF_CHECKPOINTS: [&str; 10] = [
-    "cache",
-    "redundancy",
-    "flush",
-    "drain",
-    "restart",
-    "crc",
-    "copy_buffer",
-    "copy_threads",
-    "piece_size",
-    "stream_timeout",
-];
-
-/// Refuses keys without effect with the checkpoint source of a step.
-fn check_source(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
-    let source = step.checkpoint.source;
-    let refuse_all = |keys: &[&str], help: &str| {
-        for key in keys {
-            let message = format!("`{key}` has no effect with `source: {}`", source.name());
-            refuse(reader, &format!("{path}checkpoint.{key}"), message, help.to_owned());
-        }
-    };
-    if source != CheckpointSource::Command {
-        refuse_all(&OF_COMMANDS, "write `source: command`, or leave it out");
-    }
-    if source != CheckpointSource::Jubatus {
-        refuse_all(&["jubatus"], "write `source: jubatus`, or leave it out");
-    }
-    match source {
-        CheckpointSource::Scr | CheckpointSource::ScrFiles | CheckpointSource::Variables => {}
-        CheckpointSource::Jubatus => {
-            refuse_all(&["need"], "servers do not ask: write `jubatus: {every: 10min}`");
-        }
-        CheckpointSource::Command => {
-            refuse_all(&["need"], "the program does not ask: write `command: {every: 10min}`");
-            if step.checkpoint.watch.files.is_some() {
-                for key in ["every", "timeout"] {
-                    let message = format!("`{key}` has no effect with `watch`");
-                    let help = "leave it out: a checkpoint is made when the program has renamed its files".to_owned();
-                    refuse(reader, &format!("{path}checkpoint.command.{key}"), message, help);
-                }
-            }
-        }
-        CheckpointSource::None => {
-            refuse_all(&OF_CHECKPOINTS, "leave it out: there are no checkpoints");
-            refuse_all(&["need"], "leave it out: there are no checkpoints");
-            if !spec.progress.is_used() {
-                for key in ["relaunch.no_progress_limit", "requeue.no_progress_limit"] {
-                    let message = format!("`{key}` has no effect with `source: none`: nothing shows progress");
-                    refuse(reader, key, message, "add `progress`, or leave it out".to_owned());
-                }
-            }
-        }
-    }
-}
-
-/// Refuses the keys of `checkpoint` that its source ignores.
-fn check_variables(checkpoint: &Checkpoint, path: &str, reader: &Reader) {
-    let source = checkpoint.source;
-    if source != CheckpointSource::Variables {
-        for key in ["layout", "snapshots.local", "snapshots.partner", "snapshots.parity", "snapshots.prefix"] {
-            let message = format!("`variables.{key}` has no effect with `source: {}`", source.name());
-            let help = "leave it out, or write `source: variables`".to_owned();
-            refuse(reader, &format!("{path}checkpoint.variables.{key}"), message, help);
-        }
-        return;
-    }
-    for key in ["interval", "seconds", "overhead"] {
-        let message = format!("`need.{key}` has no effect with `source: variables`");
-        let help = "write `variables: {snapshots: {…}}`: each level has its own interval".to_owned();
-        refuse(reader, &format!("{path}checkpoint.need.{key}"), message, help);
-    }
-    for (at, redundancy) in checkpoint.redundancy.iter().enumerate() {
-        let of_descriptor = format!("{path}checkpoint.redundancy[{at}]");
-        let help = "leave it out: the program selects the level of each checkpoint";
-        if redundancy.every != 1 {
-            let message = "`every` has no effect with `source: variables`".to_owned();
-            refuse(reader, &format!("{of_descriptor}.every"), message, help.to_owned());
-        }
-        if !redundancy.enabled {
-            let message = "`enabled: false` is impossible with `source: variables`".to_owned();
-            refuse(reader, &format!("{of_descriptor}.enabled"), message, help.to_owned());
-        }
-    }
-}
-
 /// Refuses a launcher that cannot start ranks on the nodes of the manager.
-fn check_suits(launcher: &LauncherFacts, manager: &str, key: &str, reader: &Reader) {
-    if launcher.managers.contains(&manager) {
+fn check_suits(launcher: &LauncherFacts, manager: &ManagerFacts, key: &str, reader: &Reader) {
+    if launcher.suits(manager) {
         return;
     }
-    let suits = |other: &&&LauncherFacts| other.managers.contains(&manager);
+    let suits = |other: &&&LauncherFacts| other.suits(manager);
     let suitable =
         reader.registered().launchers.iter().filter(suits).map(|other| format!("`launcher: {}`", other.name));
-    let message = format!("`launcher: {}` cannot start ranks on nodes of `manager: {manager}`", launcher.name);
+    let message = format!("`launcher: {}` cannot start ranks on nodes of `manager: {}`", launcher.name, manager.name);
     let help = format!("write {}, or leave `launcher` out", suitable.collect::<Vec<_>>().join(" or "));
     refuse(reader, key, message, help);
 }
 
-/// Refuses the keys of `section` that other entries than the one in force take.
+/// Refuses the keys of `section` that have no effect with the entry in force: those of its own list, and those that
+/// other entries take.
 fn check_entry<E: RegistryEntry>(in_force: &E, section: &str, reader: &Reader) {
+    let KeyFacts { takes, without } = in_force.keys();
     let of_others = E::all(reader.registered()).iter().flat_map(|entry| entry.keys().takes);
     let mut refused: Vec<&str> = Vec::new();
-    for (key, help) in of_others {
-        if refused.contains(key) || in_force.keys().takes.iter().any(|(taken, _)| taken == key) {
+    for (key, help) in without.iter().chain(of_others) {
+        if refused.contains(key) || takes.iter().any(|(taken, _)| taken == key) {
             continue;
         }
         refused.push(key);
-        let own = in_force.keys().without.iter().find(|(other, _)| other == key).map(|(_, help)| *help);
-        let help = match own.unwrap_or(help) {
+        let help = match *help {
             "" => format!("write {}, or leave `{key}` out", takers::<E>(key, reader)),
             help => help.to_owned(),
         };

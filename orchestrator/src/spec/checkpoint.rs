@@ -6,22 +6,23 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_agent::sources;
+use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
 use holdfast_model::{
     ContainerKind, ContainerPolicy, CrcOnCopy, CrcPolicy, FlushMode, FlushPolicy, NeedPolicy, RestartPolicy, Scheme,
-    SnapshotIntervals, VariablesLayout, VariablesPolicy,
+    SchemeNumbers, SnapshotIntervals, VariablesLayout, VariablesPolicy,
 };
 use holdfast_rank::Until;
 use holdfast_rank::watch::WatchedPattern;
 
 use super::jubatus::Jubatus;
-use super::keys::{elements, keys, section, words};
+use super::keys::{Declared, Key as _, KeyOf, Parameter, Shape, Single, elements, keys, scr, section, source, words};
 use super::reading::Section;
 use super::value_kinds::{
-    Choice, bandwidth, bytes, bytes_within, choice, duration, file_patterns, path, percent, redundancy_scheme,
-    save_end, signal_name, switch, whole,
+    Choice, ParameterValue, ScrSpelling, bandwidth, bytes, bytes_within, choice, duration, file_patterns, path,
+    percent, redundancy_scheme, save_end, signal_name, spelling, switch, whole,
 };
+use crate::params::declaration::AllowedSource;
 
 pub(super) const TEMPORARY: &str = "/tmp";
 /// Smaller pieces cost more in system calls than the work on them.
@@ -31,18 +32,29 @@ const LARGEST_BUFFER: u64 = 64 << 20;
 
 /// More gain nothing on one node.
 const MOST_COPY_THREADS: u64 = 64;
+/// An agent carries out its orders on a limited number of threads.
+const MOST_REDUNDANCY_WIDTH: u64 = 1024;
+const CHECKPOINT_PATTERN: Parameter = Parameter { source: AllowedSource::Environment, ..scr("SCR_CHECKPOINT_PATTERN") };
+/// Off in SCR.
+const CRC_ON_COPY: Parameter = Parameter { default: Some("0"), spelling: Some(CRC_IN_SCR), ..scr("SCR_CRC_ON_COPY") };
+/// Without the parameter it is 1 MiB: SCR's messages of 128 KiB suit MPI.
+const MESSAGE_BUFFER: Parameter =
+    Parameter { default: Some("128KB"), effect: "key {key}; without it 1 MiB", ..scr("SCR_MPI_BUF_SIZE") };
+/// Selects one scheme, or several descriptors.
+const COPY_TYPE: Parameter = Parameter {
+    value: Some(ParameterValue::Text),
+    effect: "one descriptor, key {key}; FILE: CKPTDESC lines",
+    of_each: false,
+    ..scr("SCR_COPY_TYPE")
+};
 /// A healthy disk may need as long for one piece.
 const SHORTEST_STREAM_TIMEOUT: Duration = Duration::from_secs(1);
 
 keys! {
     /// The checkpoints of one step.
     pub struct Checkpoint {
-        /// What produces the checkpoint files. `scr`: the application, through Holdfast's API. `scr-files`: LLNL's own
-        /// SCR library, which gets the settings as SCR_* variables; the control base must be that of its system file.
-        /// `command`: any program; see `command` and `watch`. `jubatus`: Jubatus servers. `variables`: the application,
-        /// through the API for variables in memory (`docs/variables.md`), in FTI's files. `none`: nothing; a relaunch
-        /// starts from the beginning.
-        source: CheckpointSource = choice().or(CheckpointSource::Scr),
+        /// What produces the checkpoint files. {sources}
+        source: &'static str = source(),
         /// Only `source: command`: a command or a signal has the program write its files.
         command: SaveCommand = section::<SaveCommand>(),
         /// Only `source: command`: files that the program renames into place.
@@ -82,14 +94,15 @@ keys! {
         /// `flush.width` and `restart.fetch_width` may allow fewer. Default: 4, but not more than the node has
         /// processors, and at least 2.
         copy_threads: Option<u32> = whole::<u32>(1..=MOST_COPY_THREADS).optional(),
+        /// Ranks of a node whose redundancy is computed, or whose files move to or from another node, at a time; each
+        /// takes two threads and a connection. Further ranks wait for their turn.
+        redundancy_width: u32 = whole::<u32>(1..=MOST_REDUNDANCY_WIDTH).or(32),
         /// Size of the pieces in which agents compute redundancy and send files to each other: a few of them should fit
         /// into a processor's cache.
-        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr("SCR_MPI_BUF_SIZE"),
+        piece_size: u64 = bytes_within(SMALLEST_BUFFER..=LARGEST_BUFFER).or(1 << 20).scr(MESSAGE_BUFFER),
         /// While agents compute redundancy or send files to each other, an agent waits this long for the next data of
         /// another one, and a quarter as long for its connection. Then the step has failed; it is tried 8 times.
         stream_timeout: Duration = duration().or(Duration::from_secs(120)),
-        /// Protection of the data that agents exchange.
-        data_plane: DataPlane = choice().or(DataPlane::Encrypted),
     }
     checked by Checkpoint::check;
 }
@@ -196,7 +209,7 @@ keys! {
         /// The names of the checkpoint files: a regular expression that matches a part of the name that the program
         /// uses, `'state_[0-9]+\.ckpt$'`. Several have commas between them, and one may be for a range of ranks,
         /// `'0-0:latest$,0-N:part_[0-9]+$'`: a checkpoint is complete when a file for each was closed.
-        files: Option<String> = file_patterns().optional().scr("SCR_CHECKPOINT_PATTERN"),
+        files: Option<String> = file_patterns().optional().scr(CHECKPOINT_PATTERN),
         /// The path of the library on the nodes. Default: `libscr_interpose.so` beside the program `holdfast`, or in
         /// `../lib` or `../lib64` from there.
         library: Option<PathBuf> = path().optional(),
@@ -220,7 +233,7 @@ keys! {
     /// The control directory: `<base>/<user>/scr.<job id>`.
     pub struct ControlDirectory {
         /// Base of the control directory; only the site's file may set the parameter.
-        base: PathBuf = path().or(TEMPORARY.into()).scr("SCR_CNTL_BASE"),
+        base: PathBuf = path().or(TEMPORARY.into()).scr(scr("SCR_CNTL_BASE").only_from(AllowedSource::SystemFile)),
         /// Required capacity of its file system; a node with less is down. Before the first launch in an allocation as
         /// much must be free. Default: not checked.
         bytes: Option<u64> = bytes().optional().scr_of_directory("CNTLDIR"),
@@ -231,11 +244,11 @@ keys! {
     /// One cache: `<base>/<user>/scr.<job id>`.
     pub struct Cache {
         /// Base of the cache directory.
-        base: PathBuf = path().or(TEMPORARY.into()).scr_of_first("SCR_CACHE_BASE"),
+        base: PathBuf = path().or(TEMPORARY.into()).scr(scr("SCR_CACHE_BASE").of_first()),
         /// Number of checkpoints kept in it. The oldest one is evicted before the next one is written. A checkpoint
         /// that is being flushed stays while another can be evicted. The newest one is evicted only with `keep: 1`:
         /// otherwise the application waits for the flush, which then has no `bandwidth` and `percent` limit.
-        keep: u32 = whole(1..=1000).or(2).scr("SCR_CACHE_SIZE"),
+        keep: u32 = whole(1..=1000).or(2).scr(scr("SCR_CACHE_SIZE").value(ParameterValue::Whole)),
         /// Required capacity, as for the control directory.
         bytes: Option<u64> = bytes().optional().scr_of_directory("CACHEDIR"),
     }
@@ -245,10 +258,7 @@ keys! {
 pub struct Redundancy {
     /// How files are protected.
     pub scheme: Scheme,
-    /// Schemes with sets: members in a set, at least 2.
-    pub set_size: u32,
-    /// Distance in nodes between the members of a group, or to the partner.
-    pub hop_distance: u32,
+    pub numbers: SchemeNumbers,
     /// Used for checkpoints whose id this number divides.
     pub every: u64,
     /// The base of the cache that its checkpoints are kept in: one of [`Checkpoint::cache`].
@@ -260,25 +270,48 @@ pub struct Redundancy {
 keys! {
     Redundancy => Redundancy;
     /// `local`: not protected; `partner`: a copy on another node; `xor`: one lost member of a set can be rebuilt.
-    scheme = redundancy_scheme().or(registry::DEFAULT).see_scr("SCR_COPY_TYPE"),
-    /// `xor`: members in a set, at least 2.
-    set_size = whole(1..=65_536).or(8).scr("SCR_SET_SIZE"),
-    /// Distance in nodes between members of a set, or to the partner.
-    hop_distance = whole(1..=65_536).or(1).scr("SCR_HOP_DISTANCE"),
+    scheme = redundancy_scheme().or(registry::DEFAULT).see_scr(COPY_TYPE),
+    /// The numbers of the schemes.
+    numbers = numbers_of_schemes(),
     /// Used for checkpoints whose id this number divides.
     every = whole(1..=u64::MAX).or(1),
     /// The base of one of the caches. Default: the first.
     cache = path().same_as("cache[0].base"),
     /// `false`: never used. The numbers of the other descriptors stay.
     enabled = switch().or(true),
-    /// What fails together: no set has two members in one failure domain.
-    failure_domain = choice().or(FailureDomain::Node),
     |section| {
-        // The only value: groups are always formed over nodes.
-        let (FailureDomain::Node, _) = (failure_domain, section);
-        let cache = cache.unwrap_or_else(|| TEMPORARY.into());
-        Redundancy { scheme, set_size, hop_distance, every, cache, enabled }
+        let own = registry::numbers_of(scheme);
+        for number in registry::numbers() {
+            let is_own = own.iter().any(|known| known.name == number.name);
+            if !is_own && section.reader().is_decided(&section.path_of(number.key)) {
+                let message = format!("`{}` has no effect with `scheme: {}`", number.key, spelling(scheme));
+                section.mistake(number.key, message, "leave it out, or write a scheme that has it");
+            }
+        }
+        let numbers = own.iter().map(|number| (number.name, number.of(&numbers))).collect();
+        Redundancy { scheme, numbers, every, cache: cache.unwrap_or_else(|| TEMPORARY.into()), enabled }
     }
+}
+
+/// The numbers of all redundancy schemes, each a key of its own.
+fn numbers_of_schemes() -> KeyOf<SchemeNumbers> {
+    let declared = |number: &'static SchemeNumber| Declared {
+        name: number.key,
+        documentation: number.documentation,
+        shape: key_of(number).shape(),
+    };
+    KeyOf::new(
+        |section, _| {
+            let read = |number: &'static SchemeNumber| (number.name, key_of(number).read(section, number.key));
+            registry::numbers().into_iter().map(read).collect()
+        },
+        move || Shape::Keys(registry::numbers().into_iter().map(declared).collect()),
+    )
+}
+
+fn key_of(number: &SchemeNumber) -> Single<u32> {
+    let range = u64::from(*number.range.start())..=u64::from(*number.range.end());
+    whole(range).or(number.default).scr(number.parameter)
 }
 
 keys! {
@@ -315,14 +348,14 @@ keys! {
     /// Every this many checkpoints; 0 = never.
     every = whole(0..=u64::MAX).or(10).scr("SCR_FLUSH"),
     /// `sync`: the application waits; `async`: it continues.
-    mode = choice().or(FlushMode::Sync).scr_as("SCR_FLUSH_ASYNC", mode_of_parameter),
+    mode = choice().or(FlushMode::Sync).scr(scr("SCR_FLUSH_ASYNC").spelled(MODE_IN_SCR)),
     /// `sync`, and the last flush of a run: number of ranks whose files are copied at a time. If it is smaller than the
     /// number of nodes, the nodes take turns.
     width = whole(1..=u32::MAX.into()).or(256).scr("SCR_FLUSH_WIDTH"),
     /// `async`: maximum of all nodes together, of which each gets the same part; 0 = unlimited. It does not apply while
     /// something waits for the flush: the end of the run, the next flush, or a checkpoint for which the cache has no
     /// room.
-    bandwidth = bandwidth().or(200 << 20).scr("SCR_FLUSH_ASYNC_BW"),
+    bandwidth = bandwidth().or(200 << 20).scr(scr("SCR_FLUSH_ASYNC_BW").effect("key {key}: of all nodes together")),
     /// `async`: maximum percentage of one processor that the copies use on a node, as long as `bandwidth` applies; 0 =
     /// unlimited.
     percent = percent().or(0.0).scr("SCR_FLUSH_ASYNC_PERCENT"),
@@ -349,7 +382,7 @@ keys! {
     CrcPolicy => CrcPolicy;
     /// When a checkpoint is completed. `redundancy`: of the files that are read then, to encode them or to send them to
     /// a partner; `true`: of all files, also with `local`: each is read for it; `false`: of none.
-    on_copy = choice().or(CrcOnCopy::WithRedundancy).scr_as("SCR_CRC_ON_COPY", crc_of_parameter),
+    on_copy = choice().or(CrcOnCopy::WithRedundancy).scr(CRC_ON_COPY),
     /// When a file is copied to the prefix.
     on_flush = switch().or(true).scr("SCR_CRC_ON_FLUSH"),
     /// Before a restart from the caches, compare the files that stay where they are.
@@ -397,57 +430,6 @@ impl Choice for VariablesLayout {
         &[("document", VariablesLayout::Document), ("chunked", VariablesLayout::Chunked)];
 }
 
-/// What produces checkpoint files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckpointSource {
-    /// The application, through our API.
-    Scr,
-    /// LLNL's library; the agents follow its files.
-    ScrFiles,
-    /// A program that does not use the API, through its rank processes.
-    Command,
-    /// Jubatus servers, through rank processes.
-    Jubatus,
-    /// Nothing.
-    None,
-    /// The application, through our API for variables.
-    Variables,
-}
-
-impl Choice for CheckpointSource {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[
-        ("scr", CheckpointSource::Scr),
-        ("scr-files", CheckpointSource::ScrFiles),
-        ("command", CheckpointSource::Command),
-        ("jubatus", CheckpointSource::Jubatus),
-        ("variables", CheckpointSource::Variables),
-        ("none", CheckpointSource::None),
-    ];
-}
-
-impl CheckpointSource {
-    /// The name that agents use.
-    pub fn name(self) -> &'static str {
-        self.keyword()
-    }
-
-    /// True if the source itself shows that a generation has made progress.
-    pub fn reports_progress(self) -> bool {
-        sources::REGISTRY.iter().any(|entry| entry.name == self.name() && entry.reports_progress)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureDomain {
-    /// Each node fails by itself.
-    Node,
-}
-
-impl Choice for FailureDomain {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("node", FailureDomain::Node)];
-    const LATER: &'static [&'static str] = &["rack", "switch", "chassis"];
-}
-
 impl Choice for Option<ContainerKind> {
     const AVAILABLE: &'static [(&'static str, Self)] = &[("none", None), ("sion", Some(ContainerKind::Sion))];
 }
@@ -462,37 +444,15 @@ impl Choice for CrcOnCopy {
 }
 
 /// SCR_CRC_ON_COPY: 1 or 0.
-fn crc_of_parameter(text: &str) -> String {
-    let on_copy = if text == "1" { CrcOnCopy::Always } else { CrcOnCopy::Never };
-    on_copy.keyword().to_owned()
-}
+const CRC_IN_SCR: ScrSpelling = ScrSpelling {
+    value: ParameterValue::Switch,
+    to_key: |text| (if text == "1" { CrcOnCopy::Always } else { CrcOnCopy::Never }).keyword().to_owned(),
+    of_key: |text| u8::from(text != CrcOnCopy::Never.keyword()).to_string(),
+};
 
 /// SCR_FLUSH_ASYNC: 1 or 0.
-fn mode_of_parameter(text: &str) -> String {
-    let mode = if text == "1" { FlushMode::Async } else { FlushMode::Sync };
-    mode.keyword().to_owned()
-}
-
-/// Protection of the data that agents exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataPlane {
-    /// TLS: confidentiality and integrity.
-    Encrypted,
-}
-
-impl Choice for DataPlane {
-    const AVAILABLE: &'static [(&'static str, Self)] = &[("encrypted", DataPlane::Encrypted)];
-    const LATER: &'static [&'static str] = &["authenticated", "plain"];
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sources_match_those_of_the_agents() {
-        let available: Vec<&str> = CheckpointSource::AVAILABLE.iter().map(|(name, _)| *name).collect();
-        let known: Vec<&str> = holdfast_agent::sources::REGISTRY.iter().map(|entry| entry.name).collect();
-        assert_eq!(available, known);
-    }
-}
+const MODE_IN_SCR: ScrSpelling = ScrSpelling {
+    value: ParameterValue::Switch,
+    to_key: |text| (if text == "1" { FlushMode::Async } else { FlushMode::Sync }).keyword().to_owned(),
+    of_key: |text| u8::from(text == FlushMode::Async.keyword()).to_string(),
+};

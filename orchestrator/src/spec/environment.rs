@@ -8,17 +8,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::hostlist;
-use holdfast_core::params::conf::{self, ConfError, FileOwner};
-use holdfast_core::params::descriptors::CheckpointDescriptor;
-use holdfast_core::params::source::Sources;
-use holdfast_core::params::{self, CopyType, LaunchLimit, ParamError, Parameters};
+use holdfast_core::redundancy::registry;
 use holdfast_model::NodeName;
 
-use super::JobSpec;
-use super::keys::{Declared, Keys as _, Parameter, Shape};
+use super::job::{GivenIdentity, JobSpec};
+use super::keys::{self, Keys as _, ParameterKey};
 use super::overrides::{ListOverride, OverrideLevel, Overrides};
-use super::registered::{ManagerFacts, NodeCount, Registered};
+use super::parameters::declared;
+use super::registered::ManagerFacts;
+use super::registry::Registry;
 use super::settings::Origin;
+use crate::params::conf::{self, ConfError, FileOwner};
+use crate::params::descriptors::CheckpointDescriptor;
+use crate::params::source::Sources;
+use crate::params::{self, CopyType, ParamError, Parameters, value};
 
 /// The site's file: in SCR the system configuration file. Without it, the file of this path below the directory in
 /// which the program is installed counts (`/opt/holdfast/bin/holdfast`: `/opt/holdfast/etc/holdfast/scr.conf`).
@@ -37,7 +40,7 @@ fn system_file() -> PathBuf {
 /// Everything outside the spec that determines settings.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    pub(super) registered: Registered,
+    pub(super) registered: Registry,
     pub(super) overrides: Overrides,
     /// `SCR_USER_NAME` and `SCR_JOB_ID`.
     pub(super) identity: GivenIdentity,
@@ -45,15 +48,6 @@ pub struct Environment {
     disabled: Option<String>,
     warnings: Vec<String>,
     variables: BTreeMap<String, String>,
-}
-
-/// The user and the job id of directory names, where parameters set them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GivenIdentity {
-    /// `SCR_USER_NAME`
-    pub user: Option<String>,
-    /// `SCR_JOB_ID`
-    pub job_id: Option<String>,
 }
 
 /// An environment that cannot be used.
@@ -68,7 +62,7 @@ pub enum EnvironmentError {
 
 impl Environment {
     /// No variables and no files.
-    pub fn empty(registered: Registered) -> Self {
+    pub fn empty(registered: Registry) -> Self {
         let (overrides, identity, warnings, variables) = Default::default();
         Environment { registered, overrides, identity, disabled: None, warnings, variables }
     }
@@ -77,7 +71,7 @@ impl Environment {
     ///
     /// # Errors
     /// A file that cannot be read or parsed, an invalid parameter.
-    pub fn of_process(registered: Registered) -> Result<Self, EnvironmentError> {
+    pub fn of_process(registered: Registry) -> Result<Self, EnvironmentError> {
         Environment::new(registered, process_variables(), &system_file())
     }
 
@@ -94,7 +88,7 @@ impl Environment {
     /// # Errors
     /// As [`Environment::of_process`].
     pub fn new(
-        registered: Registered,
+        registered: Registry,
         variables: impl IntoIterator<Item = (String, String)>,
         system_file: &Path,
     ) -> Result<Self, EnvironmentError> {
@@ -107,8 +101,8 @@ impl Environment {
         environment.take_descriptors(&parameters);
         environment.take_directories(&parameters);
         environment.take_identity(&parameters);
-        let enable = &parameters.enable;
-        environment.disabled = (!enable.value).then(|| format!("SCR_ENABLE=0 ({})", enable.origin));
+        let enable = parameters.get("SCR_ENABLE").filter(|enable| enable.read(value::switch) == Some(false));
+        environment.disabled = enable.map(|enable| format!("SCR_ENABLE=0 ({})", enable.origin));
         Ok(environment)
     }
 
@@ -134,8 +128,8 @@ impl Environment {
         &self.warnings
     }
 
-    pub(super) fn variable(&self, name: &str) -> Option<&String> {
-        self.variables.get(name).filter(|value| !value.is_empty())
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        self.variables.get(name).cloned()
     }
 
     /// The manager in force if the spec has `written`; `None` if its allocation cannot be used.
@@ -145,14 +139,13 @@ impl Environment {
 
     /// The number of nodes of the allocation, if `manager` sets it by variables.
     pub(super) fn allocated_nodes(&self, manager: &ManagerFacts) -> Option<u32> {
-        let NodeCount::Variables { counts, .. } = manager.nodes else { return None };
-        counts.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
+        manager.variables.node_counts.iter().find_map(|name| self.variables.get(*name)?.parse().ok())
     }
 
     /// The nodes of the allocation, if `manager` names them in variables.
     pub(super) fn allocated_names(&self, manager: &ManagerFacts) -> Vec<NodeName> {
-        let NodeCount::Variables { lists, .. } = manager.nodes else { return Vec::new() };
-        let names = lists.iter().find_map(|name| hostlist::expand(self.variables.get(*name)?).ok());
+        let names =
+            manager.variables.node_lists.iter().find_map(|name| hostlist::expand(self.variables.get(*name)?).ok());
         names.unwrap_or_default()
     }
 
@@ -186,21 +179,25 @@ impl Environment {
     }
 
     fn take_single_values(&mut self, parameters: &Parameters) {
-        let keys = parameter_keys();
-        for explained in parameters.explain().iter().filter(|explained| !explained.value.is_empty()) {
-            if let Some((key, text)) = keys.get(explained.name) {
-                self.set(key, text(&explained.value), explained.name, &explained.origin);
+        let keys = keys::parameters(&JobSpec::declared());
+        for ParameterKey { parameter, path, .. } in &keys {
+            if let (Some(spelling), Some(set)) = (parameter.spelling, parameters.get(parameter.name)) {
+                self.set(path, (spelling.to_key)(&set.value), set.name, &set.origin);
             }
         }
     }
 
     fn take_runs(&mut self, parameters: &Parameters) {
-        let attempts = match parameters.runs.value {
-            // SCR counts the first launch.
-            LaunchLimit::AtMost(runs) => runs.saturating_sub(1),
-            LaunchLimit::NoLimit => u32::MAX,
+        // SCR_RUNS counts the first launch, SCR_RETRIES those after it.
+        let given = |name: &str, first: i64| parameters.get(name).map(|set| (set, first));
+        let Some((set, first)) = given("SCR_RUNS", 1).or_else(|| given("SCR_RETRIES", 0)) else { return };
+        let attempts = match set.read(value::signed) {
+            // No limit.
+            Some(count) if count < 0 => u32::MAX,
+            Some(count) => u32::try_from((count - first).max(0)).unwrap_or(u32::MAX),
+            None => return,
         };
-        self.set("relaunch.attempts", attempts.to_string(), "SCR_RUNS", &parameters.runs.origin);
+        self.set("relaunch.attempts", attempts.to_string(), set.name, &set.origin);
     }
 
     /// `SCR_COPY_TYPE` selects one descriptor, or those of the CKPTDESC lines, which replace the entire list.
@@ -209,7 +206,7 @@ impl Environment {
         const DESCRIPTORS: &str = "checkpoint.redundancy";
         let caches = &parameters.descriptors().cache;
         if let Some(first) = caches.iter().find(|cache| cache.origin != params::Origin::Default)
-            && parameters.explain().iter().all(|explained| explained.origin != first.origin)
+            && parameters.settings().iter().all(|setting| setting.origin != first.origin)
         {
             // One line that is fixed fixes the list.
             let fixed = caches.iter().find(|cache| matches!(cache.origin, params::Origin::Fixed(_)));
@@ -220,31 +217,34 @@ impl Environment {
                 self.set_as(&level, &key("base"), cache.base.clone(), "CACHEDESC", &cache.origin);
                 self.set_as(&level, &key("keep"), cache.size.to_string(), "CACHEDESC", &cache.origin);
             }
-        } else if let origin @ params::Origin::Fixed(_) = &parameters.cache_base.origin {
+        } else if let Some(origin @ params::Origin::Fixed(_)) =
+            parameters.get("SCR_CACHE_BASE").map(|base| &base.origin)
+        {
             self.set_list(CACHES, ListOverride::Elements(1), "SCR_CACHE_BASE", origin);
         }
-        let copy_type = &parameters.copy_type;
-        match copy_type.value {
-            CopyType::Scheme(scheme) => {
+        let CopyType { origin: copy_type, scheme } = &parameters.descriptors().copy_type;
+        match scheme {
+            Some(scheme) => {
                 let scheme = scheme.to_string().to_lowercase();
                 let one = ListOverride::One { key: "scheme", value: scheme.clone() };
-                self.set_list(DESCRIPTORS, one, "SCR_COPY_TYPE", &copy_type.origin);
+                self.set_list(DESCRIPTORS, one, "SCR_COPY_TYPE", copy_type);
                 for (key, text) in [("scheme", scheme), ("every", "1".to_owned()), ("enabled", "true".to_owned())] {
-                    self.set(&format!("{DESCRIPTORS}[0].{key}"), text, "SCR_COPY_TYPE", &copy_type.origin);
+                    self.set(&format!("{DESCRIPTORS}[0].{key}"), text, "SCR_COPY_TYPE", copy_type);
                 }
             }
-            CopyType::File => {
+            None => {
                 let descriptors = &parameters.descriptors().checkpoint;
                 let list = ListOverride::Elements(descriptors.len());
-                self.set_list(DESCRIPTORS, list, "SCR_COPY_TYPE", &copy_type.origin);
+                self.set_list(DESCRIPTORS, list, "SCR_COPY_TYPE", copy_type);
                 for (at, CheckpointDescriptor { descriptor, origin }) in descriptors.iter().enumerate() {
                     let mut set = |name: &str, text: String| {
                         let key = format!("{DESCRIPTORS}[{at}].{name}");
-                        self.set_as(&copy_type.origin, &key, text, "CKPTDESC", origin);
+                        self.set_as(copy_type, &key, text, "CKPTDESC", origin);
                     };
                     set("scheme", descriptor.scheme.to_string().to_lowercase());
-                    set("set_size", descriptor.set_size.to_string());
-                    set("hop_distance", descriptor.hop_distance.to_string());
+                    for number in registry::numbers_of(descriptor.scheme) {
+                        set(number.key, number.of(&descriptor.numbers).to_string());
+                    }
                     set("every", descriptor.interval.to_string());
                     set("cache", descriptor.base.clone());
                     set("enabled", descriptor.enabled.to_string());
@@ -255,7 +255,7 @@ impl Environment {
 
     /// The capacities that the CNTLDIR and CACHEDIR lines require.
     fn take_directories(&mut self, parameters: &Parameters) {
-        for (table, checks) in [("CNTLDIR", &parameters.control_checks), ("CACHEDIR", &parameters.cache_checks)] {
+        for (table, checks) in [("CNTLDIR", parameters.control_checks()), ("CACHEDIR", parameters.cache_checks())] {
             for check in checks {
                 let bytes = check.bytes.unwrap_or_default().to_string();
                 self.set(&format!("{table}={}", check.directory), bytes, table, &check.origin);
@@ -264,10 +264,7 @@ impl Environment {
     }
 
     fn take_identity(&mut self, parameters: &Parameters) {
-        let value = |name: &str| {
-            let set = parameters.explain().iter().find(|explained| explained.name == name)?;
-            Some(set.value.clone()).filter(|value| !value.is_empty())
-        };
+        let value = |name: &str| parameters.text(name).map(str::to_owned);
         self.identity = GivenIdentity { user: value("SCR_USER_NAME"), job_id: value("SCR_JOB_ID") };
     }
 }
@@ -294,29 +291,5 @@ fn resolve(variables: &BTreeMap<String, String>, system_file: &Path) -> Result<P
     if system_file.exists() {
         sources = sources.with_system_file(conf::read(system_file, FileOwner::System)?);
     }
-    Ok(Parameters::resolve(&sources)?)
-}
-
-/// The key path that a parameter sets, and the conversion of its value.
-type ParameterKey = (String, fn(&str) -> String);
-
-/// The parameters that set one key, by name, from the declarations of the keys.
-fn parameter_keys() -> BTreeMap<&'static str, ParameterKey> {
-    let mut found = BTreeMap::new();
-    collect(&JobSpec::declared(), "", &mut found);
-    found
-}
-
-fn collect(keys: &[Declared], path: &str, found: &mut BTreeMap<&'static str, ParameterKey>) {
-    for key in keys {
-        match &key.shape {
-            Shape::Value { parameter: Some(Parameter { name, text: Some(text), of_each }), .. } => {
-                let path = if *of_each { path.to_owned() } else { path.replace("[*]", "[0]") };
-                found.insert(name, (format!("{path}{}", key.name), *text));
-            }
-            Shape::Section { keys: below, .. } => collect(below, &format!("{path}{}.", key.name), found),
-            Shape::Elements(below) => collect(below, &format!("{path}{}[*].", key.name), found),
-            Shape::Value { .. } | Shape::List(_) => {}
-        }
-    }
+    Ok(Parameters::resolve(&declared(), &sources)?)
 }

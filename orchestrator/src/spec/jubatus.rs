@@ -5,9 +5,8 @@ use std::time::Duration;
 use holdfast_formats::jubatus::Engine;
 use holdfast_rank::{JubatusEndpoint, JubatusServers};
 
-use super::Step;
 use super::keys::{keys, list};
-use super::reading::{Reader, Section};
+use super::reading::Section;
 use super::value_kinds::{Choice, choice, duration, text, whole};
 
 /// The default port of Jubatus servers.
@@ -113,6 +112,11 @@ impl Jubatus {
         }
     }
 
+    /// The port of the server of rank 0.
+    pub fn first_port(&self) -> u16 {
+        self.port.unwrap_or(DEFAULT_PORT)
+    }
+
     /// Where the ranks reach their servers; `None` if a type is missing.
     pub fn endpoints(&self) -> Option<JubatusServers> {
         let own =
@@ -120,7 +124,7 @@ impl Jubatus {
         if self.servers.is_empty() {
             return own.endpoint().map(JubatusServers::From);
         }
-        let first = self.port.unwrap_or(DEFAULT_PORT);
+        let first = self.first_port();
         let each = (0_u16..).zip(&self.servers).map(|(rank, server)| {
             let server = JubatusServer {
                 r#type: server.r#type.or(self.r#type),
@@ -142,30 +146,5 @@ impl JubatusServer {
             port: self.port.unwrap_or(DEFAULT_PORT),
             name: self.name.clone().unwrap_or_default(),
         })
-    }
-}
-
-/// Checks the servers of a step of `source: jubatus`.
-pub(super) fn check(step: &Step, path: &str, reader: &Reader) {
-    let (jubatus, ranks) = (&step.checkpoint.jubatus, step.run.ranks);
-    let key = |key: &str| format!("{path}checkpoint.jubatus.{key}");
-    if !jubatus.servers.is_empty() && jubatus.servers.len() as u64 != u64::from(ranks) {
-        let message = format!("{} servers for {ranks} ranks", jubatus.servers.len());
-        reader.mistake(&key("servers"), message, "write one element for each rank");
-    }
-    if jubatus.endpoints().is_none() {
-        let message = "the type of the servers is missing";
-        match jubatus.servers.iter().position(|server| server.r#type.is_none()) {
-            Some(at) => {
-                reader.mistake(&key(&format!("servers[{at}]")), message, "write for example `type: classifier`")
-            }
-            None => reader.mistake(&format!("{path}checkpoint.source"), message, "write `jubatus: {type: classifier}`"),
-        }
-    }
-    let first = jubatus.port.unwrap_or(DEFAULT_PORT);
-    let counts = jubatus.servers.is_empty() || jubatus.servers.iter().any(|server| server.port.is_none());
-    if counts && u64::from(first) + u64::from(ranks) > u64::from(u16::MAX) + 1 {
-        let message = format!("the port of the last rank would be {}", u64::from(first) + u64::from(ranks) - 1);
-        reader.mistake(&key("port"), message, format!("write at most {}", (1_u64 << 16).saturating_sub(ranks.into())));
     }
 }

@@ -18,33 +18,43 @@
 //! that are sent to the agents unchanged) or is computed from several keys.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::reading::Section;
+use super::manager_settings::ManagerSettings;
+pub use super::reading::Section;
 use super::registered::RegistryEntry;
-use super::value_kinds::{ValueKind, entry_name};
+use super::value_kinds::{ParameterValue, ScrSpelling, ValueKind, entry_name, source_name, switch};
+use crate::params::declaration::AllowedSource;
 
 /// The keys of one section.
-pub(super) trait Keys {
+pub trait Keys {
     /// The type that the section is read into.
     type Built;
 
-    /// Reads the section; mistakes are added to its reader.
-    fn read(section: Section<'_>) -> Self::Built;
+    /// Reads the keys of the section, which may have others; mistakes are added to its reader.
+    fn read_keys(section: &mut Section<'_>) -> Self::Built;
+
+    /// Reads the section; other keys than these are unknown.
+    fn read(mut section: Section<'_>) -> Self::Built {
+        let built = Self::read_keys(&mut section);
+        section.finish();
+        built
+    }
 
     /// The keys in the order of their declaration.
     fn declared() -> Vec<Declared>;
 }
 
 /// A key as the reference describes it.
-pub(super) struct Declared {
-    pub(super) name: &'static str,
+pub struct Declared {
+    pub name: &'static str,
     /// The lines of its doc comment.
-    pub(super) documentation: &'static str,
-    pub(super) shape: Shape,
+    pub documentation: &'static str,
+    pub shape: Shape,
 }
 
 /// The shape of a key's value.
-pub(super) enum Shape {
+pub enum Shape {
     /// A single value or a list of strings; no default means that it is not set.
     Value { default: Option<String>, parameter: Option<Parameter> },
     Section {
@@ -52,24 +62,109 @@ pub(super) enum Shape {
         /// In an element of a list: the reference describes the keys elsewhere.
         is_described: bool,
     },
+    /// Several keys of this section, which are declared elsewhere.
+    Keys(Vec<Declared>),
     /// A list of sections whose default is one element with defaults.
     Elements(Vec<Declared>),
     /// A list of sections whose default is empty.
     List(Vec<Declared>),
+    /// A switch for each manager that can run a job again, with its name.
+    RequeueByManager,
+    /// The keys of this section that the managers declare.
+    OfManagers,
 }
 
 /// The SCR_* parameter of a key.
 #[derive(Clone, Copy)]
-pub(super) struct Parameter {
-    pub(super) name: &'static str,
-    /// Converts its value to the text of the key. `None`: the parameter sets more than this key, see `environment`.
-    pub(super) text: Option<fn(&str) -> String>,
+pub struct Parameter {
+    pub name: &'static str,
+    pub source: AllowedSource,
+    /// Its values, if they are not those of the key's kind.
+    pub value: Option<ParameterValue>,
+    /// Its default, if it is not that of the key.
+    pub default: Option<&'static str>,
+    /// What it sets, with the key for `{key}`.
+    pub effect: &'static str,
+    /// How it spells the key's values. `None`: the parameter sets more than this key, see `environment`.
+    pub spelling: Option<ScrSpelling>,
     /// In a list: it sets the key of each element, not of the first only.
-    pub(super) of_each: bool,
+    pub of_each: bool,
+}
+
+/// The declaration of the parameter of this name, with the values and the default of its key.
+pub const fn scr(name: &'static str) -> Parameter {
+    let (source, effect) = (AllowedSource::Any, "key {key}");
+    Parameter { name, source, value: None, default: None, effect, spelling: None, of_each: true }
+}
+
+impl From<&'static str> for Parameter {
+    fn from(name: &'static str) -> Self {
+        scr(name)
+    }
+}
+
+impl Parameter {
+    pub fn only_from(self, source: AllowedSource) -> Self {
+        Parameter { source, ..self }
+    }
+
+    pub fn value(self, value: ParameterValue) -> Self {
+        Parameter { value: Some(value), ..self }
+    }
+
+    pub fn default(self, default: &'static str) -> Self {
+        Parameter { default: Some(default), ..self }
+    }
+
+    pub fn effect(self, effect: &'static str) -> Self {
+        Parameter { effect, ..self }
+    }
+
+    /// In a list, it sets the key of the first element only.
+    pub fn of_first(self) -> Self {
+        Parameter { of_each: false, ..self }
+    }
+
+    /// It spells values in another way than others of the key's kind.
+    pub fn spelled(self, spelling: ScrSpelling) -> Self {
+        Parameter { spelling: Some(spelling), ..self }
+    }
+}
+
+/// The SCR parameter of one key.
+pub struct ParameterKey {
+    pub parameter: Parameter,
+    /// The path of the key.
+    pub path: String,
+    /// The default of the key.
+    pub default: Option<String>,
+}
+
+/// The parameters that set one of these keys.
+pub fn parameters(keys: &[Declared]) -> Vec<ParameterKey> {
+    let mut found = Vec::new();
+    collect(keys, "", &mut found);
+    found
+}
+
+fn collect(keys: &[Declared], path: &str, found: &mut Vec<ParameterKey>) {
+    for key in keys {
+        match &key.shape {
+            Shape::Value { parameter: Some(parameter), default } => {
+                let path = if parameter.of_each { path.to_owned() } else { path.replace("[*]", "[0]") };
+                let path = format!("{path}{}", key.name);
+                found.push(ParameterKey { parameter: *parameter, path, default: default.clone() });
+            }
+            Shape::Section { keys: below, .. } => collect(below, &format!("{path}{}.", key.name), found),
+            Shape::Keys(beside) => collect(beside, path, found),
+            Shape::Elements(below) => collect(below, &format!("{path}{}[*].", key.name), found),
+            Shape::Value { .. } | Shape::List(_) | Shape::RequeueByManager | Shape::OfManagers => {}
+        }
+    }
 }
 
 /// How a key is read and described.
-pub(super) trait Key {
+pub trait Key {
     type Value;
 
     fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value;
@@ -78,11 +173,12 @@ pub(super) trait Key {
 }
 
 /// The key of a field whose name may be a keyword of Rust.
-pub(super) fn written(field: &'static str) -> &'static str {
+pub fn written(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
 /// Declares the keys of a section: see the module's documentation.
+#[macro_export]
 macro_rules! keys {
     (
         $(#[$meta:meta])*
@@ -97,7 +193,7 @@ macro_rules! keys {
             $($(#[doc = $documentation])+ pub $key: $type,)+
         }
 
-        keys! {
+        $crate::keys! {
             $name => $name;
             $($(#[doc = $documentation])+ $key = $form,)+
             |section| {
@@ -116,11 +212,10 @@ macro_rules! keys {
         impl $crate::spec::keys::Keys for $name {
             type Built = $built;
 
-            fn read(mut reading: $crate::spec::reading::Section<'_>) -> $built {
+            fn read_keys(reading: &mut $crate::spec::keys::Section<'_>) -> $built {
                 use $crate::spec::keys::Key as _;
-                $(let $key = ($form).read(&mut reading, $crate::spec::keys::written(stringify!($key)));)+
-                reading.finish();
-                let $section = &reading;
+                $(let $key = ($form).read(reading, $crate::spec::keys::written(stringify!($key)));)+
+                let $section = &*reading;
                 $build
             }
 
@@ -135,68 +230,55 @@ macro_rules! keys {
         }
     };
 }
-pub(super) use keys;
+pub use crate::keys;
 
 /// A single value with a default.
-pub(super) struct Single<T> {
+pub struct Single<T> {
     kind: ValueKind<T>,
     default: T,
     parameter: Option<Parameter>,
 }
 
 /// An optional single value.
-pub(super) struct Optional<T> {
+pub struct Optional<T> {
     kind: ValueKind<T>,
     parameter: Option<Parameter>,
 }
 
 impl<T> ValueKind<T> {
     /// Sets the default.
-    pub(super) fn or(self, default: T) -> Single<T> {
+    pub fn or(self, default: T) -> Single<T> {
         Single { kind: self, default, parameter: None }
     }
 
     /// The key has no default and may be left out.
-    pub(super) fn optional(self) -> Optional<T> {
+    pub fn optional(self) -> Optional<T> {
         Optional { kind: self, parameter: None }
+    }
+
+    /// The parameter, with what it does not declare itself.
+    fn spelling_of(&self, parameter: Parameter) -> Parameter {
+        let (value, spelling) = (parameter.value.or(Some(self.scr.value)), parameter.spelling.or(Some(self.scr)));
+        Parameter { value, spelling, ..parameter }
     }
 }
 
 impl<T> Single<T> {
     /// The SCR parameter of the same meaning.
-    pub(super) fn scr(self, name: &'static str) -> Self {
-        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr), of_each: true });
-        Single { parameter, ..self }
-    }
-
-    /// As [`Single::scr`]; in a list, the parameter sets the key of the first element only.
-    pub(super) fn scr_of_first(self, name: &'static str) -> Self {
-        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr), of_each: false });
-        Single { parameter, ..self }
-    }
-
-    /// The SCR parameter of the same meaning, with a conversion of its values to those of the spec.
-    pub(super) fn scr_as(self, name: &'static str, text: fn(&str) -> String) -> Self {
-        Single { parameter: Some(Parameter { name, text: Some(text), of_each: true }), ..self }
+    pub fn scr(self, parameter: impl Into<Parameter>) -> Self {
+        Single { parameter: Some(self.kind.spelling_of(parameter.into())), ..self }
     }
 
     /// An SCR parameter that sets this key and others.
-    pub(super) fn see_scr(self, name: &'static str) -> Self {
-        Single { parameter: Some(Parameter { name, text: None, of_each: true }), ..self }
+    pub fn see_scr(self, parameter: Parameter) -> Self {
+        Single { parameter: Some(parameter), ..self }
     }
 }
 
 impl<T> Optional<T> {
     /// The SCR parameter of the same meaning.
-    pub(super) fn scr(self, name: &'static str) -> Self {
-        let parameter = Some(Parameter { name, text: Some(self.kind.from_scr), of_each: true });
-        Optional { parameter, ..self }
-    }
-
-    /// A table of SCR's configuration files whose lines set the key for the directory in `base`, which is declared
-    /// before.
-    pub(super) fn scr_of_directory(self, table: &'static str) -> OfDirectory<T> {
-        OfDirectory { kind: self.kind, table }
+    pub fn scr(self, parameter: impl Into<Parameter>) -> Self {
+        Optional { parameter: Some(self.kind.spelling_of(parameter.into())), ..self }
     }
 }
 
@@ -224,221 +306,162 @@ impl<T: Clone> Key for Optional<T> {
     }
 }
 
-/// An optional single value that a table of SCR's configuration files can set for a directory.
-pub(super) struct OfDirectory<T> {
-    kind: ValueKind<T>,
-    table: &'static str,
+/// Any other key: how it is read, and how it is described.
+pub struct KeyOf<T> {
+    read: Box<ReadKey<T>>,
+    shape: Box<dyn Fn() -> Shape>,
 }
 
-impl<T: Clone> Key for OfDirectory<T> {
-    type Value = Option<T>;
+type ReadKey<T> = dyn Fn(&mut Section<'_>, &'static str) -> T;
 
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Option<T> {
-        section.single_of_directory(name, self.table, &self.kind)
+impl<T> KeyOf<T> {
+    pub fn new(
+        read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static,
+        shape: impl Fn() -> Shape + 'static,
+    ) -> Self {
+        KeyOf { read: Box::new(read), shape: Box::new(shape) }
+    }
+
+    /// One whose value is shown as this text by default.
+    fn value(default: Option<&'static str>, read: impl Fn(&mut Section<'_>, &'static str) -> T + 'static) -> Self {
+        KeyOf::new(read, move || Shape::Value { default: default.map(str::to_owned), parameter: None })
+    }
+}
+
+impl<T> Key for KeyOf<T> {
+    type Value = T;
+
+    fn read(&self, section: &mut Section<'_>, name: &'static str) -> T {
+        (self.read)(section, name)
     }
 
     fn shape(&self) -> Shape {
-        let parameter = Parameter { name: self.table, text: None, of_each: true };
-        Shape::Value { default: None, parameter: Some(parameter) }
+        (self.shape)()
     }
 }
 
-/// A single value whose default is the value of another key.
-pub(super) struct SameAs<T> {
-    kind: ValueKind<T>,
-    other: &'static str,
+impl<T: Clone + 'static> Optional<T> {
+    /// A table of SCR's configuration files whose lines set the key for the directory in `base`, which is declared
+    /// before.
+    pub fn scr_of_directory(self, table: &'static str) -> KeyOf<Option<T>> {
+        let parameter = scr(table).only_from(AllowedSource::Files).value(ParameterValue::Text);
+        let parameter = Some(parameter.effect("BYTES: key {key}"));
+        KeyOf::new(
+            move |section, name| section.single_of_directory(name, table, &self.kind),
+            move || Shape::Value { default: None, parameter },
+        )
+    }
 }
 
-impl<T> ValueKind<T> {
+impl<T: Clone + 'static> ValueKind<T> {
     /// The default is the value of `other`: a key of the parent section, declared earlier.
-    pub(super) fn same_as(self, other: &'static str) -> SameAs<T> {
-        SameAs { kind: self, other }
+    pub fn same_as(self, other: &'static str) -> KeyOf<Option<T>> {
+        KeyOf::value(None, move |section, name| {
+            let default = section.value_around(other).and_then(|text| (self.read)(&text).ok());
+            section.single(name, &self, default.as_ref())
+        })
     }
 }
 
-impl<T: Clone> Key for SameAs<T> {
-    type Value = Option<T>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Option<T> {
-        let default = section.value_around(self.other).and_then(|text| (self.kind.read)(&text).ok());
-        section.single(name, &self.kind, default.as_ref())
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Value { default: None, parameter: None }
-    }
-}
-
-/// The name of a resource manager or launcher.
-pub(super) struct Name<E>(std::marker::PhantomData<E>);
-
-/// The name of a registered entry, or `auto`.
-pub(super) fn entry<E: RegistryEntry>() -> Name<E> {
-    Name(std::marker::PhantomData)
-}
-
-impl<E: RegistryEntry> Key for Name<E> {
-    /// `None` for `auto`.
-    type Value = Option<&'static str>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
+/// The name of a registered entry, or `auto` (`None`).
+pub fn entry<E: RegistryEntry>() -> KeyOf<Option<&'static str>> {
+    KeyOf::value(Some("auto"), |section, name| {
         let kind = entry_name::<E>(section.reader().registered());
         section.single(name, &kind, Some(&None)).flatten()
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Value { default: Some("auto".to_owned()), parameter: None }
-    }
+    })
 }
 
-/// A list of strings, such as a command.
-pub(super) struct Words {
-    /// The value in the reference.
-    example: Option<&'static str>,
+/// The name of a checkpoint source.
+pub fn source() -> KeyOf<&'static str> {
+    const DEFAULT: &str = "scr";
+    KeyOf::value(Some(DEFAULT), |section, name| {
+        let kind = source_name(section.reader().registered());
+        section.single(name, &kind, Some(&DEFAULT)).unwrap_or(DEFAULT)
+    })
 }
 
-/// An optional list of strings.
-pub(super) fn words() -> Words {
-    Words { example: None }
+/// A switch for each manager that can run a job again: each is a key. The value is the name of the first one that is
+/// on.
+pub fn requeue_by_manager() -> KeyOf<Option<&'static str>> {
+    let read = |section: &mut Section<'_>, _: &'static str| {
+        let managers: Vec<_> = section.reader().registered().requeuing().map(|facts| facts.name).collect();
+        // All of them, so that each is known.
+        let on: Vec<_> =
+            managers.into_iter().filter(|name| section.single(name, &switch(), Some(&false)) == Some(true)).collect();
+        on.first().copied()
+    };
+    KeyOf::new(read, || Shape::RequeueByManager)
 }
 
-impl Words {
-    /// Sets the value in the reference, for a required key without default.
-    pub(super) fn example(self, example: &'static str) -> Self {
-        Words { example: Some(example) }
-    }
+/// The keys that the managers declare in their folders: those of each manager.
+pub fn of_managers() -> KeyOf<Vec<Arc<dyn ManagerSettings>>> {
+    KeyOf::new(
+        |section, _| section.reader().manager_keys().iter().map(|read| read(section)).collect(),
+        || Shape::OfManagers,
+    )
 }
 
-impl Key for Words {
-    type Value = Option<Vec<String>>;
+/// An optional list of strings, such as a command.
+pub fn words() -> KeyOf<Option<Vec<String>>> {
+    KeyOf::value(None, |section, name| section.words(name))
+}
 
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
-        section.words(name)
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Value { default: self.example.map(str::to_owned), parameter: None }
-    }
+/// The same for a required key without default, with the value in the reference.
+pub fn words_such_as(example: &'static str) -> KeyOf<Option<Vec<String>>> {
+    KeyOf::value(Some(example), |section, name| section.words(name))
 }
 
 /// A map of names to text, such as environment variables.
-pub(super) struct Names;
-
-impl Key for Names {
-    type Value = BTreeMap<String, String>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
-        section.names(name)
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Value { default: Some("{}".to_owned()), parameter: None }
-    }
+pub fn names() -> KeyOf<BTreeMap<String, String>> {
+    KeyOf::value(Some("{}"), |section, name| section.names(name))
 }
 
-/// A subsection.
-pub(super) struct Below<S> {
-    section: std::marker::PhantomData<S>,
-    is_described: bool,
+fn section_shape<S: Keys>() -> Shape {
+    Shape::Section { keys: S::declared(), is_described: false }
 }
 
 /// A subsection; its keys have their defaults if it is not written.
-pub(super) fn section<S: Keys>() -> Below<S> {
-    Below { section: std::marker::PhantomData, is_described: false }
+pub fn section<S: Keys + 'static>() -> KeyOf<S::Built> {
+    KeyOf::new(|section, name| S::read(section.section(name)), section_shape::<S>)
 }
 
-impl<S: Keys> Key for Below<S> {
-    type Value = S::Built;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> S::Built {
-        S::read(section.section(name))
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Section { keys: S::declared(), is_described: self.is_described }
-    }
+/// A subsection in an element of a list: the reference describes the keys elsewhere.
+pub fn section_as_above<S: Keys + 'static>() -> KeyOf<S::Built> {
+    KeyOf::new(
+        |section, name| S::read(section.section(name)),
+        || Shape::Section { keys: S::declared(), is_described: true },
+    )
 }
 
-/// A section that another key replaces.
-pub(super) struct Unless<S> {
-    other: &'static str,
-    section: Below<S>,
-}
-
-impl<S> Below<S> {
-    /// In an element of a list: the reference describes the keys elsewhere.
-    pub(super) fn described_above(self) -> Self {
-        Below { is_described: true, ..self }
-    }
-
-    /// The section is left out if the key `other` is written.
-    pub(super) fn unless(self, other: &'static str) -> Unless<S> {
-        Unless { other, section: self }
-    }
-}
-
-impl<S: Keys> Key for Unless<S> {
-    type Value = Option<S::Built>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
-        if !section.has(self.other) {
-            return Some(self.section.read(section, name));
+/// A subsection that is left out if the key `other` is written.
+pub fn section_unless<S: Keys + 'static>(other: &'static str) -> KeyOf<Option<S::Built>> {
+    let read = move |section: &mut Section<'_>, name: &'static str| {
+        if !section.has(other) {
+            return Some(S::read(section.section(name)));
         }
         section.skip(name);
         if section.has(name) {
-            let message = format!("`{}` and a top-level `{name}` exclude each other", self.other);
-            let help = format!("move `{name}:` into the {0}, or remove `{0}:`", self.other);
+            let message = format!("`{other}` and a top-level `{name}` exclude each other");
+            let help = format!("move `{name}:` into the {other}, or remove `{other}:`");
             section.mistake(name, message, help);
         }
         None
-    }
-
-    fn shape(&self) -> Shape {
-        self.section.shape()
-    }
+    };
+    KeyOf::new(read, section_shape::<S>)
 }
 
-/// A list of sections.
-pub(super) struct List<S> {
-    section: std::marker::PhantomData<S>,
+/// An optional list of sections; `None` if the key is not written.
+pub fn list<S: Keys + 'static>() -> KeyOf<Option<Vec<S::Built>>> {
+    KeyOf::new(
+        |section, name| Some(section.sections(name)?.into_iter().map(S::read).collect()),
+        || Shape::List(S::declared()),
+    )
 }
 
-/// An optional list of sections.
-pub(super) fn list<S: Keys>() -> List<S> {
-    List { section: std::marker::PhantomData }
-}
-
-impl<S: Keys> Key for List<S> {
-    /// `None` if the key is not written.
-    type Value = Option<Vec<S::Built>>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
-        Some(section.sections(name)?.into_iter().map(S::read).collect())
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::List(S::declared())
-    }
-}
-
-/// A list of sections whose default is one element.
-pub(super) struct Elements<S> {
-    section: std::marker::PhantomData<S>,
-}
-
-/// A list of sections with at least one element.
-pub(super) fn elements<S: Keys>() -> Elements<S> {
-    Elements { section: std::marker::PhantomData }
-}
-
-impl<S: Keys> Key for Elements<S> {
-    type Value = Vec<S::Built>;
-
-    fn read(&self, section: &mut Section<'_>, name: &'static str) -> Self::Value {
-        section.elements(name).into_iter().map(S::read).collect()
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::Elements(S::declared())
-    }
+/// A list of sections with at least one element; the default is one.
+pub fn elements<S: Keys + 'static>() -> KeyOf<Vec<S::Built>> {
+    KeyOf::new(
+        |section, name| section.elements(name).into_iter().map(S::read).collect(),
+        || Shape::Elements(S::declared()),
+    )
 }

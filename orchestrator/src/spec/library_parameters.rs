@@ -6,43 +6,38 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
 use holdfast_core::hostlist;
-use holdfast_model::{CrcOnCopy, FlushMode, NodeName};
+use holdfast_core::redundancy::registry;
+use holdfast_model::NodeName;
 
 use super::checkpoint::Checkpoint;
+use super::job::{JobSpec, Step};
+use super::keys::{self, Keys as _, ParameterKey};
+use super::settings::Settings;
+use super::value_kinds::ScrSpelling;
+use crate::params::declaration::AllowedSource;
+
+/// The parameters that describe the job.
+const OF_JOB: [&str; 5] = ["SCR_PREFIX", "SCR_NODELIST", "SCR_JOB_ID", "SCR_JOB_NAME", "SCR_USER_NAME"];
+/// Names the scheme of the only descriptor, or says that there are several.
+const COPY_TYPE: &str = "SCR_COPY_TYPE";
+
+/// The keys whose parameters are exported: those about checkpoints and halts that the library takes from the
+/// environment.
+fn exported() -> impl Iterator<Item = (&'static str, String, ScrSpelling)> {
+    keys::parameters(&JobSpec::declared()).into_iter().filter_map(|ParameterKey { parameter, path, .. }| {
+        let is_of_library = path.starts_with("checkpoint.") || path.starts_with("halt.");
+        let is_exported = is_of_library && parameter.source == AllowedSource::Any;
+        Some((parameter.name, path, parameter.spelling.filter(|_| is_exported)?))
+    })
+}
 
 /// The parameters that are exported to the ranks.
-pub const NAMES: &[&str] = &[
-    "SCR_PREFIX",
-    "SCR_NODELIST",
-    "SCR_JOB_ID",
-    "SCR_JOB_NAME",
-    "SCR_USER_NAME",
-    "SCR_CACHE_BASE",
-    "SCR_CACHE_SIZE",
-    "SCR_COPY_TYPE",
-    "SCR_SET_SIZE",
-    "SCR_HOP_DISTANCE",
-    "SCR_DISTRIBUTE",
-    "SCR_FETCH",
-    "SCR_FETCH_WIDTH",
-    "SCR_FLUSH",
-    "SCR_FLUSH_WIDTH",
-    "SCR_FLUSH_ASYNC_PERCENT",
-    "SCR_FLUSH_ON_RESTART",
-    "SCR_FLUSH_ASYNC",
-    "SCR_FLUSH_ASYNC_BW",
-    "SCR_CRC_ON_COPY",
-    "SCR_CRC_ON_FLUSH",
-    "SCR_MPI_BUF_SIZE",
-    "SCR_FILE_BUF_SIZE",
-    "SCR_CHECKPOINT_INTERVAL",
-    "SCR_CHECKPOINT_SECONDS",
-    "SCR_CHECKPOINT_OVERHEAD",
-    "SCR_HALT_SECONDS",
-];
+pub fn names() -> Vec<&'static str> {
+    OF_JOB.into_iter().chain([COPY_TYPE]).chain(exported().map(|(name, ..)| name)).collect()
+}
+
 /// The variable that names the user's configuration file.
 pub const USER_FILE: &str = "SCR_CONF_FILE";
 
@@ -55,48 +50,30 @@ pub struct LibraryJob<'a> {
     /// Of the allocation.
     pub nodes: &'a [NodeName],
     pub prefix: &'a Path,
-    /// The time before the end of the allocation at which to halt.
-    pub before_end: Duration,
 }
 
-/// The variables of the ranks, and the text of the configuration file if one is needed.
-pub fn of_job(job: LibraryJob<'_>, checkpoint: &Checkpoint) -> (BTreeMap<String, String>, Option<String>) {
-    let Checkpoint { cache, redundancy, flush, restart, crc, need, piece_size, copy_buffer, .. } = checkpoint;
-    let file = needs_file(checkpoint).then(|| lists(checkpoint));
-    let switch = |on: bool| u8::from(on).to_string();
-    let mut variables = BTreeMap::new();
-    let mut set = |name: &str, value: String| variables.insert(name.to_owned(), value);
-    set("SCR_PREFIX", job.prefix.to_string_lossy().into_owned());
-    set("SCR_NODELIST", hostlist::compress(job.nodes));
-    set("SCR_JOB_ID", job.id.to_owned());
-    set("SCR_JOB_NAME", job.name.to_owned());
-    set("SCR_USER_NAME", job.user.to_owned());
-    if let Some(cache) = cache.first() {
-        set("SCR_CACHE_BASE", cache.base.to_string_lossy().into_owned());
-        set("SCR_CACHE_SIZE", cache.keep.to_string());
+/// The variables of the ranks of a step, and the text of the configuration file if one is needed. `settings` are those
+/// of the spec.
+pub fn of_job(job: LibraryJob<'_>, settings: &Settings, step: &Step) -> (BTreeMap<String, String>, Option<String>) {
+    let file = needs_file(&step.checkpoint).then(|| lists(&step.checkpoint));
+    let of_job = [
+        job.prefix.to_string_lossy().into_owned(),
+        hostlist::compress(job.nodes),
+        job.id.to_owned(),
+        job.name.to_owned(),
+        job.user.to_owned(),
+    ];
+    let mut variables: BTreeMap<String, String> = OF_JOB.into_iter().map(str::to_owned).zip(of_job).collect();
+    let scheme = step.checkpoint.redundancy.first().map(|first| first.scheme.to_string());
+    variables.extend(scheme.map(|scheme| (COPY_TYPE.to_owned(), file.as_ref().map_or(scheme, |_| "FILE".to_owned()))));
+    for (parameter, path, spelling) in exported() {
+        // Of a list, the first element.
+        let path = path.replace("[*]", "[0]");
+        let of_step = if path.starts_with("checkpoint.") { step.key_path.as_str() } else { "" };
+        if let Some(setting) = settings.get(&format!("{of_step}{path}")) {
+            variables.insert(parameter.to_owned(), (spelling.of_key)(&setting.value));
+        }
     }
-    if let Some(first) = redundancy.first() {
-        set("SCR_COPY_TYPE", if file.is_some() { "FILE".to_owned() } else { first.scheme.to_string() });
-        set("SCR_SET_SIZE", first.set_size.to_string());
-        set("SCR_HOP_DISTANCE", first.hop_distance.to_string());
-    }
-    set("SCR_DISTRIBUTE", switch(restart.distribute));
-    set("SCR_FETCH", switch(restart.fetch));
-    set("SCR_FLUSH", flush.every.to_string());
-    set("SCR_FETCH_WIDTH", restart.fetch_width.to_string());
-    set("SCR_FLUSH_WIDTH", flush.width.to_string());
-    set("SCR_FLUSH_ASYNC_PERCENT", flush.percent.to_string());
-    set("SCR_FLUSH_ON_RESTART", switch(flush.on_restart));
-    set("SCR_FLUSH_ASYNC", switch(flush.mode == FlushMode::Async));
-    set("SCR_FLUSH_ASYNC_BW", flush.bandwidth.to_string());
-    set("SCR_CRC_ON_COPY", switch(crc.on_copy != CrcOnCopy::Never));
-    set("SCR_CRC_ON_FLUSH", switch(crc.on_flush));
-    set("SCR_MPI_BUF_SIZE", piece_size.to_string());
-    set("SCR_FILE_BUF_SIZE", copy_buffer.to_string());
-    set("SCR_CHECKPOINT_INTERVAL", need.interval.to_string());
-    set("SCR_CHECKPOINT_SECONDS", need.seconds.to_string());
-    set("SCR_CHECKPOINT_OVERHEAD", need.overhead.to_string());
-    set("SCR_HALT_SECONDS", job.before_end.as_secs().to_string());
     (variables, file)
 }
 
@@ -112,16 +89,18 @@ fn lists(checkpoint: &Checkpoint) -> String {
         let _ = writeln!(text, "CACHEDESC={at} BASE={} SIZE={}", cache.base.display(), cache.keep);
     }
     for (at, descriptor) in checkpoint.redundancy.iter().enumerate() {
-        let _ = writeln!(
+        let _ = write!(
             text,
-            "CKPTDESC={at} ENABLED={} INTERVAL={} BASE={} TYPE={} HOP_DISTANCE={} SET_SIZE={}",
+            "CKPTDESC={at} ENABLED={} INTERVAL={} BASE={} TYPE={}",
             u8::from(descriptor.enabled),
             descriptor.every,
             descriptor.cache.display(),
             descriptor.scheme,
-            descriptor.hop_distance,
-            descriptor.set_size
         );
+        for number in registry::numbers_of(descriptor.scheme).into_iter().rev() {
+            let _ = write!(text, " {}={}", number.name, number.of(&descriptor.numbers));
+        }
+        text.push('\n');
     }
     text
 }
@@ -133,12 +112,11 @@ mod tests {
     use crate::spec::{Environment, JobSpec};
 
     fn of(checkpoint: &str) -> (BTreeMap<String, String>, Option<String>) {
-        let text = format!("run: {{command: [./app]}}\ncheckpoint: {checkpoint}\n");
+        let text = format!("run: {{command: [./app]}}\ncheckpoint: {checkpoint}\nhalt: {{before_end: 5min}}\n");
         let spec = JobSpec::parse(&text, "job.yaml", &Environment::empty(registered())).unwrap();
         let nodes = ["n1".into(), "n2".into()];
-        let (prefix, before_end) = (Path::new("/p"), Duration::from_secs(300));
-        let job = LibraryJob { name: "heat", id: "7", user: "anna", nodes: &nodes, prefix, before_end };
-        of_job(job, &spec.steps[0].checkpoint)
+        let job = LibraryJob { name: "heat", id: "7", user: "anna", nodes: &nodes, prefix: Path::new("/p") };
+        of_job(job, &spec.settings, &spec.steps[0])
     }
 
     #[test]
@@ -147,7 +125,7 @@ mod tests {
              redundancy: [{scheme: partner, hop_distance: 2}], flush: {every: 4, mode: async, bandwidth: 5MB/s}, \
              restart: {fetch: false}, crc: {on_copy: false}, need: {seconds: 60}, piece_size: 256KiB}");
         assert_eq!(variables.keys().map(String::as_str).collect::<Vec<_>>(), {
-            let mut names = NAMES.to_vec();
+            let mut names = names();
             names.sort_unstable();
             names
         });

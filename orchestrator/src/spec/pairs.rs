@@ -12,10 +12,11 @@ use holdfast_wire::pairs::{LARGEST_CHECKPOINT, LONGEST_PERIOD, MOST_JOBS, SHORTE
 
 use super::allocation::{self, virtual_node};
 use super::checkpoint::{ControlDirectory, TEMPORARY};
-use super::keys::{Names, keys, section, words};
+use super::keys::{keys, names, section, section_as_above, words};
 use super::quantity;
 use super::reading::{Reader, Section};
-use super::registered::ManagerFacts;
+use super::registered::{ManagerFacts, NodeCount};
+use super::run::check_variables;
 use super::value_kinds::{bytes_within, duration, path, short_duration, text, whole, whole_or_unlimited};
 
 /// Replaced by the number of a pair among those of one element of the list.
@@ -36,7 +37,6 @@ const MOST_PROCESSORS: u64 = 4096;
 pub struct Replicated {
     /// At least one; the position of a pair is its number in the job.
     pub pairs: Vec<PlacedPair>,
-    /// The non-critical jobs.
     pub jobs: Vec<PlacedJob>,
     pub settings: Replication,
     /// The control directories of the agents (`checkpoint.control`).
@@ -49,16 +49,6 @@ pub struct PlacedPair {
     pub config: PairConfig,
     pub main: NodeReference,
     pub replica: NodeReference,
-}
-
-impl PlacedPair {
-    /// The node of a copy.
-    pub fn node(&self, side: Side) -> &NodeReference {
-        match side {
-            Side::Main => &self.main,
-            Side::Replica => &self.replica,
-        }
-    }
 }
 
 /// A non-critical job with its node.
@@ -100,7 +90,7 @@ impl fmt::Display for NodeReference {
 }
 
 /// An element of `pairs:` as written: one pair, or several that differ by their number.
-pub(super) struct WrittenPairs {
+pub struct WrittenPairs {
     path: String,
     name: String,
     count: u32,
@@ -114,7 +104,7 @@ pub(super) struct WrittenPairs {
 }
 
 /// An element of `jobs:` as written.
-pub(super) struct WrittenBeside {
+pub struct WrittenBeside {
     path: String,
     name: String,
     command: Vec<String>,
@@ -188,7 +178,7 @@ keys! {
     /// Jobs with a smaller number are suspended first, and resumed last.
     order = whole::<u32>(0..=u32::MAX.into()).or(1),
     /// As `restart` of a pair.
-    restart = section::<Restart>().described_above(),
+    restart = section_as_above::<Restart>(),
     |section| {
         let name = required_name(section, name, "app1");
         let command = required_command(section, "command", command, "[./app1]");
@@ -258,7 +248,7 @@ keys! {
         /// The number of the processor that watches the heartbeats. Default: any.
         pin_watcher: Option<u32> = whole::<u32>(0..=MOST_PROCESSORS).optional(),
         /// Variables added to the environment of every copy and job.
-        env: BTreeMap<String, String> = Names,
+        env: BTreeMap<String, String> = names(),
         /// The working directory of copies and jobs. Default: that of `holdfast`.
         directory: Option<PathBuf> = path().optional(),
     }
@@ -277,10 +267,7 @@ impl Replication {
             let message = format!("`{}` is set by Holdfast for each copy", name.escape_debug());
             section.mistake("env", message, "give the variable another name");
         }
-        for name in self.env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            let message = format!("`{}` cannot be a variable's name", name.escape_debug());
-            section.mistake("env", message, "use letters, digits and `_`");
-        }
+        check_variables(section, &self.env);
     }
 }
 
@@ -316,7 +303,7 @@ fn nodes_of(section: &Section<'_>, nodes: Option<Vec<String>>) -> [NodeReference
 }
 
 /// The three keys as written.
-pub(super) struct WrittenReplicated {
+pub struct WrittenReplicated {
     pub(super) pairs: Vec<WrittenPairs>,
     pub(super) jobs: Vec<WrittenBeside>,
     pub(super) settings: Replication,
@@ -472,10 +459,10 @@ struct KnownNodes<'a> {
 
 impl<'a> KnownNodes<'a> {
     fn of(allocation: &'a allocation::Allocation, manager: Option<&'a ManagerFacts>) -> Self {
-        let names = match (manager.map(|manager| manager.name), &allocation.hosts[..]) {
-            (Some("local"), _) => Some((0..allocation.nodes).map(virtual_node).collect()),
+        let names = match (manager.map(|manager| &manager.nodes), &allocation.hosts[..]) {
+            (Some(NodeCount::Asked), _) => Some((0..allocation.nodes).map(virtual_node).collect()),
             (_, []) => None,
-            (_, hosts) => Some(hosts.iter().map(|host| NodeName::new(host.name.clone())).collect()),
+            (_, hosts) => Some(hosts.to_vec()),
         };
         KnownNodes { names, count: allocation.nodes, allocation, manager }
     }

@@ -6,26 +6,35 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::diagnostics::{Diagnostic, Position, nearest};
 use super::document::{Value, YamlEntry, YamlNode};
+use super::manager_settings::ManagerSettings;
 use super::overrides::{ListOverride, Overrides};
 use super::registered::Registered;
 use super::resolved;
 use super::settings::{NOT_SET, Origin, Settings};
 use super::value_kinds::ValueKind;
+use super::without_choice::{self, WithoutChoice};
 
 /// What to do about a key that the site's file fixes.
 const FIXED_HELP: &str = "remove the key: users cannot change this setting at this site";
 
-pub(super) struct Reader {
+pub struct Reader {
     registered: Registered,
+    manager_keys: Vec<ReadManagerKeys>,
     mistakes: RefCell<Vec<Diagnostic>>,
+    /// About keys without effect that are read all the same.
+    notes: RefCell<Vec<String>>,
     settings: RefCell<Settings>,
     overrides: Overrides,
     /// The values for directories that were looked up.
     directories: RefCell<BTreeSet<String>>,
 }
+
+/// Reads the keys that a manager declares.
+type ReadManagerKeys = fn(&mut Section<'_>) -> Arc<dyn ManagerSettings>;
 
 /// A setting from outside of the spec: text and origin.
 type Override<'a> = (&'a str, &'a Origin);
@@ -40,9 +49,9 @@ enum ListSource {
 }
 
 impl Reader {
-    pub(super) fn new(registered: Registered, overrides: Overrides) -> Self {
-        let (mistakes, settings, directories) = Default::default();
-        Reader { registered, mistakes, settings, overrides, directories }
+    pub(super) fn new(registered: Registered, manager_keys: Vec<ReadManagerKeys>, overrides: Overrides) -> Self {
+        let (mistakes, notes, settings, directories) = Default::default();
+        Reader { registered, manager_keys, mistakes, notes, settings, overrides, directories }
     }
 
     /// The values of table lines (`NAME=DIR`) for directories that no section has, with their origins.
@@ -59,28 +68,34 @@ impl Reader {
         &self.registered
     }
 
+    /// The readers of the keys that the managers declare.
+    pub(super) fn manager_keys(&self) -> &[ReadManagerKeys] {
+        &self.manager_keys
+    }
+
     /// The root section.
     pub(super) fn root<'a>(&'a self, node: &'a YamlNode) -> Section<'a> {
         self.section(String::new(), Some(node))
     }
 
-    pub(super) fn finish(self) -> (Vec<Diagnostic>, Settings) {
-        (self.mistakes.into_inner(), self.settings.into_inner())
+    /// The mistakes, the settings, and notes about keys without effect.
+    pub(super) fn finish(self) -> (Vec<Diagnostic>, Settings, Vec<String>) {
+        (self.mistakes.into_inner(), self.settings.into_inner(), self.notes.into_inner())
     }
 
     /// Adds a mistake at the position of a key.
-    pub(super) fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
+    pub fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
         let place = self.settings.borrow().place(key);
         self.mistake_at(place, key, message.into(), Some(help.into()));
     }
 
     /// True if the key itself is in the spec.
-    pub(super) fn is_written(&self, key: &str) -> bool {
+    pub fn is_written(&self, key: &str) -> bool {
         self.settings.borrow().is_written(key)
     }
 
     /// True if the spec sets the key, or a key below it, to a value that is not its default.
-    pub(super) fn is_decided(&self, key: &str) -> bool {
+    pub fn is_decided(&self, key: &str) -> bool {
         self.settings.borrow().is_decided(key)
     }
 
@@ -120,7 +135,7 @@ impl Reader {
 }
 
 /// A section of the spec while it is read.
-pub(super) struct Section<'a> {
+pub struct Section<'a> {
     reader: &'a Reader,
     path: String,
     entries: &'a [YamlEntry],
@@ -129,22 +144,22 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn reader(&self) -> &'a Reader {
+    pub fn reader(&self) -> &'a Reader {
         self.reader
     }
 
     /// The key path of `key` in this section.
-    pub(super) fn path_of(&self, key: &str) -> String {
+    pub fn path_of(&self, key: &str) -> String {
         join(&self.path, key)
     }
 
     /// The key path of this section.
-    pub(super) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         self.path.clone()
     }
 
     /// True if the section has `key` with a value. Does not mark the key as known.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == key && !matches!(entry.node.value, Value::Nothing))
     }
 
@@ -157,7 +172,7 @@ impl<'a> Section<'a> {
     }
 
     /// Adds a mistake at the position of a key of this section.
-    pub(super) fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
+    pub fn mistake(&self, key: &str, message: impl Into<String>, help: impl Into<String>) {
         self.reader.mistake(&self.path_of(key), message, help);
     }
 
@@ -455,12 +470,40 @@ impl<'a> Section<'a> {
     /// Ends the reading of the section: keys that were not read are unknown.
     pub(super) fn finish(&self) {
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
+            if let Some(known) = without_choice::find(&self.path, &entry.key) {
+                self.read_without_choice(known, entry);
+                continue;
+            }
             let help = match nearest(&entry.key, self.known.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("keys here: {}", self.known.join(", ")),
             };
             let message = "unknown key".to_owned();
             self.reader.mistake_at(Some(entry.key_place), &self.path_of(&entry.key), message, Some(help));
+        }
+    }
+}
+
+impl Section<'_> {
+    /// A key with a single value.
+    fn read_without_choice(&self, known: &WithoutChoice, entry: &YamlEntry) {
+        let path = self.path_of(&entry.key);
+        match &entry.node.value {
+            Value::Nothing => {}
+            Value::Scalar { text, .. } if text.eq_ignore_ascii_case(known.value) => {
+                let line = entry.key_place.line;
+                let note = format!("`{path}` (line {line}) has no effect: {}; leave it out", known.always);
+                self.reader.notes.borrow_mut().push(note);
+            }
+            value => {
+                let found = match value {
+                    Value::Scalar { text, .. } => format!("`{}`", text.escape_debug()),
+                    value => value.describe(),
+                };
+                let message = format!("{found} is not available in this version: {}", known.always);
+                let help = format!("leave `{}` out", entry.key);
+                self.reader.mistake_at(Some(entry.node.place), &path, message, Some(help));
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Every key of a job spec with its default and meaning, in the form of a spec: `configs/reference.yaml`, which
 //! `holdfast check --reference` prints. It is generated from the declarations of the keys.
 
-use super::JobSpec;
+use super::job::JobSpec;
 use super::keys::{Declared, Keys as _, Parameter, Shape};
-use super::registered::{Chosen, LauncherFacts, ManagerFacts, Registered, RegistryEntry};
+use super::registered::{Chosen, LauncherFacts, ManagerFacts, RegistryEntry, SourceFacts};
+use super::registry::Registry;
 
 /// The text before the first key.
 const HEAD: &str = "\
@@ -24,7 +25,7 @@ const WIDTH: usize = 120;
 /// The column of comments behind a value.
 const COMMENT_COLUMN: usize = 26;
 
-pub fn text(registered: &Registered) -> String {
+pub fn text(registered: &Registry) -> String {
     let mut text = HEAD.to_owned();
     for key in JobSpec::declared() {
         text.push('\n');
@@ -33,7 +34,7 @@ pub fn text(registered: &Registered) -> String {
     text
 }
 
-fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut String) {
+fn write_key(key: &Declared, indent: usize, registered: &Registry, text: &mut String) {
     let margin = " ".repeat(indent);
     let documentation = documentation(key, registered);
     match &key.shape {
@@ -48,11 +49,22 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
                 push_line(text, &line);
             }
         }
+        Shape::RequeueByManager => {
+            for facts in registered.requeuing() {
+                write_comment(facts.requeue.as_ref().map_or("", |requeue| requeue.doc), &margin, text);
+                push_line(text, &format!("{margin}{}: false", facts.name));
+            }
+        }
         Shape::Section { keys, .. } => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}{}:", key.name));
             keys.iter().for_each(|key| write_key(key, indent + 2, registered, text));
         }
+        Shape::OfManagers => {
+            let keys = registered.manager_keys().iter().flat_map(|keys| (keys.declared)());
+            keys.for_each(|key| write_key(&key, indent, registered, text));
+        }
+        Shape::Keys(keys) => keys.iter().for_each(|key| write_key(key, indent, registered, text)),
         Shape::Elements(keys) => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}{}:", key.name));
@@ -68,7 +80,7 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
         Shape::List(keys) => {
             write_comment(&documentation, &margin, text);
             push_line(text, &format!("{margin}# Keys of an element:"));
-            keys.iter().for_each(|key| write_element_key(key, &margin, registered, text));
+            keys.iter().for_each(|key| write_element_key(key, &margin, 3, registered, text));
             // An empty list of steps or pairs would be a mistake.
             let value = if ["steps", "pairs"].contains(&key.name) { "" } else { " []" };
             push_line(text, &format!("{margin}{}:{value}", key.name));
@@ -76,43 +88,31 @@ fn write_key(key: &Declared, indent: usize, registered: &Registered, text: &mut 
     }
 }
 
-/// A key of an empty list, as a comment.
-fn write_element_key(key: &Declared, margin: &str, registered: &Registered, text: &mut String) {
+/// A key of an empty list, or of a section in its elements, as a comment; `depth` blanks are in front of it.
+fn write_element_key(key: &Declared, margin: &str, depth: usize, registered: &Registry, text: &mut String) {
     let default = match &key.shape {
         Shape::Value { default: Some(default), .. } => format!(" {default}"),
         _ => String::new(),
     };
-    let line = format!("{margin}#   {}:{default}", key.name);
+    let line = format!("{margin}#{:depth$}{}:{default}", "", key.name);
     let mut lines = wrapped(&documentation(key, registered), WIDTH - COMMENT_COLUMN - 2).into_iter();
     push_line(text, &format!("{line:COMMENT_COLUMN$}# {}", lines.next().unwrap_or_default()));
     let below = format!("{margin}#");
     lines.for_each(|more| push_line(text, &format!("{below:COMMENT_COLUMN$}# {more}")));
     if let Shape::Section { keys, is_described: false } = &key.shape {
-        let margin = format!("{margin}#   ");
-        keys.iter().for_each(|key| write_subsection_key(key, &margin, registered, text));
+        keys.iter().for_each(|key| write_element_key(key, margin, depth + 2, registered, text));
     }
 }
 
-/// A key of a section in an element, as a comment.
-fn write_subsection_key(key: &Declared, margin: &str, registered: &Registered, text: &mut String) {
-    let default = match &key.shape {
-        Shape::Value { default: Some(default), .. } => format!(" {default}"),
-        _ => String::new(),
-    };
-    let line = format!("{margin}  {}:{default}", key.name);
-    let mut lines = wrapped(&documentation(key, registered), WIDTH - COMMENT_COLUMN - 2).into_iter();
-    push_line(text, &format!("{line:COMMENT_COLUMN$}# {}", lines.next().unwrap_or_default()));
-    lines.for_each(|more| push_line(text, &format!("{:COMMENT_COLUMN$}# {more}", margin.trim_end())));
-}
-
-/// The doc comment as one paragraph, with the parameter that sets the key. `{managers}` and `{launchers}` are replaced
-/// by the documentation of the registered entries, `{takers}` by the names of those that declare the key.
-fn documentation(key: &Declared, registered: &Registered) -> String {
+/// The doc comment as one paragraph, with the parameter that sets the key. `{managers}`, `{launchers}` and `{sources}`
+/// are replaced by the documentation of the registered entries, `{takers}` by the names of those that declare the key.
+fn documentation(key: &Declared, registered: &Registry) -> String {
     let parts: Vec<&str> = key.documentation.split_whitespace().collect();
     let text = parts
         .join(" ")
         .replace("{managers}", &managers(registered))
         .replace("{launchers}", &launchers(registered))
+        .replace("{sources}", &sources(registered))
         .replace("{takers}", &takers(key.name, registered));
     match &key.shape {
         Shape::Value { parameter: Some(Parameter { name, .. }), .. } => format!("{text} ({name})"),
@@ -120,7 +120,7 @@ fn documentation(key: &Declared, registered: &Registered) -> String {
     }
 }
 
-fn managers(registered: &Registered) -> String {
+fn managers(registered: &Registry) -> String {
     let entries: Vec<_> = registered.managers.iter().map(|facts| format!("`{}` {}", facts.name, facts.doc)).collect();
     let mut text = format!("{}.", entries.join(", "));
     for facts in &registered.managers {
@@ -134,7 +134,7 @@ fn managers(registered: &Registered) -> String {
     text
 }
 
-fn launchers(registered: &Registered) -> String {
+fn launchers(registered: &Registry) -> String {
     let described = |facts: &&LauncherFacts| match facts.doc {
         "" => format!("`{}`", facts.name),
         doc => format!("`{}` ({doc})", facts.name),
@@ -142,12 +142,15 @@ fn launchers(registered: &Registered) -> String {
     registered.launchers.iter().map(described).collect::<Vec<_>>().join(", ")
 }
 
+/// "`scr`: the application. …"
+fn sources(registered: &Registry) -> String {
+    let described = |facts: &&SourceFacts| format!("`{}`: {}.", facts.name(), facts.doc);
+    registered.sources.iter().map(described).collect::<Vec<_>>().join(" ")
+}
+
 /// `Local and ssh`.
-fn takers(key: &str, registered: &Registered) -> String {
-    fn names<'a, E: RegistryEntry>(
-        key: &'a str,
-        registered: &'a Registered,
-    ) -> impl Iterator<Item = &'static str> + 'a {
+fn takers(key: &str, registered: &Registry) -> String {
+    fn names<'a, E: RegistryEntry>(key: &'a str, registered: &'a Registry) -> impl Iterator<Item = &'static str> + 'a {
         let takes = move |entry: &&&E| entry.keys().takes.iter().any(|(taken, _)| *taken == key);
         E::all(registered).iter().filter(takes).map(|entry| entry.name())
     }

@@ -1,13 +1,20 @@
-//! What resource managers and launchers declare about themselves, as far as reading a spec depends on it: their names,
-//! the keys that have an effect with them only, and when `auto` selects them. The registries of the layers above supply
-//! the entries.
+//! What resource managers, launchers and checkpoint sources declare about themselves, as far as reading a spec depends
+//! on it: their names, the keys that have an effect with them only, and when `auto` selects them. The registries of the
+//! layers above supply the entries.
 
-/// The resource managers and launchers that a spec may name, in the order in which messages list them.
+use holdfast_agent::sources::SourceEntry;
+
+/// The resource managers, launchers and checkpoint sources that a spec may name, in the order in which messages list
+/// them.
 #[derive(Clone, Debug)]
 pub struct Registered {
     pub managers: Vec<&'static ManagerFacts>,
+    /// Planned managers, and the variable that each sets in its jobs.
+    pub planned_managers: &'static [(&'static str, &'static str)],
     /// `launcher: auto` selects the first one that can start ranks on the manager's nodes.
     pub launchers: Vec<&'static LauncherFacts>,
+    pub planned_launchers: &'static [&'static str],
+    pub sources: Vec<&'static SourceFacts>,
 }
 
 /// A resource manager, for `allocation:`.
@@ -17,14 +24,65 @@ pub struct ManagerFacts {
     pub name: &'static str,
     /// Completes "`name` …" in the reference.
     pub doc: &'static str,
+    /// Its name in messages.
+    pub title: &'static str,
     /// When `manager: auto` selects it.
     pub chosen: Chosen,
     /// What sets the number of nodes.
     pub nodes: NodeCount,
+    /// The variables of its jobs.
+    pub variables: ManagerVariables,
+    /// How it requeues a job, for `requeue:`; the key has the manager's name.
+    pub requeue: Option<RequeueFacts>,
+    /// True if launchers may start daemons of their own on its nodes.
+    pub has_remote_shells: bool,
     /// How to get at least this many nodes: the first half of "…, or lower `run.nodes`".
     pub more_nodes: fn(u32) -> String,
     /// The keys of `allocation:`.
     pub keys: KeyFacts,
+}
+
+/// Variables in the environment of the jobs of a manager: of those that mean the same, the first one that is set
+/// counts.
+#[derive(Debug)]
+pub struct ManagerVariables {
+    /// The id of the job. One of them is set in every job.
+    pub job_ids: &'static [&'static str],
+    /// The number of nodes.
+    pub node_counts: &'static [&'static str],
+    /// The nodes, as a host list.
+    pub node_lists: &'static [&'static str],
+    /// Variables that change what commands of this manager or an MPI do: they are removed from the environment of
+    /// launchers, which have options for all of it.
+    pub removed: &'static [&'static str],
+}
+
+impl ManagerVariables {
+    /// Those of a manager without jobs of its own.
+    pub const NONE: Self = ManagerVariables { job_ids: &[], node_counts: &[], node_lists: &[], removed: &[] };
+
+    /// The id of the job.
+    pub fn job_id(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+        first_set(self.job_ids, variable)
+    }
+
+    /// The host list of the job.
+    pub fn node_list(&self, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+        first_set(self.node_lists, variable)
+    }
+}
+
+fn first_set(names: &[&str], variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()))
+}
+
+/// How a manager runs the job of this process again, in another allocation.
+#[derive(Debug)]
+pub struct RequeueFacts {
+    /// The documentation of the key.
+    pub doc: &'static str,
+    /// The command for a job id: the program and its arguments.
+    pub command: fn(String) -> Vec<String>,
 }
 
 /// A launcher, for `run:`.
@@ -34,10 +92,44 @@ pub struct LauncherFacts {
     pub name: &'static str,
     /// Added to the name in the reference; may be empty.
     pub doc: &'static str,
-    /// The resource managers on whose nodes it can start ranks.
-    pub managers: &'static [&'static str],
+    /// On whose nodes it can start ranks.
+    pub suits: Suits,
     /// The keys of `run:`.
     pub keys: KeyFacts,
+}
+
+impl LauncherFacts {
+    /// True if it can start ranks on nodes of this manager.
+    pub fn suits(&self, manager: &ManagerFacts) -> bool {
+        match self.suits {
+            Suits::Manager(name) => manager.name == name,
+            Suits::RemoteShells => manager.has_remote_shells,
+        }
+    }
+}
+
+/// The managers on whose nodes a launcher can start ranks.
+#[derive(Debug)]
+pub enum Suits {
+    /// The one that it belongs to.
+    Manager(&'static str),
+    /// All that permit it to start daemons on their nodes.
+    RemoteShells,
+}
+
+/// A checkpoint source, for `checkpoint:`.
+#[derive(Debug)]
+pub struct SourceFacts {
+    /// The agents' part, with its name.
+    pub agent: &'static SourceEntry,
+    /// Completes "`name`: …" in the reference.
+    pub doc: &'static str,
+    /// The keys of `checkpoint:`.
+    pub keys: KeyFacts,
+    /// `libscr_interpose` may be loaded into the ranks.
+    pub can_be_interposed: bool,
+    /// The program selects a level for each checkpoint: there is a descriptor for each level.
+    pub has_levels: bool,
 }
 
 /// Keys that have an effect with some entries only. A key that no entry declares has an effect with all of them.
@@ -46,15 +138,15 @@ pub struct KeyFacts {
     /// Keys that have an effect with this entry, but not with entries that do not list them. The text is the help shown
     /// with such another entry; if it is empty, the help suggests this entry.
     pub takes: &'static [(&'static str, &'static str)],
-    /// Keys of other entries for which this one has its own help.
+    /// Keys without effect with this entry, with its own help: those of other entries, or keys that most entries have.
     pub without: &'static [(&'static str, &'static str)],
 }
 
 /// When `manager: auto` selects a manager.
 #[derive(Debug)]
 pub enum Chosen {
-    /// One of these variables is set.
-    ByVariables(&'static [&'static str]),
+    /// This process is in one of its jobs: a variable with a job id is set.
+    InItsJobs,
     /// One of these keys of `allocation:` is written; the manager needs one of them.
     ByKeys {
         keys: &'static [&'static str],
@@ -68,25 +160,17 @@ pub enum Chosen {
 /// What sets the number of nodes of an allocation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NodeCount {
-    /// `allocation.nodes`, or else what the runs need.
+    /// `allocation.nodes`, or else what the runs need: the manager makes the nodes, named by
+    /// [`virtual_node`](super::virtual_node).
     Asked,
-    Variables {
-        /// The first of these variables whose value is a number.
-        counts: &'static [&'static str],
-        /// The first of these variables whose value is a host list: the nodes.
-        lists: &'static [&'static str],
-    },
-    /// The length of `allocation.hosts`.
+    /// The variables of the manager's job.
+    Variables,
+    /// The hosts that keys of the manager list.
     Hosts,
 }
 
-/// Planned resource managers, and the variable that each sets in its allocations.
-const LATER_MANAGERS: [(&str, &str); 3] = [("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"), ("flux", "FLUX_JOB_ID")];
-/// Planned launchers.
-const LATER_LAUNCHERS: [&str; 3] = ["flux", "prun", "torchrun"];
-
-/// An entry of one of the two registries.
-pub(super) trait RegistryEntry: 'static {
+/// An entry of one of the registries.
+pub trait RegistryEntry: 'static {
     /// The key of the spec that selects an entry.
     const KEY: &'static str;
 
@@ -94,7 +178,7 @@ pub(super) trait RegistryEntry: 'static {
     fn keys(&self) -> &KeyFacts;
     fn all(registered: &Registered) -> &[&'static Self];
     /// Planned names: recognised, so that they are not reported as misspellings.
-    fn later() -> Vec<&'static str>;
+    fn planned(registered: &Registered) -> Vec<&'static str>;
 }
 
 impl RegistryEntry for ManagerFacts {
@@ -112,8 +196,8 @@ impl RegistryEntry for ManagerFacts {
         &registered.managers
     }
 
-    fn later() -> Vec<&'static str> {
-        LATER_MANAGERS.iter().map(|(name, _)| *name).collect()
+    fn planned(registered: &Registered) -> Vec<&'static str> {
+        registered.planned_managers.iter().map(|(name, _)| *name).collect()
     }
 }
 
@@ -132,8 +216,28 @@ impl RegistryEntry for LauncherFacts {
         &registered.launchers
     }
 
-    fn later() -> Vec<&'static str> {
-        LATER_LAUNCHERS.to_vec()
+    fn planned(registered: &Registered) -> Vec<&'static str> {
+        registered.planned_launchers.to_vec()
+    }
+}
+
+impl RegistryEntry for SourceFacts {
+    const KEY: &'static str = "source";
+
+    fn name(&self) -> &'static str {
+        self.agent.name
+    }
+
+    fn keys(&self) -> &KeyFacts {
+        &self.keys
+    }
+
+    fn all(registered: &Registered) -> &[&'static Self] {
+        &registered.sources
+    }
+
+    fn planned(_: &Registered) -> Vec<&'static str> {
+        Vec::new()
     }
 }
 
@@ -156,24 +260,29 @@ impl Registered {
             return find(&|facts| facts.name == written).ok_or(written);
         }
         let by_variables = |facts: &ManagerFacts| match facts.chosen {
-            Chosen::ByVariables(names) => names.iter().any(is_set),
+            Chosen::InItsJobs => facts.variables.job_ids.iter().any(is_set),
             Chosen::ByKeys { .. } | Chosen::Otherwise => false,
         };
         if let Some(found) = find(&by_variables) {
             return Ok(found);
         }
-        if let Some((later, _)) = LATER_MANAGERS.iter().find(|(_, name)| is_set(name)) {
+        if let Some((later, _)) = self.planned_managers.iter().find(|(_, name)| is_set(name)) {
             return Err(later);
         }
         find(&|facts| matches!(facts.chosen, Chosen::Otherwise)).ok_or("auto")
     }
 
+    /// The managers that can run a job again.
+    pub(super) fn requeuing(&self) -> impl Iterator<Item = &'static ManagerFacts> + '_ {
+        self.managers.iter().copied().filter(|facts| facts.requeue.is_some())
+    }
+
     /// The launcher in force on nodes of `manager`: the one that is named, or, for `auto` (`None`), the first one that
     /// can start ranks there.
-    pub fn launcher(&self, written: Option<&str>, manager: &str) -> Option<&'static LauncherFacts> {
+    pub fn launcher(&self, written: Option<&str>, manager: &ManagerFacts) -> Option<&'static LauncherFacts> {
         let in_force = |facts: &&&LauncherFacts| match written {
             Some(written) => facts.name == written,
-            None => facts.managers.contains(&manager),
+            None => facts.suits(manager),
         };
         self.launchers.iter().find(in_force).copied()
     }
@@ -188,28 +297,41 @@ mod tests {
     use crate::spec::allocation::Allocation;
     use crate::spec::keys::Keys as _;
     use crate::spec::run::RunSpec;
-    use crate::spec::{Environment, JobSpec, reference};
+    use crate::spec::{Environment, JobSpec, ManagerKeys, Registry, reference};
 
     static MANAGER: ManagerFacts = ManagerFacts {
         name: "lattice",
         doc: "asks a lattice",
-        chosen: Chosen::ByVariables(&["LATTICE_JOB"]),
-        nodes: NodeCount::Variables { counts: &["LATTICE_NODES"], lists: &[] },
+        title: "Lattice",
+        chosen: Chosen::InItsJobs,
+        nodes: NodeCount::Variables,
+        variables: ManagerVariables {
+            job_ids: &["LATTICE_JOB"],
+            node_counts: &["LATTICE_NODES"],
+            ..ManagerVariables::NONE
+        },
+        requeue: Some(RequeueFacts {
+            doc: "`true`: the lattice runs the job again.",
+            command: |job_id| vec!["again".to_owned(), job_id],
+        }),
+        has_remote_shells: false,
         more_nodes: |needed| format!("ask the lattice for {needed}"),
         keys: KeyFacts { takes: &[("time_limit", "")], without: &[("nodes", "the lattice counts them")] },
     };
 
+    static KEYS: ManagerKeys = ManagerKeys::NONE;
+
     static LAUNCHER: LauncherFacts = LauncherFacts {
         name: "weave",
         doc: "",
-        managers: &["lattice"],
+        suits: Suits::Manager("lattice"),
         keys: KeyFacts { takes: &[("launcher_options", "")], without: &[] },
     };
 
     /// The real entries and the ones of this test.
-    fn extended() -> Registered {
+    fn extended() -> Registry {
         let mut registered = registry::registered();
-        registered.managers.push(&MANAGER);
+        registered.add_manager(&MANAGER, &KEYS);
         registered.launchers.push(&LAUNCHER);
         registered
     }
@@ -233,7 +355,7 @@ mod tests {
         // `auto` selects its launcher on its nodes.
         read("allocation: {manager: lattice}\nrun: {command: [a], launcher_options: [-v]}\n").unwrap();
         let registered = extended();
-        assert_eq!(registered.launcher(None, "lattice").unwrap().name, "weave");
+        assert_eq!(registered.launcher(None, &MANAGER).unwrap().name, "weave");
         // Without the entries the names are unknown.
         let bare = Environment::empty(registry::registered());
         let mistakes = JobSpec::parse(text, "job.yaml", &bare).unwrap_err().to_string();
@@ -244,7 +366,7 @@ mod tests {
     fn keys_of_other_entries_are_refused_with_a_help() {
         for (keys, key, help) in [
             ("nodes: 4", "nodes", "the lattice counts them"),
-            ("chaos: [{node: 0, after: 1s}]", "chaos", "virtual nodes only"),
+            ("faults: [{node: 0, after: 1s}]", "faults", "virtual nodes only"),
             ("hosts: [n1]", "hosts", "write `manager: ssh`, or leave `hosts` out"),
         ] {
             let mistakes = read(&format!("allocation: {{manager: lattice, {keys}}}\nrun: {{command: [a]}}\n"));
@@ -297,7 +419,9 @@ mod tests {
             }
         }
         let registered = registry::registered();
-        check(&registered.managers, &Allocation::declared().iter().map(|key| key.name).collect::<Vec<_>>());
+        let of_managers = registered.manager_keys().iter().flat_map(|keys| (keys.declared)());
+        let of_allocation = Allocation::declared().into_iter().chain(of_managers);
+        check(&registered.managers, &of_allocation.map(|key| key.name).collect::<Vec<_>>());
         check(&registered.launchers, &RunSpec::declared().iter().map(|key| key.name).collect::<Vec<_>>());
     }
 }

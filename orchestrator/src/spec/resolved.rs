@@ -77,7 +77,7 @@ mod tests {
     fn a_resolved_spec_has_the_same_settings_when_it_is_read_again() {
         let text = "
 job: wave
-allocation: {manager: local, nodes: 3, chaos: [{node: 1, after_checkpoint: 2}, {node: 2, after: 1min}]}
+allocation: {manager: local, nodes: 3, faults: [{node: 1, after_checkpoint: 2}, {node: 2, after: 1min}]}
 run: {nodes: 2, command: [./wave, --steps, '400', 'a: b']}
 checkpoint: {redundancy: [{scheme: partner}, {scheme: xor, every: 4, set_size: 3}], flush: {every: 0}}
 ";

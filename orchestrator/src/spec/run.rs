@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::keys::{Names, entry, keys, words};
+use super::keys::{entry, keys, names, words, words_such_as};
 use super::reading::{Reader, Section};
 use super::registered::LauncherFacts;
 use super::value_kinds::{path, text, whole};
@@ -34,15 +34,8 @@ pub struct RunSpec {
     pub directory: Option<PathBuf>,
 }
 
-impl RunSpec {
-    /// The number of ranks on the `index`-th node of a full placement.
-    pub fn ranks_on(&self, index: u32) -> u32 {
-        self.ranks.saturating_sub(index.saturating_mul(self.ranks_per_node)).min(self.ranks_per_node)
-    }
-}
-
 /// The section as written; nodes and ranks may still depend on the size of the allocation.
-pub(super) struct WrittenRun {
+pub struct WrittenRun {
     nodes: Option<u32>,
     ranks_per_node: Option<u32>,
     ranks: Option<u32>,
@@ -67,17 +60,14 @@ keys! {
     /// Total number of ranks. Default: `nodes` times `ranks_per_node`.
     ranks = whole::<u32>(1..=MAX_RANKS).optional(),
     /// The program and its arguments, as a list; no shell is involved. The only key without default.
-    command = words().example("[./app]"),
+    command = words_such_as("[./app]"),
     /// Variables added to the environment of every rank: `OMP_NUM_THREADS: 4`.
-    env = Names,
+    env = names(),
     /// The working directory of the ranks. Default: that of `holdfast`.
     directory = path().optional(),
     |section| {
         check_command(section, command.as_deref());
-        for name in env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            let help = "use letters, digits and `_`";
-            section.mistake("env", format!("`{}` cannot be a variable's name", name.escape_debug()), help);
-        }
+        check_variables(section, &env);
         let (launcher_options, command) = (launcher_options.unwrap_or_default(), command.unwrap_or_default());
         let shape = RunSpec {
             launcher,
@@ -91,6 +81,14 @@ keys! {
             directory,
         };
         WrittenRun { nodes, ranks_per_node, ranks, ranks_key: section.path_of("ranks"), run: shape }
+    }
+}
+
+/// Refuses names that no variable can have.
+pub(super) fn check_variables(section: &Section<'_>, env: &BTreeMap<String, String>) {
+    for name in env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        let message = format!("`{}` cannot be a variable's name", name.escape_debug());
+        section.mistake("env", message, "use letters, digits and `_`");
     }
 }
 

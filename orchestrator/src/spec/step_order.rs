@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::diagnostics::nearest;
+use super::job::{JobSpec, Step};
 use super::reading::Reader;
-use super::{JobSpec, Step};
 
 /// Checks the names in `needs`, and that the steps have an order.
 pub(super) fn check(spec: &JobSpec, reader: &Reader) {

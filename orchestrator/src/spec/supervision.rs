@@ -3,10 +3,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::keys::{keys, list, words};
+use super::keys::{Parameter, keys, list, requeue_by_manager, scr, words};
 use super::quantity::format_duration;
 use super::reading::Section;
-use super::value_kinds::{Choice, bytes, choice, duration, duration_or_none, regular_expression, switch, time, whole};
+use super::value_kinds::{
+    Choice, ParameterValue, bytes, choice, duration, duration_or_none, regular_expression, time, whole,
+};
+use crate::params::declaration::AllowedSource;
 
 /// When the application is relaunched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,17 +29,25 @@ pub struct Relaunch {
     pub on_exit_code: Vec<ExitCodeRule>,
 }
 
+/// SCR_RUNS has precedence.
+const RETRIES: Parameter = Parameter {
+    source: AllowedSource::Environment,
+    value: Some(ParameterValue::Signed),
+    default: Some(""),
+    ..scr("SCR_RETRIES")
+};
+
 keys! {
     Relaunch => Relaunch;
     /// Maximum number of launches after the first; 0 = no relaunch.
-    attempts = whole(0..=u32::MAX.into()).or(5).see_scr("SCR_RETRIES"),
+    attempts = whole(0..=u32::MAX.into()).or(5).see_scr(RETRIES),
     /// Stop after this many launches in a row without progress: a newer complete checkpoint, or what `progress` names.
     no_progress_limit = whole(1..=u32::MAX.into()).or(3),
     /// Wait between the end of a generation and the next launch; SCR waits 60s.
     settle = duration().or(Duration::ZERO),
     /// Healthy nodes that a launch needs. Default: the nodes of the run. With fewer, the run goes on when nodes are
     /// lost and no spares are left: the other nodes take their ranks.
-    min_nodes = whole::<u32>(1..=65_536).optional().scr("SCR_MIN_NODES"),
+    min_nodes = whole::<u32>(1..=65_536).optional().scr(scr("SCR_MIN_NODES").only_from(AllowedSource::Environment)),
     /// With `min_nodes` below the nodes of the run: ranks on a node, at most. Default: no limit.
     max_ranks_per_node = whole::<u32>(1..=1 << 20).optional(),
     /// Actions for exit codes of the application: `{codes: [2, 17], action: stop}`. The first rule with the code
@@ -299,34 +310,39 @@ pub struct Requeue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submission {
     Command(Vec<String>),
-    /// `scontrol requeue` of the job itself.
-    Slurm,
+    /// The manager of this name runs the job again.
+    ByManager(&'static str),
 }
 
 keys! {
     Requeue => Option<Requeue>;
     /// A command, as a list; no shell is involved: `[sbatch, job.sbatch]`. It runs where `holdfast run` was started.
     command = words(),
-    /// `true`: `scontrol requeue` of the Slurm job. It keeps its id, and runs its script again in another allocation.
-    slurm = switch().or(false),
+    /// A manager that can run the job again.
+    by_manager = requeue_by_manager(),
     /// Submit nothing, and end with exit code 91, when this many allocations in a row made no progress: no step was
     /// finished, and no launch made progress as under `relaunch`.
     no_progress_limit = whole(1..=u32::MAX.into()).or(3),
     |section| {
-        let submission = match (command, slurm) {
-            (Some(_), true) => {
-                section.mistake("slurm", "`command` and `slurm` exclude each other", "remove one of them");
+        let submission = match (command, by_manager) {
+            (Some(_), Some(manager)) => {
+                let message = format!("`command` and `{manager}` exclude each other");
+                section.mistake(manager, message, "remove one of them");
                 None
             }
-            (Some(command), false) if names_no_program(&command) => {
+            (Some(command), None) if names_no_program(&command) => {
                 section.mistake("command", "the command is empty", "write `command: [sbatch, job.sbatch]`");
                 None
             }
-            (Some(command), false) => Some(Submission::Command(command)),
-            (None, true) => Some(Submission::Slurm),
-            (None, false) => {
+            (Some(command), None) => Some(Submission::Command(command)),
+            (None, Some(manager)) => Some(Submission::ByManager(manager)),
+            (None, None) => {
                 if section.reader().is_decided(&section.path_of("no_progress_limit")) {
-                    let help = "write `command: [sbatch, job.sbatch]` or `slurm: true` too";
+                    let managers = section.reader().registered().requeuing();
+                    let managers = managers.map(|facts| format!("`{}: true`", facts.name));
+                    let ways: Vec<String> =
+                        std::iter::once("`command: [sbatch, job.sbatch]`".to_owned()).chain(managers).collect();
+                    let help = format!("write {} too", ways.join(" or "));
                     section.mistake("no_progress_limit", "it has no effect: nothing submits the next allocation", help);
                 }
                 None

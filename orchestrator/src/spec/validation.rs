@@ -1,52 +1,51 @@
 //! Checks across sections.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use holdfast_core::redundancy::groups::GroupRules;
 use holdfast_core::redundancy::registry;
 use holdfast_patterns::FilePatterns;
 
-use holdfast_wire::run::NODE_PLACEHOLDER;
-
-use super::allocation::virtual_node;
-use super::checkpoint::{Checkpoint, CheckpointSource, Redundancy};
+use super::checkpoint::Checkpoint;
+use super::checkpoint_source::StepCheck;
+use super::job::{JobSpec, Step};
+use super::quantity;
 use super::reading::Reader;
 use super::registered::ManagerFacts;
-use super::{JobSpec, RunSpec, Step, Submission};
-use super::{jubatus, library_parameters, quantity};
+use super::run::RunSpec;
+use super::supervision::{Requeue, Submission};
 
 /// Adds the mistakes, each at the position of the key that is most likely wrong.
 pub(super) fn check(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) {
     check_name(reader, "job", &spec.job);
     check_steps(spec, manager, reader);
-    check_faults(spec, reader);
-    if let (Some(requeue), Some(manager)) = (&spec.requeue, spec.allocation.manager)
-        && requeue.submission == Submission::Slurm
-        && manager != "slurm"
-    {
-        let message = format!("`slurm` has no effect with `manager: {manager}`");
-        reader.mistake("requeue.slurm", message, "write `requeue: {command: […]}`, or remove it");
+    for (key, message, help) in spec.allocation.settings.iter().flat_map(|keys| keys.mistakes(spec.allocation.nodes)) {
+        reader.mistake(&format!("allocation.{key}"), message, help);
     }
-    if let (Some(limit), before_end) = (spec.allocation.time_limit, spec.halt.before_end)
-        && before_end >= limit
+    if let (Some(Requeue { submission: Submission::ByManager(name), .. }), Some(manager)) =
+        (&spec.requeue, spec.allocation.manager)
+        && manager != *name
     {
-        let message = format!(
-            "`before_end` ({}) is not shorter than `allocation.time_limit` ({}): the job would stop at once",
-            quantity::format_duration(before_end),
-            quantity::format_duration(limit)
-        );
-        reader.mistake("halt.before_end", message, "make it shorter, or leave `time_limit` out");
+        let message = format!("`{name}` has no effect with `manager: {manager}`");
+        reader.mistake(&format!("requeue.{name}"), message, "write `requeue: {command: […]}`, or remove it");
     }
-    if let (Some(limit), Some(reserve)) = (spec.allocation.time_limit, spec.halt.drain_reserve)
-        && reserve >= limit
-    {
-        let message = format!(
-            "`drain_reserve` ({}) is not shorter than `allocation.time_limit` ({}): nothing would be launched",
-            quantity::format_duration(reserve),
-            quantity::format_duration(limit)
-        );
-        reader.mistake("halt.drain_reserve", message, "make it shorter, or leave it out");
+    let halt = &spec.halt;
+    for (key, time, result, help) in [
+        (
+            "before_end",
+            Some(halt.before_end),
+            "the job would stop at once",
+            "make it shorter, or leave `time_limit` out",
+        ),
+        ("drain_reserve", halt.drain_reserve, "nothing would be launched", "make it shorter, or leave it out"),
+    ] {
+        if let (Some(limit), Some(time)) = (spec.allocation.time_limit, time)
+            && time >= limit
+        {
+            let (time, limit) = (quantity::format_duration(time), quantity::format_duration(limit));
+            let message = format!("`{key}` ({time}) is not shorter than `allocation.time_limit` ({limit}): {result}");
+            reader.mistake(&format!("halt.{key}"), message, help);
+        }
     }
     check_min_nodes(spec, reader);
 }
@@ -102,7 +101,7 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
     let short_form = spec.has_short_form();
     let mut earlier: BTreeSet<&str> = BTreeSet::new();
     for (at, step) in spec.steps.iter().enumerate() {
-        let path = if short_form { String::new() } else { format!("steps[{at}].") };
+        let path = &step.key_path;
         if !short_form && !step.name.is_empty() {
             let key = format!("{path}name");
             check_name(reader, &key, &step.name);
@@ -111,82 +110,13 @@ fn check_steps(spec: &JobSpec, manager: Option<&ManagerFacts>, reader: &Reader) 
             }
         }
         earlier.insert(&step.name);
-        check_nodes(spec, step, manager, &path, reader);
-        check_checkpoint(step, &path, reader);
-        if step.checkpoint.source == CheckpointSource::ScrFiles {
-            check_library(step, &path, reader);
-        }
-        if step.checkpoint.source == CheckpointSource::Command {
-            check_saving(step, &path, reader);
-        }
-        if step.checkpoint.source == CheckpointSource::Jubatus {
-            jubatus::check(step, &path, reader);
-        }
-        check_patterns(step, &path, reader);
-        check_silence(spec, step, &path, reader);
+        check_nodes(spec, step, manager, path, reader);
+        check_checkpoint(step, path, reader);
+        let Step { run, checkpoint, source, .. } = step;
+        let JobSpec { health, progress, .. } = spec;
+        (source.check)(&StepCheck { checkpoint, run, health, progress, key_path: path, reader });
+        check_patterns(step, path, reader);
         check_control(spec, at, reader);
-    }
-}
-
-/// A program needs exactly one way in which its files come about.
-fn check_saving(step: &Step, path: &str, reader: &Reader) {
-    let (command, watch) = (&step.checkpoint.command, &step.checkpoint.watch);
-    let ways = [
-        ("command.save", command.save.is_some()),
-        ("command.signal", command.signal.is_some()),
-        ("watch.files", watch.files.is_some()),
-    ];
-    let written: Vec<&str> = ways.iter().filter(|(_, is_set)| *is_set).map(|(key, _)| *key).collect();
-    match written[..] {
-        [_] => {}
-        [] => {
-            let help = "write `command: {save: [./save.sh]}`, `command: {signal: USR1, until: file DONE}` or \
-                        `watch: {files: [\"state/*.ckpt\"]}`";
-            let message = "`source: command` needs a command, a signal or files to watch";
-            reader.mistake(&format!("{path}checkpoint.source"), message, help);
-        }
-        [first, second, ..] => {
-            let message = format!("`{first}` and `{second}` exclude each other");
-            reader.mistake(&format!("{path}checkpoint.{second}"), message, "remove one of them");
-        }
-    }
-    let is_empty = |words: &Vec<String>| words.first().is_none_or(|word| word.trim().is_empty());
-    if step.checkpoint.resume.as_ref().is_some_and(is_empty) {
-        let help = "write the program and its arguments, or leave `resume` out";
-        reader.mistake(&format!("{path}checkpoint.resume"), "the command is empty", help);
-    }
-}
-
-/// Programs that do not use the API are silent between two checkpoints, which must not count as a hang. Servers are
-/// also idle while they have no clients, and ranks while they wait for a server.
-fn check_silence(spec: &JobSpec, step: &Step, path: &str, reader: &Reader) {
-    let Checkpoint { source, command, watch, jubatus, .. } = &step.checkpoint;
-    let (limit, after, silences) = match source {
-        CheckpointSource::Jubatus => {
-            let timeouts = [("timeout", jubatus.timeout), ("start_timeout", jubatus.start_timeout)];
-            let silences = [("every", jubatus.every)].into_iter().chain(timeouts);
-            (
-                "hang_after",
-                spec.health.hang_after,
-                silences.map(|(key, time)| (format!("jubatus.{key}"), time)).collect(),
-            )
-        }
-        CheckpointSource::Command if watch.files.is_none() => {
-            ("busy_hang_after", spec.health.busy_hang_after, vec![("command.every".to_owned(), command.every)])
-        }
-        _ => return,
-    };
-    let silences: Vec<(String, Duration)> = silences;
-    let Some(after) = after else { return };
-    let Some((key, silence)) = silences.into_iter().max_by_key(|(_, time)| *time) else { return };
-    if after <= silence {
-        let (after, silence) = (quantity::format_duration(after), quantity::format_duration(silence));
-        let message = format!(
-            "`{path}checkpoint.{key}` ({silence}) is not shorter than `{limit}` ({after}): the time between two \
-             checkpoints would count as a hang"
-        );
-        let help = format!("make `{limit}` longer, or `{key}` shorter");
-        reader.mistake(&format!("health.{limit}"), message, help);
     }
 }
 
@@ -260,12 +190,9 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     let mut intervals = BTreeSet::new();
     for (at, descriptor) in redundancy.iter().enumerate() {
         let key = |name: &str| format!("{path}checkpoint.redundancy[{at}].{name}");
-        let Redundancy { scheme, set_size, hop_distance, .. } = *descriptor;
-        if registry::get(scheme)
-            .is_some_and(|known| known.check(GroupRules { scheme, hop_distance, set_size }).is_err())
-        {
-            let message = format!("with {scheme}, a set of {set_size} protects nothing");
-            reader.mistake(&key("set_size"), message, "write at least 2 (4 to 16 are usual), or `scheme: local`");
+        if let Err(refused) = registry::check(GroupRules { scheme: descriptor.scheme, numbers: &descriptor.numbers }) {
+            let message = format!("with {}, {}", refused.scheme, refused.why);
+            reader.mistake(&key(refused.number.key), message, refused.help);
         }
         if !bases.contains(&descriptor.cache) {
             let message = format!("there is no cache with the base `{}`", descriptor.cache.display());
@@ -281,42 +208,5 @@ fn check_checkpoint(step: &Step, path: &str, reader: &Reader) {
     if !redundancy.is_empty() && !intervals.contains(&1) {
         let message = "no descriptor has `every: 1`: some checkpoints would have no descriptor";
         reader.mistake(&format!("{path}checkpoint.redundancy"), message, "write `every: 1` in one of them");
-    }
-}
-
-/// What LLNL's library cannot do.
-fn check_library(step: &Step, path: &str, reader: &Reader) {
-    let Checkpoint { control, cache, .. } = &step.checkpoint;
-    let caches = (0..).zip(cache).map(|(at, cache)| (format!("cache[{at}].base"), &cache.base));
-    for (key, base) in std::iter::once(("control.base".to_owned(), &control.base)).chain(caches) {
-        if base.to_string_lossy().contains(NODE_PLACEHOLDER) {
-            let message = format!("`{NODE_PLACEHOLDER}` cannot be used with `source: scr-files`");
-            let help = "the library uses the same path on every node: write one";
-            reader.mistake(&format!("{path}checkpoint.{key}"), message, help);
-        }
-        // A line of its configuration file ends a value at a blank.
-        if base.to_string_lossy().contains([' ', '\t', '=', '#']) {
-            let message = format!("the library cannot read the path `{}`", base.display());
-            reader.mistake(&format!("{path}checkpoint.{key}"), message, "use one without blanks, `=` and `#`");
-        }
-    }
-    // With several caches or descriptors the ranks get a file of Holdfast.
-    let file = library_parameters::needs_file(&step.checkpoint).then_some(&library_parameters::USER_FILE);
-    let names = library_parameters::NAMES.iter().chain(file);
-    for name in names.filter(|name| step.run.env.contains_key(**name)) {
-        let message = format!("`{name}` would contradict the settings of the job");
-        let help = "leave it out: with `source: scr-files` the ranks get it from the keys of this spec";
-        reader.mistake(&format!("{path}run.env"), message, help);
-    }
-}
-
-fn check_faults(spec: &JobSpec, reader: &Reader) {
-    let nodes = spec.allocation.nodes;
-    for (at, fault) in spec.allocation.faults.iter().enumerate() {
-        if !(0..nodes).any(|index| virtual_node(index) == fault.node) {
-            let message = format!("there is no virtual node `{}`", fault.node);
-            let help = format!("there are {nodes}: `{}` to `{}`", virtual_node(0), virtual_node(nodes - 1));
-            reader.mistake(&format!("allocation.chaos[{at}].node"), message, help);
-        }
     }
 }

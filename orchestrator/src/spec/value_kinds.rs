@@ -15,60 +15,88 @@ use holdfast_rank::signal::signal_of;
 
 use super::diagnostics::nearest;
 use super::quantity;
-use super::registered::{Registered, RegistryEntry};
+use super::registered::{Registered, RegistryEntry, SourceFacts};
+pub use crate::params::value::ValueKind as ParameterValue;
 
 /// A message and help for a mistake that "expected …, found …" does not describe.
-pub(super) type SpecificMistake = Option<(String, String)>;
+pub type SpecificMistake = Option<(String, String)>;
 
 type Read<T> = Box<dyn Fn(&str) -> Result<T, SpecificMistake>>;
 
+/// How SCR's parameters spell values.
+#[derive(Clone, Copy)]
+pub struct ScrSpelling {
+    /// The values of a parameter.
+    pub value: ParameterValue,
+    /// From the text of a parameter to that of the key.
+    pub to_key: fn(&str) -> String,
+    /// From the text of the key to that of a parameter.
+    pub of_key: fn(&str) -> String,
+}
+
+/// Equal to that of the spec.
+const SAME: ScrSpelling = ScrSpelling { value: ParameterValue::Text, to_key: str::to_owned, of_key: str::to_owned };
+
 /// A kind of single value.
-pub(super) struct ValueKind<T> {
+pub struct ValueKind<T> {
     /// Completes "expected …".
-    pub(super) expected: String,
-    pub(super) read: Read<T>,
-    pub(super) show: fn(&T) -> String,
-    /// Converts the text of an SCR parameter to the spelling of the spec.
-    pub(super) from_scr: fn(&str) -> String,
+    pub expected: String,
+    pub read: Read<T>,
+    pub show: fn(&T) -> String,
+    /// Its spelling in SCR.
+    pub scr: ScrSpelling,
 }
 
 impl<T: 'static> ValueKind<T> {
     fn new(expected: impl Into<String>, read: impl Fn(&str) -> Option<T> + 'static, show: fn(&T) -> String) -> Self {
         let read = Box::new(move |text: &str| read(text).ok_or(None));
-        ValueKind { expected: expected.into(), read, show, from_scr: str::to_owned }
+        ValueKind { expected: expected.into(), read, show, scr: SAME }
     }
 
-    fn with_scr(self, from_scr: fn(&str) -> String) -> Self {
-        ValueKind { from_scr, ..self }
+    fn with_scr(self, value: ParameterValue, to_key: fn(&str) -> String, of_key: fn(&str) -> String) -> Self {
+        ValueKind { scr: ScrSpelling { value, to_key, of_key }, ..self }
+    }
+
+    /// SCR's parameters spell its values in the same way.
+    fn same_in_scr(self, value: ParameterValue) -> Self {
+        ValueKind { scr: ScrSpelling { value, ..SAME }, ..self }
     }
 }
 
 /// `true` or `false`; 1 or 0 in SCR.
-pub(super) fn switch() -> ValueKind<bool> {
+pub fn switch() -> ValueKind<bool> {
     let read = |text: &str| match text {
         "true" | "True" | "TRUE" => Some(true),
         "false" | "False" | "FALSE" => Some(false),
         _ => None,
     };
-    ValueKind::new("`true` or `false`", read, bool::to_string).with_scr(|text| (text == "1").to_string())
+    ValueKind::new("`true` or `false`", read, bool::to_string).with_scr(
+        ParameterValue::Switch,
+        |text| (text == "1").to_string(),
+        |text| u8::from(text == "true").to_string(),
+    )
 }
 
 /// `250ms`, `5min`; seconds in SCR.
-pub(super) fn duration() -> ValueKind<Duration> {
+pub fn duration() -> ValueKind<Duration> {
     let expected = "a duration with a unit, such as `250ms`, `30s`, `5min` or `1h30m`";
     let show = |duration: &Duration| quantity::format_duration(*duration);
-    ValueKind::new(expected, quantity::parse_duration, show).with_scr(|text| format!("{text}s"))
+    ValueKind::new(expected, quantity::parse_duration, show).with_scr(
+        ParameterValue::Whole,
+        |text| format!("{text}s"),
+        |text| quantity::parse_duration(text).map_or_else(|| text.to_owned(), |time| time.as_secs().to_string()),
+    )
 }
 
 /// `100us`, `1ms`.
-pub(super) fn short_duration() -> ValueKind<Duration> {
+pub fn short_duration() -> ValueKind<Duration> {
     let show = |duration: &Duration| quantity::format_short_duration(*duration);
     let expected = "a duration with a unit, such as `500us`, `1ms` or `2s`";
     ValueKind::new(expected, quantity::parse_short_duration, show)
 }
 
 /// `5min`, `none`.
-pub(super) fn duration_or_none() -> ValueKind<Option<Duration>> {
+pub fn duration_or_none() -> ValueKind<Option<Duration>> {
     let read = |text: &str| match text {
         "none" => Some(None),
         text => quantity::parse_duration(text).map(Some),
@@ -78,50 +106,69 @@ pub(super) fn duration_or_none() -> ValueKind<Option<Duration>> {
 }
 
 /// `1GiB`.
-pub(super) fn bytes() -> ValueKind<u64> {
+pub fn bytes() -> ValueKind<u64> {
     let show = |bytes: &u64| quantity::format_bytes(*bytes);
-    ValueKind::new("a size, such as `512MiB` or `1GiB`", quantity::parse_bytes, show)
+    ValueKind::new("a size, such as `512MiB` or `1GiB`", quantity::parse_bytes, show).with_scr(
+        ParameterValue::Bytes,
+        str::to_owned,
+        in_bytes,
+    )
 }
 
 /// `1MiB`, in a range.
-pub(super) fn bytes_within(range: RangeInclusive<u64>) -> ValueKind<u64> {
+pub fn bytes_within(range: RangeInclusive<u64>) -> ValueKind<u64> {
     let (low, high) = (quantity::format_bytes(*range.start()), quantity::format_bytes(*range.end()));
     let read = move |text: &str| quantity::parse_bytes(text).filter(|bytes| range.contains(bytes));
-    ValueKind::new(format!("a size from {low} to {high}"), read, |bytes| quantity::format_bytes(*bytes))
+    ValueKind::new(format!("a size from {low} to {high}"), read, |bytes| quantity::format_bytes(*bytes)).with_scr(
+        ParameterValue::Buffer,
+        str::to_owned,
+        in_bytes,
+    )
+}
+
+fn in_bytes(text: &str) -> String {
+    quantity::parse_bytes(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
 }
 
 /// `200MB/s`.
-pub(super) fn bandwidth() -> ValueKind<u64> {
+pub fn bandwidth() -> ValueKind<u64> {
     let show = |bytes: &u64| format!("{}/s", quantity::format_bytes(*bytes));
-    ValueKind::new("bytes per second, such as `200MB/s`", quantity::parse_bandwidth, show)
+    let in_scr =
+        |text: &str| quantity::parse_bandwidth(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string());
+    ValueKind::new("bytes per second, such as `200MB/s`", quantity::parse_bandwidth, show).with_scr(
+        ParameterValue::Bytes,
+        str::to_owned,
+        in_scr,
+    )
 }
 
 /// A point in time.
-pub(super) fn time() -> ValueKind<SystemTime> {
+pub fn time() -> ValueKind<SystemTime> {
     let expected = "a point in time, such as `2026-11-20T18:00:00` (local) or `2026-11-20T18:00:00Z`";
     ValueKind::new(expected, quantity::parse_time, |time| quantity::format_time(*time))
 }
 
 /// From 0 to 100.
-pub(super) fn percent() -> ValueKind<f64> {
+pub fn percent() -> ValueKind<f64> {
     let read = |text: &str| {
         let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok()?;
         (0.0..=100.0).contains(&number).then_some(number)
     };
-    ValueKind::new("a percentage from 0 to 100", read, f64::to_string)
+    ValueKind::new("a percentage from 0 to 100", read, f64::to_string).same_in_scr(ParameterValue::Percent)
 }
 
 /// Text for names: not empty, and without NUL bytes, which paths cannot contain.
-pub(super) fn text() -> ValueKind<String> {
+pub fn text() -> ValueKind<String> {
     ValueKind::new("text", |text| is_text(text).then(|| text.to_owned()), String::clone)
 }
 
-pub(super) fn path() -> ValueKind<PathBuf> {
+pub fn path() -> ValueKind<PathBuf> {
     ValueKind::new("text", |text| is_text(text).then(|| PathBuf::from(text)), |path| path.display().to_string())
+        .same_in_scr(ParameterValue::Directory)
 }
 
 /// A regular expression.
-pub(super) fn regular_expression() -> ValueKind<String> {
+pub fn regular_expression() -> ValueKind<String> {
     let read = |text: &str| match regex::bytes::Regex::new(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => {
@@ -137,18 +184,18 @@ pub(super) fn regular_expression() -> ValueKind<String> {
         expected: "a regular expression, such as `\"step ([0-9]+)\"`".to_owned(),
         read: Box::new(read),
         show: String::clone,
-        from_scr: str::to_owned,
+        scr: SAME,
     }
 }
 
 /// A signal that a program can handle, by its name or number.
-pub(super) fn signal_name() -> ValueKind<String> {
+pub fn signal_name() -> ValueKind<String> {
     let read = |text: &str| signal_of(text).is_ok().then(|| text.to_owned());
     ValueKind::new("the name of a signal that a program can handle, such as `USR1`", read, String::clone)
 }
 
 /// `file DONE` or `quiet 2s`.
-pub(super) fn save_end() -> ValueKind<Until> {
+pub fn save_end() -> ValueKind<Until> {
     let read = |text: &str| match text.split_once(' ').map(|(kind, rest)| (kind, rest.trim()))? {
         ("file", name) => {
             (is_text(name) && !name.contains('/') && !matches!(name, "." | "..")).then(|| Until::File(name.to_owned()))
@@ -164,7 +211,7 @@ pub(super) fn save_end() -> ValueKind<Until> {
 }
 
 /// Patterns of checkpoint files: a list of regular expressions, each of which may be for a range of ranks.
-pub(super) fn file_patterns() -> ValueKind<String> {
+pub fn file_patterns() -> ValueKind<String> {
     let read = |text: &str| match text.parse::<FilePatterns>() {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => {
@@ -177,7 +224,7 @@ pub(super) fn file_patterns() -> ValueKind<String> {
         expected: "a regular expression for names of files, such as `'state_[0-9]+\\.ckpt$'`".to_owned(),
         read: Box::new(read),
         show: String::clone,
-        from_scr: str::to_owned,
+        scr: SAME,
     }
 }
 
@@ -186,17 +233,17 @@ fn is_text(text: &str) -> bool {
 }
 
 /// `n[3,5-7]`, each node once.
-pub(super) fn host_list() -> ValueKind<Vec<NodeName>> {
+pub fn host_list() -> ValueKind<Vec<NodeName>> {
     let read = |text: &str| {
         let names = hostlist::expand(text).ok().filter(|names| !names.is_empty())?;
         Some(names.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
     };
     let show = |names: &Vec<NodeName>| hostlist::compress(names);
-    ValueKind::new("a host list, such as `n3` or `n[3,5-7]`", read, show)
+    ValueKind::new("a host list, such as `n3` or `n[3,5-7]`", read, show).same_in_scr(ParameterValue::Hosts)
 }
 
 /// A whole number in a range.
-pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
+pub fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
     let (low, high) = (*range.start(), *range.end());
     let expected = if high == u64::MAX {
         format!("a whole number, at least {low}")
@@ -207,11 +254,12 @@ pub(super) fn whole<T: TryFrom<u64> + Display + 'static>(range: RangeInclusive<u
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number))?;
         T::try_from(number).ok()
     };
-    ValueKind::new(expected, read, T::to_string)
+    let value = if low == 0 { ParameterValue::Whole } else { ParameterValue::Counting };
+    ValueKind::new(expected, read, T::to_string).same_in_scr(value)
 }
 
 /// A value that is written as one keyword of a list.
-pub(super) trait Choice: Copy + PartialEq + 'static {
+pub trait Choice: Copy + PartialEq + 'static {
     /// The keywords of this version.
     const AVAILABLE: &'static [(&'static str, Self)];
     /// Planned keywords that this version does not have: recognised, so that they are not reported as misspellings.
@@ -223,23 +271,33 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 }
 
 /// One keyword of a list; SCR spells the same keywords in upper case.
-pub(super) fn choice<T: Choice>() -> ValueKind<T> {
+pub fn choice<T: Choice>() -> ValueKind<T> {
     let available = T::AVAILABLE.iter().map(|(keyword, value)| ((*keyword).to_owned(), *value)).collect();
     keywords(available, T::LATER.to_vec(), |value| value.keyword().to_owned())
 }
 
 /// A redundancy scheme that is registered.
-pub(super) fn redundancy_scheme() -> ValueKind<Scheme> {
-    let show = |scheme: &Scheme| scheme.as_str().to_lowercase();
-    let available = registry::all().map(|scheme| (show(&scheme.name()), scheme.name())).collect();
-    keywords(available, vec!["rs"], show)
+pub fn redundancy_scheme() -> ValueKind<Scheme> {
+    let available = registry::all().map(|scheme| (spelling(scheme.name()), scheme.name())).collect();
+    keywords(available, vec!["rs"], |scheme: &Scheme| spelling(*scheme))
+}
+
+/// A scheme in a spec.
+pub fn spelling(scheme: Scheme) -> String {
+    scheme.as_str().to_lowercase()
 }
 
 /// The name of a registered resource manager or launcher; `None` is `auto`.
-pub(super) fn entry_name<E: RegistryEntry>(registered: &Registered) -> ValueKind<Option<&'static str>> {
+pub fn entry_name<E: RegistryEntry>(registered: &Registered) -> ValueKind<Option<&'static str>> {
     let names = E::all(registered).iter().map(|entry| (entry.name().to_owned(), Some(entry.name())));
     let available = std::iter::once(("auto".to_owned(), None)).chain(names).collect();
-    keywords(available, E::later(), |name| name.unwrap_or("auto").to_owned())
+    keywords(available, E::planned(registered), |name| name.unwrap_or("auto").to_owned())
+}
+
+/// The name of a registered checkpoint source.
+pub fn source_name(registered: &Registered) -> ValueKind<&'static str> {
+    let available = registered.sources.iter().map(|facts| (facts.name().to_owned(), facts.name())).collect();
+    keywords(available, SourceFacts::planned(registered), |name: &&'static str| (*name).to_owned())
 }
 
 /// One of `available`; those of `later` are recognised, so that they are not reported as misspellings.
@@ -265,11 +323,16 @@ fn keywords<T: Copy + 'static>(
             (message, format!("did you mean `{near}`?"))
         }))
     };
-    ValueKind { expected, read: Box::new(read), show, from_scr: |text| text.to_lowercase() }
+    ValueKind {
+        expected,
+        read: Box::new(read),
+        show,
+        scr: ScrSpelling { value: ParameterValue::Text, to_key: str::to_lowercase, of_key: str::to_uppercase },
+    }
 }
 
 /// A whole number, at least 1, or `unlimited`.
-pub(super) fn whole_or_unlimited() -> ValueKind<Option<u32>> {
+pub fn whole_or_unlimited() -> ValueKind<Option<u32>> {
     let read = |text: &str| match text {
         "unlimited" => Some(None),
         text => text.parse::<u32>().ok().filter(|number| *number > 0).map(Some),

@@ -4,9 +4,9 @@ use std::path::absolute;
 
 use super::document::{Value, YamlNode};
 use super::environment::Environment;
+use super::job::JobSpec;
 use super::registered::ManagerFacts;
 use super::settings::Origin;
-use super::{JobSpec, SLURM_JOB_ID};
 
 /// The warnings of a spec. `unused` are the lines of tables for directories that the spec does not use.
 pub(super) fn of(
@@ -40,6 +40,8 @@ fn other_prefix(root: &YamlNode, spec: &JobSpec) -> Option<String> {
 /// `SCR_JOB_ID` is not the id of the resource manager, which names the directories.
 fn other_id(manager: &ManagerFacts, environment: &Environment) -> Option<String> {
     let given = environment.identity.job_id.as_ref()?;
-    let own = SLURM_JOB_ID.iter().find_map(|name| environment.variable(name)).filter(|_| manager.name == "slurm")?;
-    (own != given).then(|| format!("SCR_JOB_ID={given} has no effect: directories have the id of the Slurm job, {own}"))
+    let own = manager.variables.job_id(|name| environment.variable(name))?;
+    let title = manager.title;
+    (own != *given)
+        .then(|| format!("SCR_JOB_ID={given} has no effect: directories have the id of the {title} job, {own}"))
 }

@@ -14,7 +14,7 @@ fn continues_after_node_loss(mpi: Mpi, name: &str, command: &[&str], more: &str)
     words.extend(command);
     words.extend(["--delay", "20"]);
     let job = mpi.submit(&cluster, name, &words, more);
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
     let (output, code) = job.finish();
     assert_eq!(code, 0, "{output}");
@@ -68,10 +68,10 @@ fn open_mpi_program_is_drained_and_restarts_by_name_in_next_allocation() {
         "--nodelist=n1,n2,n3,n4 --ntasks-per-node=2 --time=10",
         "holdfast run job.yaml",
     );
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
     // The program's third datasets (2, 5, 8) are output, and reported when they are flushed.
-    job.wait_for("generation 2 launched").wait_for("checkpoint 9 complete");
+    job.wait_for("generation 2 launched").wait_for("checkpoint 9 protected");
     cluster.docker("kill", "n2");
     // Two of three nodes with ranks are left: the job is not finished, and the files of the lost node are rebuilt in
     // the drain.

@@ -4,7 +4,8 @@
 use super::world::{self, NODES, expected, homes, nothing_is_left};
 use super::{BY_HYDRA, BY_MPIRUN, MPICH, Mpi, OPEN_MPI};
 
-/// One rank fails in the first generation: it is named, no node is excluded, and the second generation finishes.
+/// One rank fails in the first generation: it is named, no node is excluded, and a later generation finishes: the
+/// second, unless Open MPI crashes in it (see `world.c`).
 fn check_that_failed_rank_is_named(mpi: Mpi, mode: &str, expected_end: &str) {
     check_failed_rank(mpi, mode, &[&format!("rank 4 ended with {expected_end}")]);
 }
@@ -17,7 +18,9 @@ fn check_failed_rank(mpi: Mpi, mode: &str, reports: &[&str]) {
     assert_eq!(code, 0, "{output}");
     assert!(reports.iter().any(|report| output.contains(report)), "{output}");
     assert!(!output.contains("is down"), "no node is excluded:\n{output}");
-    assert_eq!(homes(&output, 2), expected(["n1", "n1", "n2", "n2", "n3", "n3"]), "{output}");
+    let last = job.events().iter().filter_map(|event| event["generation"].as_u64()).max().unwrap();
+    assert!(last > 1, "{output}");
+    assert_eq!(homes(&output, last), expected(["n1", "n1", "n2", "n2", "n3", "n3"]), "{output}");
     nothing_is_left(&cluster, &NODES);
 }
 

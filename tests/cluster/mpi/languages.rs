@@ -1,4 +1,4 @@
-//! Fortran and Python.
+//! Applications in Fortran and Python under the launchers of MPI.
 
 use holdfast_testkit::cluster::{Cluster, Job};
 
@@ -10,7 +10,7 @@ fn fortran_program_restarts_from_named_checkpoint_after_node_loss() {
     let program = compile(&cluster, "mpif90.openmpi", "mpi.f90", "mpi_fortran");
     let command = [program.as_str(), "100", "result"];
     let job = OPEN_MPI.submit(&cluster, "fortran", &command, "");
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n2");
     let (output, code) = job.finish();
     assert_eq!(code, 0, "{output}");
@@ -41,7 +41,7 @@ const PYTHON: [&str; 5] = [
 
 /// The example sums `step * (rank + 1)`; the file of each rank contains the result and the step it restarted from.
 fn finishes_after_the_loss_of_a_node(cluster: &Cluster, job: &Job<'_>) {
-    job.wait_for("checkpoint 4 complete");
+    job.wait_for("checkpoint 4 protected");
     cluster.docker("kill", "n3");
     let (output, code) = job.finish();
     assert_eq!(code, 0, "{output}");

@@ -50,7 +50,7 @@ pub fn over_ssh<'a>(mpi: Mpi, cluster: &'a Cluster, name: &str, arguments: &str)
 }
 
 /// Rank and node as printed by the ranks of a generation; all of them printed the right size and sum.
-pub fn homes(output: &str, generation: u32) -> BTreeMap<u32, String> {
+pub fn homes(output: &str, generation: u64) -> BTreeMap<u32, String> {
     let mut homes = BTreeMap::new();
     for line in output.lines().filter(|line| line.contains(&format!("world {generation}: "))) {
         let (label, output) = line.split_once("] world ").unwrap_or_else(|| panic!("no label: {line}"));

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdfast::allocation::{
-    AgentControl, AgentSettings, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationIdentity,
-    AllocationRecord, NodeAccess, Pending, RemoteShell, RunningAgent,
+    AgentSettings, AgentStartError, AgentTemplate, Allocation, AllocationIdentity, AllocationRecord, RemoteShell,
 };
 use holdfast_model::NodeName;
 use holdfast_wire::VERSION;
@@ -77,9 +77,7 @@ impl Simulated {
     }
 }
 
-impl Allocation for Simulated {}
-
-impl AllocatedNodes for Simulated {
+impl Allocation for Simulated {
     fn manager(&self) -> &'static str {
         "simulated"
     }
@@ -103,9 +101,7 @@ impl AllocatedNodes for Simulated {
     fn record(&self) -> AllocationRecord {
         AllocationRecord::new(self.manager(), &self.identity, &())
     }
-}
 
-impl AgentControl for Simulated {
     fn starts_at_once(&self) -> usize {
         64
     }
@@ -114,13 +110,13 @@ impl AgentControl for Simulated {
         &'a self,
         name: &'a NodeName,
         template: &'a AgentTemplate,
-    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+    ) -> Pin<Box<dyn Future<Output = Result<AgentReady, AgentStartError>> + Send + 'a>> {
         Box::pin(async move {
             let gone = |reason| AgentStartError::NodeLost { node: name.clone(), reason };
             let address = self.start(name, &template.trust).map_err(gone)?;
             let (node, version) = (name.clone(), VERSION);
             let ready = AgentReady { version, node, address, pid: 0, adopted: None, clock_ms: None };
-            Ok(RunningAgent { ready, log: "/dev/null".into() })
+            Ok(ready)
         })
     }
 
@@ -129,9 +125,7 @@ impl AgentControl for Simulated {
     fn kill_agent(&self, _node: &NodeName) {}
 
     fn terminate_agents(&self, _agents: &[(NodeName, u32)], _patience: Duration) {}
-}
 
-impl NodeAccess for Simulated {
     fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
         Vec::new()
     }

@@ -12,7 +12,7 @@ use holdfast::allocation::{Allocation, AllocationPreview, ManagerEntry};
 use holdfast::events::{RunReport, Screen, ScreenStyle};
 use holdfast::job::{self, Prepared, RunOptions};
 use holdfast::launch::LauncherContext;
-use holdfast::spec::{Chosen, Environment, JobSpec, KeyFacts, ManagerFacts, NodeCount};
+use holdfast::spec::{Chosen, Environment, JobSpec, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -35,11 +35,16 @@ static MANAGER: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
         name: "simulated",
         doc: "",
+        title: "simulated",
         chosen: Chosen::Otherwise,
         nodes: NodeCount::Asked,
+        variables: ManagerVariables::NONE,
+        requeue: None,
+        has_remote_shells: false,
         more_nodes: |_| String::new(),
         keys: KeyFacts { takes: &[], without: &[] },
     },
+    keys: ManagerKeys::NONE,
     check: || Ok(()),
     preview: |_| Ok(AllocationPreview::default()),
     open: |_| {
@@ -71,7 +76,6 @@ pub struct Size {
     pub poll: Duration,
 }
 
-/// A running job.
 pub struct Job {
     running: JoinHandle<Result<RunReport, String>>,
     allocation: Arc<Simulated>,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use holdfast::allocation::local;
 use holdfast::launch::{LaunchError, LaunchRequest, Launcher, LauncherContext, StepPlan, registry};
 use holdfast_model::Placement;
 use holdfast_wire::environment;
@@ -11,7 +12,7 @@ pub struct FirstRankOnly(Box<dyn Launcher>);
 
 impl FirstRankOnly {
     pub fn new(context: &LauncherContext<'_>) -> Result<Self, LaunchError> {
-        Ok(FirstRankOnly(registry::open("local", Some("local"), context)?))
+        Ok(FirstRankOnly(registry::open(&local::ENTRY.facts, Some("local"), context)?))
     }
 }
 

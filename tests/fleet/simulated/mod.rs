@@ -64,7 +64,6 @@ fn index_of(address: SocketAddr) -> Option<usize> {
     Some((high * ADDRESSES_A_BYTE + middle) * ADDRESSES_A_BYTE + low)
 }
 
-/// The simulated agents.
 pub struct Agents {
     trust: TrustMaterial,
     agents: Vec<Agent>,
@@ -77,7 +76,6 @@ pub struct Agents {
 /// The requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Received {
-    /// Requests.
     pub requests: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
@@ -172,6 +170,7 @@ impl Agents {
             let restarted = AgentEvent::Restarted {
                 generation,
                 checkpoint,
+                protected: None,
                 source,
                 rebuilt: Vec::new(),
                 moved: Vec::new(),

@@ -18,7 +18,6 @@ pub enum InputError {
     /// The magic number is wrong.
     #[error("it is not a field file")]
     NotAField,
-    /// An unknown version.
     #[error("its version is {found}, this program reads version {known}")]
     Version {
         found: u32,

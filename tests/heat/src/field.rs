@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use holdfast_core::regular_file::check_replaceable;
+use holdfast_core::durable::check_replaceable;
 
 use crate::error::{HeatError, InputError};
 use crate::geometry::Size;
@@ -41,7 +41,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header's bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
@@ -55,7 +54,6 @@ impl Header {
         bytes
     }
 
-    /// Reads a header.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, InputError> {
         if &bytes[..8] != MAGIC {
             return Err(InputError::NotAField);

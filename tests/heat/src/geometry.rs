@@ -33,7 +33,6 @@ pub struct Size {
 }
 
 impl Size {
-    /// The default size.
     pub const DEFAULT: Size = Size { width: 256, height: 256 };
 
     /// A size within the limits: at least one cell between the edges, at most 32 GiB in all.

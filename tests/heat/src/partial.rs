@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::regular_file::check_replaceable;
+use holdfast_core::durable::check_replaceable;
 use rustix::fs::OFlags;
 
 /// A file that is called `.NAME.partial` until [`Partial::place`].

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_client::{Client, ClientError, Environment, Rank, RestartOutcome};
-use holdfast_core::regular_file::check_replaceable;
+use holdfast_core::durable::check_replaceable;
 
 use crate::args::{HeatArgs, HeatInitArgs};
 use crate::checkpoint::{self, Owner};

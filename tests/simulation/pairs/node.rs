@@ -41,7 +41,6 @@ impl Process {
 
 pub type CopyKey = (u32, Side);
 
-/// The agent's process.
 pub struct Agent {
     pub instance: u64,
     pub machines: BTreeMap<u32, PairMachine>,
@@ -68,7 +67,6 @@ pub struct Node {
     pub crashed: Option<Time>,
     /// The word of shared memory that says until when a copy may work, by the node's clock.
     pub hold: BTreeMap<u32, Duration>,
-    /// The state file.
     pub disk: BTreeMap<u32, (Snapshot, Term)>,
 }
 

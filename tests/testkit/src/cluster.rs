@@ -1,5 +1,7 @@
 //! The cluster and the jobs on it.
 
+mod disk;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::harness::ignore;
+
+pub use disk::SharedDisk;
 
 /// Time limit of every wait, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);

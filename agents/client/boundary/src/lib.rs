@@ -6,9 +6,6 @@
 //! * [`c`]: arguments of C functions;
 //! * [`fortran`]: arguments of Fortran functions.
 
-#![warn(unsafe_op_in_unsafe_fn)]
-#![warn(missing_docs)]
-
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::fmt::Display;
@@ -34,7 +31,7 @@ pub trait Session {
 /// A halt condition holds: the process must end with exit code 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halt {
-    /// The halt condition.
+    /// The halt condition that holds, for a message.
     pub reason: String,
     /// True on rank 0, which prints the reason.
     pub reports: bool,
@@ -43,26 +40,16 @@ pub struct Halt {
 /// An argument that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
-    /// A pointer that is required.
     #[error("{0} is NULL")]
     Null(&'static str),
-    /// A text in another encoding.
     #[error("names must be UTF-8")]
     NotUtf8,
-    /// A CHARACTER argument without an address.
     #[error("a CHARACTER argument is missing")]
     NoCharacter,
-    /// A CHARACTER argument that is too short.
     #[error("a CHARACTER argument is too short for the returned value")]
     ShortCharacter,
-    /// A buffer that is too short.
     #[error("{value} does not fit into {bytes} bytes")]
-    ShortBuffer {
-        /// The value that was to be returned.
-        value: String,
-        /// The size of the buffer.
-        bytes: usize,
-    },
+    ShortBuffer { value: String, bytes: usize },
 }
 
 /// The session of a library. It is locked during a call: calls of several threads are serialised.

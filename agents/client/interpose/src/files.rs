@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 /// Where a checkpoint file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In a dataset.
     Dataset(PathBuf),
     /// The program has removed it, or the checkpoint that it restarts from does not contain it.
     Absent,
@@ -82,7 +81,6 @@ impl Files {
         self.dataset.is_some()
     }
 
-    /// A dataset was started.
     pub fn started(&mut self) {
         let (paths, closed) = (BTreeMap::new(), vec![false; self.expressions]);
         self.dataset = Some(OpenDataset { paths, closed, writing: 0, valid: true });

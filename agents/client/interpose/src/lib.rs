@@ -12,6 +12,7 @@
 //! * [`tracked`]: the file descriptors that matter, for a test without a lock.
 //! * [`mapped`]: memory that is mapped to the files.
 //! * [`writers`]: who has a file open for writing.
+//! * [`report`](mod@report): messages.
 //! * `symbols`: the functions that are replaced.
 //!
 //! # Rules of the functions
@@ -27,6 +28,7 @@ pub mod files;
 pub mod mapped;
 pub mod next;
 pub mod process;
+pub mod report;
 pub mod session;
 // A test binary would be interposed itself.
 #[cfg(not(test))]

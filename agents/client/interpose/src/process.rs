@@ -8,7 +8,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -18,6 +17,7 @@ use holdfast_client::{Client, ClientError, Environment, FailureKind};
 use holdfast_patterns::{CHECKPOINT_PATTERN, FileMatcher, FilePatterns};
 
 use crate::files::RestartFiles;
+use crate::report::report;
 use crate::session::Session;
 
 /// Programs that run others.
@@ -224,9 +224,4 @@ extern "C" fn at_exit(code: c_int, _argument: *mut c_void) {
 
 unsafe extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-}
-
-/// Prints to standard error; errors are ignored, because it may be closed.
-pub fn report(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "libscr_interpose: {text}");
 }

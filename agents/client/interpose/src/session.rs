@@ -16,7 +16,7 @@ use libc::{EEXIST, EINTR, EIO, ENOENT, O_ACCMODE, O_CREAT, O_EXCL, O_RDONLY, O_R
 use crate::files::{Files, Location, RestartFiles};
 use crate::mapped::{MAPPED, Mapping};
 use crate::next::{self, errno, set_errno};
-use crate::process::report;
+use crate::report::report;
 use crate::tracked::{TRACKED, UNCHANGED};
 use crate::writers;
 
@@ -47,7 +47,6 @@ struct OpenFile {
     descriptors: BTreeSet<RawFd>,
     /// The flags with which it was opened for update, until it is written to. Until then it is the old file.
     unchanged: Option<c_int>,
-    /// A write failed.
     failed: bool,
     /// A write was incomplete, and has not been continued.
     incomplete: bool,
@@ -129,9 +128,6 @@ impl Session {
     }
 
     /// Ends the run, or leaves it to another process of the rank if this one has only read files.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn end(mut self) -> Result<(), ClientError> {
         if !self.takes_part {
             return self.client.leave();
@@ -521,9 +517,6 @@ impl Session {
     }
 
     /// A checkpoint file gets another name that does not match: its content is copied there.
-    ///
-    /// # Errors
-    /// The copy cannot be written.
     pub fn leave(&mut self, old: &Path, new: &Path) -> io::Result<()> {
         let mut part = new.as_os_str().to_owned();
         part.push(format!(".{}.part", std::process::id()));

@@ -40,7 +40,6 @@ impl DescriptorSet {
         }
     }
 
-    /// Removes a member.
     pub fn remove(&self, descriptor: RawFd) {
         match self.bit(descriptor) {
             Some((word, bit)) => drop(word.fetch_and(!bit, Ordering::AcqRel)),

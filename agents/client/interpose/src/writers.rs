@@ -15,9 +15,6 @@ const F_SETSIG: libc::c_int = 10;
 const LOCAL: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630];
 
 /// The descriptors of this process that are open for writing to this file.
-///
-/// # Errors
-/// The descriptors cannot be listed.
 pub fn own(file: &File) -> io::Result<BTreeSet<RawFd>> {
     let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
     let wanted = identity(file)?;

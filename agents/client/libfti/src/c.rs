@@ -22,9 +22,7 @@ use crate::configuration::{Configuration, ConfigurationError};
 
 /// A checkpoint was taken.
 const DONE: c_int = 1;
-/// The call succeeded.
 const SUCCESS: c_int = 0;
-/// The call failed.
 const FAILURE: c_int = -1;
 /// There is no checkpoint that could be recovered.
 const NOT_RECOVERED: c_int = -2;
@@ -66,7 +64,6 @@ basic_types! {
     FTI_LDBE, 10, 16;
 }
 
-/// Why a function failed.
 #[derive(Debug, thiserror::Error)]
 enum FtiError {
     #[error(transparent)]

@@ -40,7 +40,6 @@ const OTHER: [&str; 7] = [
 ];
 const LEVELS: [&str; 4] = ["basic:ckpt_l1", "basic:ckpt_l2", "basic:ckpt_l3", "basic:ckpt_l4"];
 
-/// What a file sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     /// The intervals of snapshots; `None` if the file has none.
@@ -52,25 +51,12 @@ pub struct Configuration {
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// It cannot be read.
     #[error("the configuration file {} cannot be read: {source}", path.display())]
-    Reading {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It is not an INI file.
+    Reading { path: PathBuf, source: std::io::Error },
     #[error("the configuration file cannot be parsed: {0}")]
     Syntax(String),
-    /// A value is not a number.
     #[error("{key} of the configuration file is `{value}`, which is not a number")]
-    Number {
-        /// Section and key.
-        key: &'static str,
-        /// The value.
-        value: String,
-    },
+    Number { key: &'static str, value: String },
     /// The program would lose a rank a node.
     #[error(
         "Basic:head of the configuration file is {0}, and there are no head processes: the agents do their work. Set \

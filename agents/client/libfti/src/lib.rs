@@ -8,9 +8,6 @@
 //! * [`c`]: the functions, on top of the session of [`holdfast_variables_c`]: a program may also call the functions of
 //!   `holdfast.h`, which the library contains.
 
-#![warn(unsafe_op_in_unsafe_fn)]
-#![warn(missing_docs)]
-
 pub mod c;
 pub mod configuration;
 

@@ -11,9 +11,7 @@ use holdfast_boundary::{ArgumentError, Boundary, Halt};
 
 use crate::session::{Newest, Said, Session, SessionError, SessionResult};
 
-/// The call succeeded.
 pub const SUCCESS: c_int = 0;
-/// The call failed.
 pub const FAILURE: c_int = 1;
 /// There is no checkpoint yet.
 pub const NO_CHECKPOINT: c_int = 2;

@@ -4,7 +4,5 @@
 //! * [`c`]: the functions of the header;
 //! * [`session`]: their behaviour.
 
-#![warn(missing_docs)]
-
 pub mod c;
 pub mod session;

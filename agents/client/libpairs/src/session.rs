@@ -12,19 +12,15 @@ pub struct Session {
     awake: bool,
 }
 
-/// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The client's reason.
     #[error(transparent)]
     Pairs(#[from] PairsError),
     /// An argument has no meaning.
     #[error(transparent)]
     Argument(#[from] ArgumentError),
-    /// The program has not called `ft_init_wait`.
     #[error("call ft_init_wait first")]
     NotStarted,
-    /// It has called it twice.
     #[error("this process has its turn already: ft_init_wait is called once")]
     Twice,
     /// The program was started for another side than it says.
@@ -32,42 +28,20 @@ pub enum SessionError {
         "the program says that it is the {said}, and was started as the {side}: the command of the {side} in the spec \
          must name it"
     )]
-    WrongSide {
-        /// The side in the program's arguments.
-        said: Side,
-        /// The side of the agent.
-        side: Side,
-    },
-    /// A name of neither side.
+    WrongSide { said: Side, side: Side },
     #[error("the job's name is {0:?}: it must begin with `main` or `replica`, or be NULL")]
     UnknownSide(String),
     /// The program was started for another pair than it says.
     #[error("the program says that it is of pair {said}, and was started for pair {pair}: correct its command")]
-    WrongPair {
-        /// The number in the program's arguments.
-        said: c_int,
-        /// The number of the agent.
-        pair: u32,
-    },
+    WrongPair { said: c_int, pair: u32 },
     /// The program gave the id of another process.
     #[error("the process id {said} is not that of this process, {own}: pass getpid(), or 0")]
-    WrongProcess {
-        /// The id in the program's arguments.
-        said: u32,
-        /// The id of this process.
-        own: u32,
-    },
-    /// The newest checkpoint is not a number.
+    WrongProcess { said: u32, own: u32 },
     #[error("the newest checkpoint has {0} bytes, and was not stored by update_checkpoint: use holdfast_pairs_newest")]
     NotANumber(usize),
     /// The program's memory is smaller than the newest checkpoint.
     #[error("the newest checkpoint has {stored} bytes, and the memory for it {given}: see holdfast_pairs_newest_size")]
-    ShortMemory {
-        /// The size of the checkpoint.
-        stored: usize,
-        /// The size of the memory.
-        given: usize,
-    },
+    ShortMemory { stored: usize, given: usize },
     /// The tag does not fit into the program's variable.
     #[error("the newest checkpoint has the tag {0}, which is no layer: use holdfast_pairs_newest")]
     NotALayer(i64),
@@ -76,14 +50,11 @@ pub enum SessionError {
 /// The result of a call.
 pub type SessionResult<T> = Result<T, SessionError>;
 
-/// The newest checkpoint.
 #[derive(Debug)]
 pub struct Newest {
-    /// Its number.
     pub sequence: u64,
     /// What the program stored with it.
     pub tag: i64,
-    /// Its content.
     pub bytes: Vec<u8>,
 }
 
@@ -150,7 +121,7 @@ impl Session {
         Ok(())
     }
 
-    /// There is work.
+    /// Tells the pair that its program has work.
     pub fn job_begin(&self, pid: u32) -> SessionResult<()> {
         check_process(pid)?;
         self.copy()?.job_begin();
@@ -170,7 +141,6 @@ impl Session {
         if bytes > most { Err(PairsError::from(ShmError::TooLarge { bytes, most }).into()) } else { Ok(()) }
     }
 
-    /// Stores a checkpoint.
     pub fn update(&self, tag: i64, bytes: &[u8]) -> SessionResult<u64> {
         Ok(self.copy()?.update_checkpoint(tag, bytes)?)
     }

@@ -8,7 +8,6 @@ use crate::session::{Session, SessionError, SessionResult};
 
 /// Bytes of a buffer for names and paths, including the NUL.
 pub const MAX_FILENAME: usize = 1024;
-/// The call succeeded.
 pub const SUCCESS: c_int = 0;
 /// The call failed; the reason is on standard error.
 pub const FAILURE: c_int = 1;

@@ -110,7 +110,6 @@ pub extern "C" fn SCR_Start_checkpoint() -> c_int {
     code("SCR_Start_checkpoint", |session| session.start_checkpoint())
 }
 
-/// Ends a checkpoint.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Complete_checkpoint(valid: c_int) -> c_int {
     code_or_exit("SCR_Complete_checkpoint", |session| session.complete(valid != 0, true))
@@ -143,7 +142,6 @@ pub unsafe extern "C" fn SCR_Start_restart(name: *mut c_char) -> c_int {
     code("SCR_Start_restart", |session| unsafe { put_text(name, &session.start_restart()?) })
 }
 
-/// Ends a restart.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Complete_restart(valid: c_int) -> c_int {
     code("SCR_Complete_restart", |session| session.complete_restart(valid != 0))
@@ -159,7 +157,6 @@ pub unsafe extern "C" fn SCR_Start_output(name: *const c_char, flags: c_int) -> 
     code("SCR_Start_output", |session| session.start_output(unsafe { text(name) }?, flags))
 }
 
-/// Ends a dataset.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCR_Complete_output(valid: c_int) -> c_int {
     code_or_exit("SCR_Complete_output", |session| session.complete(valid != 0, false))

@@ -10,24 +10,49 @@ use holdfast_boundary::fortran::{number, put, put_number, text};
 use crate::boundary::{FAILURE, SUCCESS, code, code_or_exit};
 use crate::session::SessionError;
 
-/// See [`crate::SCR_Init`].
-///
-/// # Safety
-/// `ierror` is an INTEGER.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_init_(ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Init()) }
+macro_rules! forwarding {
+    ($(fn $name:ident = $function:ident($($argument:ident: $type:ty => $value:expr)?);)*) => {$(
+        #[doc = concat!("See [`crate::", stringify!($function), "`].")]
+        ///
+        /// # Safety
+        /// The arguments are INTEGERs.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type,)? ierror: *mut c_int) {
+            // SAFETY: the caller's promise.
+            unsafe { put_number(ierror, crate::$function($($value)?)) }
+        }
+    )*};
 }
 
-/// See [`crate::SCR_Finalize`].
-///
-/// # Safety
-/// `ierror` is an INTEGER.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_finalize_(ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Finalize()) }
+forwarding! {
+    fn scr_init_ = SCR_Init();
+    fn scr_finalize_ = SCR_Finalize();
+    fn scr_should_exit_ = SCR_Should_exit(flag: *mut c_int => flag);
+    fn scr_need_checkpoint_ = SCR_Need_checkpoint(flag: *mut c_int => flag);
+    fn scr_start_checkpoint_ = SCR_Start_checkpoint();
+    fn scr_complete_checkpoint_ = SCR_Complete_checkpoint(valid: *const c_int => number(valid));
+    fn scr_complete_restart_ = SCR_Complete_restart(valid: *const c_int => number(valid));
+}
+
+macro_rules! naming {
+    ($(fn $name:ident = $function:ident, $label:literal, $call:ident;)*) => {$(
+        #[doc = concat!("See [`crate::", stringify!($function), "`].")]
+        ///
+        /// # Safety
+        /// `name` is a CHARACTER of that length, `ierror` an INTEGER.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(name: *const c_char, ierror: *mut c_int, length: usize) {
+            // SAFETY: the caller's promise, here and below.
+            let result = code($label, |session| session.$call(&unsafe { text(name, length) }?));
+            unsafe { put_number(ierror, result) }
+        }
+    )*};
+}
+
+naming! {
+    fn scr_current_ = SCR_Current, "SCR_CURRENT", current;
+    fn scr_drop_ = SCR_Drop, "SCR_DROP", drop_dataset;
+    fn scr_delete_ = SCR_Delete, "SCR_DELETE", delete_dataset;
 }
 
 /// See [`crate::SCR_Get_version`].
@@ -42,16 +67,6 @@ pub unsafe extern "C" fn scr_get_version_(version: *mut c_char, ierror: *mut c_i
         let filled = put(version, length, &known);
         put_number(ierror, if filled.is_ok() { SUCCESS } else { FAILURE });
     }
-}
-
-/// See [`crate::SCR_Should_exit`].
-///
-/// # Safety
-/// `flag` and `ierror` are INTEGERs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_should_exit_(flag: *mut c_int, ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Should_exit(flag)) }
 }
 
 /// See [`crate::SCR_Config`]; without a value, `value` is filled with blanks.
@@ -95,36 +110,6 @@ pub unsafe extern "C" fn scr_route_file_(
     unsafe { put_number(ierror, result) }
 }
 
-/// See [`crate::SCR_Need_checkpoint`].
-///
-/// # Safety
-/// `flag` and `ierror` are INTEGERs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_need_checkpoint_(flag: *mut c_int, ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Need_checkpoint(flag)) }
-}
-
-/// See [`crate::SCR_Start_checkpoint`].
-///
-/// # Safety
-/// `ierror` is an INTEGER.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_start_checkpoint_(ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Start_checkpoint()) }
-}
-
-/// See [`crate::SCR_Complete_checkpoint`].
-///
-/// # Safety
-/// `valid` and `ierror` are INTEGERs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_complete_checkpoint_(valid: *const c_int, ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Complete_checkpoint(number(valid))) }
-}
-
 /// See [`crate::SCR_Have_restart`].
 ///
 /// # Safety
@@ -157,16 +142,6 @@ pub unsafe extern "C" fn scr_start_restart_(name: *mut c_char, ierror: *mut c_in
     unsafe { put_number(ierror, result) }
 }
 
-/// See [`crate::SCR_Complete_restart`].
-///
-/// # Safety
-/// `valid` and `ierror` are INTEGERs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_complete_restart_(valid: *const c_int, ierror: *mut c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { put_number(ierror, crate::SCR_Complete_restart(number(valid))) }
-}
-
 /// See [`crate::SCR_Start_output`]; a blank name counts as no name.
 ///
 /// # Safety
@@ -195,38 +170,5 @@ pub unsafe extern "C" fn scr_complete_output_(valid: *const c_int, ierror: *mut 
     // SAFETY: the caller's promise, here and below.
     let valid = unsafe { number(valid) };
     let result = code_or_exit("SCR_COMPLETE_OUTPUT", |session| session.complete(valid != 0, false));
-    unsafe { put_number(ierror, result) }
-}
-
-/// See [`crate::SCR_Current`].
-///
-/// # Safety
-/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_current_(name: *const c_char, ierror: *mut c_int, length: usize) {
-    // SAFETY: the caller's promise, here and below.
-    let result = code("SCR_CURRENT", |session| session.current(&unsafe { text(name, length) }?));
-    unsafe { put_number(ierror, result) }
-}
-
-/// See [`crate::SCR_Drop`].
-///
-/// # Safety
-/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_drop_(name: *const c_char, ierror: *mut c_int, length: usize) {
-    // SAFETY: the caller's promise, here and below.
-    let result = code("SCR_DROP", |session| session.drop_dataset(&unsafe { text(name, length) }?));
-    unsafe { put_number(ierror, result) }
-}
-
-/// See [`crate::SCR_Delete`].
-///
-/// # Safety
-/// `name` is a CHARACTER of that length, `ierror` an INTEGER.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scr_delete_(name: *const c_char, ierror: *mut c_int, length: usize) {
-    // SAFETY: the caller's promise, here and below.
-    let result = code("SCR_DELETE", |session| session.delete_dataset(&unsafe { text(name, length) }?));
     unsafe { put_number(ierror, result) }
 }

@@ -33,9 +33,6 @@
 //!   `SCR_HALT_EXIT` have an effect. The agents are configured before the program starts, by the job spec and the SCR
 //!   parameters of its environment and files; `SCR_Init` prints a warning with the parameters that have no effect.
 
-#![warn(unsafe_op_in_unsafe_fn)]
-#![warn(missing_docs)]
-
 pub mod boundary;
 pub mod c;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]

@@ -39,25 +39,19 @@ enum Phase {
     Reading,
 }
 
-/// Why a function failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The call was made before `SCR_Init`.
     #[error("SCR_Init has not been called, or it failed")]
     NotInitialised,
-    /// The call was made after `SCR_Finalize`.
     #[error("SCR_Finalize has been called")]
     Finalized,
-    /// A second `SCR_Init`.
     #[error("SCR_Init has already been called")]
     Twice,
-    /// The flags are invalid.
     #[error("the flags {0} are invalid: use SCR_FLAG_CHECKPOINT (1), SCR_FLAG_OUTPUT (2), or their sum")]
     Flags(i32),
-    /// A dataset was not kept.
     #[error("dataset {0} was not kept: a rank could not write its files, or they could not be protected")]
     NotKept(CheckpointId),
     /// A rank could not read its restart files.
@@ -66,10 +60,8 @@ pub enum SessionError {
         None => "there is no older checkpoint: start from the beginning".to_owned(),
     })]
     NotRead(Option<CheckpointId>),
-    /// `SCR_Config` after `SCR_Init`.
     #[error("parameters must be set before SCR_Init")]
     TooLate,
-    /// An invalid setting.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// A path that does not fit into the program's buffer.
@@ -78,7 +70,6 @@ pub enum SessionError {
     /// An argument that cannot be converted.
     #[error(transparent)]
     Conversion(#[from] ArgumentError),
-    /// An invalid argument.
     #[error("{0}")]
     Argument(&'static str),
 }
@@ -97,7 +88,6 @@ impl holdfast_boundary::Session for Session {
 }
 
 impl Session {
-    /// A session without parameters.
     pub const fn new() -> Self {
         Session {
             settings: Settings::new(),
@@ -112,9 +102,6 @@ impl Session {
     }
 
     /// Rank and number of ranks.
-    ///
-    /// # Errors
-    /// Before `SCR_Init` and after `SCR_Finalize`.
     pub fn rank_and_size(&mut self) -> SessionResult<(u32, u32)> {
         let client = self.client()?;
         Ok((client.rank().0, client.ranks()))
@@ -163,10 +150,6 @@ impl Session {
         Ok(halt.filter(|_| exits).map(|reason| Halt { reason, reports }))
     }
 
-    /// Ends the run.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn finalize(&mut self) -> SessionResult<()> {
         self.client()?;
         let client = self.client.take().ok_or(SessionError::NotInitialised)?;
@@ -175,26 +158,17 @@ impl Session {
     }
 
     /// True if a checkpoint is due.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn need_checkpoint(&mut self) -> SessionResult<bool> {
         Ok(self.client()?.need_checkpoint()?)
     }
 
     /// True if the program must end.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn should_exit(&mut self) -> SessionResult<bool> {
         self.calls_should_exit = true;
         Ok(self.client()?.should_exit()?)
     }
 
     /// Starts a checkpoint without a name.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn start_checkpoint(&mut self) -> SessionResult<()> {
         self.start(None, true, false)
     }
@@ -240,9 +214,6 @@ impl Session {
     }
 
     /// The name of the checkpoint to restart from, if there is one.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn have_restart(&mut self) -> SessionResult<Option<String>> {
         self.uses_scr3 = true;
         if std::mem::take(&mut self.load_current) {
@@ -253,10 +224,6 @@ impl Session {
         Ok(offered.and(self.restart_name.clone()))
     }
 
-    /// Starts a restart.
-    ///
-    /// # Errors
-    /// There is no checkpoint to restart from.
     pub fn start_restart(&mut self) -> SessionResult<String> {
         self.uses_scr3 = true;
         let checkpoint = self.client()?.start_restart()?;
@@ -298,9 +265,6 @@ impl Session {
 
     /// Reports that the program restarted from this dataset itself. Without such a dataset this has no effect, as in
     /// SCR.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn current(&mut self, name: &str) -> SessionResult<()> {
         self.uses_scr3 = true;
         let done = self.client()?.current(name);
@@ -309,18 +273,12 @@ impl Session {
     }
 
     /// Removes the dataset from the index, if it is there.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn drop_dataset(&mut self, name: &str) -> SessionResult<()> {
         let done = self.client()?.drop_dataset(name);
         self.found("SCR_Drop", done).map(drop)
     }
 
     /// Deletes the dataset from the cache and the prefix directory, if it is there.
-    ///
-    /// # Errors
-    /// As every call of the client.
     pub fn delete_dataset(&mut self, name: &str) -> SessionResult<()> {
         let done = self.client()?.delete_dataset(name);
         self.found("SCR_Delete", done).map(drop)

@@ -19,7 +19,6 @@ pub struct Settings {
 pub enum Setting<'a> {
     /// `KEY`, or `KEY=value KEY`, which reads from that entry of a list.
     Read {
-        /// The entry.
         entry: Option<(&'a str, &'a str)>,
         /// The parameter that is read.
         key: &'a str,
@@ -31,16 +30,13 @@ pub enum Setting<'a> {
 /// Why a setting is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// The text is empty.
     #[error("an empty setting; use KEY=value to set a parameter, or KEY to read it")]
     Empty,
     /// An item without `=` that is not the last.
     #[error("`{0}` is not KEY=value; only the last item may be a KEY, which is then read")]
     Misplaced(String),
-    /// `=value`.
     #[error("`{0}` has no key before its `=`")]
     NoKey(String),
-    /// Several `KEY=value`, and a `KEY`.
     #[error("`{0}` cannot be read while other parameters are set; use KEY=value KEY, with one KEY=value")]
     SetAndRead(String),
     /// A list with several entries has no single value.
@@ -50,9 +46,6 @@ pub enum SettingError {
 
 impl<'a> Setting<'a> {
     /// Reads a line. Blanks around `=` do not count, as in SCR; a value can contain `=`.
-    ///
-    /// # Errors
-    /// The line is invalid.
     pub fn parse(line: &'a str) -> Result<Self, SettingError> {
         let mut pairs = Vec::new();
         let mut rest = line.trim();
@@ -83,7 +76,6 @@ impl<'a> Setting<'a> {
 }
 
 impl Settings {
-    /// No parameters.
     pub const fn new() -> Self {
         Settings { single: BTreeMap::new(), entries: BTreeMap::new() }
     }

@@ -4,6 +4,4 @@
 //! A package of its own, because cargo passes the name of the library, which `build.rs` sets, to every library that
 //! depends on the package.
 
-#![warn(missing_docs)]
-
 pub use holdfast_variables_c::c::*;

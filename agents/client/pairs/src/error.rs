@@ -4,8 +4,8 @@ use std::io;
 
 use holdfast_shm::ShmError;
 
-/// A call failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum PairsError {
     /// The process was not started by an agent.
     #[error(
@@ -14,14 +14,7 @@ pub enum PairsError {
     NotStartedByAgent(&'static str),
     /// A variable of the environment has no meaning.
     #[error("{variable}={value} cannot be used: {reason}")]
-    Environment {
-        /// Its name.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What is expected.
-        reason: String,
-    },
+    Environment { variable: &'static str, value: String, reason: String },
     /// The registry of pairs cannot be used.
     #[error(transparent)]
     Shm(#[from] ShmError),

@@ -3,7 +3,7 @@
 use holdfast_model::CheckpointId;
 use holdfast_wire::rank::{Call, Reply};
 
-use super::{Client, Phase, unexpected};
+use super::{Client, Phase};
 use crate::error::ClientError;
 
 /// The properties of a dataset; [`Default`] is that of [`Client::start_checkpoint`].
@@ -40,11 +40,7 @@ impl Client {
 
     /// The name of the dataset of [`Client::have_restart`]; `None` if it has no name. Collective.
     pub fn restart_name(&mut self) -> Result<Option<String>, ClientError> {
-        match self.call(Call::RestartName)? {
-            None => Ok(None),
-            Some(Reply::Name(name)) => Ok(name),
-            Some(other) => Err(unexpected(&Call::RestartName, &other)),
-        }
+        Ok(ask!(self, Call::RestartName, Reply::Name(name) => name).flatten())
     }
 
     /// Reports that the application restarted from the dataset of this name without Holdfast: datasets that it writes
@@ -61,14 +57,10 @@ impl Client {
     /// [`Client::have_restart`] then returns it. Collective.
     pub fn load_current(&mut self) -> Result<(), ClientError> {
         self.expect_computing("load_current")?;
-        match self.call(Call::Load)? {
-            None => Ok(()),
-            Some(Reply::Restart(restart)) => {
-                self.take_restart(restart);
-                Ok(())
-            }
-            Some(other) => Err(unexpected(&Call::Load, &other)),
+        if let Some(restart) = ask!(self, Call::Load, Reply::Restart(restart) => restart) {
+            self.take_restart(restart);
         }
+        Ok(())
     }
 
     /// Removes the dataset of this name from the index; its files are kept. Collective.
@@ -85,24 +77,19 @@ impl Client {
 
     pub(super) fn start(&mut self, call: Call, name: &'static str) -> Result<CheckpointId, ClientError> {
         self.expect_computing(name)?;
-        let checkpoint = match self.call(call.clone())? {
-            None => {
-                self.last = self.last.next();
-                self.last
-            }
-            Some(Reply::Started { checkpoint, .. }) => checkpoint,
-            Some(other) => return Err(unexpected(&call, &other)),
-        };
+        let started = ask!(self, call, Reply::Started { checkpoint, .. } => checkpoint);
+        let checkpoint = started.unwrap_or_else(|| {
+            self.last = self.last.next();
+            self.last
+        });
         self.offered = None;
         self.routed.clear();
         self.phase = Phase::Checkpointing(checkpoint);
         Ok(checkpoint)
     }
 
-    fn done(&mut self, call: Call) -> Result<(), ClientError> {
-        match self.call(call.clone())? {
-            None | Some(Reply::Done) => Ok(()),
-            Some(other) => Err(unexpected(&call, &other)),
-        }
+    pub(super) fn done(&mut self, call: Call) -> Result<(), ClientError> {
+        ask!(self, call, Reply::Done => ());
+        Ok(())
     }
 }

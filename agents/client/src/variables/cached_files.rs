@@ -131,7 +131,6 @@ impl CachedFiles {
         self.files.retain(|file| file.path != path);
     }
 
-    /// Removes the links.
     pub(super) fn unlink(&mut self) {
         for (link, _) in self.links.drain(..) {
             let _ = fs::remove_file(link);

@@ -9,8 +9,17 @@ use holdfast_formats::fti_ff::name::{FileName, FileRole};
 use holdfast_formats::fti_ff::verify;
 use holdfast_model::{CheckpointId, Level, Rank};
 
-use super::types::VariableId;
-use super::{Variables, VariablesError};
+use super::Variables;
+use super::error::VariablesError;
+use super::types::{RecoverOutcome, VariableId};
+
+/// This rank's file of a checkpoint, and the variables that are in memory or in the file only.
+struct OpenedFile {
+    path: PathBuf,
+    file: Checkpoint,
+    absent: Vec<VariableId>,
+    unclaimed: Vec<VariableId>,
+}
 
 /// Sent to the other ranks before a recovery: the variables of this rank fit.
 const FIT: u8 = 0;
@@ -18,24 +27,6 @@ const FIT: u8 = 0;
 const OTHER_SIZE: u8 = 1;
 /// The variables are not those of the checkpoint.
 const DIFFERENT: u8 = 2;
-
-/// The result of [`Variables::recover`]; checkpoint and `skipped` are equal on all ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoverOutcome {
-    /// The checkpoint that was loaded. `None` if no checkpoint is usable: start from the beginning, with the variables
-    /// as they are.
-    pub checkpoint: Option<CheckpointId>,
-    /// The program's own id of this checkpoint.
-    pub id: Option<u32>,
-    /// The level at which it was taken.
-    pub level: Option<Level>,
-    /// Checkpoints that were newer, and not intact on all ranks.
-    pub skipped: Vec<CheckpointId>,
-    /// Protected variables of this rank that the checkpoint does not contain. They are unchanged.
-    pub absent: Vec<VariableId>,
-    /// Variables of the checkpoint that are not protected on this rank. They were not loaded.
-    pub unclaimed: Vec<VariableId>,
-}
 
 impl Variables {
     /// The bytes of a variable in the newest checkpoint: the one that [`Variables::recover`] would load, or the last
@@ -92,21 +83,17 @@ impl Variables {
             };
             let level = self.client.restart().level;
             let intact = self.intact_file();
-            let checked = match &intact {
-                Ok((path, _)) => self.check_variables(checkpoint, path, &accepts),
-                Err(_) => Ok(()),
-            };
-            self.agree_on(checkpoint, checked)?;
+            let opened = intact.as_ref().ok().map(|(path, _)| self.open(checkpoint, path, &accepts)).transpose();
+            let opened = self.agree_on(checkpoint, opened)?;
             self.client.start_restart()?;
-            match intact {
-                Ok((path, id)) => {
+            match (intact, opened) {
+                (Ok((_, id)), Some(opened)) => {
                     if self.client.complete_restart(true)?.accepted() {
-                        return self.load((checkpoint, level), &path, id, skipped);
+                        return self.load((checkpoint, level), opened, id, skipped);
                     }
                 }
-                Err(reason) => {
-                    self.client.refuse_restart(&reason)?;
-                }
+                (Err(reason), _) => drop(self.client.refuse_restart(&reason)?),
+                (Ok(_), None) => {}
             }
             skipped.push(checkpoint);
         }
@@ -138,31 +125,32 @@ impl Variables {
 
     /// If the variables of any rank do not fit, all ranks return an error: none must wait for the others in the next
     /// call.
-    fn agree_on(
+    fn agree_on<T>(
         &mut self,
         checkpoint: CheckpointId,
-        checked: Result<(), VariablesError>,
-    ) -> Result<(), VariablesError> {
+        checked: Result<T, VariablesError>,
+    ) -> Result<T, VariablesError> {
         let own = match &checked {
-            Ok(()) => FIT,
+            Ok(_) => FIT,
             Err(VariablesError::Different { .. }) => DIFFERENT,
             Err(_) => OTHER_SIZE,
         };
         let all = self.client.allgather(&[own])?;
-        checked?;
+        let checked = checked?;
         match (0..).map(Rank).zip(all).find(|(_, part)| *part != [FIT]) {
-            None => Ok(()),
+            None => Ok(checked),
             Some((rank, part)) if part == [DIFFERENT] => Err(VariablesError::DifferentOnOtherRank { rank, checkpoint }),
             Some((rank, _)) => Err(VariablesError::SizeOnOtherRank { rank, checkpoint }),
         }
     }
 
-    fn check_variables(
+    /// Opens this rank's file, whose variables must fit those that are protected.
+    fn open(
         &self,
         checkpoint: CheckpointId,
         path: &Path,
         accepts: &impl Fn(&[VariableId], &[VariableId]) -> bool,
-    ) -> Result<(), VariablesError> {
+    ) -> Result<OpenedFile, VariablesError> {
         let file = Checkpoint::open(path).map_err(reading(path))?;
         let mut absent: Vec<VariableId> = self.ids();
         let mut unclaimed = Vec::new();
@@ -177,29 +165,23 @@ impl Variables {
                 return Err(VariablesError::Size { id, protected, stored, checkpoint });
             }
         }
-        if accepts(&absent, &unclaimed) {
-            return Ok(());
+        if !accepts(&absent, &unclaimed) {
+            return Err(VariablesError::Different { checkpoint, absent, unclaimed });
         }
-        Err(VariablesError::Different { checkpoint, absent, unclaimed })
+        Ok(OpenedFile { path: path.to_owned(), file, absent, unclaimed })
     }
 
     fn load(
         &mut self,
         (checkpoint, level): (CheckpointId, Option<Level>),
-        path: &Path,
+        opened: OpenedFile,
         id: u32,
         skipped: Vec<CheckpointId>,
     ) -> Result<RecoverOutcome, VariablesError> {
-        let file = Checkpoint::open(path).map_err(reading(path))?;
+        let OpenedFile { path, file, absent, unclaimed } = opened;
         let mut image = Image::of_file(file.meta.layout, file.blocks());
-        let mut absent: Vec<VariableId> = self.ids();
-        let mut unclaimed = Vec::new();
         for stored in file.variables() {
-            let Some(variable) = self.protected.iter_mut().find(|known| known.id.0 == stored.id) else {
-                unclaimed.push(VariableId(stored.id));
-                continue;
-            };
-            absent.retain(|id| *id != variable.id);
+            let Some(variable) = self.protected.iter_mut().find(|known| known.id.0 == stored.id) else { continue };
             let bytes = usize::try_from(stored.size()).unwrap_or(usize::MAX);
             let mut result = Ok(());
             let fits = variable.memory.fill(bytes, &mut |mut room| {
@@ -216,13 +198,13 @@ impl Variables {
             if result.is_ok() && fits {
                 variable.memory.read(&mut |bytes| image.learn(stored.id, bytes));
             }
-            result.map_err(reading(path))?;
+            result.map_err(reading(&path))?;
             if !fits {
                 let (id, protected, stored) = (variable.id, variable.memory.bytes(), stored.size());
                 return Err(VariablesError::Size { id, protected, stored, checkpoint });
             }
         }
-        self.files.add(path, image);
+        self.files.add(&path, image);
         self.last = id;
         Ok(RecoverOutcome { checkpoint: Some(checkpoint), id: Some(id), level, skipped, absent, unclaimed })
     }

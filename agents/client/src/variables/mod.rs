@@ -58,9 +58,8 @@ use holdfast_wire::rank::Interface;
 
 use self::cached_files::CachedFiles;
 pub use self::error::VariablesError;
-pub use self::load::RecoverOutcome;
 use self::memory::{RawMemory, SharedMemory, VariableMemory};
-pub use self::types::VariableId;
+pub use self::types::{RecoverOutcome, VariableId};
 use crate::client::{Builder, Client};
 pub use holdfast_formats::fti_ff::differential::Written;
 pub use holdfast_formats::fti_ff::variable_type::VariableType;
@@ -135,7 +134,7 @@ impl Variables {
         &mut self.client
     }
 
-    /// This process's rank.
+    /// The number of this process among the ranks of the job, from 0.
     pub fn rank(&self) -> Rank {
         self.client.rank()
     }

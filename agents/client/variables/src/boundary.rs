@@ -6,9 +6,7 @@ use holdfast_boundary::Boundary;
 
 use crate::session::{Saved, Session, SessionResult};
 
-/// The call succeeded.
 pub const SUCCESS: c_int = 0;
-/// The call failed.
 pub const FAILURE: c_int = 1;
 /// There is no checkpoint that could be recovered.
 pub const NO_CHECKPOINT: c_int = 2;

@@ -4,9 +4,6 @@
 //! * [`boundary`]: the session of the process, and return codes;
 //! * [`c`]: the functions of `holdfast.h`, which the Fortran module and the Python module call, too.
 
-#![warn(unsafe_op_in_unsafe_fn)]
-#![warn(missing_docs)]
-
 pub mod boundary;
 pub mod c;
 pub mod session;

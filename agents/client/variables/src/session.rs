@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 
 use holdfast_boundary::{ArgumentError, Halt};
-use holdfast_client::variables::{Level, RecoverOutcome, SnapshotIntervals, VariableType, Variables, VariablesError};
+use holdfast_client::variables::{
+    Level, RecoverOutcome, SnapshotIntervals, VariableId, VariableType, Variables, VariablesError,
+};
 use holdfast_client::{CheckpointId, Client};
 
 /// The state of the library in this process.
@@ -32,10 +34,9 @@ struct Protected {
     kind: VariableType,
 }
 
-/// The number of the first type that the program defines. Those before it are the basic types in the order of FTI.
-pub const FIRST_USER_TYPE: c_int = 11;
+/// The number of the first type that the program defines. Those before it are [`VariableType::BASIC`].
+pub const FIRST_USER_TYPE: c_int = VariableType::BASIC.len() as c_int;
 
-/// Why a function failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// An error of the variables API.
@@ -44,59 +45,33 @@ pub enum SessionError {
     /// An argument that cannot be converted.
     #[error(transparent)]
     Argument(#[from] ArgumentError),
-    /// The call was made before the initialisation.
     #[error("the library is not initialised: call its init function first, and check what it returns")]
     NotInitialised,
-    /// The call was made after the end.
     #[error("the library has been finalized")]
     Finalized,
-    /// A second initialisation.
     #[error("the library has already been initialised")]
     Twice,
     /// The program's rank is not the rank in the run.
     #[error("rank {0} of the run has another number in the communicator; its message has the remedy")]
     Misplaced(usize),
-    /// A type that is not defined.
     #[error("type {0} is not defined: use a basic type, or define it first")]
     Type(c_int),
-    /// A type without a size.
     #[error("the size of a type is at least 1 byte, and at most that of the largest int")]
     TypeSize,
-    /// A level out of range.
     #[error("level {0} is invalid: use 1 (node), 2 (partner), 3 (parity) or 4 (prefix directory)")]
     Level(c_int),
-    /// An id out of range.
     #[error("checkpoint id {0} is negative")]
     CheckpointId(c_int),
     /// A number that does not fit into the type of the interface.
     #[error("{what} is {value}, which does not fit into an int")]
-    Range {
-        /// What the number is.
-        what: &'static str,
-        /// The number.
-        value: u64,
-    },
-    /// The id is not protected.
+    Range { what: &'static str, value: u64 },
     #[error("no variable {0} is protected: protect it first")]
     Unprotected(c_int),
     /// The variable in the checkpoint is not a multiple of the element's size.
     #[error("variable {id} has {stored} bytes in the checkpoint, which are not a multiple of its {element} byte type")]
-    Elements {
-        /// The variable.
-        id: i32,
-        /// Its bytes in the checkpoint.
-        stored: u64,
-        /// The bytes of an element.
-        element: usize,
-    },
-    /// There is no memory.
+    Elements { id: i32, stored: u64, element: usize },
     #[error("variable {id} cannot be allocated with the {bytes} bytes that it has in the checkpoint")]
-    NoMemory {
-        /// The variable.
-        id: i32,
-        /// Its bytes in the checkpoint.
-        bytes: u64,
-    },
+    NoMemory { id: i32, bytes: u64 },
 }
 
 /// The result of a function.
@@ -109,7 +84,6 @@ pub enum Saved {
     Kept,
     /// A rank could not write its file, or the checkpoint could not be protected: it was dropped on all ranks.
     Dropped {
-        /// The checkpoint.
         checkpoint: CheckpointId,
         /// Why this rank could not write its file; `None` if the reason is elsewhere.
         reason: Option<String>,
@@ -154,9 +128,6 @@ impl Session {
 
     /// As [`Session::init`], where the program states its rank; `in_place` is true if that is the rank in the run. If
     /// it is false on any rank, this fails on all ranks, and can be repeated.
-    ///
-    /// # Errors
-    /// As [`Session::init`], and [`SessionError::Misplaced`].
     pub fn init_in_place(&mut self, in_place: bool) -> SessionResult<Option<Halt>> {
         let mut variables = self.join()?;
         let client = variables.client();
@@ -200,10 +171,6 @@ impl Session {
         halt.map(|reason| Halt { reason, reports: rank == 0 })
     }
 
-    /// Ends the run.
-    ///
-    /// # Errors
-    /// As every call to the agent.
     pub fn finalize(&mut self) -> SessionResult<()> {
         self.variables()?;
         self.finalized = true;
@@ -215,18 +182,12 @@ impl Session {
     }
 
     /// Rank and number of ranks.
-    ///
-    /// # Errors
-    /// Before the initialisation and after the end.
     pub fn rank_and_size(&mut self) -> SessionResult<(u32, u32)> {
         self.variables()?;
         self.place.ok_or(SessionError::NotInitialised)
     }
 
     /// True if there is a checkpoint to recover from.
-    ///
-    /// # Errors
-    /// Before the initialisation and after the end.
     pub fn is_restart(&mut self) -> SessionResult<bool> {
         Ok(self.variables()?.status().is_restart())
     }
@@ -283,9 +244,6 @@ impl Session {
     }
 
     /// Ends the protection of a variable.
-    ///
-    /// # Errors
-    /// It is not protected.
     pub fn unprotect(&mut self, id: c_int) -> SessionResult<()> {
         if !self.variables()?.unprotect(id) {
             return Err(SessionError::Unprotected(id));
@@ -300,9 +258,6 @@ impl Session {
     }
 
     /// The bytes of a variable in the newest checkpoint: that to recover from, or the last one of this process.
-    ///
-    /// # Errors
-    /// Before the initialisation and after the end.
     pub fn stored_size(&mut self, id: c_int) -> SessionResult<Option<u64>> {
         let saved = self.saved.get(&id).copied();
         let variables = self.variables()?;
@@ -341,18 +296,12 @@ impl Session {
     }
 
     /// Loads the newest checkpoint that is intact on all ranks.
-    ///
-    /// # Errors
-    /// See [`Variables::recover`].
     pub fn recover(&mut self) -> SessionResult<RecoverOutcome> {
         let outcome = self.variables()?.recover()?;
         self.recovered(outcome)
     }
 
     /// As [`Session::recover`], if the protected variables are those of the checkpoint.
-    ///
-    /// # Errors
-    /// See [`Variables::recover_exactly`].
     pub fn recover_exactly(&mut self) -> SessionResult<RecoverOutcome> {
         let outcome = self.variables()?.recover_exactly()?;
         self.recovered(outcome)
@@ -360,15 +309,12 @@ impl Session {
 
     fn recovered(&mut self, outcome: RecoverOutcome) -> SessionResult<RecoverOutcome> {
         if outcome.checkpoint.is_some() {
-            self.note_sizes(&outcome)?;
+            // The sizes in memory are those of the checkpoint now.
+            self.note_sizes(&outcome.absent)?;
         }
         Ok(outcome)
     }
 
-    /// Saves all variables.
-    ///
-    /// # Errors
-    /// See [`Variables::checkpoint`].
     pub fn checkpoint(&mut self, id: c_int, level: c_int) -> SessionResult<Saved> {
         let number = u32::try_from(id).map_err(|_| SessionError::CheckpointId(id))?;
         let level = u32::try_from(level).ok().and_then(Level::from_number).ok_or(SessionError::Level(level))?;
@@ -377,9 +323,6 @@ impl Session {
     }
 
     /// Saves all variables if a checkpoint is due by the intervals of the job; `None` if none is due.
-    ///
-    /// # Errors
-    /// See [`Variables::snapshot`].
     pub fn snapshot(&mut self) -> SessionResult<Option<Saved>> {
         match self.variables()?.snapshot()? {
             Some(completed) => self.saved(completed).map(Some),
@@ -388,9 +331,6 @@ impl Session {
     }
 
     /// As [`Session::snapshot`], with intervals of the program.
-    ///
-    /// # Errors
-    /// See [`Variables::snapshot_by`].
     pub fn snapshot_by(&mut self, intervals: SnapshotIntervals) -> SessionResult<Option<Saved>> {
         match self.variables()?.snapshot_by(intervals)? {
             Some(completed) => self.saved(completed).map(Some),
@@ -399,18 +339,12 @@ impl Session {
     }
 
     /// True if the program must end. After the first call, checkpoints do not end the process.
-    ///
-    /// # Errors
-    /// As every call to the agent.
     pub fn should_exit(&mut self) -> SessionResult<bool> {
         self.calls_should_exit = true;
         Ok(self.variables()?.client().should_exit().map_err(VariablesError::from)?)
     }
 
     /// The client, for calls without variables.
-    ///
-    /// # Errors
-    /// Before the initialisation and after the end.
     pub fn client(&mut self) -> SessionResult<&mut Client> {
         Ok(self.variables()?.client())
     }
@@ -418,10 +352,7 @@ impl Session {
     fn saved(&mut self, completed: holdfast_client::Completed) -> SessionResult<Saved> {
         let reports = self.place.is_some_and(|(rank, _)| rank == 0);
         if completed.kept {
-            let ids: Vec<c_int> = self.ids().collect();
-            let variables = self.variables()?;
-            let sizes = ids.into_iter().filter_map(|id| Some((id, variables.size(id)? as u64))).collect();
-            self.saved = sizes;
+            self.note_sizes(&[])?;
         }
         match completed.halt {
             Some(reason) if !self.calls_should_exit => Ok(Saved::Halted(Halt { reason, reports })),
@@ -433,30 +364,18 @@ impl Session {
         }
     }
 
-    /// After a recovery, the sizes in memory are those of the checkpoint.
-    fn note_sizes(&mut self, outcome: &RecoverOutcome) -> SessionResult<()> {
-        let loaded: Vec<c_int> = self.ids().filter(|id| !outcome.absent.contains(&(*id).into())).collect();
+    /// The newest checkpoint has all variables but these, with the sizes that they have in memory.
+    fn note_sizes(&mut self, absent: &[VariableId]) -> SessionResult<()> {
+        let ids: Vec<c_int> = self.ids().filter(|id| !absent.contains(&(*id).into())).collect();
         let variables = self.variables()?;
-        self.saved = loaded.into_iter().filter_map(|id| Some((id, variables.size(id)? as u64))).collect();
+        self.saved = ids.into_iter().filter_map(|id| Some((id, variables.size(id)? as u64))).collect();
         Ok(())
     }
 
     fn type_of(&self, number: c_int) -> Option<VariableType> {
-        let basic = match number {
-            0 => VariableType::char(),
-            1 => VariableType::short(),
-            2 => VariableType::int(),
-            3 => VariableType::long(),
-            4 => VariableType::unsigned_char(),
-            5 => VariableType::unsigned_short(),
-            6 => VariableType::unsigned_int(),
-            7 => VariableType::unsigned_long(),
-            8 => VariableType::float(),
-            9 => VariableType::double(),
-            10 => VariableType::long_double(),
-            _ => return self.types.get(usize::try_from(number.checked_sub(FIRST_USER_TYPE)?).ok()?).cloned(),
-        };
-        Some(basic)
+        let number = usize::try_from(number).ok()?;
+        let defined = number.checked_sub(VariableType::BASIC.len());
+        defined.map_or_else(|| Some(VariableType::BASIC.get(number)?()), |at| self.types.get(at).cloned())
     }
 
     fn variables(&mut self) -> SessionResult<&mut Variables> {

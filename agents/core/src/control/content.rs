@@ -43,17 +43,11 @@ impl From<FileContent> for RecordedContent {
 
 impl RecordedContent {
     /// Accepts content that agrees with what is recorded.
-    ///
-    /// # Errors
-    /// The difference.
     pub fn check(self, found: FileContent) -> Result<FileContent, ContentMismatch> {
         self.check_copy(found.into()).map(|_| found)
     }
 
     /// As [`RecordedContent::check`], for a copy whose checksum was computed only if it was needed.
-    ///
-    /// # Errors
-    /// The difference.
     pub fn check_copy(self, found: RecordedContent) -> Result<RecordedContent, ContentMismatch> {
         match (self.crc, found.crc) {
             _ if found.bytes != self.bytes => Err(ContentMismatch::Size { expected: self.bytes, found: found.bytes }),

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::{ContentError, ControlError, is_number_key};
+use super::{ContentError, ControlError, in_file, is_number_key};
 use crate::kvtree::{Tree, file};
 use holdfast_model::{CheckpointId, Location, Locations};
 
@@ -46,9 +46,7 @@ impl FlushFile {
     /// # Errors
     /// When there is one that cannot be read.
     pub fn read(path: &Path) -> Result<Option<FlushFile>, ControlError> {
-        let in_file =
-            |tree| FlushFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source });
-        file::read_if_there(path)?.map(in_file).transpose()
+        file::read_if_there(path)?.map(|tree| in_file(path, FlushFile::from_tree(tree))).transpose()
     }
 
     /// Replaces a flush file.

@@ -6,24 +6,18 @@
 use std::path::Path;
 
 use chrono::{DateTime, TimeZone};
+use holdfast_model::HaltCondition;
 
-use super::{ContentError, ControlError, parse};
+use super::{ContentError, ControlError, in_file, parse};
 use crate::durable;
 use crate::kvtree::Tree;
-use crate::kvtree::file::{HashFileError, LockedFile, read_shared};
-
-const CHECKPOINTS_LEFT: &str = "CheckpointsLeft";
-const EXIT_AFTER: &str = "ExitAfter";
-const EXIT_BEFORE: &str = "ExitBefore";
-const HALT_SECONDS: &str = "HaltSeconds";
-const EXIT_REASON: &str = "ExitReason";
+use crate::kvtree::file::HashFileError;
+use crate::kvtree::lock::{LockedFile, read_shared};
 
 /// The reasons that the original records.
 pub mod reason {
     /// The application called finalize: the simulation is finished.
     pub const FINALIZE_CALLED: &str = "SCR_FINALIZE_CALLED";
-    /// The library could not start.
-    pub const INIT_FAILED: &str = "SCR_INIT_FAILED";
     /// Too little of the allocation's time is left.
     pub const TIME_LIMIT: &str = "TIME_LIMIT";
     /// The requested number of checkpoints was taken.
@@ -122,7 +116,7 @@ impl HaltFile {
     /// # Errors
     /// A condition that is not a number: whether to halt is then undecidable.
     pub fn from_tree(tree: Tree) -> Result<HaltFile, ContentError> {
-        for key in [CHECKPOINTS_LEFT, EXIT_AFTER, EXIT_BEFORE, HALT_SECONDS] {
+        for key in HaltCondition::ALL.into_iter().filter(|it| *it != HaltCondition::Reason).map(HaltCondition::as_str) {
             if let Some(value) = tree.value(key) {
                 parse::<i64>(key, value, "a number")?;
             }
@@ -141,7 +135,7 @@ impl HaltFile {
     /// When there is one that cannot be read. SCR takes that as "continue", against the user's request; a damaged
     /// file may have contained a reason to halt.
     pub fn read(path: &Path) -> Result<Option<HaltFile>, ControlError> {
-        read_shared(path)?.map(|tree| in_file(path, tree)).transpose()
+        read_shared(path)?.map(|tree| in_file(path, HaltFile::from_tree(tree))).transpose()
     }
 
     /// Changes a halt file under its lock, making it if it is not there, and returns what `change` returned.
@@ -150,16 +144,13 @@ impl HaltFile {
     /// When it cannot be locked, read or written; it is then as it was.
     pub fn update<R>(path: &Path, change: impl FnOnce(&mut HaltFile) -> R) -> Result<R, ControlError> {
         let (locked, tree) = LockedFile::open(path)?;
-        let mut halt = in_file(path, tree)?;
+        let mut halt = in_file(path, HaltFile::from_tree(tree))?;
         let result = change(&mut halt);
         locked.write(&halt.tree)?;
         Ok(result)
     }
 
     /// Removes a halt file (`scr_halt --remove`) and returns whether there was one.
-    ///
-    /// # Errors
-    /// When it is there and cannot be removed.
     pub fn remove(path: &Path) -> Result<bool, ControlError> {
         Ok(durable::remove_unsynced(path).map_err(HashFileError::from)?)
     }
@@ -175,7 +166,7 @@ impl HaltFile {
         default_halt_seconds: Option<i64>,
     ) -> Vec<HaltReason> {
         let mut reasons = Vec::new();
-        let halt_seconds = self.halt_seconds().or(default_halt_seconds);
+        let halt_seconds = self.number(HaltCondition::Seconds).or(default_halt_seconds);
         if let (Some(remaining), Some(halt_seconds)) = (seconds_remaining, halt_seconds)
             && remaining <= halt_seconds
         {
@@ -185,16 +176,16 @@ impl HaltFile {
             reasons.push(HaltReason::Recorded(reason.to_owned()));
         }
         // Exactly 0: a negative number is no limit.
-        if self.checkpoints_left() == Some(0) {
+        if self.number(HaltCondition::CheckpointsLeft) == Some(0) {
             reasons.push(HaltReason::NoCheckpointsLeft);
         }
-        if let Some(before) = self.exit_before() {
+        if let Some(before) = self.number(HaltCondition::Before) {
             let time = before.saturating_sub(halt_seconds.unwrap_or(0));
             if now >= time {
                 reasons.push(HaltReason::ExitBefore { time });
             }
         }
-        if let Some(time) = self.exit_after().filter(|time| now >= *time) {
+        if let Some(time) = self.number(HaltCondition::After).filter(|time| now >= *time) {
             reasons.push(HaltReason::ExitAfter { time });
         }
         reasons
@@ -203,9 +194,6 @@ impl HaltFile {
     /// What a run does at its start and after each successful checkpoint, under the file's lock: counts the checkpoint,
     /// checks the conditions as [`HaltFile::check`] does, and records the first one that holds. A new file gets the
     /// default HaltSeconds. Returns the conditions that hold; the run continues if there are none.
-    ///
-    /// # Errors
-    /// When the file cannot be locked, read or written.
     pub fn settle(
         path: &Path,
         now: i64,
@@ -216,7 +204,7 @@ impl HaltFile {
         let is_new = HaltFile::read(path)?.is_none();
         HaltFile::update(path, |halt| {
             if let Some(seconds) = default_halt_seconds.filter(|_| is_new) {
-                halt.set_halt_seconds(seconds);
+                halt.set_number(HaltCondition::Seconds, seconds);
             }
             let mut counted = halt.clone();
             if after_checkpoint {
@@ -227,8 +215,11 @@ impl HaltFile {
             if let Some(reason) = reasons.first().filter(|reason| halt.reason() != Some(reason.as_str())) {
                 halt.set_reason(reason.as_str());
             }
-            if let Some(left) = counted.checkpoints_left().filter(|left| halt.checkpoints_left() != Some(*left)) {
-                halt.set_checkpoints_left(left);
+            if let Some(left) = counted
+                .number(HaltCondition::CheckpointsLeft)
+                .filter(|left| halt.number(HaltCondition::CheckpointsLeft) != Some(*left))
+            {
+                halt.set_number(HaltCondition::CheckpointsLeft, left);
             }
             reasons
         })
@@ -237,87 +228,32 @@ impl HaltFile {
     /// Counts a successful checkpoint. The counter stops at 0: a negative number would mean "no limit" instead of
     /// "halt".
     pub fn decrement(&mut self) {
-        if let Some(left) = self.checkpoints_left().filter(|left| *left > 0) {
-            self.set_checkpoints_left(left - 1);
+        if let Some(left) = self.number(HaltCondition::CheckpointsLeft).filter(|left| *left > 0) {
+            self.set_number(HaltCondition::CheckpointsLeft, left - 1);
         }
     }
 
     /// The recorded reason; an empty one is none.
     pub fn reason(&self) -> Option<&str> {
-        self.tree.value(EXIT_REASON).filter(|reason| !reason.is_empty())
+        self.tree.value(HaltCondition::Reason.as_str()).filter(|reason| !reason.is_empty())
     }
 
     /// Records a reason, in place of an earlier one.
     pub fn set_reason(&mut self, reason: &str) {
-        self.tree.put(EXIT_REASON, reason);
+        self.tree.put(HaltCondition::Reason.as_str(), reason);
     }
 
-    /// Removes the reason and returns whether there was one.
-    pub fn unset_reason(&mut self) -> bool {
-        self.tree.unset(EXIT_REASON)
+    /// The number of a condition. Of `CheckpointsLeft`, a negative one is no limit.
+    pub fn number(&self, condition: HaltCondition) -> Option<i64> {
+        self.tree.parsed(condition.as_str())
     }
 
-    /// Checkpoints to take until the run halts; negative is no limit.
-    pub fn checkpoints_left(&self) -> Option<i64> {
-        self.tree.parsed(CHECKPOINTS_LEFT)
+    pub fn set_number(&mut self, condition: HaltCondition, number: i64) {
+        self.tree.put(condition.as_str(), number);
     }
 
-    /// Halts after this many more checkpoints.
-    pub fn set_checkpoints_left(&mut self, checkpoints: i64) {
-        self.tree.put(CHECKPOINTS_LEFT, checkpoints);
+    /// Removes a condition and returns whether there was one.
+    pub fn unset(&mut self, condition: HaltCondition) -> bool {
+        self.tree.unset(condition.as_str())
     }
-
-    /// Removes the counter and returns whether there was one.
-    pub fn unset_checkpoints_left(&mut self) -> bool {
-        self.tree.unset(CHECKPOINTS_LEFT)
-    }
-
-    /// The time before which to halt.
-    pub fn exit_before(&self) -> Option<i64> {
-        self.tree.parsed(EXIT_BEFORE)
-    }
-
-    /// Halts HaltSeconds before this time.
-    pub fn set_exit_before(&mut self, time: i64) {
-        self.tree.put(EXIT_BEFORE, time);
-    }
-
-    /// Removes the time and returns whether there was one.
-    pub fn unset_exit_before(&mut self) -> bool {
-        self.tree.unset(EXIT_BEFORE)
-    }
-
-    /// The time after which to halt.
-    pub fn exit_after(&self) -> Option<i64> {
-        self.tree.parsed(EXIT_AFTER)
-    }
-
-    /// Halts at this time.
-    pub fn set_exit_after(&mut self, time: i64) {
-        self.tree.put(EXIT_AFTER, time);
-    }
-
-    /// Removes the time and returns whether there was one.
-    pub fn unset_exit_after(&mut self) -> bool {
-        self.tree.unset(EXIT_AFTER)
-    }
-
-    /// The seconds that must be left to go on.
-    pub fn halt_seconds(&self) -> Option<i64> {
-        self.tree.parsed(HALT_SECONDS)
-    }
-
-    /// Halts when no more than this many seconds are left.
-    pub fn set_halt_seconds(&mut self, seconds: i64) {
-        self.tree.put(HALT_SECONDS, seconds);
-    }
-
-    /// Removes the seconds and returns whether there were any.
-    pub fn unset_halt_seconds(&mut self) -> bool {
-        self.tree.unset(HALT_SECONDS)
-    }
-}
-
-fn in_file(path: &Path, tree: Tree) -> Result<HaltFile, ControlError> {
-    HaltFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })
 }

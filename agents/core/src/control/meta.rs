@@ -153,6 +153,11 @@ impl Meta {
         })
     }
 
+    /// The name of a file's meta file.
+    pub fn name_for(file: &str) -> String {
+        format!("{file}{EXTENSION}")
+    }
+
     /// The path of a file's meta file.
     pub fn path_for(file: &Path) -> PathBuf {
         let mut path = file.as_os_str().to_owned();
@@ -178,9 +183,6 @@ impl Meta {
     }
 
     /// As [`Meta::write`], without a sync: for the meta files of files in cache.
-    ///
-    /// # Errors
-    /// As [`Meta::write`].
     pub fn write_unsynced(&self, file: &Path) -> Result<(), ControlError> {
         Ok(file::write_unsynced(&Meta::path_for(file), &self.to_tree())?)
     }

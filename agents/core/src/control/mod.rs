@@ -60,6 +60,11 @@ impl ControlError {
     }
 }
 
+/// Adds the path of the file to what is wrong with its content.
+fn in_file<T>(path: &std::path::Path, content: Result<T, ContentError>) -> Result<T, ControlError> {
+    content.map_err(|source| ControlError::Content { path: path.to_owned(), source })
+}
+
 /// The first value of a key that must be there, parsed.
 fn required<T: std::str::FromStr>(
     tree: &crate::kvtree::Tree,

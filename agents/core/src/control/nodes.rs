@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ContentError, ControlError, required};
+use super::{ContentError, ControlError, in_file, required};
 use crate::kvtree::{Tree, file};
 
 const NODES: &str = "NODES";
@@ -26,8 +26,7 @@ pub fn from_tree(tree: &Tree) -> Result<u32, ContentError> {
 /// # Errors
 /// When there is one that cannot be read, or that does not contain the number.
 pub fn read(path: &Path) -> Result<Option<u32>, ControlError> {
-    let number = |tree| from_tree(&tree).map_err(|source| ControlError::Content { path: path.to_owned(), source });
-    file::read_if_there(path)?.map(number).transpose()
+    file::read_if_there(path)?.map(|tree| in_file(path, from_tree(&tree))).transpose()
 }
 
 /// Replaces a nodes file.

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use super::{ContentError, ControlError, parse, required};
+use super::{ContentError, ControlError, in_file, parse, required};
 use crate::kvtree::Tree;
-use crate::kvtree::file::{LockedFile, read_shared};
+use crate::kvtree::lock::{LockedFile, read_shared};
 
 const FILES: &str = "FILES";
 const DESTINATION: &str = "DESTINATION";
@@ -23,7 +23,6 @@ const DONE: &str = "DONE";
 /// What the run requests of the copying process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferCommand {
-    /// Copy.
     Run,
     /// Stop copying, but keep running.
     Stop,
@@ -45,9 +44,7 @@ impl TransferCommand {
 /// What the copying process reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferState {
-    /// Nothing.
     Stopped,
-    /// Copying.
     Running,
 }
 
@@ -65,7 +62,7 @@ impl TransferState {
 pub struct FileTransfer {
     /// From where, as the node sees it.
     pub source: String,
-    /// To where.
+    /// Path of the copy, absolute.
     pub destination: String,
     pub size: u64,
     /// Bytes that are there and synchronised.
@@ -123,7 +120,7 @@ impl TransferFile {
     /// # Errors
     /// When there is one that cannot be read.
     pub fn read(path: &Path) -> Result<Option<TransferFile>, ControlError> {
-        read_shared(path)?.map(|tree| in_file(path, tree)).transpose()
+        read_shared(path)?.map(|tree| in_file(path, TransferFile::from_tree(tree))).transpose()
     }
 
     /// Changes a transfer file under its lock, making it if it is not there, and returns what `change` returned.
@@ -132,7 +129,7 @@ impl TransferFile {
     /// When it cannot be locked, read or written; it is then as it was.
     pub fn update<R>(path: &Path, change: impl FnOnce(&mut TransferFile) -> R) -> Result<R, ControlError> {
         let (locked, tree) = LockedFile::open(path)?;
-        let mut transfers = in_file(path, tree)?;
+        let mut transfers = in_file(path, TransferFile::from_tree(tree))?;
         let result = change(&mut transfers);
         locked.write(&transfers.tree)?;
         Ok(result)
@@ -192,7 +189,7 @@ impl TransferFile {
         self.tree.parsed(PERCENT)
     }
 
-    /// The run's request.
+    /// The command of the transfer file; `None` if the run has written none.
     pub fn command(&self) -> Option<TransferCommand> {
         let word = self.tree.value(COMMAND)?;
         [TransferCommand::Run, TransferCommand::Stop, TransferCommand::Exit]
@@ -235,8 +232,4 @@ fn transfer(source: &str, entry: &Tree) -> Result<FileTransfer, ContentError> {
         size: required(entry, SIZE, "a number of bytes")?,
         written: required(entry, WRITTEN, "a number of bytes")?,
     })
-}
-
-fn in_file(path: &Path, tree: Tree) -> Result<TransferFile, ControlError> {
-    TransferFile::from_tree(tree).map_err(|source| ControlError::Content { path: path.to_owned(), source })
 }

@@ -8,7 +8,6 @@ use super::tree::Tree;
 use crate::durable::{self, CreationMode, DurableError};
 use crate::regular_file;
 
-pub use super::lock::{LockedFile, read_shared};
 pub use super::packed::{HashFormatError, LeadingHashError, decode, decode_prefix, encode};
 
 /// Why a hash file could not be read or written, and what the user can do about it.
@@ -81,9 +80,6 @@ pub fn read(path: &Path) -> Result<Tree, HashFileError> {
 }
 
 /// The tree at the beginning of what `input` reads of the file at `path`.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_from(path: &Path, input: &mut impl io::Read) -> Result<Tree, HashFileError> {
     let (tree, _) = decode_prefix(input).map_err(|error| HashFileError::reading(path, error))?;
     Ok(tree)
@@ -135,23 +131,4 @@ pub(super) fn read_open(path: &Path, file: &File) -> Result<Tree, HashFileError>
 
 fn key_with_nul(tree: &Tree) -> Option<&str> {
     tree.iter().find_map(|(key, value)| if key.contains('\0') { Some(key) } else { key_with_nul(value) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{CWD, Mode, mkfifoat};
-
-    #[test]
-    fn a_pipe_or_directory_in_a_file_s_place_is_an_error_and_not_a_hang() {
-        let directory = tempfile::tempdir().unwrap();
-        let pipe = directory.path().join("halt.scrinfo");
-        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
-        for path in [pipe.as_path(), directory.path()] {
-            for error in [read(path).unwrap_err(), read_shared(path).unwrap_err(), LockedFile::open(path).unwrap_err()]
-            {
-                assert!(matches!(error, HashFileError::Read { .. }), "{error}");
-            }
-        }
-    }
 }

@@ -54,9 +54,6 @@ impl LockedFile {
     }
 
     /// Writes the file and gives the lock back.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn write(self, tree: &Tree) -> Result<(), HashFileError> {
         let bytes = packed(&self.path, tree)?;
         // Readers ignore what follows the hash, so that the old end does no harm until it is cut off.
@@ -117,7 +114,10 @@ fn hold(path: &Path, operation: FlockOperation) -> Result<File, HashFileError> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
     use super::*;
+    use crate::kvtree::file::read;
 
     #[test]
     fn increments_by_many_threads_are_all_kept() {
@@ -189,5 +189,18 @@ mod tests {
         assert!(read_shared(&path).unwrap_err().to_string().contains("halt.scrinfo"));
         assert!(LockedFile::open(&path).is_err());
         assert_eq!(fs::read(&path).unwrap(), damaged);
+    }
+
+    #[test]
+    fn a_pipe_or_directory_in_a_file_s_place_is_an_error_and_not_a_hang() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("halt.scrinfo");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        for path in [pipe.as_path(), directory.path()] {
+            for error in [read(path).unwrap_err(), read_shared(path).unwrap_err(), LockedFile::open(path).unwrap_err()]
+            {
+                assert!(matches!(error, HashFileError::Read { .. }), "{error}");
+            }
+        }
     }
 }

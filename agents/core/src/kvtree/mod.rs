@@ -4,13 +4,13 @@
 //!
 //! * [`tree`](Tree): the tree, with the element order of the original;
 //! * [`packed`]: bytes to tree and back;
-//! * [`file`](mod@file): reading and replacing hash files, and locked read-modify-write;
+//! * [`file`](mod@file): reading and replacing hash files; [`lock`]: locked read-modify-write;
 //! * [`print`](mod@print): the text of `scr_print_hash_file`;
 //! * [`json`]: nested objects, for `--json` and for messages.
 
 pub mod file;
 pub mod json;
-mod lock;
+pub mod lock;
 pub mod packed;
 pub mod print;
 mod tree;

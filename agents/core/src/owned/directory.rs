@@ -1,4 +1,4 @@
-//! Directories by descriptor.
+//! Directories that are open: their entries are named relative to the descriptor, so that no path is followed twice.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
@@ -10,15 +10,9 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{getegid, geteuid, getgroups};
 
-use super::Access;
+use super::access::Access;
 use super::error::{Found, OwnedError};
-use super::marker::Marker;
-use super::remove;
 use super::walk::{self, DIRECTORY, Missing};
-use crate::durable::Durability;
-
-/// Bytes of randomness in a random name.
-const RANDOM_BYTES: usize = 8;
 
 /// An open directory in which ours are: see the rules of the module.
 #[derive(Debug)]
@@ -77,9 +71,6 @@ impl Base {
     }
 
     /// As [`trusted`](Self::trusted), and makes missing directories of the path with this mode, less the umask.
-    ///
-    /// # Errors
-    /// As [`trusted`](Self::trusted).
     pub fn create_trusted(path: &Path, mode: u32) -> Result<Self, OwnedError> {
         Ok(Base { at: walk::open_trusted(path, Missing::Create(mode))?, path: path.to_owned() })
     }
@@ -105,9 +96,6 @@ impl Base {
     }
 
     /// Opens a directory of ours in this one; `None` if nothing has this name.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn open_directory(
         &self,
         name: impl AsRef<OsStr>,
@@ -151,17 +139,18 @@ impl Base {
     }
 
     /// As [`open_directory`](Self::open_directory), for several components of a relative path.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn open_directories(&self, relative: &Path, access: Access) -> Result<Option<OwnedDirectory>, OwnedError> {
-        self.descend(relative, |at, name| at.open_directory(name, access))
+        let mut at: Option<OwnedDirectory> = None;
+        for name in relative.components() {
+            match at.as_deref().unwrap_or(self).open_directory(name, access)? {
+                Some(next) => at = Some(next),
+                None => return Ok(None),
+            }
+        }
+        Ok(at)
     }
 
     /// Opens a directory of ours in this one, and makes it if nothing has this name.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn create_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<OwnedDirectory, OwnedError> {
         let name = component(&self.path, &name)?;
         if let Some(opened) = self.open_directory(name, access)? {
@@ -174,9 +163,6 @@ impl Base {
 
     /// Opens a directory of ours that others may at most read, and makes it, private, if nothing has this name. Earlier
     /// releases and SCR made such directories readable.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn create_private_directory(&self, name: impl AsRef<OsStr>) -> Result<OwnedDirectory, OwnedError> {
         let name = component(&self.path, &name)?;
         if let Some(opened) = self.open_directory(name, Access::Readable)? {
@@ -186,57 +172,13 @@ impl Base {
         self.open_directory(name, Access::Readable)?.ok_or_else(|| self.vanished(name))
     }
 
-    /// As [`create_directory`](Self::create_directory), for several components of a relative path.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
-    pub fn create_directories(&self, relative: &Path, access: Access) -> Result<OwnedDirectory, OwnedError> {
-        let created = self.descend(relative, |at, name| at.create_directory(name, access).map(Some))?;
-        created.ok_or_else(|| self.vanished(relative.as_os_str()))
-    }
-
     /// Makes a directory that must not exist; `None` if something has this name.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn new_directory(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<OwnedDirectory>, OwnedError> {
         let name = component(&self.path, &name)?;
         if !self.make(name, access)? {
             return Ok(None);
         }
         self.open_directory(name, access)?.ok_or_else(|| self.vanished(name)).map(Some)
-    }
-
-    /// Makes a directory whose name begins with `stem` and ends with random characters, so that no other user can take
-    /// the name first, and marks it.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
-    pub fn new_random_directory(
-        &self,
-        stem: &str,
-        access: Access,
-        marker: &Marker<'_>,
-    ) -> Result<OwnedDirectory, OwnedError> {
-        loop {
-            let mut random = [0; RANDOM_BYTES];
-            let failed = |source: getrandom::Error| {
-                OwnedError::io("make a random name in", &self.path)(std::io::Error::other(source))
-            };
-            getrandom::fill(&mut random).map_err(failed)?;
-            let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-            let name = format!("{stem}{random}");
-            if let Some(made) = self.new_directory(&name, access)? {
-                return match made.mark(marker, Durability::Process) {
-                    Ok(()) => Ok(made),
-                    // Without a marker, nothing would ever remove it.
-                    Err(error) => {
-                        let _ = self.remove_empty_directory(&name, access);
-                        Err(error)
-                    }
-                };
-            }
-        }
     }
 
     /// Renames an entry of this directory, and replaces what had the new name.
@@ -272,31 +214,6 @@ impl Base {
         }
     }
 
-    /// Removes a directory of ours with everything in it, if it has this marker; returns whether it existed. The marker
-    /// is removed last, so that an interrupted removal can be repeated.
-    ///
-    /// # Errors
-    /// [`Found::NoMarker`] and [`Found::OtherMarker`]: nothing was removed. Otherwise a part may have been removed.
-    pub fn remove_tree(
-        &self,
-        name: impl AsRef<OsStr>,
-        access: Access,
-        marker: &Marker<'_>,
-    ) -> Result<bool, OwnedError> {
-        let name = component(&self.path, &name)?;
-        let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
-        directory.check_marker(marker)?;
-        self.remove_opened(name, &directory)
-    }
-
-    fn remove_opened(&self, name: &OsStr, directory: &OwnedDirectory) -> Result<bool, OwnedError> {
-        remove::contents(directory)?;
-        match unlinkat(&self.at, name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
-            Err(errno) => Err(OwnedError::io("remove", &self.path.join(name))(errno)),
-        }
-    }
-
     /// The names in this directory, without `.` and `..`.
     ///
     /// # Errors
@@ -320,21 +237,6 @@ impl Base {
             Err(Errno::EXIST) => Ok(false),
             Err(errno) => Err(OwnedError::io("make the directory", &self.path.join(name))(errno)),
         }
-    }
-
-    fn descend(
-        &self,
-        relative: &Path,
-        step: impl Fn(&Base, &OsStr) -> Result<Option<OwnedDirectory>, OwnedError>,
-    ) -> Result<Option<OwnedDirectory>, OwnedError> {
-        let mut at: Option<OwnedDirectory> = None;
-        for name in relative.components() {
-            match step(at.as_deref().unwrap_or(self), name.as_os_str())? {
-                Some(next) => at = Some(next),
-                None => return Ok(None),
-            }
-        }
-        Ok(at)
     }
 
     fn vanished(&self, name: &OsStr) -> OwnedError {
@@ -372,27 +274,7 @@ impl OwnedDirectory {
         self.owner == geteuid().as_raw()
     }
 
-    /// Removes a directory of ours in this one with everything in it; returns whether it existed. It needs no marker of
-    /// its own, because this directory must have one.
-    ///
-    /// # Errors
-    /// As [`Base::remove_tree`].
-    pub fn remove_part(
-        &self,
-        name: impl AsRef<OsStr>,
-        access: Access,
-        marker: &Marker<'_>,
-    ) -> Result<bool, OwnedError> {
-        let name = component(self.path(), &name)?;
-        self.check_marker(marker)?;
-        let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
-        self.remove_opened(name, &directory)
-    }
-
     /// Opens a directory of ours below trusted components; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn open(path: &Path, access: Access) -> Result<Option<Self>, OwnedError> {
         let (parent, name) = split(path)?;
         match Base::trusted(parent) {

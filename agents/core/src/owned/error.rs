@@ -63,6 +63,8 @@ pub enum Found {
     TooManyLinks,
     NotADirectory,
     NotARegularFile,
+    /// Another directory than the one that was checked before.
+    Exchanged,
     /// A file that is larger than anything that is expected there, in bytes.
     TooLarge {
         limit: u64,
@@ -93,7 +95,7 @@ impl Found {
     fn remedy(&self) -> &'static str {
         match self {
             Found::NotPermitted { .. } => "run the command as that user, or have that user permit the group to read it",
-            Found::OtherOwner { .. } | Found::Link { .. } => {
+            Found::OtherOwner { .. } | Found::Link { .. } | Found::Exchanged => {
                 "another user may have put it there: have it removed, or choose another directory"
             }
             Found::WritableAncestor { .. } => {
@@ -140,6 +142,7 @@ impl fmt::Display for Found {
             Found::TooManyLinks => f.write_str("leads through too many symbolic links"),
             Found::NotADirectory => f.write_str("is not a directory"),
             Found::NotARegularFile => f.write_str("is not a regular file"),
+            Found::Exchanged => f.write_str("was exchanged for another directory meanwhile"),
             Found::TooLarge { limit } => write!(f, "is larger than {limit} bytes"),
             Found::NoMarker => f.write_str("has no marker of Holdfast in it"),
             Found::OtherMarker { marker } => write!(f, "has the marker {marker:?}, not that of this job"),
@@ -153,11 +156,11 @@ impl fmt::Display for Found {
 }
 
 impl OwnedError {
-    pub(super) fn refused(path: &Path, found: Found) -> Self {
+    pub(crate) fn refused(path: &Path, found: Found) -> Self {
         OwnedError::Refused { path: path.to_owned(), found }
     }
 
-    pub(super) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
+    pub(crate) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         move |source| OwnedError::Io { action, path: path.to_owned(), source: source.into() }
     }
 
@@ -188,6 +191,11 @@ impl OwnedError {
     /// True if it was refused because of what is there.
     pub fn is_refusal(&self) -> bool {
         self.found().is_some()
+    }
+
+    /// True if it was refused because it is a symbolic link.
+    pub fn is_link(&self) -> bool {
+        matches!(self.found(), Some(Found::Link { .. }))
     }
 
     /// True if it does not exist.

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, renameat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::Access;
+use super::access::Access;
 use super::directory::{OwnedDirectory, component};
 use super::error::{Found, OwnedError};
 use super::walk;
@@ -20,9 +20,6 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBL
 
 impl OwnedDirectory {
     /// Opens a file for reading; `None` if nothing has this name.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<File>, OwnedError> {
         self.open_checked(component(self.path(), &name)?, OFlags::RDONLY, access)
     }
@@ -43,26 +40,17 @@ impl OwnedDirectory {
     }
 
     /// Opens a file for reading and writing, and makes it if nothing has this name: for locks.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn open_or_create(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, OwnedError> {
         self.created(component(self.path(), &name)?, OFlags::RDWR | OFlags::CREATE, access)
     }
 
     /// Opens a file for appending, and makes it if nothing has this name.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn append(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, OwnedError> {
         self.created(component(self.path(), &name)?, OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, access)
     }
 
     /// Makes an empty file for writing, also if one of ours has this name. Not atomic: see
     /// [`replace`](Self::replace).
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn truncate(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, OwnedError> {
         let name = component(self.path(), &name)?;
         // Truncated only after the check: O_TRUNC would empty a file before it.
@@ -72,9 +60,6 @@ impl OwnedDirectory {
     }
 
     /// Makes a file for writing that must not exist; `None` if something has this name.
-    ///
-    /// # Errors
-    /// [`OwnedError`].
     pub fn create_new(&self, name: impl AsRef<OsStr>, access: Access) -> Result<Option<File>, OwnedError> {
         let name = component(self.path(), &name)?;
         let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;

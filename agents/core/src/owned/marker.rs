@@ -1,17 +1,26 @@
-//! The marker in directories that Holdfast made: without it nothing is removed.
+//! The marker in directories that Holdfast made, and the removal of such directories: without it nothing is removed.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use std::os::fd::AsFd as _;
+
+use rustix::fs::{AtFlags, Mode, openat, unlinkat};
+use rustix::io::{Errno, retry_on_intr};
 use serde::{Deserialize, Serialize};
 
-use super::Access;
-use super::directory::OwnedDirectory;
+use super::access::Access;
+use super::directory::{Base, OwnedDirectory, component};
 use super::error::{Found, OwnedError};
+use super::remove;
+use super::walk::DIRECTORY;
 use crate::durable::Durability;
 
 /// The name of the marker file.
 pub const MARKER_FILE: &str = ".holdfast-marker";
 
+/// Bytes of randomness in a random name.
+const RANDOM_BYTES: usize = 8;
 /// The version of the file.
 const VERSION: u32 = 1;
 /// Larger files are no markers.
@@ -59,7 +68,82 @@ impl Content {
     }
 }
 
+impl Base {
+    /// Makes a directory whose name begins with `stem` and ends with random characters, so that no other user can take
+    /// the name first, and marks it.
+    pub fn new_random_directory(
+        &self,
+        stem: &str,
+        access: Access,
+        marker: &Marker<'_>,
+    ) -> Result<OwnedDirectory, OwnedError> {
+        loop {
+            let mut random = [0; RANDOM_BYTES];
+            let failed = |source: getrandom::Error| {
+                OwnedError::io("make a random name in", self.path())(std::io::Error::other(source))
+            };
+            getrandom::fill(&mut random).map_err(failed)?;
+            let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = format!("{stem}{random}");
+            if let Some(made) = self.new_directory(&name, access)? {
+                return match made.mark(marker, Durability::Process) {
+                    Ok(()) => Ok(made),
+                    // Without a marker, nothing would ever remove it.
+                    Err(error) => {
+                        let _ = self.remove_empty_directory(&name, access);
+                        Err(error)
+                    }
+                };
+            }
+        }
+    }
+
+    /// Removes a directory of ours with everything in it, if it has this marker; returns whether it existed. The marker
+    /// is removed last, so that an interrupted removal can be repeated.
+    ///
+    /// # Errors
+    /// [`Found::NoMarker`] and [`Found::OtherMarker`]: nothing was removed. Otherwise a part may have been removed.
+    pub fn remove_tree(
+        &self,
+        name: impl AsRef<OsStr>,
+        access: Access,
+        marker: &Marker<'_>,
+    ) -> Result<bool, OwnedError> {
+        let name = component(self.path(), &name)?;
+        let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
+        directory.check_marker(marker)?;
+        self.remove_opened(name, &directory)
+    }
+
+    fn remove_opened(&self, name: &OsStr, directory: &OwnedDirectory) -> Result<bool, OwnedError> {
+        remove::contents(directory, directory.path(), MARKER_FILE)?;
+        match unlinkat(self, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(errno) => Err(OwnedError::io("remove", &self.path().join(name))(errno)),
+        }
+    }
+}
+
 impl OwnedDirectory {
+    /// Removes a directory in this one with everything in it. It needs no marker: this one is for directories that only
+    /// this user can write to.
+    ///
+    /// # Errors
+    /// A part may have been removed.
+    pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> Result<(), OwnedError> {
+        let name = component(self.path(), &name)?;
+        let path = self.path().join(name);
+        let opened = match retry_on_intr(|| openat(self.as_fd(), name, DIRECTORY, Mode::empty())) {
+            Err(Errno::NOENT) => return Ok(()),
+            opened => opened.map_err(OwnedError::io("remove", &path))?,
+        };
+        remove::contents(&opened, &path, MARKER_FILE)?;
+        match unlinkat(self.as_fd(), name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(OwnedError::io("remove", &path)(errno)),
+        }
+    }
+
     /// Writes the marker. A directory that has one already must have the same.
     ///
     /// # Errors
@@ -88,5 +172,19 @@ impl OwnedDirectory {
             Err(_) => Some(Found::other_marker(&text)),
         };
         mismatch.map_or(Ok(()), |found| Err(OwnedError::refused(self.path(), found)))
+    }
+
+    /// Removes a directory of ours in this one with everything in it; returns whether it existed. It needs no marker of
+    /// its own, because this directory must have one.
+    pub fn remove_part(
+        &self,
+        name: impl AsRef<OsStr>,
+        access: Access,
+        marker: &Marker<'_>,
+    ) -> Result<bool, OwnedError> {
+        let name = component(self.path(), &name)?;
+        self.check_marker(marker)?;
+        let Some(directory) = self.open_directory(name, access)? else { return Ok(false) };
+        self.remove_opened(name, &directory)
     }
 }

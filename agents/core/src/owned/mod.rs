@@ -18,6 +18,10 @@
 //! of a project. It is opened as it is. They can rename and remove what is in it, so that each use of something below
 //! it starts at the base again or at a descriptor that was checked; a path is not passed on without that.
 //!
+//! **Shared directory** ([`SharedDirectory`]): reached from a shared base component by component, for datasets and
+//! outputs, which members of a project share. A link of this user on the way is followed, one of another user is not;
+//! what is written to must belong to this user ([`SharedDirectory::check_owner`]).
+//!
 //! **Directory of ours** ([`OwnedDirectory`]): reached from a base component by component. Each component below the
 //! base is a directory, not a link, belongs to this user, and has a mode that [`Access`] permits.
 //!
@@ -32,45 +36,17 @@
 //!
 //! A violation is an [`OwnedError::Refused`]: the path, what was found there, and the remedy.
 
+mod access;
 mod directory;
 mod error;
 mod file;
 mod marker;
 mod remove;
+mod shared;
 mod walk;
 
+pub use access::Access;
 pub use directory::{Base, OwnedDirectory};
 pub use error::{Found, OwnedError};
 pub use marker::{MARKER_FILE, Marker};
-
-/// What the mode of a file or directory of ours may permit to other users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing: files 0600, directories 0700.
-    Private,
-    /// The group may read it, and other users may not: files 0640, directories 0750.
-    GroupRead,
-    /// Others may read it and may not write to it.
-    Readable,
-}
-
-impl Access {
-    /// The bits of a mode that must not be set.
-    fn forbidden(self) -> u32 {
-        match self {
-            Access::Private => 0o077,
-            Access::GroupRead => 0o027,
-            Access::Readable => 0o022,
-        }
-    }
-
-    /// The mode of new directories, less the umask.
-    pub fn directory_mode(self) -> u32 {
-        0o777 & !self.forbidden()
-    }
-
-    /// The mode of new files, less the umask.
-    pub fn file_mode(self) -> u32 {
-        0o666 & !self.forbidden()
-    }
-}
+pub use shared::{MissingDirectories, SharedDirectory};

@@ -1,16 +1,14 @@
 //! The removal of a tree by descriptors.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Mode, fstat, openat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
 
-use super::directory::OwnedDirectory;
 use super::error::{Found, OwnedError};
-use super::marker::MARKER_FILE;
 use super::walk::DIRECTORY;
 
 /// Each level holds a descriptor.
@@ -39,14 +37,14 @@ impl Level {
     }
 }
 
-/// Removes everything in a directory, its marker last. A directory of another user in it is not entered: it is removed
-/// if it is empty.
-pub(super) fn contents(directory: &OwnedDirectory) -> Result<(), OwnedError> {
-    let path = directory.path().to_owned();
+/// Removes everything in a directory, the file of this name last. A directory of another user in it is not entered: it
+/// is removed if it is empty.
+pub(super) fn contents(directory: impl AsFd, location: &Path, last: &str) -> Result<(), OwnedError> {
+    let (directory, path) = (directory.as_fd(), location.to_owned());
     let device = fstat(directory).map_err(OwnedError::io("examine", &path))?.st_dev;
     let at = retry_on_intr(|| openat(directory, ".", DIRECTORY, Mode::empty()));
     let mut top = Level::new(at.map_err(OwnedError::io("open the directory", &path))?, path)?;
-    top.names.retain(|name| name != MARKER_FILE);
+    top.names.retain(|name| name != last);
     let mut levels = vec![top];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
@@ -85,12 +83,12 @@ pub(super) fn contents(directory: &OwnedDirectory) -> Result<(), OwnedError> {
             }
         }
         if levels.len() >= LEVELS {
-            return Err(OwnedError::refused(directory.path(), Found::TooDeep { levels: LEVELS }));
+            return Err(OwnedError::refused(location, Found::TooDeep { levels: LEVELS }));
         }
         levels.push(Level::new(at, path)?);
     }
-    match unlinkat(directory, MARKER_FILE, AtFlags::empty()) {
+    match unlinkat(directory, last, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(OwnedError::io("remove", &directory.path().join(MARKER_FILE))(errno)),
+        Err(errno) => Err(OwnedError::io("remove", &location.join(last))(errno)),
     }
 }

@@ -14,7 +14,7 @@ use super::error::{Found, OwnedError};
 /// As the kernel's own limit.
 const LINKS: usize = 40;
 /// For examining a component of any type, and for opening the next one in it.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// For reading, writing to and synchronising a directory.
 pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

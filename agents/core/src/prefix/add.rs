@@ -1,21 +1,20 @@
 //! `scr_index --add` as one call: judge a checkpoint directory, rebuild what can be rebuilt, and index it.
 
 use std::fmt;
-use std::fs;
 use std::ops::ControlFlow;
 
 use chrono::NaiveDateTime;
 use serde::Serialize;
 
-use super::directory::{DirectoryName, Prefix};
-use super::error::PrefixError;
 use super::inspect::{Completeness, Inspection, LossReason, SetRebuild, inspect};
 use super::publish::{self, Publication};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
 use super::{index, rebuild};
-use crate::dataset_files::{DatasetOpener, PlainFiles};
-use crate::{temporary, workers};
+use crate::redundancy::directory;
+use crate::store::dataset_files::open_plain;
+use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError, Staged};
+use crate::workers;
 use holdfast_model::CheckpointId;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +30,7 @@ pub struct AddOptions {
     pub make_current: bool,
     /// Scan a directory again that the index records as complete.
     pub rescan: bool,
-    /// Opens the files of the directory.
+    /// Opens the files of the dataset.
     pub open: DatasetOpener,
 }
 
@@ -43,12 +42,11 @@ impl Default for AddOptions {
             dry_run: false,
             make_current: false,
             rescan: false,
-            open: PlainFiles::open_directory,
+            open: open_plain,
         }
     }
 }
 
-/// Progress, for display.
 #[derive(Clone, Copy, Debug)]
 pub enum AddStep<'a> {
     /// That many more bytes were verified.
@@ -125,34 +123,28 @@ impl AddReport {
 /// If the directory cannot be read, or a step of writing down fails. Lost and damaged files are no error but in the
 /// report.
 pub fn add(
-    prefix: &Prefix,
+    store: &dyn DatasetStore,
     name: &DirectoryName,
     now: NaiveDateTime,
     options: &AddOptions,
     on_step: &(dyn Fn(AddStep<'_>) + Sync),
 ) -> Result<AddReport, PrefixError> {
-    let indexed = index::read(prefix)?.unwrap_or_default().entry(name);
+    let indexed = index::read(store)?.unwrap_or_default().entry(name);
     if let Some(entry) = indexed.filter(|entry| entry.complete == Some(true) && !options.rescan) {
         // A kill between the index and the link leaves the link to be moved now.
-        if options.make_current && !options.dry_run && prefix.current()?.as_ref() != Some(name) {
-            publish::make_current(prefix, name)?;
+        if options.make_current && !options.dry_run && store.current()?.as_ref() != Some(name) {
+            publish::make_current(store, name)?;
         }
         return Ok(AddReport::new(name, Some(entry.id), AddOutcome::AlreadyComplete));
     }
-    let directory = prefix.checkpoint_path(name);
+    let access = if options.dry_run { DatasetAccess::Read } else { DatasetAccess::Write };
+    let dataset = store.open(name, access)?;
     if !options.dry_run {
         // Left by a rebuild or copy that was killed. No reader uses them: a failure must not prevent the rest.
-        let _ = temporary::remove_abandoned(&directory);
-    }
-    let remedy = "give the name of a checkpoint directory below the prefix";
-    let found =
-        fs::metadata(&directory).map_err(PrefixError::io("look at the checkpoint directory", &directory, remedy))?;
-    if !found.is_dir() {
-        let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
-        return Err(PrefixError::io("list the checkpoint directory", &directory, remedy)(error));
+        let _ = dataset.remove_staged(Staged::Abandoned);
     }
     let scan_options = ScanOptions { threads: options.threads, open: options.open };
-    let mut scanned = scan(&directory, scan_options)?;
+    let mut scanned = scan(&dataset, scan_options)?;
     let verified = if options.verify {
         scanned.verify(options.threads, &|bytes| on_step(AddStep::Verified { bytes }))
     } else {
@@ -163,7 +155,7 @@ pub fn add(
     report.ranks = scanned.identity.map_or(0, |it| it.ranks);
     report.damaged = inspection.damaged.clone();
     if options.dry_run {
-        report.rebuilt = rebuild::plan(&inspection);
+        report.rebuilt = inspection.rebuildable.clone();
         report.reasons = inspection.reasons;
         report.verified = verified;
         return Ok(report);
@@ -175,7 +167,7 @@ pub fn add(
     }
     report.verified = verified;
     let publication = Publication::of_scan(name.clone(), &scanned, &inspection, options.make_current, now);
-    let complete = publication.publish(prefix)?;
+    let complete = publication.publish(store)?;
     report.outcome = match inspection.completeness {
         _ if complete => AddOutcome::Complete,
         Completeness::NothingUsable => AddOutcome::NothingUsable,
@@ -193,15 +185,15 @@ fn rebuild_all(
     on_step: &(dyn Fn(AddStep<'_>) + Sync),
     report: &mut AddReport,
 ) {
-    let planned = rebuild::plan(inspection);
-    let outcomes = workers::map(&planned, threads, 1, |set| {
+    let planned = &inspection.rebuildable;
+    let outcomes = workers::map(planned, threads, 1, |set| {
         let mut progress = |bytes, _| {
             on_step(AddStep::Rebuilding { set, bytes });
             ControlFlow::Continue(())
         };
-        rebuild::run(&scanned.files, set, &mut progress).map_err(|error| error.to_string())
+        directory::rebuild(&scanned.files, set.set, &set.missing, &mut progress).map_err(|error| error.to_string())
     });
-    for (set, outcome) in planned.into_iter().zip(outcomes) {
+    for (set, outcome) in planned.iter().cloned().zip(outcomes) {
         match outcome {
             Ok(_) => report.rebuilt.push(set),
             Err(error) => report.failures.push(RebuildFailure { set, error }),

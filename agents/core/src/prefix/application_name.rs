@@ -7,11 +7,11 @@
 use holdfast_model::Scheme;
 
 use super::dataset::DATASET_FILE;
-use super::names::{LONGEST, NameError, check_base_name};
 use super::rank_filemap;
 use super::summary::OLD_SUMMARY_FILE;
 use crate::control::meta;
 use crate::redundancy::registry;
+use crate::store::base_name::{LONGEST, NameError, check_base_name};
 use crate::temporary;
 
 /// The longest name of an application's file, in bytes: its meta file is named after it.

@@ -3,15 +3,12 @@
 use std::io::{self, Read as _};
 
 use crate::control::content::FileContent;
-use crate::dataset_files::StoredFile;
+use crate::store::dataset_files::StoredFile;
 
 /// Read size: large enough that a parallel file system sees few calls, small enough to stay in a cache.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Length and CRC32 of a file. `progress` gets the number of bytes of each piece.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn of_file(file: &dyn StoredFile, progress: &(dyn Fn(u64) + Sync)) -> io::Result<FileContent> {
     let mut hasher = crc32fast::Hasher::new();
     // Thousands of small files are verified: a large buffer for each would cost more than the reading.

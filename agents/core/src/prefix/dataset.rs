@@ -2,18 +2,16 @@
 //! (`SCR_Start_output` of SCR 3), and the level of a checkpoint of variables.
 //!
 //! The directory of a dataset below the prefix carries its name, as far as that can be the name of a directory
-//! ([`Prefix::create_dataset_directory`]). The name as given is recorded in the directory, in the hash file
+//! ([`new_directory`](super::new_directory)). The name as given is recorded in the directory, in the hash file
 //! [`DATASET_FILE`]. A plain checkpoint, without a name, has no record, and its directory is SCR 1's to the last byte.
-
-use std::path::Path;
 
 use holdfast_model::dataset::{check_name, default_name};
 use holdfast_model::{CheckpointId, Dataset, Level};
 
-use super::directory::{DirectoryName, Prefix};
-use super::error::PrefixError;
-use super::{index, reading};
-use crate::kvtree::{Tree, file};
+use super::index;
+use crate::kvtree::Tree;
+use crate::store::dataset_files::{read_tree_if_there, write_tree};
+use crate::store::{DatasetAccess, DatasetStore, DirectoryName, OpenDataset, PrefixError};
 
 /// The file's name, in a checkpoint directory.
 pub const DATASET_FILE: &str = "dataset.holdfast";
@@ -41,21 +39,29 @@ pub fn to_tree(dataset: &Dataset, job: &str) -> Tree {
 
 /// The job id of the run that wrote a directory: from a name in SCR's form, or from the record. `None` if neither has
 /// it.
-pub fn job_of(prefix: &Prefix, directory: &DirectoryName) -> Option<String> {
+pub fn job_of(store: &dyn DatasetStore, directory: &DirectoryName) -> Option<String> {
     if let Some(parts) = directory.parts() {
         return Some(parts.job);
     }
-    let tree = reading::hash_file(&prefix.checkpoint_path(directory).join(DATASET_FILE)).ok()??;
+    let tree = record(store, directory).ok()??;
     tree.value("JOB").map(str::to_owned)
+}
+
+fn record(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Option<Tree>, PrefixError> {
+    match store.open(directory, DatasetAccess::Read) {
+        Ok(dataset) => Ok(read_tree_if_there(&*dataset, DATASET_FILE)?),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the record of a checkpoint directory; `None` if there is none.
 ///
 /// # Errors
 /// The file cannot be read, or its content is invalid.
-pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
-    let path = prefix.checkpoint_path(directory).join(DATASET_FILE);
-    let Some(tree) = reading::hash_file(&path)? else { return Ok(None) };
+pub fn read(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Option<Dataset>, PrefixError> {
+    let Some(tree) = record(store, directory)? else { return Ok(None) };
+    let path = store.path_of(directory).join(DATASET_FILE);
     let content = |place: &str, problem: String| PrefixError::Content {
         path: path.clone(),
         place: place.to_owned(),
@@ -86,14 +92,11 @@ pub fn read(prefix: &Prefix, directory: &DirectoryName) -> Result<Option<Dataset
 }
 
 /// Writes the record into a checkpoint directory; for a plain checkpoint there is nothing to write.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write(dataset: &Dataset, job: &str, directory: &Path) -> Result<(), PrefixError> {
+pub fn write(dataset: &Dataset, job: &str, to: &dyn OpenDataset) -> Result<(), PrefixError> {
     if dataset.is_plain() {
         return Ok(());
     }
-    Ok(file::write(&directory.join(DATASET_FILE), &to_tree(dataset, job))?)
+    Ok(write_tree(to, DATASET_FILE, &to_tree(dataset, job))?)
 }
 
 /// The newest indexed dataset with this name: the application's name, the one that SCR gives to a dataset without a
@@ -101,13 +104,13 @@ pub fn write(dataset: &Dataset, job: &str, directory: &Path) -> Result<(), Prefi
 ///
 /// # Errors
 /// The index cannot be read. A record that cannot be read matches no name.
-pub fn find(prefix: &Prefix, name: &str) -> Result<Option<(CheckpointId, DirectoryName)>, PrefixError> {
-    let index = index::read(prefix)?.unwrap_or_default();
+pub fn find(store: &dyn DatasetStore, name: &str) -> Result<Option<(CheckpointId, DirectoryName)>, PrefixError> {
+    let index = index::read(store)?.unwrap_or_default();
     Ok(index
         .entries()
         .into_iter()
         .find(|entry| {
-            let record = read(prefix, &entry.directory).ok().flatten();
+            let record = read(store, &entry.directory).ok().flatten();
             match record.and_then(|record| record.name) {
                 Some(given) => given == name || entry.directory.as_str() == name,
                 None => default_name(entry.id) == name || entry.directory.as_str() == name,
@@ -118,23 +121,14 @@ pub fn find(prefix: &Prefix, name: &str) -> Result<Option<(CheckpointId, Directo
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::world::{TestStore, each_store, name, some_time};
     use super::*;
-    use chrono::NaiveDateTime;
-    use std::fs;
+    use crate::kvtree::file;
 
-    fn prefix() -> (tempfile::TempDir, Prefix) {
-        let directory = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(directory.path()).unwrap();
-        (directory, prefix)
-    }
-
-    fn add(prefix: &Prefix, id: u64, directory: &str, dataset: &Dataset) -> DirectoryName {
-        let directory = DirectoryName::new(directory).unwrap();
-        fs::create_dir(prefix.checkpoint_path(&directory)).unwrap();
-        write(dataset, "17", &prefix.checkpoint_path(&directory)).unwrap();
-        let time = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
-        index::update(prefix, |index| index.add(CheckpointId(id), &directory, time)).unwrap();
-        directory
+    fn add(world: &dyn TestStore, id: u64, directory: &str, dataset: &Dataset) -> DirectoryName {
+        write(dataset, "17", &*world.dataset(directory)).unwrap();
+        index::update(world.store(), |index| index.add(CheckpointId(id), &name(directory), some_time())).unwrap();
+        name(directory)
     }
 
     fn named(name: &str) -> Dataset {
@@ -143,49 +137,51 @@ mod tests {
 
     #[test]
     fn what_is_written_into_a_directory_is_read_from_it() {
-        let (_held, prefix) = prefix();
-        let output = Dataset { checkpoint: false, output: true, ..named("plot/step 7") };
-        let directory = add(&prefix, 7, "seven", &output);
-        assert_eq!(read(&prefix, &directory).unwrap(), Some(output));
-        let direct = Dataset { direct: Some("eight".to_owned()), ..named("shared") };
-        let directory = add(&prefix, 8, "eight", &direct);
-        assert_eq!(read(&prefix, &directory).unwrap(), Some(direct));
-        let of_variables = Dataset { level: Some(Level::Prefix), ..Dataset::default() };
-        let directory = add(&prefix, 9, "nine", &of_variables);
-        assert_eq!(read(&prefix, &directory).unwrap(), Some(of_variables));
+        each_store(|world| {
+            let output = Dataset { checkpoint: false, output: true, ..named("plot/step 7") };
+            let direct = Dataset { direct: Some("eight".to_owned()), ..named("shared") };
+            let of_variables = Dataset { level: Some(Level::Prefix), ..Dataset::default() };
+            for (id, directory, dataset) in [(7, "seven", output), (8, "eight", direct), (9, "nine", of_variables)] {
+                let directory = add(world, id, directory, &dataset);
+                assert_eq!(read(world.store(), &directory).unwrap(), Some(dataset));
+            }
+        });
     }
 
     #[test]
     fn a_plain_checkpoint_leaves_no_record() {
-        let (_held, prefix) = prefix();
-        let directory = add(&prefix, 1, "one", &Dataset::default());
-        assert!(!prefix.checkpoint_path(&directory).join(DATASET_FILE).exists());
-        assert_eq!(read(&prefix, &directory).unwrap(), None);
+        each_store(|world| {
+            let directory = add(world, 1, "one", &Dataset::default());
+            assert!(world.get(&format!("one/{DATASET_FILE}")).is_none());
+            assert_eq!(read(world.store(), &directory).unwrap(), None);
+        });
     }
 
     #[test]
     fn a_dataset_is_found_by_name_default_name_and_directory_and_the_newest_is_preferred() {
-        let (_held, prefix) = prefix();
-        add(&prefix, 1, "a", &named("same"));
-        let newest = add(&prefix, 2, "b", &named("same"));
-        let plain = add(&prefix, 3, "c", &Dataset::default());
-        assert_eq!(find(&prefix, "same").unwrap(), Some((CheckpointId(2), newest)));
-        assert_eq!(find(&prefix, "scr.dataset.3").unwrap(), Some((CheckpointId(3), plain)));
-        assert_eq!(find(&prefix, "a").unwrap().map(|(id, _)| id), Some(CheckpointId(1)));
-        assert_eq!(find(&prefix, "scr.dataset.2").unwrap(), None, "it has a name of its own");
+        each_store(|world| {
+            let find = |name| find(world.store(), name).unwrap();
+            add(world, 1, "a", &named("same"));
+            let newest = add(world, 2, "b", &named("same"));
+            let plain = add(world, 3, "c", &Dataset::default());
+            assert_eq!(find("same"), Some((CheckpointId(2), newest)));
+            assert_eq!(find("scr.dataset.3"), Some((CheckpointId(3), plain)));
+            assert_eq!(find("a").map(|(id, _)| id), Some(CheckpointId(1)));
+            assert_eq!(find("scr.dataset.2"), None, "it has a name of its own");
+        });
     }
 
     #[test]
     fn a_record_of_another_version_or_with_an_impossible_name_is_refused() {
-        let (_held, prefix) = prefix();
-        let directory = add(&prefix, 1, "one", &named("x"));
-        let path = prefix.checkpoint_path(&directory).join(DATASET_FILE);
-        for (key, value) in [("VERSION", "2"), ("NAME", "a\nb"), ("LEVEL", "5")] {
-            let mut tree = to_tree(&named("x"), "17");
-            tree.unset(key);
-            tree.put(key, value);
-            file::write(&path, &tree).unwrap();
-            assert!(read(&prefix, &directory).unwrap_err().to_string().contains(key));
-        }
+        each_store(|world| {
+            let directory = add(world, 1, "one", &named("x"));
+            for (key, value) in [("VERSION", "2"), ("NAME", "a\nb"), ("LEVEL", "5")] {
+                let mut tree = to_tree(&named("x"), "17");
+                tree.unset(key);
+                tree.put(key, value);
+                world.put(&format!("one/{DATASET_FILE}"), &file::encode(&tree));
+                assert!(read(world.store(), &directory).unwrap_err().to_string().contains(key));
+            }
+        });
     }
 }

@@ -3,106 +3,98 @@
 //! The files of an output lie at the paths that the application named. They are removed one by one, because other
 //! datasets may have files in the same directories ([`outputs`]). All other datasets are removed with their directory:
 //!
-//! The order is: the link `scr.current` if it leads there, the entry, a rename of the directory to the name of a
-//! temporary file, the files. A kill in between leaves a directory that no restart uses; from the rename on, the next
-//! command removes it ([`temporary`]).
+//! The order is: the link `scr.current` if it leads there, the entry, the dataset at once, then its files. A kill in
+//! between leaves what no restart uses; once the dataset was taken out of the store, the next command removes the rest.
 
-use std::fs;
 use std::io;
 
-use super::directory::{DirectoryName, Prefix};
-use super::error::PrefixError;
-use super::publish::withdraw_locked;
+use super::publish::withdraw_as;
 use super::{index, outputs};
-use crate::{durable, kill_point, temporary};
+use crate::store::{DatasetOccupant, DatasetStore, DirectoryName, PrefixError, Removal};
+
+/// What was done to a dataset.
+enum Deletion {
+    /// It was not deleted, or only its entry was there. Whether anything was.
+    Ended(bool),
+    /// It was taken out of the store.
+    TakenOut(Removal),
+}
 
 /// Deletes a dataset: returns whether there was an entry or a directory.
 ///
 /// # Errors
 /// The first step that failed. It can be repeated.
-pub fn delete(prefix: &Prefix, directory: &DirectoryName) -> Result<bool, PrefixError> {
-    delete_if(prefix, directory, |_| true)
+pub fn delete(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    delete_if(store, directory, |_| true)
 }
 
-/// As [`delete`], if `may_be_deleted` of the entry, which is read under the lock of the index.
-///
-/// # Errors
-/// As [`delete`].
+/// As [`delete`], if `may_be_deleted` of the entry, which is read as a part of the change of the index.
 pub(super) fn delete_if(
-    prefix: &Prefix,
+    store: &dyn DatasetStore,
     directory: &DirectoryName,
-    may_be_deleted: impl FnOnce(Option<&index::IndexEntry>) -> bool,
+    may_be_deleted: impl Fn(Option<&index::IndexEntry>) -> bool,
 ) -> Result<bool, PrefixError> {
-    let renamed = {
-        let locked = index::lock(prefix)?;
-        let entry = index::read(prefix)?.unwrap_or_default().entry(directory);
-        if !may_be_deleted(entry.as_ref()) {
-            return Ok(false);
+    let deletion = index::change(store, |index| {
+        if !may_be_deleted(index.read()?.entry(directory).as_ref()) {
+            return Ok(Deletion::Ended(false));
         }
-        // Before the entry is removed: what is not a directory is left alone.
-        let path = prefix.checkpoint_path(directory);
-        let exists = match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_dir() => true,
-            Ok(_) => return Err(failed(&path)(io::Error::other("it is not a directory"))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(failed(&path)(error)),
+        let failed = |source| {
+            let remedy = "delete what is left by hand; no restart uses it";
+            PrefixError::io("delete the dataset in", store.path_of(directory), remedy)(source)
         };
-        let listed = withdraw_locked(&locked, prefix, directory)?;
-        if !exists {
-            return Ok(listed);
+        // Before the entry is removed: what is no dataset is left alone.
+        let occupant = store.occupant(directory).map_err(failed)?;
+        if occupant == DatasetOccupant::Other {
+            return Err(failed(io::Error::other("it is not a directory")));
         }
-        if outputs::is_output(prefix, directory) {
-            outputs::remove(prefix, directory)?;
-            return Ok(true);
+        let listed = withdraw_as(index, directory)?;
+        if occupant == DatasetOccupant::Nothing {
+            return Ok(Deletion::Ended(listed));
         }
-        kill_point::reach();
-        let renamed = prefix.path().join(temporary::name());
-        fs::rename(&path, &renamed).map_err(failed(&path))?;
-        kill_point::reach();
-        durable::sync_directory(prefix.path())?;
-        renamed
-    };
-    // Without the lock: that may take long.
-    fs::remove_dir_all(&renamed).map_err(failed(&renamed))?;
-    durable::sync_directory(prefix.path())?;
-    Ok(true)
-}
-
-fn failed(path: &std::path::Path) -> impl FnOnce(io::Error) -> PrefixError {
-    PrefixError::io("delete the dataset in", path.to_owned(), "delete what is left by hand; no restart uses it")
+        if outputs::is_output(store, directory) {
+            outputs::remove(store, directory)?;
+            return Ok(Deletion::Ended(true));
+        }
+        Ok(Deletion::TakenOut(store.delete(directory)?))
+    })?;
+    match deletion {
+        Deletion::Ended(existed) => Ok(existed),
+        // After the change: that may take long.
+        Deletion::TakenOut(left) => left.finish().map(|()| true),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::publish::make_current;
+    use super::super::tests::world::{PosixWorld, TestStore as _, each_store, name, some_time};
     use super::*;
-    use chrono::NaiveDateTime;
     use holdfast_model::CheckpointId;
 
     #[test]
     fn a_dataset_is_deleted_with_its_entry_its_link_and_its_files() {
-        let scratch = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        let time = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
-        let name = DirectoryName::new("one").unwrap();
-        fs::create_dir_all(scratch.path().join("one/below")).unwrap();
-        index::update(&prefix, |index| index.add(CheckpointId(1), &name, time)).unwrap();
-        prefix.set_current(&name).unwrap();
-        assert!(!delete_if(&prefix, &name, |entry| entry.unwrap().complete == Some(true)).unwrap());
-        assert!(delete(&prefix, &name).unwrap());
-        assert!(index::read(&prefix).unwrap().unwrap().entries().is_empty());
-        assert_eq!(prefix.current().unwrap(), None);
-        let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert!(left.iter().all(|name| name == ".holdfast" || name == index::INDEX_FILE), "{left:?}");
-        assert!(!delete(&prefix, &name).unwrap());
+        each_store(|world| {
+            let (store, one) = (world.store(), name("one"));
+            world.dataset("one");
+            world.put("one/file", b"content");
+            index::update(store, |index| index.add(CheckpointId(1), &one, some_time())).unwrap();
+            make_current(store, &one).unwrap();
+            assert!(!delete_if(store, &one, |entry| entry.unwrap().complete == Some(true)).unwrap());
+            assert!(delete(store, &one).unwrap());
+            assert!(index::read(store).unwrap().unwrap().entries().is_empty());
+            assert_eq!(store.current().unwrap(), None);
+            assert_eq!(world.files().into_keys().collect::<Vec<_>>(), [index::INDEX_FILE]);
+            assert_eq!((store.contains(&one), world.staged()), (false, 0));
+            assert!(!delete(store, &one).unwrap());
+        });
     }
 
     #[test]
     fn what_is_not_a_directory_is_left_alone() {
-        let scratch = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        fs::create_dir(scratch.path().join("target")).unwrap();
-        std::os::unix::fs::symlink("target", scratch.path().join("link")).unwrap();
-        assert!(delete(&prefix, &DirectoryName::new("link").unwrap()).is_err());
-        assert!(scratch.path().join("link").exists() && scratch.path().join("target").is_dir());
+        let world = PosixWorld::new();
+        world.put("target/file", b"content");
+        std::os::unix::fs::symlink("target", world.scratch.path().join("link")).unwrap();
+        assert!(delete(world.store(), &name("link")).is_err());
+        assert!(world.scratch.path().join("link").exists() && world.scratch.path().join("target").is_dir());
     }
 }

@@ -84,7 +84,7 @@ impl Scan {
         if described == u64::from(identity.ranks) {
             return;
         }
-        let Ok(summary) = summary::read(self.files.directory()) else { return };
+        let Ok(summary) = summary::read(&*self.files) else { return };
         if (summary.id, summary.ranks) != (identity.id, identity.ranks) {
             return;
         }

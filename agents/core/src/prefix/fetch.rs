@@ -3,9 +3,8 @@
 
 use chrono::NaiveDateTime;
 
-use super::directory::{DirectoryName, Prefix};
-use super::error::PrefixError;
 use super::index::{self, Index};
+use crate::store::{DatasetStore, DirectoryName, PrefixError};
 use holdfast_model::CheckpointId;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +49,13 @@ pub fn order(index: &Index, current: Option<&DirectoryName>) -> Vec<RestartCandi
     candidates
 }
 
-/// [`order`] for a prefix directory as it is now. A link to a missing directory is ignored.
+/// [`order`] for a store as it is now. A current dataset that is missing is ignored.
 ///
 /// # Errors
-/// Those of reading the index and the link.
-pub fn candidates(prefix: &Prefix) -> Result<Vec<RestartCandidate>, PrefixError> {
-    let index = index::read(prefix)?.unwrap_or_default();
-    let current = prefix.current()?.filter(|directory| prefix.checkpoint_path(directory).is_dir());
+/// Those of reading the records.
+pub fn candidates(store: &dyn DatasetStore) -> Result<Vec<RestartCandidate>, PrefixError> {
+    let index = index::read(store)?.unwrap_or_default();
+    let current = store.current()?.filter(|directory| store.contains(directory));
     Ok(order(&index, current.as_ref()))
 }
 
@@ -65,32 +64,29 @@ pub fn candidates(prefix: &Prefix) -> Result<Vec<RestartCandidate>, PrefixError>
 ///
 /// # Errors
 /// Those of [`index::update`].
-pub fn begin(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
-    index::update(prefix, |index| index.mark_fetched(directory, now)).map(drop)
+pub fn begin(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+    index::update(store, |index| index.mark_fetched(directory, now)).map(drop)
 }
 
 /// After a failed attempt: the link is removed if it names this directory, and FAILED is stamped.
 ///
 /// # Errors
 /// Those of the link and of [`index::update`].
-pub fn failed(prefix: &Prefix, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
-    let index = index::lock(prefix)?;
-    // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
-    index.change(|index| index.mark_failed(directory, now))?;
-    if prefix.current()?.as_ref() == Some(directory) {
-        prefix.remove_current()?;
-    }
-    Ok(())
+pub fn failed(store: &dyn DatasetStore, directory: &DirectoryName, now: NaiveDateTime) -> Result<(), PrefixError> {
+    index::change(store, |index| {
+        // The mark first: killed in between, the link still leads to the mark's directory and the attempt is repeated.
+        index.update(|index| index.mark_failed(directory, now))?;
+        index.remove_current_if(directory)
+    })
 }
 
 /// After a success: the link is made if there is none.
 ///
 /// # Errors
-/// Those of the lock and of the link.
-pub fn succeeded(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
-    let _held = index::lock(prefix)?;
-    match prefix.current()? {
+/// Those of a change of the records.
+pub fn succeeded(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
+    index::change(store, |index| match index.current()? {
         Some(_) => Ok(()),
-        None => prefix.set_current(directory),
-    }
+        None => index.set_current(directory),
+    })
 }

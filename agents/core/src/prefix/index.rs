@@ -1,25 +1,13 @@
 //! `index.scr`: which checkpoints are below the prefix directory, and their state (`SCR manual §9.1`,
 //! `docs/scr-files.md` §12).
-//!
-//! SCR rewrites the index in place and without a lock. We write it through [`durable`](crate::durable), so that a
-//! reader sees the old index or the new one, and hold a lock of our own from reading to writing; the lock is a file
-//! beside the index, because a lock on a file that is replaced by rename protects nothing. SCR does not know the lock:
-//! the index is therefore read anew under the lock for every change, never kept.
 
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use chrono::NaiveDateTime;
 
-use super::directory::{DirectoryName, Prefix};
-use super::error::PrefixError;
-use super::lock::{IndexLock, OWN_DIRECTORY};
-use super::reading;
 use crate::control::is_number_key;
 use crate::kvtree::Tree;
-use crate::kvtree::file::{self, HashFileError};
-use crate::temporary;
+use crate::store::{DatasetStore, DirectoryName, PrefixError, RecordsChange};
 use holdfast_model::CheckpointId;
 
 /// The index file's name.
@@ -30,10 +18,8 @@ const VERSION: &str = "1";
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S";
 /// The first line that `scr_index --list` prints.
 pub const LIST_HEADER: &str = "FLAGS  FLUSHED              CKPT  DIRECTORY";
-/// How often an index that cannot be decoded is read before it counts as damaged.
-const READ_ATTEMPTS: u32 = 4;
-/// The time between: much longer than SCR's rewriting of a small file takes.
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
+/// How often a change is made again that other processes overtake, where the store cannot lock.
+const CHANGE_ATTEMPTS: u32 = 100;
 /// What to do with an index that cannot be read.
 const REMEDY: &str = "move the index away and add the checkpoint directories again with `holdfast index add`";
 
@@ -246,64 +232,87 @@ pub fn list_line(entry: &IndexEntry) -> String {
 ///
 /// # Errors
 /// [`PrefixError::HashFile`] for a file that is not a hash file, and those of [`Index::from_tree`].
-pub fn read(prefix: &Prefix) -> Result<Option<Index>, PrefixError> {
-    let path = prefix.path().join(INDEX_FILE);
+pub fn read(store: &dyn DatasetStore) -> Result<Option<Index>, PrefixError> {
+    parsed(store, store.index()?)
+}
+
+fn parsed(store: &dyn DatasetStore, tree: Option<Tree>) -> Result<Option<Index>, PrefixError> {
+    tree.map(|tree| Index::from_tree(tree, &store.location().join(INDEX_FILE))).transpose()
+}
+
+/// A change of the index and of the current dataset. What belongs to it (summaries, files of outputs) is changed in the
+/// meantime; no other process makes a change in between, or this one is made again.
+#[derive(Debug)]
+pub(super) struct IndexChange<'a> {
+    pub(super) store: &'a dyn DatasetStore,
+    records: Box<dyn RecordsChange + 'a>,
+}
+
+/// Does `work` as one change; again from the beginning if another process overtakes it. All of `work` must be
+/// repeatable.
+///
+/// # Errors
+/// Those of `work`, and those of beginning a change.
+pub(super) fn change<R>(
+    store: &dyn DatasetStore,
+    mut work: impl FnMut(&mut IndexChange<'_>) -> Result<R, PrefixError>,
+) -> Result<R, PrefixError> {
     let mut attempt = 1;
     loop {
-        match reading::hash_file(&path) {
-            Ok(tree) => return tree.map(|tree| Index::from_tree(tree, &path)).transpose(),
-            // SCR truncates the index and writes it anew: a reader may meet it in between.
-            Err(PrefixError::HashFile(HashFileError::Format { .. })) if attempt < READ_ATTEMPTS => {
-                attempt += 1;
-                thread::sleep(BETWEEN_ATTEMPTS);
-            }
-            Err(error) => return Err(error),
+        let mut change = IndexChange { store, records: store.begin_change()? };
+        match work(&mut change) {
+            Err(PrefixError::Overtaken { .. }) if attempt < CHANGE_ATTEMPTS => attempt += 1,
+            result => return result,
         }
     }
 }
 
-/// The index while this process holds its lock. What belongs to a change of the index (summary, link) is changed in the
-/// meantime, so that no other Holdfast process sees or makes a change in between.
-#[derive(Debug)]
-pub(super) struct LockedIndex<'a> {
-    prefix: &'a Prefix,
-    _lock: IndexLock,
-}
-
-/// Waits for the lock of the index, and removes the temporary files that killed processes left beside it.
-///
-/// # Errors
-/// [`PrefixError::Io`] if the lock file cannot be made or locked.
-pub(super) fn lock(prefix: &Prefix) -> Result<LockedIndex<'_>, PrefixError> {
-    let lock = IndexLock::acquire(prefix)?;
-    for directory in [prefix.path().to_owned(), prefix.path().join(OWN_DIRECTORY)] {
-        // No reader uses them: a failure must not prevent the change.
-        let _ = temporary::remove_abandoned(&directory);
+impl<'a> IndexChange<'a> {
+    /// The index; a missing one is an empty one.
+    pub(super) fn read(&self) -> Result<Index, PrefixError> {
+        Ok(parsed(self.store, self.records.index()?)?.unwrap_or_default())
     }
-    Ok(LockedIndex { prefix, _lock: lock })
-}
 
-impl LockedIndex<'_> {
-    /// Reads the index, lets `change` work on it, and replaces the file if anything differs. A missing index is an
-    /// empty one.
+    /// Reads the index, lets `change` work on it, and replaces it if anything differs.
     ///
     /// # Errors
-    /// Those of [`read`] and of replacing the file. The old index is then still there.
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
-        let before = read(self.prefix)?.unwrap_or_default();
+    /// Those of [`read`] and of replacing it. The old index is then still there.
+    pub(super) fn update<R>(&mut self, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
+        let before = self.read()?;
         let mut index = before.clone();
         let result = change(&mut index);
         if before != index {
-            file::write(&self.prefix.path().join(INDEX_FILE), &index.to_tree())?;
+            self.records.set_index(&index.to_tree())?;
         }
         Ok(result)
     }
+
+    pub(super) fn current(&self) -> Result<Option<DirectoryName>, PrefixError> {
+        self.records.current()
+    }
+
+    pub(super) fn set_current(&mut self, directory: &DirectoryName) -> Result<(), PrefixError> {
+        self.records.set_current(directory)
+    }
+
+    /// Also one that cannot be read; returns whether there was one.
+    pub(super) fn remove_current(&mut self) -> Result<bool, PrefixError> {
+        self.records.remove_current()
+    }
+
+    /// No dataset is current if this one is.
+    pub(super) fn remove_current_if(&mut self, directory: &DirectoryName) -> Result<(), PrefixError> {
+        if self.current()?.as_ref() == Some(directory) {
+            self.remove_current()?;
+        }
+        Ok(())
+    }
 }
 
-/// One change of the index under its lock.
+/// One change of the index.
 ///
 /// # Errors
-/// Those of taking the lock, of [`read`], and of replacing the file. The old index is then still there.
-pub fn update<R>(prefix: &Prefix, change: impl FnOnce(&mut Index) -> R) -> Result<R, PrefixError> {
-    lock(prefix)?.change(change)
+/// Those of beginning a change, of [`read`], and of replacing the index. The old index is then still there.
+pub fn update<R>(store: &dyn DatasetStore, mut work: impl FnMut(&mut Index) -> R) -> Result<R, PrefixError> {
+    change(store, |index| index.update(&mut work))
 }

@@ -1,7 +1,7 @@
-//! The job's directory on the parallel file system: its files, which of them can be used, and how a drained checkpoint
-//! becomes one that a restart takes.
+//! What a store of datasets contains: its files, which of them can be used, and how a drained checkpoint becomes one
+//! that a restart takes. The [store](crate::store) itself is behind a trait.
 //!
-//! * [`directory`]: names of checkpoint directories, the link `scr.current`;
+//! * [`new_directory`]: the names of the directories of new datasets;
 //! * [`index`]: `index.scr`, which directories there are, and their state; [`fetch`]: which of them a restart takes;
 //! * [`dataset`]: what the application declared about a dataset, above all its name;
 //! * [`summary`]: `summary.scr`, which rank wrote which files; [`rank_filemap`]: `<rank>.scrfilemap` of a drain;
@@ -11,33 +11,31 @@
 //! * [`publish`]: recording a dataset in summary, index and link;
 //! * [`add`](mod@add): all of that as one call;
 //! * [`outputs`]: the files of outputs, at the paths that the application named;
+//! * `ownership`: whose a dataset and its records are;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
 //! * [`flushed`]: whether a dataset that was copied is still there;
 //! * [`unfinished`]: the directories that flushes left unfinished;
 //! * [`application_name`]: which names the application may give to its files.
 //!
 //! Follows `SCR manual §8, §9.1, §9.2, §11.10` and `docs/scr-files.md` §2, §11 to §13. Names read from any file pass
-//! [`names`] before they become paths.
+//! [`base_name`](crate::store::base_name) before they become paths.
 
 pub mod add;
 pub mod application_name;
 mod checksum;
 pub mod dataset;
 pub mod delete;
-pub mod directory;
-mod error;
 mod expected;
 pub mod fetch;
 pub mod flushed;
 pub mod index;
 pub mod inspect;
-mod lock;
-pub mod names;
+pub mod new_directory;
 pub mod outputs;
+mod ownership;
 pub mod prune;
 pub mod publish;
 pub mod rank_filemap;
-mod reading;
 pub mod rebuild;
 pub mod scan;
 pub mod summary;
@@ -45,10 +43,8 @@ pub mod unfinished;
 pub mod verify;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use add::{AddOptions, AddOutcome, AddReport, add};
-pub use directory::{DirectoryName, Prefix};
-pub use error::PrefixError;
 pub use index::Index;
 pub use summary::Summary;

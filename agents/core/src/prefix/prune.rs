@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use super::directory::DirectoryName;
 use super::index::IndexEntry;
+use crate::store::DirectoryName;
 use holdfast_model::CheckpointId;
 
 /// The chosen rules. Without any, nothing is deleted.

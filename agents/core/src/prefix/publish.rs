@@ -11,21 +11,20 @@
 //! 4. the entry with COMPLETE 1, if the dataset is complete;
 //! 5. `scr.current`, if the dataset is complete and restarts are to take it.
 //!
-//! Each step replaces one file by a rename, so that a kill leaves the state before a step or after it. At every instant
-//! an entry with COMPLETE 1 has a complete summary, and the link has been moved only to such an entry. All steps can be
-//! repeated, which then completes the publication.
+//! Each step replaces one file at once, so that a kill leaves the state before a step or after it. At every instant an
+//! entry with COMPLETE 1 has a complete summary, and the link has been moved only to such an entry. All steps can be
+//! repeated, which then completes the publication; where the [store](crate::store) cannot lock, they are repeated if
+//! another process changes the index in between.
 
 use chrono::NaiveDateTime;
 
-use super::directory::{DirectoryName, Prefix};
-use super::error::PrefixError;
 use super::index;
 use super::inspect::{Inspection, summary_of};
 use super::outputs;
 use super::rank_filemap::{FilemapWriter, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
-use crate::temporary;
+use crate::store::{DatasetAccess, DatasetStore, DirectoryName, PrefixError, Staged};
 use holdfast_model::{CheckpointId, Dataset};
 
 /// Records what the application declared of a dataset in its directory, and enters the directory into the index without
@@ -34,15 +33,17 @@ use holdfast_model::{CheckpointId, Dataset};
 /// # Errors
 /// The first step that failed; both can be repeated.
 pub fn begin(
-    prefix: &Prefix,
+    store: &dyn DatasetStore,
     id: CheckpointId,
     directory: &DirectoryName,
     dataset: &Dataset,
     job: &str,
     now: NaiveDateTime,
 ) -> Result<(), PrefixError> {
-    super::dataset::write(dataset, job, &prefix.checkpoint_path(directory))?;
-    index::update(prefix, |index| index.add(id, directory, now))
+    if !dataset.is_plain() {
+        super::dataset::write(dataset, job, &*store.open(directory, DatasetAccess::Write)?)?;
+    }
+    index::update(store, |index| index.add(id, directory, now))
 }
 
 /// What a checkpoint directory holds once its files have been written, and what is to be recorded about it.
@@ -90,78 +91,87 @@ impl Publication {
     ///
     /// # Errors
     /// The first step that failed; the steps before it remain done, and the call can be repeated.
-    pub fn publish(&self, prefix: &Prefix) -> Result<bool, PrefixError> {
+    pub fn publish(&self, store: &dyn DatasetStore) -> Result<bool, PrefixError> {
+        // One change: two processes that publish the same directory must not mix their results.
+        index::change(store, |index| self.publish_as(index))
+    }
+
+    fn publish_as(&self, index: &mut index::IndexChange<'_>) -> Result<bool, PrefixError> {
         let name = &self.directory;
-        // Held to the end: two processes that publish the same directory must not mix their results.
-        let index = index::lock(prefix)?;
-        // Left by copies that were killed. No reader uses them: a failure must not prevent the publication.
-        let _ = temporary::remove_abandoned(&prefix.checkpoint_path(name));
+        let dataset = index.store.open(name, DatasetAccess::Write);
+        if let Ok(dataset) = &dataset {
+            // Left by copies that were killed. No reader uses them: a failure must not prevent the publication.
+            let _ = dataset.remove_staged(Staged::Abandoned);
+        }
         let Some(summary) = &self.summary else {
             // The link first, because a restart would follow it. A link that cannot be read is followed by no restart.
-            if prefix.current().is_ok_and(|current| current.as_ref() == Some(name)) {
-                prefix.remove_current()?;
+            if index.current().is_ok_and(|current| current.as_ref() == Some(name)) {
+                index.remove_current()?;
             }
-            index.change(|index| index.set_complete(name, false))?;
+            index.update(|index| index.set_complete(name, false))?;
             return Ok(false);
         };
-        let record = |complete: bool| {
-            index.change(|index| {
+        let dataset = dataset?;
+        let record = |index: &mut index::IndexChange<'_>, complete: bool| {
+            index.update(|index| {
                 index.add(summary.id, name, self.now);
                 index.set_complete(name, complete);
             })
         };
         if !summary.complete {
-            record(false)?;
+            record(index, false)?;
         }
-        let directory = prefix.checkpoint_path(name);
         for filemap in &self.filemaps {
-            filemap.write(&directory, FilemapWriter::Copy)?;
+            filemap.write(&*dataset, FilemapWriter::Copy)?;
         }
         // The summary of a flush by the library is kept if it lists the same files.
-        if !summary::read(&directory).is_ok_and(|old| lists_the_same(&old, summary)) {
-            summary::write(&directory, summary)?;
+        if !summary::read(&*dataset).is_ok_and(|old| lists_the_same(&old, summary)) {
+            summary::write(&*dataset, summary)?;
         }
         if summary.complete {
-            if let Err(error) = outputs::place(prefix, &index, name, summary) {
-                record(false)?;
+            if let Err(error) = outputs::place(index, name, summary) {
+                if !matches!(error, PrefixError::Overtaken { .. }) {
+                    record(index, false)?;
+                }
                 return Err(error);
             }
-            record(true)?;
+            record(index, true)?;
             if self.make_current {
-                prefix.set_current(name)?;
+                index.set_current(name)?;
             }
         }
         Ok(summary.complete)
     }
 }
 
-/// Points `scr.current` at a directory that is complete already, or that the user chose.
+/// Makes a directory current that is complete already, or that the user chose.
 ///
 /// # Errors
-/// Those of the lock and of the link.
-pub fn make_current(prefix: &Prefix, directory: &DirectoryName) -> Result<(), PrefixError> {
-    let _held = index::lock(prefix)?;
-    prefix.set_current(directory)
+/// Those of a change of the records.
+pub fn make_current(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
+    index::change(store, |index| index.set_current(directory))
+}
+
+/// No dataset is current any more; returns whether one was. A record that cannot be read is removed too.
+///
+/// # Errors
+/// Those of a change of the records.
+pub fn remove_current(store: &dyn DatasetStore) -> Result<bool, PrefixError> {
+    index::change(store, |index| index.remove_current())
 }
 
 /// Removes a directory from the index; its files stay. The link is removed first if it leads there, because a restart
 /// would follow it. Returns whether the index listed the directory.
 ///
 /// # Errors
-/// Those of the link and of the index.
-pub fn withdraw(prefix: &Prefix, directory: &DirectoryName) -> Result<bool, PrefixError> {
-    withdraw_locked(&index::lock(prefix)?, prefix, directory)
+/// Those of a change of the records.
+pub fn withdraw(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    index::change(store, |index| withdraw_as(index, directory))
 }
 
-pub(super) fn withdraw_locked(
-    index: &index::LockedIndex<'_>,
-    prefix: &Prefix,
-    directory: &DirectoryName,
-) -> Result<bool, PrefixError> {
-    if prefix.current()?.as_ref() == Some(directory) {
-        prefix.remove_current()?;
-    }
-    index.change(|index| index.remove(directory))
+pub(super) fn withdraw_as(index: &mut index::IndexChange<'_>, directory: &DirectoryName) -> Result<bool, PrefixError> {
+    index.remove_current_if(directory)?;
+    index.update(|index| index.remove(directory))
 }
 
 /// Whether two summaries list the same files of the same ranks. How many files a rank should have may be known to one
@@ -191,26 +201,27 @@ fn lists_the_same(old: &Summary, new: &Summary) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::world::{each_store, name, some_time};
     use super::*;
 
     #[test]
     fn the_link_is_removed_from_a_directory_that_cannot_be_used_and_only_from_that() {
-        let scratch = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        let now = NaiveDateTime::parse_from_str("2026-01-02T03:04:05", "%Y-%m-%dT%H:%M:%S").unwrap();
-        let name = |name: &str| DirectoryName::new(name).unwrap();
-        let publish = |directory: &str, complete: bool| {
-            let id = CheckpointId(1);
-            let summary = Summary { id, ranks: 0, complete: true, by_rank: std::collections::BTreeMap::new() };
-            Publication::of_copy(name(directory), complete.then_some(summary), true, now).publish(&prefix).unwrap()
-        };
-        for directory in ["a", "b"] {
-            std::fs::create_dir(prefix.checkpoint_path(&name(directory))).unwrap();
-            assert!(publish(directory, true));
-        }
-        assert!(!publish("a", false));
-        assert_eq!(prefix.current().unwrap(), Some(name("b")));
-        assert!(!publish("b", false));
-        assert_eq!(prefix.current().unwrap(), None);
+        each_store(|world| {
+            let store = world.store();
+            let publish = |directory: &str, complete: bool| {
+                let id = CheckpointId(1);
+                let summary = Summary { id, ranks: 0, complete: true, by_rank: std::collections::BTreeMap::new() };
+                let summary = complete.then_some(summary);
+                Publication::of_copy(name(directory), summary, true, some_time()).publish(store).unwrap()
+            };
+            for directory in ["a", "b"] {
+                world.dataset(directory);
+                assert!(publish(directory, true));
+            }
+            assert!(!publish("a", false));
+            assert_eq!(store.current().unwrap(), Some(name("b")));
+            assert!(!publish("b", false));
+            assert_eq!(store.current().unwrap(), None);
+        });
     }
 }

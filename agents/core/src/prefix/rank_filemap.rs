@@ -3,12 +3,12 @@
 //! A drain writes one after the last file of the rank. Without it, a rank that wrote one file could not be
 //! distinguished from a rank that lost one of two.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::error::PrefixError;
-use super::names::check_base_name;
-use crate::dataset_files::{DatasetFiles, read_tree};
 use crate::kvtree::{Tree, file};
+use crate::store::base_name::check_base_name;
+use crate::store::dataset_files::read_tree;
+use crate::store::{DatasetFiles, OpenDataset, PrefixError};
 use holdfast_model::{CheckpointId, Rank};
 
 /// The end of the names of these files.
@@ -37,9 +37,9 @@ pub struct RankFilemap {
 }
 
 impl RankFilemap {
-    /// The path of the filemap of `rank` in a checkpoint directory.
-    pub fn path_in(directory: &Path, rank: Rank) -> PathBuf {
-        directory.join(format!("{rank}{SUFFIX}"))
+    /// The name of the filemap of `rank`.
+    pub fn name_of(rank: Rank) -> String {
+        format!("{rank}{SUFFIX}")
     }
 
     /// The tree, in the order of the original program that would have written it.
@@ -93,38 +93,26 @@ impl RankFilemap {
         })
     }
 
-    /// Reads one file.
-    ///
-    /// # Errors
-    /// [`PrefixError::HashFile`] and those of [`RankFilemap::from_tree`].
-    pub fn read(path: &Path) -> Result<Self, PrefixError> {
-        RankFilemap::from_tree(&file::read(path)?, path)
-    }
-
     /// Reads the file of this name of a dataset.
     ///
     /// # Errors
-    /// As [`RankFilemap::read`].
-    pub fn read_from(files: &dyn DatasetFiles, name: &str) -> Result<Self, PrefixError> {
-        RankFilemap::from_tree(&read_tree(files, name)?, &files.directory().join(name))
+    /// [`PrefixError::HashFile`] and those of [`RankFilemap::from_tree`].
+    pub fn read(files: &dyn DatasetFiles, name: &str) -> Result<Self, PrefixError> {
+        RankFilemap::from_tree(&read_tree(files, name)?, &files.path_of(name))
     }
 
-    /// Writes the filemap of this rank into a checkpoint directory.
+    /// Writes the filemap of this rank into a dataset.
     ///
     /// # Errors
     /// [`PrefixError::HashFile`], [`PrefixError::Name`] if a name of it is no base name: nothing is written then.
-    pub fn write(&self, directory: &Path, origin: FilemapWriter) -> Result<(), PrefixError> {
-        let path = RankFilemap::path_in(directory, self.rank);
-        self.check_names(&path)?;
-        Ok(file::write(&path, &self.to_tree(origin))?)
+    pub fn write(&self, dataset: &dyn OpenDataset, origin: FilemapWriter) -> Result<(), PrefixError> {
+        let bytes = self.encode(dataset.location(), origin)?;
+        Ok(dataset.replace(&RankFilemap::name_of(self.rank), &bytes)?)
     }
 
     /// The file as [`RankFilemap::write`] writes it; `directory` is only named in errors.
-    ///
-    /// # Errors
-    /// As [`RankFilemap::write`].
     pub fn encode(&self, directory: &Path, origin: FilemapWriter) -> Result<Vec<u8>, PrefixError> {
-        let path = RankFilemap::path_in(directory, self.rank);
+        let path = directory.join(RankFilemap::name_of(self.rank));
         self.check_names(&path)?;
         Ok(file::packed(&path, &self.to_tree(origin))?)
     }

@@ -20,14 +20,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::PrefixError;
 use super::rank_filemap::{self, RankFilemap};
 use super::summary::SUMMARY_FILE;
 use crate::control::content::ContentMismatch;
 use crate::control::meta::{self, FileKind, Meta};
-use crate::dataset_files::{DatasetFiles, DatasetOpener, FoundFile, ListedFile, PlainFiles, read_meta};
 use crate::redundancy::files::{SetFile, SetId};
 use crate::redundancy::registry;
+use crate::store::dataset_files::{open_plain, read_meta};
+use crate::store::{DatasetFiles, DatasetOpener, FoundFile, ListedFile, OpenDataset, PrefixError};
 use crate::workers;
 use holdfast_model::{CheckpointId, OutputPath, Rank};
 
@@ -64,7 +64,6 @@ pub enum FileDamage {
     Size {
         /// From the meta file.
         expected: u64,
-        /// On disk.
         found: u64,
     },
     /// Its contents are not what was written.
@@ -72,7 +71,6 @@ pub enum FileDamage {
     Crc {
         /// From the meta file.
         expected: u32,
-        /// Of the contents.
         found: u32,
     },
     /// It belongs to another checkpoint than most files here.
@@ -185,15 +183,14 @@ pub struct Scan {
 /// How a scan works.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanOptions {
-    /// Threads that read.
     pub threads: usize,
-    /// Opens the files of the directory.
+    /// Opens the files of the dataset.
     pub open: DatasetOpener,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        ScanOptions { threads: workers::default_threads(), open: PlainFiles::open_directory }
+        ScanOptions { threads: workers::default_threads(), open: open_plain }
     }
 }
 
@@ -204,18 +201,16 @@ struct ScanListing {
     irregular: Vec<DamagedFile>,
 }
 
-/// Reads a checkpoint directory.
+/// Reads a dataset.
 ///
 /// # Errors
-/// [`PrefixError::Io`] if the directory cannot be listed. Whatever is wrong with single files is in the result.
-pub fn scan(directory: &Path, options: ScanOptions) -> Result<Scan, PrefixError> {
-    scan_files((options.open)(directory).map_err(unlisted(directory))?, options.threads)
+/// [`PrefixError::Io`] if it cannot be listed. Whatever is wrong with single files is in the result.
+pub fn scan(dataset: &Arc<dyn OpenDataset>, options: ScanOptions) -> Result<Scan, PrefixError> {
+    let files = (options.open)(Arc::clone(dataset)).map_err(unlisted(dataset.location()))?;
+    scan_files(files, options.threads)
 }
 
 /// As [`scan`], of files that are open.
-///
-/// # Errors
-/// As [`scan`].
 pub fn scan_files(files: Arc<dyn DatasetFiles>, threads: usize) -> Result<Scan, PrefixError> {
     let listing = list(&*files)?;
     let mut damaged = listing.irregular;
@@ -259,7 +254,7 @@ pub fn unlisted(directory: &Path) -> impl FnOnce(io::Error) -> PrefixError {
 /// Lists the directory once; entries that are no regular files are never opened, a pipe would block us for ever.
 fn list(files: &dyn DatasetFiles) -> Result<ScanListing, PrefixError> {
     let (mut filemaps, mut metas, mut irregular) = (Vec::new(), Vec::new(), Vec::new());
-    for ListedFile { name, is_regular } in files.list().map_err(unlisted(files.directory()))? {
+    for ListedFile { name, is_regular } in files.list().map_err(unlisted(files.location()))? {
         let filemap = name.ends_with(rank_filemap::SUFFIX);
         if !filemap && (!name.ends_with(meta::EXTENSION) || name == SUMMARY_FILE) {
             continue;
@@ -312,7 +307,7 @@ fn read_filemap(
 ) -> Result<RankFilemap, DamagedFile> {
     let rank: Option<Rank> = name.strip_suffix(rank_filemap::SUFFIX).and_then(|rank| rank.parse().ok());
     let damaged = |problem: String| DamagedFile { name: name.to_owned(), rank, damage: FileDamage::Filemap(problem) };
-    let filemap = RankFilemap::read_from(files, name).map_err(|error| damaged(error.to_string()))?;
+    let filemap = RankFilemap::read(files, name).map_err(|error| damaged(error.to_string()))?;
     if Some(filemap.rank) != rank {
         return Err(damaged(format!("it is about rank {}", filemap.rank)));
     }

@@ -5,13 +5,14 @@
 //! each rank should have, and lists the redundancy files, marked not to be fetched.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use super::error::PrefixError;
-use super::names::check_base_name;
-use super::reading;
 use crate::control::meta::{format_crc, parse_crc};
-use crate::kvtree::{Tree, file};
+use crate::kvtree::Tree;
+use crate::store::base_name::check_base_name;
+use crate::store::dataset_files::{read_tree_if_there, write_tree};
+use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, DirectoryName, OpenDataset, PrefixError};
 use holdfast_model::{CheckpointId, OutputPath, Rank};
 
 /// The summary file's name.
@@ -189,35 +190,40 @@ impl Summary {
     }
 }
 
-/// The path of the summary of a checkpoint directory.
-pub fn path_in(directory: &Path) -> PathBuf {
-    directory.join(SUMMARY_FILE)
+/// Reads the summary of a dataset of a store.
+///
+/// # Errors
+/// As [`read`], and those of opening the dataset.
+pub fn of(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<Summary, PrefixError> {
+    read(&*store.open(directory, DatasetAccess::Read)?)
 }
 
-/// Reads the summary of a checkpoint directory.
+/// Reads the summary of a dataset.
 ///
 /// # Errors
 /// [`PrefixError::NoSummary`], [`PrefixError::OldSummary`] if there is only the text file of old,
 /// [`PrefixError::HashFile`], and those of [`Summary::from_tree`].
-pub fn read(directory: &Path) -> Result<Summary, PrefixError> {
-    let path = path_in(directory);
-    if let Some(tree) = reading::hash_file(&path)? {
-        return Summary::from_tree(&tree, &path);
+pub fn read(dataset: &dyn DatasetFiles) -> Result<Summary, PrefixError> {
+    if let Some(tree) = read_tree_if_there(dataset, SUMMARY_FILE)? {
+        return Summary::from_tree(&tree, &dataset.path_of(SUMMARY_FILE));
     }
-    let old = directory.join(OLD_SUMMARY_FILE);
-    Err(if old.exists() {
-        PrefixError::OldSummary { path: old }
-    } else {
-        PrefixError::NoSummary { directory: directory.to_owned() }
+    Err(match exists(dataset, OLD_SUMMARY_FILE) {
+        true => PrefixError::OldSummary { path: dataset.path_of(OLD_SUMMARY_FILE) },
+        false => PrefixError::NoSummary { directory: dataset.location().to_owned() },
     })
+}
+
+/// True if there is anything under this name. What cannot be examined is taken to be there.
+pub(super) fn exists(dataset: &dyn DatasetFiles, name: &str) -> bool {
+    !matches!(dataset.examine(name, None), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Replaces the summary of a checkpoint directory.
 ///
 /// # Errors
 /// [`PrefixError::HashFile`]; the old summary is then still there.
-pub fn write(directory: &Path, summary: &Summary) -> Result<(), PrefixError> {
-    Ok(file::write(&path_in(directory), &summary.to_tree())?)
+pub fn write(dataset: &dyn OpenDataset, summary: &Summary) -> Result<(), PrefixError> {
+    Ok(write_tree(dataset, SUMMARY_FILE, &summary.to_tree())?)
 }
 
 /// Reads a summary; its errors name the file and the place in it.

@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::checksum;
-use super::names::check_base_name;
 use super::scan::{FileDamage, Scan};
 use crate::control::content::RecordedContent;
-use crate::dataset_files::DatasetFiles;
+use crate::store::DatasetFiles;
+use crate::store::base_name::check_base_name;
 use crate::workers;
 use holdfast_model::{OutputPath, Rank};
 
@@ -32,9 +32,6 @@ pub struct VerifyUnit {
 
 impl VerifyUnit {
     /// Reads the file and compares. `progress` gets the bytes of each piece.
-    ///
-    /// # Errors
-    /// What is wrong with the file.
     pub fn check(&self, files: &dyn DatasetFiles, progress: &(dyn Fn(u64) + Sync)) -> Result<(), FileDamage> {
         // A unit may have come over the network.
         if let Err(problem) = check_base_name(&self.name) {
@@ -55,7 +52,6 @@ impl VerifyUnit {
 pub struct Verified {
     /// Files that were read.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Files of which no CRC is known, so that only their size was checked.
     pub without_crc: u64,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use holdfast_model::{CheckpointId, Descriptor, RankDescriptor};
 use thiserror::Error;
 
+use super::numbers::SchemeNumber;
 use super::registry;
 use crate::kvtree::Tree;
 
@@ -38,8 +39,9 @@ pub fn to_tree(of: &RankDescriptor) -> Tree {
     let asked = &of.descriptor;
     let mut tree = Tree::new();
     // The element that is written last is the first.
-    tree.put("SET_SIZE", asked.set_size);
-    tree.put("HOP_DISTANCE", asked.hop_distance);
+    for number in registry::numbers_of(asked.scheme) {
+        tree.put(number.name.as_str(), number.of(&asked.numbers));
+    }
     tree.put("GROUP_RANK", of.group_rank);
     tree.put("GROUP_SIZE", of.group_size);
     tree.put("GROUP_ID", of.group_id);
@@ -69,6 +71,9 @@ pub fn from_tree(tree: &Tree) -> Result<RankDescriptor, DescriptorError> {
     let found = text("TYPE")?;
     let scheme = registry::named(found)
         .ok_or_else(|| DescriptorError::UnknownType { found: found.to_owned(), known: registry::names() })?;
+    let in_tree = |declared: &'static SchemeNumber| {
+        Ok::<_, DescriptorError>((declared.name, number(tree, declared.name.as_str(), Some(declared.default))?))
+    };
     let descriptor = RankDescriptor {
         descriptor: Descriptor {
             enabled: number::<u32>(tree, "ENABLED", Some(1))? != 0,
@@ -76,8 +81,7 @@ pub fn from_tree(tree: &Tree) -> Result<RankDescriptor, DescriptorError> {
             interval: number(tree, "INTERVAL", Some(1))?,
             base: text("BASE")?.to_owned(),
             scheme,
-            hop_distance: number(tree, "HOP_DISTANCE", Some(1))?,
-            set_size: number(tree, "SET_SIZE", Some(8))?,
+            numbers: registry::numbers_of(scheme).into_iter().map(in_tree).collect::<Result<_, _>>()?,
         },
         directory: text("DIRECTORY")?.to_owned(),
         groups: number(tree, "GROUPS", None)?,
@@ -122,8 +126,7 @@ mod tests {
             interval,
             base: "/tmp".into(),
             scheme: xor::NAME,
-            hop_distance: 1,
-            set_size: 8,
+            numbers: registry::numbers_of(xor::NAME).iter().map(|number| (number.name, number.default)).collect(),
         }
     }
 

@@ -36,6 +36,13 @@ pub enum IncompleteReason {
         /// Groups of which any file is left.
         seen: u32,
     },
+    /// A group lost files, and the redundancy of other members was not made.
+    GroupUnprotected {
+        /// World rank of its member 0.
+        group_id: u32,
+        missing: u32,
+        unprotected: Vec<Rank>,
+    },
     /// A group lost more than its scheme allows.
     GroupLost {
         scheme: Scheme,
@@ -55,6 +62,10 @@ impl fmt::Display for IncompleteReason {
             IncompleteReason::NothingHeld => f.write_str("no healthy node holds all files of any of its ranks"),
             IncompleteReason::GroupsUnseen { expected, seen } => {
                 write!(f, "only {seen} of {expected} redundancy groups have files left")
+            }
+            IncompleteReason::GroupUnprotected { group_id, missing, unprotected } => {
+                let named = named(unprotected);
+                write!(f, "group {group_id} lost {missing} member(s), and the redundancy of {named} was not made")
             }
             IncompleteReason::GroupLost { scheme, group_id, missing, ranks } => {
                 write!(f, "group {group_id} lost {missing} member(s)")?;
@@ -95,6 +106,7 @@ pub fn drainable<'a>(
 struct HeldGroup<'a> {
     descriptor: &'a RankDescriptor,
     complete: BTreeSet<u32>,
+    protected: BTreeSet<u32>,
     known: BTreeMap<u32, Rank>,
 }
 
@@ -131,6 +143,7 @@ fn judge<'a>(
             let group = groups.entry(descriptor.group_id).or_insert_with(|| HeldGroup {
                 descriptor,
                 complete: BTreeSet::new(),
+                protected: BTreeSet::new(),
                 known: BTreeMap::new(),
             });
             if group.descriptor.group_size != descriptor.group_size {
@@ -147,6 +160,9 @@ fn judge<'a>(
             }
             if holding.complete {
                 group.complete.insert(descriptor.group_rank);
+            }
+            if holding.protection.is_complete() {
+                group.protected.insert(descriptor.group_rank);
             }
         }
     }
@@ -172,6 +188,12 @@ fn judge<'a>(
                 ranks: lost.map(|(_, rank)| *rank).collect(),
             });
         }
+        let unprotected = group.known.iter().filter(|(index, _)| group.complete.contains(index));
+        let unprotected = unprotected.filter(|(index, _)| !group.protected.contains(index));
+        let unprotected: Vec<Rank> = unprotected.map(|(_, rank)| *rank).collect();
+        if missing > 0 && !unprotected.is_empty() {
+            return Err(IncompleteReason::GroupUnprotected { group_id, missing, unprotected });
+        }
         if missing > 0 {
             rebuild.push(group_id);
         }
@@ -185,7 +207,7 @@ fn judge<'a>(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{Descriptor, HeldFile, Holding, NodeName};
+    use holdfast_model::{Descriptor, HeldFile, Holding, NodeName, Protection, SchemeNumbers};
 
     use super::*;
 
@@ -201,8 +223,7 @@ mod tests {
                 interval: 1,
                 base: "/tmp".into(),
                 scheme,
-                hop_distance: 1,
-                set_size: 4,
+                numbers: SchemeNumbers::default(),
             },
             directory: "/tmp/u/scr.1/index.0".into(),
             groups,
@@ -219,6 +240,7 @@ mod tests {
             expected: complete.then_some(2),
             ranks: complete.then_some(8),
             fault: None,
+            protection: if complete { Protection::Scheme(scheme) } else { Protection::Nothing },
             partner_of: None,
             descriptor: Some(descriptor),
         }
@@ -259,6 +281,18 @@ mod tests {
         run[2].holdings.clear();
         run[7].holdings.clear();
         assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![0, 4] });
+    }
+
+    #[test]
+    fn a_lost_node_is_drainable_only_if_the_redundancy_of_its_set_was_made() {
+        let mut run = xor_run();
+        run[5].holdings[0].protection = Protection::Partly;
+        assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![] }, "all files are there");
+        run[0].holdings.clear();
+        assert_eq!(judged(&run), Drainability::Drainable { rebuild: vec![0] }, "the other set is protected");
+        run[7].holdings.clear();
+        let Drainability::Incomplete(reason) = judged(&run) else { panic!("rank 7 cannot be computed") };
+        assert_eq!(reason.to_string(), "group 4 lost 1 member(s), and the redundancy of rank 5 was not made");
     }
 
     #[test]

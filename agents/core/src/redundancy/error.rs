@@ -86,8 +86,9 @@ pub enum RedundancyError {
         members: u32,
         missing: usize,
     },
-    #[error("a thread of the step failed; repeat the step")]
-    ThreadFailed,
+    /// The step needs a thread that the system refused.
+    #[error("cannot start a thread: {0}; raise the limit of processes (`ulimit -u`, the cgroup's `pids.max`)")]
+    Thread(io::Error),
     /// A service of the member's node failed.
     #[error(transparent)]
     Node(#[from] Box<Failure>),

@@ -9,6 +9,9 @@ use super::error::RedundancyError;
 use crate::control::meta::Meta;
 use crate::kvtree::{Element, Tree};
 
+/// More members than any site would put into one set; limits the work that a damaged name or header can cause.
+pub const MAX_MEMBERS: u32 = 65_536;
+
 /// A set, as the names of its redundancy files identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SetId {

@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use holdfast_model::{Descriptor, Rank, RankDescriptor, Scheme};
+use holdfast_model::{Descriptor, Rank, RankDescriptor, Scheme, SchemeNumbers};
 use thiserror::Error;
+
+use super::numbers::{HOP_DISTANCE, NumberError, SET_SIZE};
 
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,19 +30,25 @@ impl Site {
 
 /// What the descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupRules {
-    /// The requested scheme.
+pub struct GroupRules<'a> {
     pub scheme: Scheme,
-    /// Distance between neighbours in the list of nodes, at least 1.
-    pub hop_distance: u32,
-    /// Largest number of members of a set.
-    pub set_size: u32,
+    pub numbers: &'a SchemeNumbers,
 }
 
-impl GroupRules {
+impl GroupRules<'_> {
     /// The rules of a requested descriptor.
-    pub fn of(asked: &Descriptor) -> GroupRules {
-        GroupRules { scheme: asked.scheme, hop_distance: asked.hop_distance, set_size: asked.set_size }
+    pub fn of(asked: &Descriptor) -> GroupRules<'_> {
+        GroupRules { scheme: asked.scheme, numbers: &asked.numbers }
+    }
+
+    /// Distance between neighbours in the list of nodes.
+    pub fn hop_distance(&self) -> u32 {
+        HOP_DISTANCE.of(self.numbers)
+    }
+
+    /// Largest number of members of a set.
+    pub fn set_size(&self) -> u32 {
+        SET_SIZE.of(self.numbers)
     }
 }
 
@@ -110,17 +118,8 @@ pub enum GroupRulesError {
     /// No scheme of this name is registered.
     #[error("there is no redundancy scheme `{asked}`; known are {known}")]
     UnknownScheme { asked: Scheme, known: String },
-    /// Sets too small for the scheme.
-    #[error("{scheme} set size {size} is too small; a set has at least {least} members")]
-    SetSize {
-        scheme: Scheme,
-        size: u32,
-        /// The smallest set that it can use.
-        least: u32,
-    },
-    /// Neighbours are at least one apart.
-    #[error("hop distance 0 would make each rank its own neighbour; use 1 or more")]
-    HopDistance,
+    #[error(transparent)]
+    Number(#[from] NumberError),
     /// A run has at least one rank.
     #[error("there are no ranks to form groups of")]
     NoRanks,
@@ -341,12 +340,12 @@ pub(super) fn levels(sites: &[Site]) -> Vec<Vec<usize>> {
 }
 
 /// Sets of up to `set_size` members, one more where a remainder of one joins, for schemes that compute redundancy.
-pub(super) fn sets(scheme: Scheme, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
+pub(super) fn sets(scheme: Scheme, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
     spread(scheme, sites, || sets_by_level(sites, rules), |sizes| sets_dealt_out(sites, rules, sizes))
 }
 
-fn sets_by_level(sites: &[Site], rules: GroupRules) -> Option<Vec<Ring>> {
-    let (hop, size) = (rules.hop_distance as usize, rules.set_size as usize);
+fn sets_by_level(sites: &[Site], rules: GroupRules<'_>) -> Option<Vec<Ring>> {
+    let (hop, size) = (rules.hop_distance().max(1) as usize, rules.set_size().max(1) as usize);
     let mut sets: Vec<Vec<usize>> = Vec::new();
     let mut lone: Vec<(usize, usize)> = Vec::new();
     for level in levels(sites) {
@@ -399,10 +398,10 @@ fn sets_by_level(sites: &[Site], rules: GroupRules) -> Option<Vec<Ring>> {
 
 /// Sets for ranks that are spread too unevenly for levels: ranks sorted by domain are assigned round-robin, so that the
 /// ranks of one domain, which are adjacent, are in different sets.
-fn sets_dealt_out(sites: &[Site], rules: GroupRules, sizes: &DomainSizes) -> Vec<Ring> {
+fn sets_dealt_out(sites: &[Site], rules: GroupRules<'_>, sizes: &DomainSizes) -> Vec<Ring> {
     let world = sites.len();
     let largest = sizes.values().copied().max().unwrap_or(1);
-    let count = world.div_ceil(rules.set_size as usize).max(largest).min(world / 2);
+    let count = world.div_ceil(rules.set_size() as usize).max(largest).min(world / 2);
     let mut sets = vec![Vec::new(); count];
     for (at, rank) in by_domain(sites).into_iter().enumerate() {
         sets[at % count].push(rank);
@@ -427,11 +426,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::redundancy::registry::form;
-    use crate::redundancy::{local, partner, xor as xor_scheme};
+    use crate::redundancy::{local, partner, registry, xor as xor_scheme};
 
-    fn xor(hop_distance: u32, set_size: u32) -> GroupRules {
-        GroupRules { scheme: xor_scheme::NAME, hop_distance, set_size }
+    fn numbers(hop_distance: u32, set_size: u32) -> SchemeNumbers {
+        [(HOP_DISTANCE.name, hop_distance), (SET_SIZE.name, set_size)].into_iter().collect()
+    }
+
+    fn xor(hop_distance: u32, set_size: u32) -> (Scheme, SchemeNumbers) {
+        (xor_scheme::NAME, numbers(hop_distance, set_size))
+    }
+
+    fn form(sites: &[Site], (scheme, numbers): (Scheme, SchemeNumbers)) -> Result<Groups, GroupRulesError> {
+        registry::form(sites, GroupRules { scheme, numbers: &numbers })
     }
 
     fn members(groups: &Groups) -> Vec<Vec<u32>> {
@@ -493,8 +499,7 @@ mod tests {
     #[test]
     fn partners_are_a_hop_apart_and_never_the_rank_itself() {
         for (hop, right_of_0) in [(1, 1), (2, 2), (4, 1), (5, 1), (8, 1)] {
-            let rules = GroupRules { scheme: partner::NAME, hop_distance: hop, set_size: 8 };
-            let groups = form(&one_a_node(4), rules).unwrap();
+            let groups = form(&one_a_node(4), (partner::NAME, numbers(hop, 8))).unwrap();
             assert_eq!(groups.of(Rank(0)).unwrap().right, Rank(right_of_0), "hop {hop}");
             assert_eq!(groups.of(Rank(right_of_0)).unwrap().left, Rank(0), "hop {hop}");
         }
@@ -502,11 +507,10 @@ mod tests {
 
     #[test]
     fn impossible_rules_are_errors() {
-        assert_eq!(
-            form(&one_a_node(4), xor(1, 1)),
-            Err(GroupRulesError::SetSize { scheme: xor_scheme::NAME, size: 1, least: 2 })
-        );
-        assert_eq!(form(&one_a_node(4), xor(0, 4)), Err(GroupRulesError::HopDistance));
+        for (rules, number) in [(xor(1, 1), &SET_SIZE), (xor(0, 4), &HOP_DISTANCE)] {
+            let error = form(&one_a_node(4), rules).unwrap_err();
+            assert!(matches!(&error, GroupRulesError::Number(refused) if refused.number == number), "{error}");
+        }
         assert_eq!(form(&[], xor(1, 4)), Err(GroupRulesError::NoRanks));
     }
 
@@ -527,7 +531,7 @@ mod tests {
             let sites: Vec<Site> = domains.iter().enumerate()
                 .map(|(node, &domain)| Site { node: node as u32, domain }).collect();
             let scheme = if partner { partner::NAME } else { xor_scheme::NAME };
-            let groups = form(&sites, GroupRules { scheme, hop_distance: hop, set_size: size }).unwrap();
+            let groups = form(&sites, (scheme, numbers(hop, size))).unwrap();
             let mut seen = vec![0; sites.len()];
             for group in &groups.groups {
                 prop_assert_eq!(group.id, group.members[0].0);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use holdfast_model::OutputPath;
 
-use crate::dataset_files::{DatasetFiles, StoredFile};
-use crate::redundancy::RedundancyError;
+use super::error::RedundancyError;
+use crate::store::{DatasetFiles, StoredFile};
 
 /// Refuses everything that is not the plain name of a file in `directory`.
 pub(crate) fn check_name(directory: &Path, name: &str) -> Result<(), RedundancyError> {
@@ -27,6 +27,6 @@ pub(crate) fn open(
     name: &str,
     output: Option<&OutputPath>,
 ) -> Result<Box<dyn StoredFile>, RedundancyError> {
-    check_name(files.directory(), name)?;
-    files.open(name, output).map_err(RedundancyError::io("open", &files.directory().join(name)))
+    check_name(files.location(), name)?;
+    files.open(name, output).map_err(RedundancyError::io("open", &files.path_of(name)))
 }

@@ -9,7 +9,7 @@ use holdfast_model::{OutputPath, Rank};
 use super::RedundancyError;
 use super::files::MemberFiles;
 use super::inside;
-use crate::dataset_files::{DatasetFiles, PlainFiles, StoredFile};
+use crate::store::{DatasetFiles, PosixDataset, StoredFile};
 
 /// Files that stay open at a time: a rank may have written thousands.
 const OPEN_FILES: usize = 64;
@@ -36,10 +36,11 @@ struct FileSpan {
 }
 
 impl LogicalFile {
-    /// Opens the files of `files` in `directory`; each must be a regular file of exactly the size that its meta data
-    /// records. `member` is the index in the set, for messages.
+    /// Opens the files of `files` in a directory in cache; each must be a regular file of exactly the size that its
+    /// meta data records. `member` is the index in the set, for messages.
     pub fn open(directory: &Path, member: u32, files: &MemberFiles) -> Result<LogicalFile, RedundancyError> {
-        LogicalFile::open_in(&PlainFiles::of(directory), member, files)
+        let dataset: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::in_cache(directory));
+        LogicalFile::open_in(&dataset, member, files)
     }
 
     /// As [`LogicalFile::open`], of the files of a dataset.
@@ -143,13 +144,13 @@ impl LogicalFile {
         }
         self.parts[at].handle.as_deref().ok_or_else(|| RedundancyError::Io {
             doing: "open",
-            path: self.files.directory().to_owned(),
+            path: self.files.location().to_owned(),
             source: std::io::ErrorKind::NotFound.into(),
         })
     }
 
     fn path(&self, at: usize) -> PathBuf {
-        self.files.directory().join(&self.parts[at].name)
+        self.files.path_of(&self.parts[at].name)
     }
 
     fn damaged(&self, at: usize, why: String) -> RedundancyError {

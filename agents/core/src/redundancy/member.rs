@@ -23,7 +23,6 @@ pub struct MemberTask {
     pub group_id: u32,
     /// World ranks of the members, by index.
     pub members: Vec<Rank>,
-    /// The own index.
     pub index: u32,
     /// Index of the left neighbour.
     pub left: u32,
@@ -50,9 +49,6 @@ impl MemberTask {
     }
 
     /// The own rank.
-    ///
-    /// # Errors
-    /// As [`rank_of`](Self::rank_of).
     pub fn rank(&self) -> Result<Rank> {
         self.rank_of(self.index)
     }
@@ -69,9 +65,6 @@ pub trait GroupMember: Sync {
     fn directory(&self) -> &Path;
 
     /// The application's files of the own rank, in the order of the file map.
-    ///
-    /// # Errors
-    /// A meta file that cannot be read.
     fn files(&self) -> Result<MemberFiles>;
 
     /// The own descriptor.
@@ -81,24 +74,15 @@ pub trait GroupMember: Sync {
     fn descriptor(&self) -> Result<RankDescriptor>;
 
     /// Stores the descriptor of another member, so that it is known when that member's node is lost.
-    ///
-    /// # Errors
-    /// When the file map cannot be written.
     fn keep_descriptor(&self, owner: Rank, descriptor: &RankDescriptor) -> Result<()>;
 
     /// Adds a file of the own rank to the file map; returns where to write it.
-    ///
-    /// # Errors
-    /// When the file map cannot be written.
     fn add_file(&self, name: &str) -> Result<PathBuf>;
 
     /// Files of other ranks in the own directory: a damaged header must not make us overwrite them.
     fn names_of_others(&self) -> BTreeSet<String>;
 
     /// A link to another member.
-    ///
-    /// # Errors
-    /// When its node cannot be reached.
     fn link_to(&self, member: u32, pool: &BufferPool) -> Result<Box<dyn LinkSender>>;
 
     /// The link from another member; waits until that one has connected.

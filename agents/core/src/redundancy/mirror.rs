@@ -10,17 +10,17 @@ use std::sync::Arc;
 use holdfast_model::{RankDescriptor, Scheme};
 
 use super::RedundancyError;
-use super::files::{MemberFiles, RebuiltMember, SetFile, SetId};
+use super::files::{MemberFiles, SetFile, SetId};
 use super::groups::{ForcedLocal, GroupRules, Groups, Site, sets};
 use super::link::{LinkReceiver, LinkSender};
 use super::logical::LogicalFile;
+use super::lost_member::LostFiles;
 use super::member::{GroupMember, MemberTask};
 use super::piece::BufferPool;
-use super::scheme::{Progress, RedundancyScheme, SetHeader};
-use crate::control::filemap::Filemap;
+use super::scheme::{LostPiece, OpenSet, RedundancyScheme, SetHeader, TakePiece};
 use crate::control::meta::{FileKind, Meta};
-use crate::dataset_files::DatasetFiles;
 use crate::kvtree::file as hash_file;
+use crate::store::DatasetFiles;
 
 pub const NAME: Scheme = Scheme::new("MIRROR");
 
@@ -41,7 +41,7 @@ impl RedundancyScheme for Mirror {
         "MIRROR needs one member"
     }
 
-    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
+    fn form(&self, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
         sets(NAME, sites, rules)
     }
 
@@ -122,7 +122,7 @@ impl RedundancyScheme for Mirror {
 
     fn read_header(&self, dataset: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader> {
         let SetId { group_id, members, .. } = file.set;
-        let path = dataset.directory().join(file_name(group_id, members, file.member));
+        let path = dataset.location().join(file_name(group_id, members, file.member));
         let own = Meta::read(&path)?;
         let archive = read_archive(&path);
         Ok(SetHeader {
@@ -134,46 +134,32 @@ impl RedundancyScheme for Mirror {
         })
     }
 
-    fn rebuild_in(
-        &self,
-        dataset: &Arc<dyn DatasetFiles>,
-        set: SetId,
-        missing: &[u32],
-        progress: &mut Progress<'_>,
-    ) -> Result<Vec<RebuiltMember>> {
-        let directory = dataset.directory();
+    fn open_set(&self, dataset: &Arc<dyn DatasetFiles>, set: SetId, missing: &[u32], _: usize) -> Result<OpenSet> {
         let name = |member| file_name(set.group_id, set.members, member);
         let survivor = (0..set.members).find(|member| !missing.contains(member)).unwrap();
-        let own = Meta::read(&directory.join(name(survivor)))?;
-        let archive = read_archive(&directory.join(name(survivor)));
-        let task = MemberTask {
+        let path = dataset.location().join(name(survivor));
+        let (own, archive, whole) = (Meta::read(&path)?, read_archive(&path), fs::read(&path).unwrap());
+        let lost = missing.iter().map(|index| LostFiles {
+            scheme: NAME,
             checkpoint: own.checkpoint,
             ranks: own.ranks,
-            group_id: set.group_id,
-            members: archive.values().map(|(files, _)| files.rank).collect(),
-            index: 0,
-            left: 0,
-            right: 0,
-            largest: 0,
-            only: None,
-        };
-        let mut rebuilt = Vec::new();
-        for index in missing {
-            let (files, bytes) = &archive[index];
-            write_member(directory, files, bytes)?;
-            write_archive(&directory.join(name(*index)), &MemberTask { index: *index, ..task.clone() }, &archive)?;
-            let mut filemap = Filemap::new();
-            for name in [name(*index)].iter().chain(files.files.iter().map(|meta| &meta.file)) {
-                filemap.add_file(own.checkpoint, files.rank, name);
+            files: archive[index].0.clone(),
+            padded_bytes: archive[index].1.len() as u64,
+            redundancy_file: name(*index),
+            head: Vec::new(),
+            redundancy_bytes: whole.len() as u64,
+            is_redundancy_file: |name| name.ends_with(".mirror"),
+        });
+        let lost = lost.collect();
+        let bytes: Vec<Vec<u8>> = missing.iter().map(|index| archive[index].1.clone()).collect();
+        let read = move |take: &mut TakePiece<'_>| {
+            for (missing, bytes) in bytes.into_iter().enumerate() {
+                take(LostPiece { missing, is_redundancy: true, bytes: whole.clone() })?;
+                take(LostPiece { missing, is_redundancy: false, bytes })?;
             }
-            filemap.set_expected(own.checkpoint, files.rank, files.files.len() as u32 + 1);
-            filemap.write(&directory.join(format!("{}.scrfilemap", files.rank)))?;
-            let redundancy = vec![Meta::read(&directory.join(name(*index)))?];
-            let MemberFiles { rank, files } = files.clone();
-            rebuilt.push(RebuiltMember { rank, checkpoint: own.checkpoint, files, redundancy });
-            assert!(progress(rebuilt.len() as u64, missing.len() as u64).is_continue());
-        }
-        Ok(rebuilt)
+            Ok(())
+        };
+        Ok(OpenSet { lost, pool: BufferPool::new(), read: Box::new(read) })
     }
 }
 

@@ -3,14 +3,17 @@
 //! One trait, [`RedundancyScheme`], is the only interface of a scheme; the [`registry`] lists them. Each has a folder:
 //! [`local`], [`partner`], [`xor`].
 //!
-//! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`groups`]: which ranks form a group;
-//! * [`inventory`]: what the nodes hold; [`plan`]: what a restart has to move and rebuild; [`drainable`]: what can be
-//!   saved at the end of an allocation. All of that is pure;
+//! * [`descriptor`]: which scheme protects a checkpoint, in a file map; [`numbers`]: what it asks of the scheme;
+//!   [`groups`]: which ranks form a group;
+//! * [`inventory`]: what the nodes hold; [`protection`]: what protects it; [`plan`]: what a restart has to move and
+//!   rebuild; [`drainable`]: what can be saved at the end of an allocation. All of that is pure;
 //! * [`member`] and [`link`]: what a member of a group works with while it encodes or rebuilds, in an agent or in a
 //!   test;
-//! * [`files`]: redundancy files by name, the files of a member; [`logical`]: these as one; [`piece`]: buffers.
+//! * [`directory`]: rebuilding with all files of a set in one directory; [`files`]: redundancy files by name, the files
+//!   of a member; [`logical`]: these as one; [`lost_member`]: writing them again; [`piece`]: buffers.
 
 pub mod descriptor;
+pub mod directory;
 pub mod drainable;
 mod error;
 pub mod files;
@@ -19,20 +22,20 @@ mod fixture_tests;
 pub mod groups;
 pub(crate) mod inside;
 pub mod inventory;
-pub mod levels;
 pub mod link;
 pub mod local;
 pub mod logical;
+pub mod lost_member;
 pub mod member;
 #[cfg(test)]
 mod mirror;
+pub mod numbers;
 pub mod partner;
 pub mod piece;
 pub mod plan;
+pub mod protection;
 pub mod registry;
 pub mod scheme;
-#[cfg(test)]
-mod scheme_tests;
 pub mod xor;
 
 pub use error::RedundancyError;

@@ -51,7 +51,6 @@ pub struct RestartPlan {
     pub deletions: Vec<Deletion>,
     /// Files that are sent to their rank's node. The source is kept, as a copy or until the end.
     pub moves: Vec<Move>,
-    /// Groups to rebuild.
     pub rebuilds: Vec<Rebuild>,
     /// Copies to make (again).
     pub recopy: Vec<NeighbourCopy>,
@@ -60,6 +59,8 @@ pub struct RestartPlan {
     pub surplus: Vec<Deletion>,
     /// Each rank's descriptor for the new run.
     pub descriptors: Vec<RankDescriptor>,
+    /// Afterwards it survives the loss of a node.
+    pub protected: bool,
 }
 
 impl RestartPlan {
@@ -100,6 +101,14 @@ pub enum UnusableCheckpoint {
     /// It is unknown how these ranks were protected: their files and all copies of their descriptors are lost.
     NoDescriptor(Vec<Rank>),
     InconsistentDescriptors(String),
+    /// Files are lost, and the redundancy of others of their group was not made.
+    Unprotected {
+        /// World rank of the group's member 0.
+        group_id: u32,
+        ranks: Vec<Rank>,
+        /// Those without redundancy.
+        unprotected: Vec<Rank>,
+    },
     /// More is lost than the scheme can restore.
     Lost {
         scheme: Scheme,
@@ -122,6 +131,12 @@ impl fmt::Display for UnusableCheckpoint {
             UnusableCheckpoint::InconsistentDescriptors(what) => {
                 write!(f, "its descriptors contradict each other: {what}")
             }
+            UnusableCheckpoint::Unprotected { group_id, ranks, unprotected } => write!(
+                f,
+                "group {group_id} lost {}, and the redundancy of {} was not made",
+                named(ranks),
+                named(unprotected)
+            ),
             UnusableCheckpoint::Lost { scheme, group_id, ranks } => {
                 if let Some(group_id) = group_id {
                     write!(f, "group {group_id} lost ")?;
@@ -170,13 +185,16 @@ pub fn plan(
     let copies = known.copies(&groups, sites);
     let wanted_copies: BTreeSet<(u32, Rank)> = copies.iter().map(|copy| (copy.to_node, copy.rank)).collect();
 
-    let mut missing = BTreeSet::new();
+    let (mut missing, mut unprotected) = (BTreeSet::new(), BTreeSet::new());
     let mut moves = Vec::new();
     let mut sent: BTreeMap<u32, u32> = BTreeMap::new();
     let mut kept: BTreeSet<(u32, Rank)> = BTreeSet::new();
     for (rank, site) in (0..world).map(Rank).zip(sites) {
         let holders: Vec<(u32, &Holding)> =
             held.get(&rank).into_iter().flatten().filter(|(_, holding)| holding.complete).copied().collect();
+        if !holders.iter().any(|(_, holding)| holding.protection.is_complete()) {
+            unprotected.insert(rank);
+        }
         for (node, _) in &holders {
             if wanted_copies.contains(&(*node, rank)) {
                 kept.insert((*node, rank));
@@ -200,7 +218,11 @@ pub fn plan(
             }
         }
     }
-    let rebuilds = rebuilds(scheme, &groups, &missing, |rank| known.tolerance(&descriptors[rank.index()]))?;
+    unprotected.retain(|rank| !missing.contains(rank));
+    let tolerance = |rank: Rank| known.tolerance(&descriptors[rank.index()]);
+    let rebuilds = rebuilds(scheme, &groups, &missing, &unprotected, tolerance)?;
+    // Copies are made again by the plan; other redundancy is not.
+    let protected = known.protects() && (unprotected.is_empty() || !copies.is_empty());
     let sources: BTreeSet<(u32, Rank)> = moves.iter().map(|step| (step.from_node, step.rank)).collect();
     let unwanted = held
         .iter()
@@ -215,7 +237,7 @@ pub fn plan(
     surplus.retain(|deletion| !deletions.contains(deletion));
     let (deletions, surplus) = (deletions.into_iter().collect(), surplus.into_iter().collect());
     let recopy = copies.into_iter().filter(|copy| !kept.contains(&(copy.to_node, copy.rank))).collect();
-    Ok(RestartPlan { checkpoint: id, groups, deletions, moves, rebuilds, recopy, surplus, descriptors })
+    Ok(RestartPlan { checkpoint: id, groups, deletions, moves, rebuilds, recopy, surplus, descriptors, protected })
 }
 
 fn check_world(world: u32, held: &Held<'_>) -> Result<(), UnusableCheckpoint> {
@@ -272,11 +294,12 @@ fn what_was_lost(unknown: Vec<Rank>, held: &Held<'_>) -> UnusableCheckpoint {
     UnusableCheckpoint::Lost { scheme, group_id: Some(group_id), ranks }
 }
 
-/// What to rebuild; `tolerance` is how many members of a rank's group may be missing.
+/// What to rebuild; `tolerance` is how many members of a rank's group may be missing, if all others are protected.
 fn rebuilds(
     scheme: Scheme,
     groups: &Groups,
     missing: &BTreeSet<Rank>,
+    unprotected: &BTreeSet<Rank>,
     tolerance: impl Fn(Rank) -> u32,
 ) -> Result<Vec<Rebuild>, UnusableCheckpoint> {
     let mut rebuilds = Vec::new();
@@ -289,6 +312,10 @@ fn rebuilds(
             0 => beyond.extend(ranks),
             most if indices.len() > most as usize => {
                 return Err(UnusableCheckpoint::Lost { scheme, group_id: Some(group.id), ranks });
+            }
+            _ if group.members.iter().any(|rank| unprotected.contains(rank)) => {
+                let unprotected = group.members.iter().copied().filter(|rank| unprotected.contains(rank)).collect();
+                return Err(UnusableCheckpoint::Unprotected { group_id: group.id, ranks, unprotected });
             }
             _ => rebuilds.push(Rebuild { group_id: group.id, missing: indices, ranks }),
         }

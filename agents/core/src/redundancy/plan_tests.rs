@@ -1,19 +1,24 @@
 //! The restart plan, in small cases and in simulated runs of hundreds of ranks.
 
-use holdfast_model::{Descriptor, HeldFile, NodeName};
+use holdfast_model::{Descriptor, HeldFile, NodeName, Protection, SchemeNumbers};
 use holdfast_testkit::Dice;
 use proptest::prelude::*;
 
 use super::*;
 use crate::redundancy::groups::GroupRules;
 use crate::redundancy::inventory::candidates;
+use crate::redundancy::numbers::SET_SIZE;
 use crate::redundancy::registry::form;
 use crate::redundancy::{local, partner, xor};
 
 const ID: CheckpointId = CheckpointId(7);
 
+fn numbers(set_size: u32) -> SchemeNumbers {
+    [(SET_SIZE.name, set_size)].into_iter().collect()
+}
+
 fn groups(sites: &[Site], scheme: Scheme, set_size: u32) -> Groups {
-    form(sites, GroupRules { scheme, hop_distance: 1, set_size }).unwrap()
+    form(sites, GroupRules { scheme, numbers: &numbers(set_size) }).unwrap()
 }
 
 fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> RankDescriptor {
@@ -25,8 +30,7 @@ fn descriptor(groups: &Groups, rank: Rank, set_size: u32) -> RankDescriptor {
             interval: 1,
             base: "/tmp".into(),
             scheme: groups.scheme,
-            hop_distance: 1,
-            set_size,
+            numbers: numbers(set_size),
         },
         directory: "/tmp/u/scr.1/index.0".into(),
         groups: place.total,
@@ -50,6 +54,7 @@ fn after_run(sites: &[Site], nodes: u32, scheme: Scheme, set_size: u32) -> Vec<(
             expected: Some(2),
             ranks: Some(sites.len() as u32),
             fault: None,
+            protection: Protection::Scheme(groups.scheme),
             partner_of: None,
             descriptor: Some(descriptor(&groups, rank, set_size)),
         };
@@ -293,4 +298,21 @@ proptest! {
             prop_assert_eq!(plan.rebuilds.len(), ranks_per_node as usize);
         }
     }
+}
+
+#[test]
+fn a_lost_rank_is_rebuilt_only_if_the_redundancy_of_its_group_was_made() {
+    let sites = one_a_node(&[0, 1, 2, 3]);
+    let mut held = after_run(&sites, 4, xor::NAME, 4);
+    let complete = held.clone();
+    // Beside its own files each node keeps the descriptor of its left neighbour.
+    held[2].1.holdings.iter_mut().for_each(|holding| holding.protection = Protection::Nothing);
+    let usable = plan(ID, &sites, &held).unwrap();
+    assert_eq!((usable.is_empty(), usable.protected), (true, false), "nothing is lost yet");
+    assert!(plan(ID, &sites, &complete).unwrap().protected);
+    held[0].1 = Inventory::default();
+    let lost = plan(ID, &sites, &held).unwrap_err();
+    let (ranks, unprotected) = (vec![Rank(0)], vec![Rank(2)]);
+    assert_eq!(lost, UnusableCheckpoint::Unprotected { group_id: 0, ranks, unprotected });
+    assert_eq!(lost.to_string(), "group 0 lost rank 0, and the redundancy of rank 2 was not made");
 }

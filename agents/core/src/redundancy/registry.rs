@@ -1,12 +1,14 @@
 //! The redundancy schemes that there are, each in one line, and what is asked of all of them.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 
-use holdfast_model::Scheme;
+use holdfast_model::{Level, Scheme};
 
 use super::files::SetFile;
 use super::groups::{GroupRules, GroupRulesError, Groups, Site};
 use super::local::{self, Local};
+use super::numbers::{NumberError, OF_EVERY_DESCRIPTOR, SchemeNumber};
 use super::partner::Partner;
 use super::scheme::RedundancyScheme;
 use super::xor::{self, Xor};
@@ -20,11 +22,18 @@ static SCHEMES: &[&dyn RedundancyScheme] = &[
     &super::mirror::Mirror,
 ];
 
-/// The default scheme.
+/// Schemes that a program brings along.
+static ADDED: OnceLock<&'static [&'static dyn RedundancyScheme]> = OnceLock::new();
+
 pub const DEFAULT: Scheme = xor::NAME;
 
-pub fn all() -> impl Iterator<Item = &'static dyn RedundancyScheme> {
-    SCHEMES.iter().copied()
+/// Adds schemes to those of this crate, once in a process and before any is used. False if that was done before.
+pub fn add(schemes: &'static [&'static dyn RedundancyScheme]) -> bool {
+    ADDED.set(schemes).is_ok()
+}
+
+pub fn all() -> impl DoubleEndedIterator<Item = &'static dyn RedundancyScheme> {
+    SCHEMES.iter().chain(ADDED.get().copied().unwrap_or_default()).copied()
 }
 
 pub fn get(scheme: Scheme) -> Option<&'static dyn RedundancyScheme> {
@@ -39,8 +48,8 @@ pub fn named(text: &str) -> Option<Scheme> {
 /// The names of all schemes, for messages: `LOCAL, PARTNER and XOR`.
 pub fn names() -> String {
     let mut text = String::new();
-    let last = SCHEMES.len() - 1;
-    for (at, scheme) in SCHEMES.iter().enumerate() {
+    let last = all().count() - 1;
+    for (at, scheme) in all().enumerate() {
         let separator = match at {
             0 => "",
             at if at == last => " and ",
@@ -50,6 +59,54 @@ pub fn names() -> String {
         let _ = write!(text, "{separator}{}", scheme.name());
     }
     text
+}
+
+/// The scheme that protects checkpoints of this level in the caches.
+pub fn of_level(level: Level) -> Scheme {
+    all().rev().find(|scheme| scheme.levels().contains(&level)).map_or(DEFAULT, RedundancyScheme::name)
+}
+
+/// The numbers of all schemes, each once.
+pub fn numbers() -> Vec<&'static SchemeNumber> {
+    with_those_of_every_descriptor(all())
+}
+
+/// The numbers that a descriptor of this scheme has.
+pub fn numbers_of(scheme: Scheme) -> Vec<&'static SchemeNumber> {
+    with_those_of_every_descriptor(get(scheme))
+}
+
+fn with_those_of_every_descriptor(
+    schemes: impl IntoIterator<Item = &'static dyn RedundancyScheme>,
+) -> Vec<&'static SchemeNumber> {
+    let mut numbers = OF_EVERY_DESCRIPTOR.to_vec();
+    for number in schemes.into_iter().flat_map(RedundancyScheme::numbers).copied() {
+        if numbers.iter().all(|known| known.name != number.name) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+/// Checks the numbers of a descriptor.
+///
+/// # Errors
+/// A number that is out of its range, or with which the scheme cannot form groups.
+pub fn check(rules: GroupRules<'_>) -> Result<(), NumberError> {
+    for number in numbers_of(rules.scheme) {
+        let value = number.of(rules.numbers);
+        if !number.range.contains(&value) {
+            return Err(NumberError {
+                scheme: rules.scheme,
+                number,
+                value,
+                why: format!("{} is not from {} to {}", number.title, number.range.start(), number.range.end()),
+                expected: "a number in the range of its key",
+                help: "see `holdfast check --reference`",
+            });
+        }
+    }
+    get(rules.scheme).map_or(Ok(()), |scheme| scheme.check(rules))
 }
 
 /// True if a checkpoint of this scheme is lost with a node. A name that is not registered counts as a scheme that
@@ -73,16 +130,13 @@ pub fn is_redundancy_file(name: &str) -> bool {
 ///
 /// # Errors
 /// If no groups can be formed by the rules.
-pub fn form(sites: &[Site], rules: GroupRules) -> Result<Groups, GroupRulesError> {
+pub fn form(sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, GroupRulesError> {
     if sites.is_empty() {
         return Err(GroupRulesError::NoRanks);
     }
-    if rules.hop_distance == 0 {
-        return Err(GroupRulesError::HopDistance);
-    }
     let unknown = || GroupRulesError::UnknownScheme { asked: rules.scheme, known: names() };
     let scheme = get(rules.scheme).ok_or_else(unknown)?;
-    scheme.check(rules)?;
+    check(rules)?;
     Ok(scheme.form(sites, rules).unwrap_or_else(|forced| {
         let mut groups = Groups::alone(local::NAME, sites.len());
         groups.forced_local = Some(forced);
@@ -107,6 +161,12 @@ mod tests {
             all().filter(|scheme| !scheme.protects()).map(RedundancyScheme::name).collect::<Vec<_>>(),
             [local::NAME]
         );
+    }
+
+    #[test]
+    fn levels_are_protected_as_in_fti_with_xor_for_its_parity() {
+        let schemes = Level::ALL.map(|level| of_level(level).to_string());
+        assert_eq!(schemes, ["LOCAL", "PARTNER", "XOR", "LOCAL"]);
     }
 
     #[test]

@@ -8,14 +8,17 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use holdfast_model::{CheckpointId, Rank, RankDescriptor, Scheme};
+use holdfast_model::{CheckpointId, Level, Rank, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
-use super::files::{DescribedHeader, FileFormat, MemberFiles, RebuiltMember, SetFile, SetId};
-use super::groups::{ForcedLocal, GroupRules, GroupRulesError, Groups, InconsistentDescriptors, NeighbourCopy, Site};
+use super::files::{DescribedHeader, FileFormat, MemberFiles, SetFile, SetId};
+use super::groups::{ForcedLocal, GroupRules, Groups, InconsistentDescriptors, NeighbourCopy, Site};
+use super::lost_member::LostFiles;
 use super::member::{GroupMember, MemberTask};
-use crate::dataset_files::DatasetFiles;
+use super::numbers::{NumberError, SchemeNumber};
+use super::piece::BufferPool;
 use crate::kvtree::Tree;
+use crate::store::DatasetFiles;
 
 /// Called with the number of bytes done so far and of all; `Break` stops the step, which then leaves nothing behind.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
@@ -34,6 +37,29 @@ pub struct SetHeader {
     pub files: Vec<(u32, MemberFiles)>,
 }
 
+/// A set that was opened without its missing members.
+pub struct OpenSet {
+    /// What is known of the files of the missing members, in the order in which they were asked for.
+    pub lost: Vec<LostFiles>,
+    /// The writer returns the buffers of pieces to it.
+    pub pool: BufferPool,
+    pub read: ReadSurvivors,
+}
+
+/// Reads and verifies the survivors, and passes on what it computes; an error of the receiver ends it.
+pub type ReadSurvivors = Box<dyn FnOnce(&mut TakePiece<'_>) -> Result<(), RedundancyError> + Send>;
+
+pub type TakePiece<'a> = dyn FnMut(LostPiece) -> Result<(), RedundancyError> + 'a;
+
+/// The next bytes of a missing member.
+pub struct LostPiece {
+    /// Index among the missing members.
+    pub missing: usize,
+    /// They belong to its redundancy data, not to the files of the application.
+    pub is_redundancy: bool,
+    pub bytes: Vec<u8>,
+}
+
 /// A redundancy scheme.
 ///
 /// The methods that compute lost files have defaults for schemes that compute none: they keep copies, or nothing.
@@ -49,11 +75,22 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         true
     }
 
-    /// Checks what a descriptor asks for.
+    /// Its numbers, besides [those of every descriptor](super::numbers::OF_EVERY_DESCRIPTOR).
+    fn numbers(&self) -> &'static [&'static SchemeNumber] {
+        &[]
+    }
+
+    /// The levels of checkpoints of variables that it protects in the caches. Of several schemes that serve a level,
+    /// the strongest does.
+    fn levels(&self) -> &'static [Level] {
+        &[]
+    }
+
+    /// Checks the numbers of a descriptor, each of which is in its range, against each other.
     ///
     /// # Errors
-    /// If the scheme cannot form groups by the rules.
-    fn check(&self, _rules: GroupRules) -> Result<(), GroupRulesError> {
+    /// A number with which the scheme cannot form groups.
+    fn check(&self, _rules: GroupRules<'_>) -> Result<(), NumberError> {
         Ok(())
     }
 
@@ -61,7 +98,7 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     ///
     /// # Errors
     /// When the placement does not allow groups over several failure domains.
-    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal>;
+    fn form(&self, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal>;
 
     /// The groups of a checkpoint that was found in cache, for the placement of the new run. A scheme whose groups
     /// depend on the placement forms them anew and writes them into the descriptors.
@@ -127,9 +164,6 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
     }
 
     /// Checks the hash in front of a redundancy file by its own rules, whatever the file's name is.
-    ///
-    /// # Errors
-    /// A header that cannot be used.
     fn describe_header(&self, _header: &Tree, _origin: &str) -> Result<DescribedHeader, RedundancyError> {
         Err(RedundancyError::NotComputed { scheme: self.name() })
     }
@@ -142,18 +176,18 @@ pub trait RedundancyScheme: fmt::Debug + Sync {
         Err(RedundancyError::NotComputed { scheme: file.set.scheme })
     }
 
-    /// Computes the files of the `missing` members again, with the files of all others in one directory, as after a
-    /// drain: application files, redundancy files, their meta files and file maps.
+    /// Opens the survivors of a set whose files are all in one directory, as after a drain, to compute the files of the
+    /// `missing` members again. The caller ([`directory`](super::directory)) has compared the headers, and writes.
     ///
     /// # Errors
-    /// Survivors that are damaged, or a file operation; nothing is changed in the directory then.
-    fn rebuild_in(
+    /// Survivors that are damaged, or a file operation.
+    fn open_set(
         &self,
         _files: &Arc<dyn DatasetFiles>,
         set: SetId,
         _missing: &[u32],
-        _progress: &mut Progress<'_>,
-    ) -> Result<Vec<RebuiltMember>, RedundancyError> {
+        _piece_bytes: usize,
+    ) -> Result<OpenSet, RedundancyError> {
         Err(RedundancyError::NotComputed { scheme: set.scheme })
     }
 }

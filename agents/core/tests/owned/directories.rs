@@ -14,7 +14,8 @@ fn directories_are_made_with_the_mode_that_their_access_permits() {
     let base = open_base();
     let shared = Base::shared(base.path()).unwrap();
     shared.create_directory("private", Access::Private).unwrap();
-    shared.create_directories(Path::new("group/deep"), Access::GroupRead).unwrap();
+    let group = shared.create_directory("group", Access::GroupRead).unwrap();
+    group.create_directory("deep", Access::GroupRead).unwrap();
     assert_eq!(mode(&base.path().join("private")), 0o700);
     assert_eq!(mode(&base.path().join("group/deep")) & 0o027, 0);
     assert!(shared.open_directories(Path::new("group/none"), Access::GroupRead).unwrap().is_none());

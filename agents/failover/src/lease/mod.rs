@@ -181,11 +181,6 @@ impl Granter {
         self.took_over = true;
     }
 
-    /// The longest time between two synchronisations with a node.
-    pub fn renewal(&self) -> Duration {
-        self.ttl / 4
-    }
-
     /// The job's record has this orchestrator's epoch, as was found by reading it at this time or later.
     pub fn confirmed(&mut self, now: Duration, since: Duration) {
         self.confirmed = self.confirmed.max(Some(since));
@@ -363,23 +358,9 @@ impl Granter {
     }
 
     /// Whether a user's request can be obeyed.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self, pair: u32, command: PairCommand) -> Result<(), CommandRefused> {
         let Some(pair) = self.pairs.get(&pair) else { return Ok(()) };
-        if pair.finished {
-            return Err(CommandRefused::Finished);
-        }
-        let state = |side| pair.state(side).unwrap_or_default();
-        match command {
-            PairCommand::FailOver => match state(Side::Replica) {
-                CopyState::Asleep | CopyState::Awake => Ok(()),
-                state => Err(CommandRefused::ReplicaNotAsleep(state)),
-            },
-            PairCommand::FailBack if state(Side::Main) == CopyState::GivenUp => Err(CommandRefused::MainGivenUp),
-            PairCommand::FailBack | PairCommand::Restart(_) => Ok(()),
-        }
+        CommandRefused::check(command, pair.finished, |side| pair.state(side))
     }
 
     /// A user's request. Restarts go to the copy's node.

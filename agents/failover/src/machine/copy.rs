@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_model::pair::{CopyState, CopyStatus};
 use serde::{Deserialize, Serialize};
 
-use crate::BackOff;
+use crate::back_off::BackOff;
 
 /// What follows when a copy that was told to end is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,6 @@ pub(super) enum Next {
     GiveUp,
 }
 
-/// Where a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// There is none, and none is to be started.

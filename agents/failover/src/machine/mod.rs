@@ -42,7 +42,7 @@ impl LocalSides {
     }
 }
 
-/// What happened.
+/// What the agent, its copies or the orchestrator report to the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A process was started, as [`Action::Start`] requested.
@@ -163,6 +163,25 @@ pub enum CommandRefused {
     TwoNodes,
 }
 
+impl CommandRefused {
+    /// Whether a command can be obeyed by copies in these states; one without a state counts as absent.
+    pub fn check(
+        command: PairCommand,
+        is_finished: bool,
+        state: impl Fn(Side) -> Option<CopyState>,
+    ) -> Result<(), CommandRefused> {
+        match command {
+            _ if is_finished => Err(CommandRefused::Finished),
+            PairCommand::FailOver => match state(Side::Replica).unwrap_or_default() {
+                CopyState::Asleep | CopyState::Awake => Ok(()),
+                state => Err(CommandRefused::ReplicaNotAsleep(state)),
+            },
+            PairCommand::FailBack if state(Side::Main) == Some(CopyState::GivenUp) => Err(CommandRefused::MainGivenUp),
+            PairCommand::FailBack | PairCommand::Restart(_) => Ok(()),
+        }
+    }
+}
+
 /// The failure, or the request, after which another copy is to be woken.
 #[derive(Clone, Debug)]
 struct Loss {
@@ -170,12 +189,11 @@ struct Loss {
     at: Duration,
 }
 
-/// How the pair ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Course {
     Runs,
     Finished,
-    /// The job ends.
+    /// The job ends: no copy is started any more.
     Ended,
 }
 
@@ -183,7 +201,7 @@ enum Course {
 #[derive(Clone, Debug)]
 pub struct PairMachine {
     config: PairConfig,
-    sides: LocalSides,
+    pub sides: LocalSides,
     copies: [Option<Copy>; 2],
     /// The side that is awake when both can be.
     preferred: Side,
@@ -260,7 +278,7 @@ impl PairMachine {
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Duration> {
         let copies = self.copies.iter().flatten().filter_map(Copy::deadline);
-        copies.chain(self.patience()).chain(self.lease_deadline()).min()
+        copies.chain(self.preferred_until()).chain(self.lease_deadline()).min()
     }
 
     /// The state of the pair; heartbeats and checkpoints are filled in by the agent, which counts them.
@@ -302,30 +320,16 @@ impl PairMachine {
         self.config = config.clone();
     }
 
-    pub fn sides(&self) -> LocalSides {
-        self.sides
-    }
-
     /// Whether a command can be obeyed now.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self, command: PairCommand) -> Result<(), CommandRefused> {
-        if self.is_over() {
-            return Err(CommandRefused::Finished);
-        }
         match command {
-            PairCommand::Restart(side) if self.copy(side).is_none() => Err(CommandRefused::NotHere(side)),
-            PairCommand::Restart(_) => Ok(()),
-            _ if self.sides != LocalSides::Both => Err(CommandRefused::TwoNodes),
-            PairCommand::FailOver => match self.copy(Side::Replica).map(Copy::state) {
-                Some(CopyState::Asleep | CopyState::Awake) => Ok(()),
-                state => Err(CommandRefused::ReplicaNotAsleep(state.unwrap_or_default())),
-            },
-            PairCommand::FailBack => match self.copy(Side::Main).map(Copy::state) {
-                Some(CopyState::GivenUp) => Err(CommandRefused::MainGivenUp),
-                _ => Ok(()),
-            },
+            PairCommand::Restart(side) if !self.is_over() && self.copy(side).is_none() => {
+                Err(CommandRefused::NotHere(side))
+            }
+            PairCommand::FailOver | PairCommand::FailBack if !self.is_over() && self.sides != LocalSides::Both => {
+                Err(CommandRefused::TwoNodes)
+            }
+            _ => CommandRefused::check(command, self.is_over(), |side| self.copy(side).map(Copy::state)),
         }
     }
 
@@ -556,7 +560,7 @@ impl PairMachine {
         }
     }
 
-    /// What time alone decides.
+    /// Applies the deadlines that have passed.
     fn expire(&mut self, now: Duration, out: &mut Output) {
         self.expire_lease(now, out);
         for side in Side::BOTH {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::copy::{Copy, CopySnapshot, Next, Phase};
 use super::tenure::Tenure;
 use super::{Action, Course, LocalSides, Output, PairMachine};
-use crate::BackOff;
+use crate::back_off::BackOff;
 
 /// What an agent keeps of a pair on disk, for its successor. It holds no times: they may be of another boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,7 +43,7 @@ impl PairMachine {
         }
         let order = [self.preferred, self.preferred.other()];
         let Some(side) = order.into_iter().find(|side| self.copy(*side).is_some_and(Copy::is_asleep)) else { return };
-        if side != self.preferred && self.patience().is_some_and(|until| now < until) {
+        if side != self.preferred && self.preferred_until().is_some_and(|until| now < until) {
             return;
         }
         self.wake(now, side, out);
@@ -53,7 +53,7 @@ impl PairMachine {
     ///
     /// At the start of the pair that is as long as a start may take. Later, when both have failed and were started
     /// again, it is short: it saves the replica from being woken and ended for the main at once.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn preferred_until(&self) -> Option<Duration> {
         if self.sides != LocalSides::Both || !self.copy(self.preferred.other())?.is_asleep() {
             return None;
         }

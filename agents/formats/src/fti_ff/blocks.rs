@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::layout::{Fields, FileMeta, Layout};
-use crate::file_check::MAX_LISTED;
-use crate::{Damage, FormatsError, Input};
+use crate::error::FormatsError;
+use crate::file_check::{Damage, MAX_LISTED};
+use crate::input::Input;
 
 /// The largest number of containers read from one file: ten times that of 10,000 variables that grew 100 times each.
 pub const MAX_CONTAINERS: usize = 1 << 20;
@@ -142,7 +143,6 @@ impl Block {
 pub struct Walk {
     /// The blocks that could be read.
     pub blocks: Vec<Block>,
-    /// Violations of the rules.
     pub damages: Vec<Damage>,
     /// Unusual values that the format allows.
     pub notes: Vec<Damage>,
@@ -169,9 +169,6 @@ pub fn place(block: usize, variable: usize, entry: &ContainerEntry) -> String {
 }
 
 /// Walks over the blocks of a file. Each step moves forward and stays inside the file and the declared sizes.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn walk(input: &Input, meta: &FileMeta) -> Result<Walk, FormatsError> {
     let layout = meta.layout;
     let mut walker = Walker { input, layout, walk: Walk::default(), containers: 0, data: 0 };
@@ -202,7 +199,7 @@ impl Walker<'_> {
         let end = u64::try_from(meta.file_size).unwrap_or(0);
         let mut at = self.layout.meta_bytes() as u64;
         while at < end {
-            let Some(block) = self.block(at, end.min(self.input.size()))? else { return Ok(()) };
+            let Some(block) = self.block(at, end.min(self.input.size))? else { return Ok(()) };
             let metadata = self.metadata_bytes(block.entries.len());
             let first = at.saturating_add(metadata);
             let Some(containers) = self.check_entries(&block, first) else {
@@ -230,7 +227,7 @@ impl Walker<'_> {
 
     /// Layouts C to F: containers of all blocks first, then the metadata of all blocks.
     fn data_first(&mut self, meta: &FileMeta) -> Result<(), FormatsError> {
-        let end = self.input.size().saturating_sub(self.layout.meta_bytes() as u64);
+        let end = self.input.size.saturating_sub(self.layout.meta_bytes() as u64);
         let data_size = meta.data_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         if data_size > end {
             let what = format!("dataSize is {data_size}, after the start of the file's metadata at {end}");

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use super::blocks::{self, Block, Walk};
 use super::layout::{FileMeta, Layout};
-use crate::{Confidence, Damage, FormatsError, Input};
+use crate::error::FormatsError;
+use crate::file_check::Damage;
+use crate::format::Confidence;
+use crate::input::Input;
 
 /// A file of FTI, by its content.
 #[derive(Debug)]
@@ -21,7 +24,6 @@ pub enum FtiFile {
 /// A checkpoint of one rank. Reads take `&self`, so that several threads can read at once.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// The file.
     pub input: Input,
     /// Its metadata, with the layout.
     pub meta: FileMeta,
@@ -34,7 +36,6 @@ pub struct Checkpoint {
 /// A row of Reed-Solomon parity (level 3).
 #[derive(Debug)]
 pub struct Parity {
-    /// The file.
     pub input: Input,
     /// The metadata in its trailer.
     pub meta: FileMeta,
@@ -45,7 +46,7 @@ pub struct Parity {
 impl Parity {
     /// Bytes of parity before the trailer.
     pub fn data_bytes(&self) -> u64 {
-        self.input.size().saturating_sub(self.meta.layout.meta_bytes() as u64)
+        self.input.size.saturating_sub(self.meta.layout.meta_bytes() as u64)
     }
 }
 
@@ -61,13 +62,11 @@ pub struct Variable {
 /// The content of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableChunk {
-    /// Number of its block.
     pub block: usize,
     /// Its index in the block.
     pub index: usize,
     /// Offset and length in the file in bytes; `None` if they are impossible for the file.
     pub range: Option<(u64, u64)>,
-    /// Its expected MD5.
     pub hash: [u8; 16],
 }
 
@@ -101,7 +100,7 @@ impl Checkpoint {
             for (index, entry) in content.entries.iter().enumerate() {
                 let chunks = variables.entry(entry.id).or_default();
                 if entry.is_filled() {
-                    let range = entry.range(self.input.size());
+                    let range = entry.range(self.input.size);
                     chunks.push((entry.containerid, VariableChunk { block, index, range, hash: entry.hash }));
                 }
             }
@@ -122,14 +121,13 @@ impl Checkpoint {
     /// The bytes of the file without those that were appended to it: `fs`, in the layouts whose readers ignore what
     /// follows. No hash covers these bytes.
     pub(super) fn own_bytes(&self) -> u64 {
-        let size = self.input.size();
+        let size = self.input.size;
         match u64::try_from(self.meta.file_size) {
             Ok(own) if self.hash_valid && !self.meta.layout.is_data_first() && own > 0 => own.min(size),
             _ => size,
         }
     }
 
-    /// The blocks.
     pub fn blocks(&self) -> &[Block] {
         &self.walk.blocks
     }
@@ -148,7 +146,7 @@ struct Candidate {
 
 /// The file metadata in every layout whose metadata fits into the file.
 fn candidates(input: &Input) -> Result<Vec<Candidate>, FormatsError> {
-    let size = input.size();
+    let size = input.size;
     let places = [
         (Layout::A, false),
         (Layout::B, false),
@@ -189,7 +187,7 @@ fn choose(input: &Input) -> Result<Option<(Candidate, bool)>, FormatsError> {
         if candidate.meta.has_valid_hash() {
             return Ok(Some((candidate, true)));
         }
-        let score = plausibility(&candidate, input.size());
+        let score = plausibility(&candidate, input.size);
         if score > best.as_ref().map_or(1, |(best, _)| *best) {
             best = Some((score, candidate));
         }
@@ -207,11 +205,8 @@ pub(super) fn confidence(input: &Input) -> Result<Confidence, FormatsError> {
 }
 
 /// Identifies a file by its content and walks over its blocks.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn inspect(input: Input) -> Result<FtiFile, FormatsError> {
-    let size = input.size();
+    let size = input.size;
     if size == 0 {
         return Ok(FtiFile::Unreadable(Damage::new("empty", "file", "it is empty")));
     }

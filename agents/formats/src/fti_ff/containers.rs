@@ -3,7 +3,7 @@
 //! The size of a container never changes. A variable that grows gets another container, in one new block at the end of
 //! the file; one that shrinks keeps its containers, partly filled or empty. Blocks never move.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::blocks::{Block, ContainerEntry, MAX_CONTAINERS};
 use super::layout::Layout;
@@ -12,31 +12,17 @@ use super::layout::Layout;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainerError {
-    /// An id occurs twice.
     #[error("variable {id} is listed twice")]
-    Twice {
-        /// The id.
-        id: i32,
-    },
+    Twice { id: i32 },
     /// A variable of an earlier checkpoint is missing; the format cannot remove a variable.
     #[error(
         "variable {id} of the previous checkpoint is missing; a variable can shrink to 0 bytes, but not be removed"
     )]
-    Missing {
-        /// The id.
-        id: i32,
-    },
+    Missing { id: i32 },
     /// The order of the variables changed. FTI v1.1 recovers by order, and would load the data of one variable into
     /// another.
     #[error("variable {id} was number {before} in protect order and is now number {now}; keep the order")]
-    Order {
-        /// The id.
-        id: i32,
-        /// Its previous position.
-        before: i32,
-        /// Its position now.
-        now: i32,
-    },
+    Order { id: i32, before: i32, now: i32 },
     /// The file would exceed the limits of the format.
     #[error("the checkpoint would have more than {MAX_CONTAINERS} containers, or more bytes than a file can have")]
     TooLarge,
@@ -74,12 +60,8 @@ pub fn next_in(
     if containers > MAX_CONTAINERS {
         return Err(ContainerError::TooLarge);
     }
-    let block = if layout.is_data_first() {
-        block_of_data(data_end(&blocks), entries)
-    } else {
-        end(&blocks).and_then(|offset| block(offset, entries))
-    };
-    blocks.push(block.ok_or(ContainerError::TooLarge)?);
+    let block = block(layout, &blocks, entries).ok_or(ContainerError::TooLarge)?;
+    blocks.push(block);
     if layout.is_data_first() {
         place_metadata(layout, &mut blocks).ok_or(ContainerError::TooLarge)?;
     }
@@ -110,29 +92,20 @@ pub fn place_metadata(layout: Layout, blocks: &mut [Block]) -> Option<u64> {
     Some(at)
 }
 
-/// A block of a layout with data first, whose containers begin at this offset.
-fn block_of_data(first: Option<u64>, mut entries: Vec<ContainerEntry>) -> Option<Block> {
+/// The block after `before`. With data first, its metadata is placed later.
+fn block(layout: Layout, before: &[Block], mut entries: Vec<ContainerEntry>) -> Option<Block> {
     let numvars = i32::try_from(entries.len()).ok()?;
-    let first = i64::try_from(first?).ok()?;
-    let mut at = first;
+    let (offset, metadata, end) = match layout.is_data_first() {
+        true => (0, 0, data_end(before)?),
+        false => (end(before)?, layout.head_bytes() + layout.entry_bytes() * entries.len(), end(before)?),
+    };
+    let first = i64::try_from(end).ok()?;
+    let mut at = first.checked_add(i64::try_from(metadata).ok()?)?;
     for entry in &mut entries {
         entry.fptr = at;
         at = at.checked_add(entry.containersize)?;
     }
-    Some(Block { offset: 0, numvars, dbsize: at - first, entries })
-}
-
-fn block(offset: u64, mut entries: Vec<ContainerEntry>) -> Option<Block> {
-    let numvars = i32::try_from(entries.len()).ok()?;
-    let metadata = (Layout::A.head_bytes() + Layout::A.entry_bytes() * entries.len()) as u64;
-    let mut at = i64::try_from(offset.checked_add(metadata)?).ok()?;
-    let first = at;
-    for entry in &mut entries {
-        entry.fptr = at;
-        at = at.checked_add(entry.containersize)?;
-    }
-    let dbsize = (at - first).checked_add(i64::try_from(metadata).ok()?)?;
-    Some(Block { offset, numvars, dbsize, entries })
+    Some(Block { offset, numvars, dbsize: at - first, entries })
 }
 
 /// The data of each variable that is not assigned to a container yet.
@@ -221,11 +194,4 @@ impl<'a> RemainingData<'a> {
         }
         Ok(entries)
     }
-}
-
-/// The ids in protect order, from the blocks of a checkpoint. A restarted run must keep this order.
-pub fn protect_order(blocks: &[Block]) -> Vec<i32> {
-    let entries = blocks.iter().flat_map(|block| &block.entries);
-    let by_place: BTreeSet<(Option<i32>, i32)> = entries.map(|entry| (entry.idx, entry.id)).collect();
-    by_place.into_iter().map(|(_, id)| id).collect()
 }

@@ -7,9 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::blocks::ContainerEntry;
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
-use super::layout::{FileMeta, Layout, hex};
+use super::layout::{FileMeta, Layout};
 use super::name::{FileName, FileRole};
-use crate::{Damage, Description, FormatsError, Input};
+use crate::error::FormatsError;
+use crate::file_check::Damage;
+use crate::format::Description;
+use crate::hex::hex;
+use crate::input::Input;
 
 /// Describes a file of any role and layout.
 ///

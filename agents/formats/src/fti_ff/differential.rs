@@ -18,11 +18,11 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::blocks::{Block, ContainerEntry, MAX_CONTAINERS};
 use super::containers::{self, ContainerError};
-use super::hashing::{self, HashRequest};
-use super::layout::{EntriesCrc, FileMeta, Layout, checksum_field};
+use super::layout::{EntriesCrc, Layout};
 use super::md5_lanes;
 use super::writer::Stamp;
-use crate::{FormatsError, Input};
+use crate::error::FormatsError;
+use crate::input::Input;
 
 /// Bytes that are compared, and written if they differ.
 pub const UNIT: usize = 64 << 10;
@@ -254,10 +254,7 @@ impl Update<'_> {
             self.put(&bytes, offset).map_err(FormatsError::writing(path))?;
         }
         let input = Input::over(path, self.file.try_clone().map_err(FormatsError::writing(path))?, size);
-        let front = Layout::A.meta_bytes() as u64;
-        let request = HashRequest { chunks: Vec::new(), combined: vec![(front, size.saturating_sub(front))] };
-        let checksum = hashing::hash(&input, &request, &mut |_, _| {})?.combined;
-        let meta = meta(Layout::A, None, checksum, size, None, stamp);
+        let meta = stamp.document(&input)?;
         self.put(&meta.document_bytes(), 0).map_err(FormatsError::writing(path))
     }
 
@@ -281,7 +278,7 @@ impl Update<'_> {
         let mut crc = EntriesCrc::of_checkpoint(id);
         crc.update(&bytes);
         let mut meta =
-            meta(Layout::F, Some(id), hasher.finalize().into(), data_size.saturating_add(meta_size), sizes, stamp);
+            stamp.meta(Layout::F, Some(id), hasher.finalize().into(), data_size.saturating_add(meta_size), sizes);
         meta.record_entries(crc.value());
         meta.own_hash = meta.computed_hash();
         bytes.extend(meta.last_bytes());
@@ -340,33 +337,6 @@ fn write_changed(
         at += zeros.len();
     }
     Ok(())
-}
-
-fn meta(
-    layout: Layout,
-    checkpoint: Option<i32>,
-    checksum: [u8; 16],
-    size: u64,
-    sizes: Option<(u64, u64)>,
-    stamp: Stamp,
-) -> FileMeta {
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut meta = FileMeta {
-        layout,
-        checksum: checksum_field(&checksum),
-        own_hash: [0; 16],
-        checkpoint,
-        checkpoint_size: number(size),
-        meta_size: sizes.map(|(meta, _)| number(meta)),
-        data_size: sizes.map(|(_, data)| number(data)),
-        file_size: number(size),
-        largest_size: stamp.largest_size.map_or(-1, number),
-        partner_size: stamp.partner_size.map_or(-1, number),
-        timestamp: stamp.timestamp,
-        last_byte: 0,
-    };
-    meta.own_hash = meta.computed_hash();
-    meta
 }
 
 fn place(entry: &ContainerEntry) -> Place {

@@ -5,21 +5,19 @@ use std::path::Path;
 
 use super::checkpoint::{FtiFile, inspect};
 use super::name::FileRole;
-use super::parity::{self, Combination, Row, RowFile};
+use super::parity::Combination;
 use super::restore::own_bytes;
 use super::survivors::Survivors;
 use super::verify;
-use crate::input::PIECE_BYTES;
-use crate::{Damage, FileCheck, FormatsError, Input};
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::input::Input;
 
 /// The kind of the note on a group without copies and parity: each file was checked by its own hashes.
 pub const NO_REDUNDANCY: &str = "no-redundancy";
 
 /// Checks the partner copies and parities of a group's checkpoint. A file that the checkpoint's level requires and that
 /// is missing is a damage. At levels 1 and 4, which have neither copies nor parity, each file is checked by its hashes.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<FileCheck, FormatsError> {
     let mut check = FileCheck::default();
     let path = |role, rank| survivors.of(checkpoint, role, rank).map(|file| file.path.as_path()).next();
@@ -96,9 +94,6 @@ pub fn check(survivors: &Survivors, group: &[u32], checkpoint: u32) -> Result<Fi
 
 /// Checks the files of these ranks in the differential checkpoint by their hashes: it has no copies and no parity. A
 /// rank without a file is a damage.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn check_differential(survivors: &Survivors, ranks: &[u32]) -> Result<FileCheck, FormatsError> {
     let mut check = FileCheck::default();
     for rank in ranks {
@@ -189,7 +184,7 @@ fn compare_copy(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<(), Fo
 
 /// Adds a damage if bytes were appended to a file. Neither its hashes nor the parity include them.
 fn appended(path: &Path, check: &mut FileCheck) -> Result<(), FormatsError> {
-    let (own, size) = (own_bytes(path)?, Input::open(path)?.size());
+    let (own, size) = (own_bytes(path)?, Input::open(path)?.size);
     if own < size {
         let what = format!("{} bytes after the end of the checkpoint are not part of it", size - own);
         check.damage(Damage::new("trailing", path.display().to_string(), what).at(own));
@@ -203,8 +198,8 @@ fn difference(own: &Path, copy: &Path, check: &mut FileCheck) -> Result<Option<D
     let (own_bytes, other_bytes) = (own_bytes(own)?, own_bytes(copy)?);
     let (own, other) = (Input::open(own)?, Input::open(copy)?);
     let place = copy.display().to_string();
-    if own.size() == 0 && other.size() > 0 {
-        let what = format!("it is empty, and its copy has {} bytes", other.size());
+    if own.size == 0 && other.size > 0 {
+        let what = format!("it is empty, and its copy has {} bytes", other.size);
         return Ok(Some(Damage::new("empty", own_place, what)));
     }
     if own_bytes != other_bytes {
@@ -228,20 +223,9 @@ fn compare_parity(
         return Ok(Some(Damage::new("parity-differs", place, "it is not a parity file")));
     };
     let length = file.data_bytes();
-    let layout = file.meta.layout;
-    let factors = parity::factors(Row::Parity(index), data.len());
-    let mut terms = Vec::with_capacity(data.len());
-    for (path, factor) in data.iter().zip(factors) {
-        let input = Input::open(path)?;
-        let bytes = match inspect(Input::open(path)?)? {
-            FtiFile::Checkpoint(checkpoint) => u64::try_from(checkpoint.meta.file_size).unwrap_or(0),
-            _ => input.size(),
-        };
-        terms.push((RowFile::data(input, layout, bytes, length), factor));
-    }
-    let mut sum = Combination::new(terms);
+    let mut sum = Combination::of_group(data, index, &file)?;
     // Older versions of FTI computed the parity of an odd last byte with an uninitialised byte of memory.
-    let compared = if layout.is_data_first() { length } else { length & !1 };
+    let compared = if file.meta.layout.is_data_first() { length } else { length & !1 };
     let different = first_difference(&file.input, compared, |at, buffer| sum.read(at, buffer))?;
     check.checked_bytes = check.checked_bytes.saturating_add(compared);
     let what = "it is not the parity of the group's files";
@@ -252,16 +236,9 @@ fn compare_parity(
 fn first_difference(
     file: &Input,
     bytes: u64,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), FormatsError>,
+    read: impl FnMut(u64, &mut [u8]) -> Result<(), FormatsError>,
 ) -> Result<Option<u64>, FormatsError> {
-    let (mut at, mut buffer, mut different) = (0_u64, vec![0; PIECE_BYTES], None);
-    file.each_piece(0, bytes, |piece| {
-        let other = buffer.get_mut(..piece.len()).unwrap_or_default();
-        read(at, other)?;
-        let found = piece.iter().zip(other.iter()).position(|(a, b)| a != b);
-        different = different.or(found.map(|found| at.saturating_add(found as u64)));
-        at = at.saturating_add(piece.len() as u64);
-        Ok::<_, FormatsError>(())
-    })?;
-    Ok(different)
+    let mut first = None;
+    file.each_difference(bytes, read, |offset| first = first.or(Some(offset)))?;
+    Ok(first)
 }

@@ -10,7 +10,9 @@ use std::thread;
 use md5::{Digest, Md5};
 
 use super::md5_lanes;
-use crate::{FormatsError, Input, Progress};
+use crate::error::FormatsError;
+use crate::format::Progress;
+use crate::input::Input;
 
 /// Below this number of bytes, starting threads takes longer than hashing on one.
 const WORTH_THREADS: u64 = 4 << 20;
@@ -22,7 +24,6 @@ const TOGETHER: u64 = 4 << 20;
 /// A range of a file: offset and length in bytes.
 pub type Range = (u64, u64);
 
-/// The ranges to hash.
 #[derive(Debug, Default)]
 pub struct HashRequest {
     /// Ranges with a hash each.
@@ -41,9 +42,6 @@ pub struct Hashes {
 }
 
 /// Computes all hashes. The ranges must lie in the file.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn hash(input: &Input, request: &HashRequest, progress: Progress<'_>) -> Result<Hashes, FormatsError> {
     hash_with(thread::Builder::new, input, request, progress)
 }
@@ -92,7 +90,6 @@ struct Group<'a> {
     /// The number of the first.
     first: usize,
     chunks: &'a [Range],
-    /// Bytes of all.
     bytes: u64,
 }
 

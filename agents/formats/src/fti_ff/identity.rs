@@ -11,7 +11,7 @@ use super::layout::FileMeta;
 use super::name::{FileName, FileRole};
 use super::refusal::Refusal;
 use super::survivors::Survivors;
-use crate::Input;
+use crate::input::Input;
 
 /// What is known about the file of a rank from the other files of its group.
 pub(super) struct Identity {
@@ -34,7 +34,7 @@ impl Identity {
         let mut identity = Identity { size: None, left_size: None, others: Vec::new() };
         let own = FileName { checkpoint: Some(checkpoint), role: FileRole::Rank, rank };
         let of_group = |name: FileName| name.role == FileRole::Rank && group.contains(&name.rank) && name != own;
-        for file in survivors.files().iter().filter(|file| of_group(file.name)) {
+        for file in survivors.files.iter().filter(|file| of_group(file.name)) {
             let Some(meta) = metadata(&file.path) else { continue };
             if file.name.checkpoint == Some(checkpoint) {
                 if Some(file.name.rank) == right && meta.partner_size >= 0 {

@@ -6,6 +6,8 @@
 use crc::{CRC_16_IBM_3740, Crc};
 use md5::{Digest, Md5};
 
+use crate::hex::hex;
+
 /// A layout; the letters follow the order of FTI's versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
@@ -24,7 +26,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The layout's letter.
     pub fn letter(self) -> &'static str {
         match self {
             Layout::A => "A",
@@ -286,7 +287,6 @@ impl EntriesCrc {
         crc
     }
 
-    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -295,16 +295,6 @@ impl EntriesCrc {
     pub fn value(self) -> u16 {
         self.0.finalize()
     }
-}
-
-/// The bytes as lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// A hash in the form of the checksum field.

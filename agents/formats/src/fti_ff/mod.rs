@@ -12,14 +12,15 @@
 //! * [`topology`], [`survivors`], [`restore`], [`group_check`]: the files of a group, and the restoration of a lost
 //!   one; `refusal`, `identity`: why a file is not used;
 //! * [`repair`]: corrects files that FTI refuses although their data are intact;
-//! * [`galois`], [`parity`]: the arithmetic of level 3, and its code rows over files;
+//! * [`parity`]: the code rows of level 3 over files;
 //! * [`name`]: the names of the files; [`variable_type`]: the types of elements.
 
 use std::path::Path;
 
-use super::{
-    Confidence, Description, Destination, Extracted, FileCheck, Format, FormatsError, Options, Probe, Progress,
-};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::file_check::FileCheck;
+use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 
 pub mod blocks;
 pub mod checkpoint;
@@ -27,7 +28,6 @@ pub mod containers;
 pub mod describe;
 pub mod differential;
 pub mod extract;
-pub mod galois;
 pub mod group_check;
 pub mod hashing;
 mod identity;

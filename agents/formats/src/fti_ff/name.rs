@@ -21,7 +21,6 @@ pub enum FileRole {
 pub struct FileName {
     /// The checkpoint's id; `None` for a differential checkpoint, which is one file updated in place.
     pub checkpoint: Option<u32>,
-    /// The file's role.
     pub role: FileRole,
     /// The rank on whose node the file is stored.
     pub rank: u32,

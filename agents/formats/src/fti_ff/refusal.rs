@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::name::FileName;
-use crate::{Damage, FormatsError};
+use crate::error::FormatsError;
+use crate::file_check::Damage;
 
 /// Why one of the surviving files, or the result computed from them, is not used.
 #[derive(Debug, thiserror::Error)]

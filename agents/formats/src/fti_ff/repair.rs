@@ -8,21 +8,22 @@
 //! A file is written under a temporary name, verified, and renamed. A second run continues an interrupted one.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::durable::{self, CreationMode};
 use md5::{Digest, Md5};
 
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
 use super::layout::{CHECKSUM_BYTES, FileMeta, checksum_field};
 use super::name::FileRole;
-use super::parity::{self, Combination, Row, RowFile};
+use super::parity::Combination;
 use super::survivors::Survivors;
 use super::verify::{self, REFUSED_BY_FTI};
-use crate::input::PIECE_BYTES;
-use crate::{FormatsError, Input, Progress};
+use crate::destination::{self, FillError};
+use crate::error::FormatsError;
+use crate::format::Progress;
+use crate::input::Input;
 
 /// Bytes of the checksum and the hash.
 const HASHES_BYTES: u64 = CHECKSUM_BYTES as u64 + 16;
@@ -53,12 +54,12 @@ pub fn checkpoint(path: &Path, dry_run: bool, progress: Progress<'_>) -> Result<
     let FtiFile::Checkpoint(checkpoint) = inspect(Input::open(path)?)? else { return Ok(Repair::NotNeeded) };
     if !dry_run {
         let meta = with_checksum(&checkpoint.meta, reader_checksum(&checkpoint));
-        let trailer = checkpoint.input.size().saturating_sub(meta.layout.meta_bytes() as u64);
+        let trailer = checkpoint.input.size.saturating_sub(meta.layout.meta_bytes() as u64);
         rewrite(path, |out, copy| {
             let mut original = File::open(path)?;
             io::copy(&mut original, out)?;
             out.flush()?;
-            copy.write_all_at(&hashes(&meta), trailer)
+            Ok(copy.write_all_at(&hashes(&meta), trailer)?)
         })?;
     }
     Ok(Repair::Corrected)
@@ -96,9 +97,6 @@ pub enum ParityMatch {
 
 /// Compares the parity files of a group with the group's files; `None` if one of these is missing or damaged. Layouts
 /// that need no correction are omitted.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn match_parity(
     survivors: &Survivors,
     group: &[u32],
@@ -119,26 +117,20 @@ pub fn match_parity(
 }
 
 fn compare(data: &[&Path], index: usize, parity: &Parity) -> Result<ParityMatch, FormatsError> {
-    let mut sum = combination(data, index, parity)?;
+    let mut sum = Combination::of_group(data, index, parity)?;
     let mut corrected = Vec::with_capacity(data.len());
     for path in data {
-        let start = Input::open(path)?.size().saturating_sub(parity.meta.layout.meta_bytes() as u64);
+        let start = Input::open(path)?.size.saturating_sub(parity.meta.layout.meta_bytes() as u64);
         // An element of the parity has two bytes.
         corrected.push((start & !1)..start.saturating_add(HASHES_BYTES + 1));
     }
-    let mut buffer = vec![0; PIECE_BYTES];
-    let (mut at, mut found) = (0_u64, ParityMatch::Equal);
-    parity.input.each_piece(0, parity.data_bytes(), |piece| {
-        let computed = buffer.get_mut(..piece.len()).unwrap_or_default();
-        sum.read(at, computed)?;
-        for (offset, (stored, computed)) in (at..).zip(piece.iter().zip(computed.iter())) {
-            if stored != computed && found != ParityMatch::Different {
-                let is_corrected = corrected.iter().any(|range| range.contains(&offset));
-                found = if is_corrected { ParityMatch::BeforeCorrection } else { ParityMatch::Different };
-            }
+    let mut found = ParityMatch::Equal;
+    let read = |at, computed: &mut [u8]| sum.read(at, computed);
+    parity.input.each_difference(parity.data_bytes(), read, |offset| {
+        if found != ParityMatch::Different {
+            let is_corrected = corrected.iter().any(|range| range.contains(&offset));
+            found = if is_corrected { ParityMatch::BeforeCorrection } else { ParityMatch::Different };
         }
-        at = at.saturating_add(piece.len() as u64);
-        Ok::<_, FormatsError>(())
     })?;
     Ok(found)
 }
@@ -162,66 +154,42 @@ pub fn parity(
     let Some(data) = data else { return Ok(replaced) };
     for (index, path) in parity_files(survivors, group, id).filter(|(_, path)| outdated(path)) {
         let Some(old) = data_first_parity(path)? else { continue };
-        let mut sum = combination(&data, index, &old)?;
+        let mut sum = Combination::of_group(&data, index, &old)?;
         let length = old.data_bytes();
-        let mut failed = None;
-        let written = rewrite(path, |out, copy| {
-            let mut buffer = vec![0; PIECE_BYTES];
-            let (mut at, mut hasher) = (0_u64, Md5::new());
-            while at < length {
-                let want = usize::try_from(length - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-                let piece = buffer.get_mut(..want).unwrap_or_default();
-                sum.read(at, piece).map_err(|error| {
-                    failed = Some(error);
-                    io::Error::other("reading failed")
-                })?;
-                hasher.update(&*piece);
-                out.write_all(piece)?;
-                at += want as u64;
-            }
+        rewrite(path, |out, copy| {
+            let mut hasher = Md5::new();
+            sum.each_piece(length, length, |piece| {
+                hasher.update(piece);
+                Ok::<_, FillError>(out.write_all(piece)?)
+            })?;
             // The other fields of the metadata follow from the sizes, which are unchanged.
-            let mut trailer = Vec::new();
             let mut original = File::open(path)?;
             original.seek(SeekFrom::Start(length))?;
-            original.read_to_end(&mut trailer)?;
-            out.write_all(&trailer)?;
+            io::copy(&mut original, out)?;
             out.flush()?;
             let meta = with_checksum(&old.meta, checksum_field(&hasher.finalize().into()));
-            copy.write_all_at(&hashes(&meta), length)
-        });
-        match failed {
-            Some(error) => return Err(error),
-            None => written?,
-        }
+            Ok(copy.write_all_at(&hashes(&meta), length)?)
+        })?;
         replaced.push(path.to_owned());
     }
     Ok(replaced)
 }
 
 /// Writes a new version of a file, verifies it, and renames it.
-fn rewrite(path: &Path, fill: impl FnOnce(&mut BufWriter<File>, &File) -> io::Result<()>) -> Result<(), FormatsError> {
-    let mut failed = None;
-    let written = durable::replace_with(path, CreationMode::Umask, |out| {
+fn rewrite(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>, &File) -> Result<(), FillError>,
+) -> Result<(), FormatsError> {
+    destination::replace(path, |out| {
         let file = out.get_ref().try_clone()?;
         fill(out, &file)?;
         let size = file.metadata()?.len();
-        let verified = verify::verify_input(Input::over(path, file, size), path, &mut |_, _| {});
-        let error = match verified {
-            Ok(check) => {
-                match check.damages.iter().chain(check.notes.iter().filter(|it| it.kind == REFUSED_BY_FTI)).next() {
-                    None => return Ok(()),
-                    Some(damage) => FormatsError::damaged("correct", path, damage),
-                }
-            }
-            Err(error) => error,
-        };
-        failed = Some(error);
-        Err(io::Error::other("verification failed"))
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(written?),
-    }
+        let check = verify::verify_input(Input::over(path, file, size), path, &mut |_, _| {})?;
+        match check.damages.iter().chain(check.notes.iter().filter(|it| it.kind == REFUSED_BY_FTI)).next() {
+            None => Ok(()),
+            Some(damage) => Err(FormatsError::damaged("correct", path, damage).into()),
+        }
+    })
 }
 
 fn parity_files<'a>(
@@ -262,16 +230,4 @@ fn intact_data<'a>(
         data.push(path);
     }
     Ok(Some(data))
-}
-
-/// The parity of the group's files.
-fn combination(data: &[&Path], index: usize, parity: &Parity) -> Result<Combination, FormatsError> {
-    let factors = parity::factors(Row::Parity(index), data.len());
-    let mut terms = Vec::with_capacity(data.len());
-    for (path, factor) in data.iter().zip(factors) {
-        let input = Input::open(path)?;
-        let bytes = input.size();
-        terms.push((RowFile::data(input, parity.meta.layout, bytes, parity.data_bytes()), factor));
-    }
-    Ok(Combination::new(terms))
 }

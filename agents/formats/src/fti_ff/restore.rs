@@ -9,22 +9,26 @@
 //! correctly here.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use holdfast_core::galois::rows::{self, Row};
 use md5::{Digest, Md5};
 
+use super::blocks::ContainerEntry;
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
 use super::identity::Identity;
 use super::layout::{FileMeta, Layout, checksum_field};
 use super::name::{FileName, FileRole};
-use super::parity::{self, Combination, Row, RowFile, SIZE_BYTES};
+use super::parity::{Combination, RowFile, SIZE_BYTES};
 use super::refusal::{self, Refusal};
 use super::survivors::Survivors;
 use super::verify;
-use crate::input::PIECE_BYTES;
-use crate::{Destination, FormatsError, Input, Progress};
+use crate::destination::{Destination, FillError};
+use crate::error::FormatsError;
+use crate::format::Progress;
+use crate::input::Input;
 
 /// The source of a restored file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,67 +82,32 @@ struct LostFile<'a> {
     name: FileName,
     to: &'a Destination,
     progress: Progress<'a>,
-    /// Why each attempt failed.
     refused: Vec<Refusal>,
 }
 
-/// Why a file was not written; errors of the output file are separate.
-enum RebuildError {
-    /// The written content is not the lost file; another source may provide it.
-    Refused(Refusal),
-    /// The written content cannot be checked.
-    Failed(FormatsError),
-}
-
-impl From<Refusal> for RebuildError {
-    fn from(refusal: Refusal) -> RebuildError {
-        RebuildError::Refused(refusal)
-    }
-}
-
-impl From<FormatsError> for RebuildError {
-    fn from(error: FormatsError) -> RebuildError {
-        RebuildError::Failed(error)
-    }
-}
-
-/// The result of writing the content: I/O errors of the output outside, other errors inside.
-type Filled = io::Result<Result<(), RebuildError>>;
-
 impl LostFile<'_> {
     /// Writes the file with `fill`, verifies it under its temporary name, then renames it. Returns true on success.
-    fn write(&mut self, fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Filled) -> Result<bool, FormatsError> {
-        let mut failure = None;
+    fn write(
+        &mut self,
+        fill: impl FnOnce(&mut BufWriter<File>, Progress<'_>) -> Result<(), FillError<Refusal>>,
+    ) -> Result<bool, FormatsError> {
         let (name, progress) = (self.name.to_string(), &mut *self.progress);
         let path = self.to.path(&name)?;
-        let written = self.to.write(&name, |out| {
-            let filled = fill(out, progress)?;
+        let written = self.to.write_unless_refused(&name, |out| {
+            fill(out, progress)?;
             out.flush()?;
-            let result = filled.and_then(|()| {
-                let file = out.get_ref();
-                let input = match file.try_clone().and_then(|file| Ok((file.metadata()?.len(), file))) {
-                    Ok((size, file)) => Input::over(&path, file, size),
-                    Err(error) => return Err(FormatsError::reading("read back", &path)(error).into()),
-                };
-                let check = verify::verify_input(input, &path, &mut |_, _| {})?;
-                match check.damages.first() {
-                    None => Ok(()),
-                    Some(damage) => Err(Refusal::Damaged(damage.clone()).into()),
-                }
-            });
-            result.map_err(|error| {
-                failure = Some(error);
-                io::Error::other("refused")
-            })
-        });
-        match (written, failure) {
-            (Ok(()), _) => Ok(true),
-            (Err(_), Some(RebuildError::Refused(refusal))) => {
-                self.refused.push(refusal);
-                Ok(false)
+            let size = out.get_ref().metadata().map_err(FormatsError::reading("read back", &path))?.len();
+            let file = out.get_ref().try_clone().map_err(FormatsError::reading("read back", &path))?;
+            let check = verify::verify_input(Input::over(&path, file, size), &path, &mut |_, _| {})?;
+            match check.damages.first() {
+                None => Ok(()),
+                Some(damage) => Err(FillError::Refused(Refusal::Damaged(damage.clone()))),
             }
-            (Err(_), Some(RebuildError::Failed(error))) | (Err(error), None) => Err(error),
-        }
+        })?;
+        let refusal = written.err();
+        let is_written = refusal.is_none();
+        self.refused.extend(refusal);
+        Ok(is_written)
     }
 
     /// Copies a file that should be equal to the lost one.
@@ -153,27 +122,15 @@ impl LostFile<'_> {
         };
         let before = self.refused.len();
         let written = self.write(|out, progress| {
-            /// Distinguishes errors of the input from errors of the output.
-            enum CopyError {
-                Read(FormatsError),
-                Write(io::Error),
-            }
-            impl From<FormatsError> for CopyError {
-                fn from(error: FormatsError) -> CopyError {
-                    CopyError::Read(error)
-                }
-            }
             let mut done = 0_u64;
-            let copied = input.each_piece(0, bytes, |piece| {
+            let copied = input.copy(0, bytes, out, |piece| {
                 done = done.saturating_add(piece.len() as u64);
                 progress(done, bytes);
-                out.write_all(piece).map_err(CopyError::Write)
             });
             match copied {
-                Ok(()) => Ok(Ok(())),
                 // The next copy is tried also when the disk of this one fails.
-                Err(CopyError::Read(error)) => Ok(Err(Refusal::from(error).into())),
-                Err(CopyError::Write(error)) => Err(error),
+                Err(FillError::Content(error)) => Err(FillError::Refused(error.into())),
+                copied => copied,
             }
         })?;
         let refused = self.refused.drain(before..).map(|refusal| refusal.of(path)).collect::<Vec<_>>();
@@ -215,7 +172,7 @@ impl LostFile<'_> {
             return Ok(());
         }
         let (which, files): (Vec<Row>, Vec<RowFile>) = rows.rows.into_iter().unzip();
-        let Some(factors) = parity::solve(place, &which, group.len()) else {
+        let Some(factors) = rows::solve(place, &which, group.len()) else {
             self.refused.push(Refusal::Undetermined);
             return Ok(());
         };
@@ -230,25 +187,15 @@ impl LostFile<'_> {
         let odd = length % 2 == 1 && size == length;
         let before = std::mem::take(&mut self.refused);
         let written = self.write(|out, progress| {
-            let mut buffer = vec![0; PIECE_BYTES];
-            let mut at = 0;
-            while at < size {
-                let now = usize::try_from(size - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-                // Only complete elements can be computed: the byte after an odd end is computed too, and left out.
-                let words = now + usize::from(now % 2 == 1 && at.saturating_add(now as u64) < length);
-                let Some(piece) = buffer.get_mut(..words) else { break };
-                if let Err(error) = data.read(at, piece) {
-                    return Ok(Err(error.into()));
-                }
-                out.write_all(piece.get(..now).unwrap_or_default())?;
-                at = at.saturating_add(now as u64);
-                progress(at, size);
-            }
+            let mut done = 0_u64;
+            data.each_piece(size, length, |piece| {
+                out.write_all(piece)?;
+                done = done.saturating_add(piece.len() as u64);
+                progress(done, size);
+                Ok::<_, FillError<Refusal>>(())
+            })?;
             out.flush()?;
-            if odd {
-                return last_byte(out.get_ref(), size);
-            }
-            Ok(Ok(()))
+            if odd { last_byte(out.get_ref(), size) } else { Ok(()) }
         })?;
         if !written {
             self.refused.splice(0..0, before);
@@ -260,7 +207,7 @@ impl LostFile<'_> {
 /// The bytes of a file without those that were appended to it; of a file that is no checkpoint, all.
 pub(super) fn own_bytes(path: &Path) -> Result<u64, FormatsError> {
     let input = Input::open(path)?;
-    let size = input.size();
+    let size = input.size;
     Ok(match inspect(input)? {
         FtiFile::Checkpoint(checkpoint) => checkpoint.own_bytes(),
         _ => size,
@@ -358,44 +305,34 @@ fn own_size(data: &mut Combination, layout: Layout, length: u64) -> Result<Resul
 
 /// Finds the last byte of a file of odd length by trying all 256 values against the file's hash: the parity holds only
 /// half of its element.
-fn last_byte(file: &File, size: u64) -> Filled {
-    let find = || -> Result<Option<u8>, RebuildError> {
-        let path = Path::new("rebuilt file");
-        let copy = file.try_clone().map_err(FormatsError::reading("read back", path))?;
-        let checkpoint = match inspect(Input::over(path, copy, size))? {
-            FtiFile::Checkpoint(checkpoint) => checkpoint,
-            _ => return Err(Refusal::NoCheckpoint.into()),
-        };
-        let meta = &checkpoint.meta;
-        let front = meta.layout.meta_bytes() as u64;
-        if meta.layout == Layout::A {
-            let fits = |hash: &[u8; 16]| checksum_field(hash) == meta.checksum;
-            return search(&checkpoint.input, (front, size.saturating_sub(front)), fits);
-        }
-        let entries = checkpoint.blocks().iter().flat_map(|block| &block.entries).filter(|entry| entry.is_filled());
-        for entry in entries {
-            match entry.range(size) {
-                Some((offset, bytes)) if bytes > 0 && offset.checked_add(bytes) == Some(size) => {
-                    return search(&checkpoint.input, (offset, bytes), |hash| *hash == entry.hash);
-                }
-                _ => {}
-            }
-        }
-        // The byte is not part of a chunk: it is unused space, which is zero.
-        Ok(Some(0))
+fn last_byte(file: &File, size: u64) -> Result<(), FillError<Refusal>> {
+    let path = Path::new("rebuilt file");
+    let copy = file.try_clone().map_err(FormatsError::reading("read back", path))?;
+    let FtiFile::Checkpoint(checkpoint) = inspect(Input::over(path, copy, size))? else {
+        return Err(FillError::Refused(Refusal::NoCheckpoint));
     };
-    match find() {
-        Ok(Some(byte)) => {
-            file.write_all_at(&[byte], size.saturating_sub(1))?;
-            Ok(Ok(()))
+    let meta = &checkpoint.meta;
+    let at_end = |entry: &&ContainerEntry| {
+        let range = entry.range(size).filter(|(_, bytes)| entry.is_filled() && *bytes > 0);
+        range.is_some_and(|(offset, bytes)| offset.checked_add(bytes) == Some(size))
+    };
+    let entry = checkpoint.blocks().iter().flat_map(|block| &block.entries).find(at_end);
+    let found = match entry {
+        _ if meta.layout == Layout::A => {
+            let front = meta.layout.meta_bytes() as u64;
+            let fits = |hash: &[u8; 16]| checksum_field(hash) == meta.checksum;
+            search(&checkpoint.input, (front, size.saturating_sub(front)), fits)?
         }
-        Ok(None) => Ok(Err(Refusal::NoLastByte.into())),
-        Err(error) => Ok(Err(error)),
-    }
+        Some(entry) => search(&checkpoint.input, entry.range(size).unwrap_or_default(), |hash| *hash == entry.hash)?,
+        // The byte is not part of a chunk: it is unused space, which is zero.
+        None => Some(0),
+    };
+    let byte = found.ok_or(FillError::Refused(Refusal::NoLastByte))?;
+    Ok(file.write_all_at(&[byte], size.saturating_sub(1))?)
 }
 
 /// The last byte of a range with which the hash of the range is accepted by `fits`.
-fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, RebuildError> {
+fn search(input: &Input, range: (u64, u64), fits: impl Fn(&[u8; 16]) -> bool) -> Result<Option<u8>, FormatsError> {
     let mut hasher = Md5::new();
     input.each_piece(range.0, range.1.saturating_sub(1), |piece| {
         hasher.update(piece);

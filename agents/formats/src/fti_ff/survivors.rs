@@ -5,17 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::name::{FileName, FileRole};
-use crate::{FormatsError, Input};
+use crate::error::FormatsError;
+use crate::input::Input;
 
 /// Node, execution and level directories are at most this deep below the given directories.
 const MAX_DEPTH: u32 = 8;
 
-/// A surviving file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survivor {
-    /// Its path.
     pub path: PathBuf,
-    /// Its parsed name.
     pub name: FileName,
     /// The name of its directory: `l1` to `l4`.
     pub level: String,
@@ -26,7 +24,8 @@ pub struct Survivor {
 /// All surviving files of one execution.
 #[derive(Debug, Clone, Default)]
 pub struct Survivors {
-    files: Vec<Survivor>,
+    /// All files, sorted by path.
+    pub files: Vec<Survivor>,
     /// Where FTI's `Topology.fti` of an execution is.
     topologies: Vec<(String, PathBuf)>,
 }
@@ -65,23 +64,15 @@ impl Survivors {
     }
 
     /// The number of nodes of the execution, as FTI's metadata list them; `None` if these are not there.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn nodes(&self) -> Result<Option<u32>, FormatsError> {
         let mut nodes = None;
         for (_, path) in &self.topologies {
             let input = Input::open(path)?;
-            let bytes = usize::try_from(input.size().min(MOST_TOPOLOGY_BYTES)).unwrap_or(usize::MAX);
+            let bytes = usize::try_from(input.size.min(MOST_TOPOLOGY_BYTES)).unwrap_or(usize::MAX);
             let text = input.bytes_at(0, bytes)?;
             nodes = nodes.max(Some(listed_nodes(&String::from_utf8_lossy(&text))));
         }
         Ok(nodes)
-    }
-
-    /// All files, sorted by path.
-    pub fn files(&self) -> &[Survivor] {
-        &self.files
     }
 
     /// The files of one checkpoint, role and rank.

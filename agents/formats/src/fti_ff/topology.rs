@@ -1,5 +1,7 @@
 //! The groups of ranks, as FTI derives them from `node_size`, `group_size` and `head` of its configuration.
 
+use holdfast_core::galois::rows::MAX_MEMBERS;
+
 /// The part of FTI's configuration that determines the groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topology {
@@ -24,7 +26,7 @@ impl Topology {
     pub fn group_of(&self, rank: u32) -> Option<Vec<u32>> {
         let place = rank.checked_rem(self.node_size)?;
         let sector = (rank / self.node_size).checked_div(self.group_size)?;
-        if rank >= self.ranks || (self.head && place == 0) || self.group_size as usize > super::parity::MAX_MEMBERS {
+        if rank >= self.ranks || (self.head && place == 0) || self.group_size as usize > MAX_MEMBERS {
             return None;
         }
         (0..self.group_size)

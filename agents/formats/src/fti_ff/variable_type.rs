@@ -12,12 +12,12 @@ macro_rules! basic_types {
         impl VariableType {
             $($(#[$doc])* pub fn $function() -> Self { VariableType { name: $name.to_owned(), bytes: $bytes } })*
 
+            /// The basic types in the order of FTI's numbers.
+            pub const BASIC: &[fn() -> Self] = &[$(Self::$function),*];
+
             /// The basic type of this name, for command lines and messages.
             pub fn of_name(name: &str) -> Option<Self> {
-                match name {
-                    $($name => Some(Self::$function()),)*
-                    _ => None,
-                }
+                Self::BASIC.iter().map(|basic| basic()).find(|basic| basic.name == name)
             }
         }
     };

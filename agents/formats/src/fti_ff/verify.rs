@@ -12,26 +12,24 @@ use md5::{Digest, Md5};
 use super::blocks::{self, ContainerEntry};
 use super::checkpoint::{Checkpoint, FtiFile, Parity, inspect};
 use super::hashing::{self, HashRequest, Range};
-use super::layout::{EntriesCrc, FileMeta, Layout, checksum_field, hex};
+use super::layout::{EntriesCrc, FileMeta, Layout, checksum_field};
 use super::name::{FileName, FileRole};
-use crate::{Damage, FileCheck, FormatsError, Input, Progress};
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::Progress;
+use crate::hex::hex;
+use crate::input::Input;
 
 /// The kind of the note on an intact file that FTI refuses.
 pub const REFUSED_BY_FTI: &str = "refused-by-fti";
 
 /// Verifies a file of any role and layout.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn verify(path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
     verify_input(Input::open(path)?, path, progress)
 }
 
 /// Verifies a file that Holdfast wrote, before variables are loaded from it: as [`verify`], and what is accepted only
 /// because FTI writes it is a damage, too.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn verify_own(path: &Path, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
     let mut check = verify(path, progress)?;
     // A container that lost its mark of content looks like an empty one.
@@ -86,7 +84,7 @@ fn metadata(meta: &FileMeta, sound: bool, name: Option<FileName>, check: &mut Fi
 
 /// Compares the declared sizes with the size of the file.
 fn sizes(checkpoint: &Checkpoint, check: &mut FileCheck) {
-    let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
+    let (meta, size) = (&checkpoint.meta, checkpoint.input.size);
     let damage = |check: &mut FileCheck, kind, what: String| check.damage(Damage::new(kind, "file metadata", what));
     if meta.checkpoint_size != meta.file_size {
         damage(check, "size", format!("ckptSize {} and fs {} differ", meta.checkpoint_size, meta.file_size));
@@ -120,7 +118,7 @@ fn sizes(checkpoint: &Checkpoint, check: &mut FileCheck) {
 fn entries(checkpoint: &Checkpoint, check: &mut FileCheck) -> Result<(), FormatsError> {
     let meta = &checkpoint.meta;
     let Some(recorded) = meta.recorded_entries() else { return Ok(()) };
-    let end = checkpoint.input.size().saturating_sub(meta.layout.meta_bytes() as u64);
+    let end = checkpoint.input.size.saturating_sub(meta.layout.meta_bytes() as u64);
     let start = meta.data_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(end).min(end);
     let mut crc = EntriesCrc::of_checkpoint(meta.checkpoint.unwrap_or_default());
     checkpoint.input.each_piece(start, end - start, |piece| {
@@ -145,7 +143,7 @@ fn verify_checkpoint(
     checkpoint.walk.notes.iter().for_each(|note| check.note(note.clone()));
     entries(checkpoint, check)?;
     let Chunks { ranges, all, complete } = chunks(checkpoint, check);
-    let (meta, size) = (&checkpoint.meta, checkpoint.input.size());
+    let (meta, size) = (&checkpoint.meta, checkpoint.input.size);
     let mut request = HashRequest { combined: Vec::new(), chunks: ranges };
     match meta.layout {
         // The checksum of a truncated file cannot be compared; only its chunks are checked.
@@ -210,7 +208,7 @@ struct Chunks<'a> {
 /// The chunks to hash. A chunk outside of the file is a damage. Their total size is at most that of the file, so that
 /// overlapping containers cannot increase the work.
 fn chunks<'a>(checkpoint: &'a Checkpoint, check: &mut FileCheck) -> Chunks<'a> {
-    let size = checkpoint.input.size();
+    let size = checkpoint.input.size;
     let mut chunks = Chunks { ranges: Vec::new(), all: Vec::new(), complete: true };
     let mut left = size;
     for (block, content) in checkpoint.walk.blocks.iter().enumerate() {

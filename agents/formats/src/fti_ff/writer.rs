@@ -13,8 +13,9 @@ use super::blocks::Block;
 use super::containers;
 use super::hashing::{self, HashRequest};
 use super::layout::{FileMeta, Layout, checksum_field};
-use crate::{FormatsError, Input};
-use holdfast_core::durable::{self, CreationMode};
+use crate::destination::{self, FillError};
+use crate::error::FormatsError;
+use crate::input::Input;
 
 /// The fields of the file metadata that do not follow from the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,42 @@ impl Stamp {
     /// A checkpoint of level 1 or 4.
     pub fn at(timestamp: i64) -> Stamp {
         Stamp { timestamp, largest_size: None, partner_size: None }
+    }
+
+    /// The metadata of a file in layout A, whose content after its own place is complete.
+    pub(super) fn document(self, input: &Input) -> Result<FileMeta, FormatsError> {
+        let (front, size) = (Layout::A.meta_bytes() as u64, input.size);
+        let request = HashRequest { chunks: Vec::new(), combined: vec![(front, size.saturating_sub(front))] };
+        let checksum = hashing::hash(input, &request, &mut |_, _| {})?.combined;
+        Ok(self.meta(Layout::A, None, checksum, size, None))
+    }
+
+    /// The metadata of a file of this size; `sizes` are those of its metadata and of its data.
+    pub(super) fn meta(
+        self,
+        layout: Layout,
+        checkpoint: Option<i32>,
+        checksum: [u8; 16],
+        size: u64,
+        sizes: Option<(u64, u64)>,
+    ) -> FileMeta {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let mut meta = FileMeta {
+            layout,
+            checksum: checksum_field(&checksum),
+            own_hash: [0; 16],
+            checkpoint,
+            checkpoint_size: number(size),
+            meta_size: sizes.map(|(meta, _)| number(meta)),
+            data_size: sizes.map(|(_, data)| number(data)),
+            file_size: number(size),
+            largest_size: self.largest_size.map_or(-1, number),
+            partner_size: self.partner_size.map_or(-1, number),
+            timestamp: self.timestamp,
+            last_byte: 0,
+        };
+        meta.own_hash = meta.computed_hash();
+        meta
     }
 }
 
@@ -83,51 +120,17 @@ pub fn write(
         path: path.to_owned(),
         why: "the blocks are larger than a file can be; drop variables or split them".to_owned(),
     })?;
-    let mut reading = None;
-    let written = durable::replace_with(path, CreationMode::Umask, |out| {
+    destination::replace(path, |out| {
         out.flush()?;
         let file = out.get_ref();
         file.set_len(size)?;
         fill(&Writer { file, blocks: &blocks })?;
-        finish(path, file, size, blocks, stamp).map_err(|error| match error {
-            FinishError::Write(error) => error,
-            FinishError::Read(error) => {
-                reading = Some(error);
-                io::Error::other("reading back failed")
-            }
-        })
-    });
-    match (written, reading) {
-        (_, Some(error)) => Err(error),
-        (written, None) => Ok(written?),
-    }
-}
-
-enum FinishError {
-    Write(io::Error),
-    Read(FormatsError),
-}
-
-impl From<io::Error> for FinishError {
-    fn from(error: io::Error) -> FinishError {
-        FinishError::Write(error)
-    }
-}
-
-impl From<FormatsError> for FinishError {
-    fn from(error: FormatsError) -> FinishError {
-        FinishError::Read(error)
-    }
+        finish(path, file, size, blocks, stamp)
+    })
 }
 
 /// Hashes the content of the file and writes all metadata.
-fn finish(
-    path: &Path,
-    file: &File,
-    size: u64,
-    mut blocks: Vec<Block>,
-    stamp: Stamp,
-) -> Result<Vec<Block>, FinishError> {
+fn finish(path: &Path, file: &File, size: u64, mut blocks: Vec<Block>, stamp: Stamp) -> Result<Vec<Block>, FillError> {
     let input = Input::over(path, file.try_clone()?, size);
     let mut request = HashRequest::default();
     for entry in blocks.iter().flat_map(|block| &block.entries) {
@@ -142,25 +145,7 @@ fn finish(
     for block in &blocks {
         file.write_all_at(&block.metadata_bytes(Layout::A), block.offset)?;
     }
-    let front = Layout::A.meta_bytes() as u64;
-    let request = HashRequest { chunks: Vec::new(), combined: vec![(front, size.saturating_sub(front))] };
-    let checksum = hashing::hash(&input, &request, &mut |_, _| {})?.combined;
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut meta = FileMeta {
-        layout: Layout::A,
-        checksum: checksum_field(&checksum),
-        own_hash: [0; 16],
-        checkpoint: None,
-        checkpoint_size: number(size),
-        meta_size: None,
-        data_size: None,
-        file_size: number(size),
-        largest_size: stamp.largest_size.map_or(-1, number),
-        partner_size: stamp.partner_size.map_or(-1, number),
-        timestamp: stamp.timestamp,
-        last_byte: 0,
-    };
-    meta.own_hash = meta.computed_hash();
+    let meta = stamp.document(&input)?;
     file.write_all_at(&meta.document_bytes(), 0)?;
     Ok(blocks)
 }

@@ -9,6 +9,7 @@ use super::msgpack::{MAX_DEPTH, MsgpackError, Token, TokenReader};
 use super::name::ModelFileName;
 use super::scan::{Blocks, Scan, SystemBlock};
 use super::system_data::SystemData;
+use crate::hex::hex;
 
 /// Models with up to this many bytes of user data are part of a description.
 pub const MAX_MODEL_SHOWN: u64 = 20_000;
@@ -126,7 +127,6 @@ fn text_json(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).map_or_else(|_| json!({ "$hex": hex(bytes) }), Value::from)
 }
 
-/// The description as text.
 pub fn to_text(scan: &Scan) -> String {
     let mut lines = Vec::new();
     if let Some(header) = &scan.header {
@@ -169,8 +169,4 @@ fn system_lines(system: &SystemData, lines: &mut Vec<String>) {
             line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect::<String>()
         ));
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

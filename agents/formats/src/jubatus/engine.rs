@@ -7,7 +7,6 @@ use super::schema::{self, ModelSchema};
 
 /// The kind of a Jubatus server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "each variant is the engine of that name")]
 pub enum Engine {
     Anomaly,
     Bandit,
@@ -23,7 +22,6 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All engines.
     pub const ALL: [Engine; 11] = [
         Engine::Anomaly,
         Engine::Bandit,

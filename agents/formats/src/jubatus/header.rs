@@ -15,11 +15,8 @@ pub const FORMAT_VERSION: u64 = 1;
 /// A release of Jubatus, as stored in the header. Ordered by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
-    /// First number.
     pub major: u32,
-    /// Second number.
     pub minor: u32,
-    /// Third number.
     pub maintenance: u32,
 }
 
@@ -67,7 +64,6 @@ pub struct Header {
     pub format_version: u64,
     /// The release that wrote the file.
     pub release: Release,
-    /// The stored checksum.
     pub crc32: u32,
     /// Bytes of the system data, which follow the header.
     pub system_data_size: u64,
@@ -76,7 +72,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes the header.
     pub fn decode(bytes: &[u8; HEADER_LENGTH as usize]) -> Header {
         let u64_at = |at: usize| bytes[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         let u32_at = |at: usize| bytes[at..at + 4].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
@@ -92,7 +87,6 @@ impl Header {
         }
     }
 
-    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_LENGTH as usize] {
         let mut bytes = [0; HEADER_LENGTH as usize];
         bytes[..8].copy_from_slice(&self.magic);

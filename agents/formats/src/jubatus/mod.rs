@@ -12,7 +12,8 @@
 //! A [`Judgement`] is a function of a scan and of the [`Server`] that is to load the file: one pass over a large model
 //! is sufficient to verify it for every server of a cluster.
 
-use std::io::{self, Read, Write};
+use std::convert::Infallible;
+use std::io::{Read, Write};
 use std::path::Path;
 
 pub mod config;
@@ -35,10 +36,11 @@ pub use system_data::SystemData;
 pub use verify::{Judgement, Note, Refusal, Rules, Server, Stage, judge};
 pub use write::{NewModel, write_block, write_model};
 
-use super::{
-    Confidence, Damage, Description, Destination, Extracted, FileCheck, Format, FormatsError, Input, Options, Probe,
-    Progress,
-};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
+use crate::input::Input;
 
 /// The format of Jubatus model files.
 #[derive(Debug, Clone, Copy)]
@@ -103,26 +105,20 @@ impl Format for Jubatus {
 }
 
 /// Scans a file in one pass.
-///
-/// # Errors
-/// When it cannot be opened or read.
 pub fn scan_file(path: &Path, want: ScanOptions, progress: Progress<'_>) -> Result<Scan, FormatsError> {
     scan_input(&Input::open(path)?, want, progress)
 }
 
 fn scan_input(input: &Input, want: ScanOptions, progress: Progress<'_>) -> Result<Scan, FormatsError> {
-    let (size, mut done) = (input.size(), 0_u64);
+    let (size, mut done) = (input.size, 0_u64);
     let mut report = |bytes| {
         done = done.saturating_add(bytes);
         progress(done, size);
     };
-    scan(input.stream().take(size), size, want, &mut report).map_err(FormatsError::reading("read", input.path()))
+    scan(input.stream().take(size), size, want, &mut report).map_err(FormatsError::reading("read", &input.path))
 }
 
 /// Checks whether this server would load this file.
-///
-/// # Errors
-/// When the file cannot be opened or read.
 pub fn verify_for(path: &Path, server: &Server, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {
     let scan = scan_file(path, ScanOptions::default(), progress)?;
     let judgement = judge(&scan, server);
@@ -192,34 +188,10 @@ fn extract(
     {
         let from = offset.saturating_add(user.model_offset);
         let bytes = user.model_length;
-        to.write("model.msgpack", |out| {
-            input
-                .each_piece(from, bytes, |piece| out.write_all(piece).map_err(CopyError::Write))
-                .map_err(CopyError::into_io)
-        })?;
+        let Ok(()) =
+            to.write_unless_refused::<_, Infallible>("model.msgpack", |out| input.copy(from, bytes, out, |_| {}))?;
         extracted.files.push("model.msgpack".to_owned());
         extracted.bytes += bytes;
     }
     Ok(extracted)
-}
-
-/// Distinguishes errors of the input from errors of the output.
-enum CopyError {
-    Read(FormatsError),
-    Write(io::Error),
-}
-
-impl From<FormatsError> for CopyError {
-    fn from(error: FormatsError) -> CopyError {
-        CopyError::Read(error)
-    }
-}
-
-impl CopyError {
-    fn into_io(self) -> io::Error {
-        match self {
-            CopyError::Read(error) => io::Error::other(error),
-            CopyError::Write(error) => error,
-        }
-    }
 }

@@ -19,13 +19,10 @@ const BUFFER: usize = 256 << 10;
 /// One token of a MessagePack stream. The bytes of a text follow its token, and must be read or skipped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Token {
-    /// Nothing.
     Nil,
-    /// True or false.
     Bool(bool),
     /// An integer that is not negative, in any encoding.
     Unsigned(u64),
-    /// A negative integer.
     Negative(i64),
     /// A number of four bytes.
     Float32(f32),
@@ -33,7 +30,7 @@ pub enum Token {
     Float64(f64),
     /// A string or raw bytes: the dialect does not distinguish them.
     Text {
-        /// Its bytes.
+        /// Bytes that follow.
         length: u32,
         /// Encoded as str8 or bin, which the oldest servers cannot read.
         new_form: bool,
@@ -48,40 +45,19 @@ pub enum Token {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MsgpackError {
-    /// The block ends inside the value.
     #[error("insufficient bytes: the block ends inside a value, after {offset} bytes")]
-    Insufficient {
-        /// Bytes of the block.
-        offset: u64,
-    },
+    Insufficient { offset: u64 },
     /// A byte that is not a valid marker.
     #[error("parse error: no value starts with the byte {byte:#04x}, at offset {offset} of the block")]
-    Parse {
-        /// Where in the block.
-        offset: u64,
-        /// The byte.
-        byte: u8,
-    },
-    /// Containers are nested deeper than servers accept.
+    Parse { offset: u64, byte: u8 },
     #[error("parse error: arrays and maps are nested deeper than {MAX_DEPTH}, at offset {offset} of the block")]
-    TooDeep {
-        /// Where in the block.
-        offset: u64,
-    },
+    TooDeep { offset: u64 },
     /// A text is longer than the caller's limit.
     #[error("a text of {length} bytes, longer than the limit of {limit}, at offset {offset} of the block")]
-    TooLong {
-        /// Where in the block.
-        offset: u64,
-        /// Its length.
-        length: u32,
-        /// The limit.
-        limit: u32,
-    },
+    TooLong { offset: u64, length: u32, limit: u32 },
     /// The file is shorter than the block's declared length.
     #[error("the file ended inside the block")]
     Ended,
-    /// Reading failed.
     #[error("{0}")]
     Io(io::Error),
 }

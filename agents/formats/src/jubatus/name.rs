@@ -19,23 +19,14 @@ pub struct ModelId(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
-    /// Released servers from 0.8.2 on reject it.
     #[error("the model id is empty; give one of 1 to 100 characters of a-z A-Z 0-9 _ -")]
     Empty,
     /// A character that servers reject, or that would lead out of the data directory.
     #[error("the model id {id:?} contains {character:?}, which servers reject; use a-z A-Z 0-9 _ -")]
-    Character {
-        /// The id.
-        id: String,
-        /// The first such character.
-        character: char,
-    },
+    Character { id: String, character: char },
     /// Servers accept it, the format's document does not.
     #[error("the model id {id:?} is not 1 to 100 characters of a-z A-Z 0-9 _ -")]
-    OutsideDocument {
-        /// The id.
-        id: String,
-    },
+    OutsideDocument { id: String },
 }
 
 impl ModelId {
@@ -66,7 +57,6 @@ impl ModelId {
         }
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -93,7 +83,6 @@ pub(super) fn is_documented(id: &[u8]) -> bool {
 pub struct ModelFileName {
     /// The listen address that the server was configured with, or its first address.
     pub address: String,
-    /// The server's port.
     pub port: u16,
     /// The engine; `None` in names of the releases up to 0.5.4, which contain `jubatus` for every engine.
     pub engine: Option<Engine>,

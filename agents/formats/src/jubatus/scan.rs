@@ -42,31 +42,16 @@ pub struct Scan {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The file is shorter than a header.
     #[error("the file has {length} bytes, a header has {HEADER_LENGTH}")]
-    NoHeader {
-        /// Bytes of the file.
-        length: u64,
-    },
+    NoHeader { length: u64 },
     /// The magic number or format version is unknown.
     #[error("not a model file of a known format")]
     UnknownFormat,
-    /// A size that no model has.
     #[error("{what} cannot have {size} bytes: the file has {length}")]
-    Size {
-        /// The block.
-        what: &'static str,
-        /// Its size by the header.
-        size: u64,
-        /// Bytes of the file.
-        length: u64,
-    },
-    /// The file ends inside a block.
+    Size { what: &'static str, size: u64, length: u64 },
     #[error("the file ends inside {what}: it has {length} bytes, {needed} are needed")]
     Truncated {
-        /// The block.
         what: &'static str,
-        /// Bytes of the file.
         length: u64,
         /// The size of a file that contains this block completely.
         needed: u64,
@@ -76,7 +61,6 @@ pub enum BlockError {
 /// The system data of a file.
 #[derive(Debug)]
 pub struct SystemBlock {
-    /// Its members.
     pub data: Result<(SystemData, SystemDataForm), SystemDataError>,
     /// SHA-256 of the block, if requested.
     pub sha256: Option<[u8; 32]>,
@@ -87,7 +71,6 @@ pub struct SystemBlock {
 pub struct Blocks {
     /// The checksum over the header's part and both blocks.
     pub crc32: u32,
-    /// The user data.
     pub user: Result<UserData, MsgpackError>,
     /// Bytes after the user data, which servers ignore.
     pub trailing: u64,
@@ -138,7 +121,10 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
     let mut blocks = match (&header, &bytes) {
         (Some(header), Some(bytes)) => {
             crc = Header::start_checksum(bytes);
-            check_format(header).and_then(|()| check_system_size(header, length))
+            match header.magic == MAGIC && header.format_version == FORMAT_VERSION {
+                true => check_size("the system data", HEADER_LENGTH, header.system_data_size, MAX_SYSTEM_DATA, length),
+                false => Err(BlockError::UnknownFormat),
+            }
         }
         _ => Err(BlockError::NoHeader { length: head.len() as u64 }),
     };
@@ -147,7 +133,10 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
         see(&block);
         crc.update(&block);
         blocks = match block.len() as u64 == header.system_data_size {
-            true => check_user_size(header, length),
+            true => {
+                let start = header.user_data_offset().unwrap_or(u64::MAX);
+                check_size("the user data", start, header.user_data_size, u64::MAX, length)
+            }
             false => Err(shrunk("the system data", length)),
         };
         if block.len() as u64 == header.system_data_size {
@@ -170,22 +159,6 @@ pub fn scan(mut reader: impl Read, length: u64, want: ScanOptions, progress: &mu
         into_io(rest.drain())?;
     }
     Ok(Scan { length, header, system, blocks, sha256: file_hasher.map(|hasher| hasher.finalize().into()) })
-}
-
-fn check_format(header: &Header) -> Result<(), BlockError> {
-    match header.magic == MAGIC && header.format_version == FORMAT_VERSION {
-        true => Ok(()),
-        false => Err(BlockError::UnknownFormat),
-    }
-}
-
-fn check_system_size(header: &Header, length: u64) -> Result<(), BlockError> {
-    check_size("the system data", HEADER_LENGTH, header.system_data_size, MAX_SYSTEM_DATA, length)
-}
-
-fn check_user_size(header: &Header, length: u64) -> Result<(), BlockError> {
-    let start = header.user_data_offset().unwrap_or(u64::MAX);
-    check_size("the user data", start, header.user_data_size, u64::MAX, length)
 }
 
 fn check_size(what: &'static str, start: u64, size: u64, most: u64, length: u64) -> Result<(), BlockError> {
@@ -251,9 +224,6 @@ fn read_user_block(
 }
 
 /// Parses a user data block up to the end of its array.
-///
-/// # Errors
-/// When it is not well-formed.
 pub(super) fn user_data<R: Read>(
     source: &mut TokenReader<R>,
     schema: &'static Schema,

@@ -13,7 +13,6 @@ use super::msgpack::{MAX_DEPTH, MsgpackError, Token, TokenReader};
 /// The required structure of a value.
 #[derive(Debug)]
 pub enum Schema {
-    /// Any well-formed value.
     Any,
     /// An integer that is not negative.
     Unsigned,
@@ -21,7 +20,6 @@ pub enum Schema {
     UnsignedUpTo(u64),
     /// A signed integer of four bytes.
     Int,
-    /// A floating point number.
     Float,
     /// A string or raw bytes.
     Text,
@@ -33,7 +31,6 @@ pub enum Schema {
     Members(&'static [Schema]),
     /// An array that starts with these members, or with the first of them: servers keep the defaults of missing ones.
     Struct(&'static [Schema]),
-    /// A map.
     Map(&'static Schema, &'static Schema),
 }
 
@@ -52,7 +49,6 @@ pub(super) static STAT: Schema = Schema::Members(&STAT_MEMBERS);
 /// The required structure of an engine's model.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelSchema {
-    /// The structure.
     pub schema: &'static Schema,
     /// True if it contains everything that a server checks; false if the data of a method are not checked.
     pub is_complete: bool,

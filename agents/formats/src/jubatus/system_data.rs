@@ -3,7 +3,6 @@
 use super::msgpack::{MsgpackError, Token, TokenReader, put_array, put_signed, put_text, put_unsigned};
 use super::schema::{Schema, ValueFindings, walk};
 
-/// The only version.
 pub const SYSTEM_DATA_VERSION: u64 = 1;
 
 /// The largest accepted system data in bytes. It is kept in memory, and comparing its configuration, some kilobytes of
@@ -17,7 +16,6 @@ pub struct SystemData {
     pub version: u64,
     /// Time of saving, in seconds since 1970.
     pub timestamp: i64,
-    /// The engine's name.
     pub engine: Vec<u8>,
     /// The id that the model was saved under.
     pub id: Vec<u8>,
@@ -43,14 +41,8 @@ pub enum SystemDataError {
     /// It is not well-formed MessagePack.
     #[error(transparent)]
     Malformed(MsgpackError),
-    /// It is MessagePack of another structure.
     #[error("{what} is not {expected}")]
-    UnexpectedStructure {
-        /// The member.
-        what: &'static str,
-        /// Its required structure.
-        expected: &'static str,
-    },
+    UnexpectedStructure { what: &'static str, expected: &'static str },
 }
 
 impl SystemData {

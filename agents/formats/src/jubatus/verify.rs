@@ -4,8 +4,6 @@
 //! zeros, which is rejected here. Where the format's document and the servers differ (a different configuration is a
 //! warning, the id is compared), [`Rules::Documented`] follows the document.
 
-use std::fmt;
-
 use super::config::{is_json, same_config};
 use super::engine::Engine;
 use super::header::{FORMAT_VERSION, MAGIC, Release};
@@ -16,7 +14,6 @@ use super::system_data::{SYSTEM_DATA_VERSION, SystemData, SystemDataForm};
 /// The only version of every engine's user data.
 pub const USER_DATA_VERSION: u64 = 1;
 
-/// The rules to apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rules {
     /// The rules of the released servers.
@@ -29,15 +26,12 @@ pub enum Rules {
 /// The server that is to load the file. Properties that are `None` are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its release.
     pub release: Release,
-    /// Its engine.
     pub engine: Option<Engine>,
     /// Its configuration, as text.
     pub config: Option<Vec<u8>>,
     /// The id that `load` is called with.
     pub id: Option<String>,
-    /// The rules to apply.
     pub rules: Rules,
 }
 
@@ -60,23 +54,18 @@ pub enum Stage {
     Truncated,
     /// The first eight bytes.
     Magic,
-    /// The format version.
     FormatVersion,
     /// The release that wrote the file.
     JubatusVersion,
     /// A block's size is impossible.
     Size,
-    /// The checksum.
     Crc32,
     /// The system data is not well-formed MessagePack, or has another structure.
     SystemData,
     /// The version of the system data.
     SystemDataVersion,
-    /// The engine.
     Type,
-    /// The id.
     Id,
-    /// The configuration.
     Config,
     /// The user data is not well-formed MessagePack, or the engine cannot load it.
     UserData,
@@ -105,16 +94,8 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which check failed.
     pub stage: Stage,
     /// What was found and what was expected; where a server has a message for it, in the server's wording.
     pub what: String,
@@ -127,16 +108,13 @@ pub struct Refusal {
 pub struct Note {
     /// A stable name: `config`, `id`, `trailing`, `new_string_form`, `system_data_members`.
     pub kind: &'static str,
-    /// What was found.
     pub what: String,
 }
 
-/// The result of [`judge`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Judgement {
     /// The first check that failed.
     pub refusal: Option<Refusal>,
-    /// Other findings.
     pub notes: Vec<Note>,
 }
 

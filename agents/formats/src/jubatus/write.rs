@@ -14,8 +14,8 @@ use super::name::ModelId;
 use super::scan::user_data;
 use super::system_data::{MAX_SYSTEM_DATA, SYSTEM_DATA_VERSION, SystemData};
 use super::verify::USER_DATA_VERSION;
-use crate::FormatsError;
-use holdfast_core::durable::{self, CreationMode};
+use crate::destination;
+use crate::error::FormatsError;
 
 /// The description of a new model, without its user data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +24,7 @@ pub struct NewModel {
     pub release: Release,
     /// Time of saving, in seconds since 1970.
     pub timestamp: i64,
-    /// The engine.
     pub engine: Engine,
-    /// The id.
     pub id: ModelId,
     /// The text of the configuration that the model belongs to.
     pub config: Vec<u8>,
@@ -40,20 +38,12 @@ pub struct NewModel {
 pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<Header, FormatsError> {
     let unwritable = |fault: Unloadable| FormatsError::Unwritable { path: path.to_owned(), why: fault.to_string() };
     let system = system_block(model).map_err(unwritable)?;
-    // The closure can only return an I/O error; an error of the block is returned through `refused`.
-    let mut refused = None;
-    let written = durable::replace_with(path, CreationMode::Umask, |out| {
+    destination::replace(path, |out| {
         out.write_all(&[0; HEADER_LENGTH as usize])?;
         out.write_all(&system)?;
         let mut crc = crc32fast::Hasher::new();
         crc.update(&system);
-        let user_data_size = match copy_block(model, block, out, &mut crc)? {
-            Ok(size) => size,
-            Err(fault) => {
-                refused = Some(fault);
-                return Err(io::Error::from(io::ErrorKind::InvalidData));
-            }
-        };
+        let user_data_size = copy_block(model, block, out, &mut crc)?.map_err(unwritable)?;
         let mut header = Header {
             magic: MAGIC,
             format_version: FORMAT_VERSION,
@@ -69,17 +59,10 @@ pub fn write_block(path: &Path, model: &NewModel, block: impl Read) -> Result<He
         out.seek(SeekFrom::Start(0))?;
         out.write_all(&header.encode())?;
         Ok(header)
-    });
-    match refused {
-        Some(fault) => Err(unwritable(fault)),
-        None => Ok(written?),
-    }
+    })
 }
 
 /// As [`write_block`], but reads only the model, the engine's own part of the user data.
-///
-/// # Errors
-/// As [`write_block`].
 pub fn write_model(path: &Path, model: &NewModel, value: impl Read) -> Result<Header, FormatsError> {
     let mut head = Vec::new();
     put_array(&mut head, 2);

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::hex::hex;
+
 /// An anomaly that does not prevent reading the data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -11,49 +13,25 @@ pub enum Anomaly {
     NewerFormat(i32),
     /// The byte order field has a value that no writer stores.
     #[error("its byte order field {} has a value that no writer stores; only bit 0 of each byte was used", hex(field))]
-    ByteOrderField {
-        /// The four bytes.
-        field: [u8; 4],
-    },
+    ByteOrderField { field: [u8; 4] },
     /// The prefix fills its field, without a terminating zero.
     #[error("its prefix is not terminated")]
     PrefixUnterminated,
     /// The flags contain no key-value mode, although format 5 has a value for plain streams.
     #[error("it has no key-value mode; it was read as plain streams")]
     NoKeyValueMode,
-    /// Bytes after the end.
     #[error("{bytes} bytes follow its end")]
-    TrailingBytes {
-        /// How many.
-        bytes: u64,
-    },
+    TrailingBytes { bytes: u64 },
     /// A chunk count of zero: writers store at least one.
     #[error("the chunk count of task {task}{} is zero; writers store at least one", and_more(*more, "tasks"))]
-    NoChunk {
-        /// Local rank of the first such task.
-        task: usize,
-        /// The number of further tasks.
-        more: usize,
-    },
-    /// Two tasks with one global rank.
+    NoChunk { task: usize, more: usize },
     #[error(
         "global rank {rank}{} is stored for more than one task; only their index distinguishes them",
         and_more(*more, "ranks")
     )]
-    RankTwice {
-        /// The smallest such rank.
-        rank: i64,
-        /// The number of further ranks.
-        more: usize,
-    },
-    /// One file of a set, opened alone.
+    RankTwice { rank: i64, more: usize },
     #[error("it is file {number} of a set of {files} and was opened alone: only its own tasks are included")]
-    PartAlone {
-        /// Its number.
-        number: i32,
-        /// Files of the set.
-        files: u32,
-    },
+    PartAlone { number: i32, files: u32 },
     /// The head is not closed or the tail is lost, and the byte counts were estimated from the content.
     #[error("its byte counts are lost; each chunk was assumed to end at its last byte that is not zero")]
     CountsEstimated,
@@ -65,14 +43,7 @@ pub enum Anomaly {
     TailFound,
     /// A file of the set could not be used for recovery.
     #[error("file {number} of its {files} could not be recovered: {reason}")]
-    PartLost {
-        /// Its number.
-        number: u32,
-        /// Files of the set.
-        files: u32,
-        /// Why.
-        reason: String,
-    },
+    PartLost { number: u32, files: u32, reason: String },
     /// The mapping is unusable; tasks are in the order of their stored ranks, or of the files.
     #[error("its mapping is lost; tasks are in the order of their stored ranks")]
     MappingLost,
@@ -105,21 +76,10 @@ fn and_more(more: usize, what: &str) -> String {
     if more == 0 { String::new() } else { format!(" (and {more} more {what})") }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// An [`Anomaly`] and its physical file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {anomaly}", path.display())]
 pub struct Warning {
-    /// The physical file.
     pub path: PathBuf,
-    /// The anomaly.
     pub anomaly: Anomaly,
 }

@@ -5,8 +5,7 @@
 //! (`docs/formats.md`, SION 2); other values cause a warning, since no writer stores them.
 
 /// Big or little end first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ByteOrder {
     /// Least significant byte first.
     #[default]

@@ -13,16 +13,17 @@ use super::fault::Fault;
 use super::header::{Header, KeyValue};
 use super::physical_file::PhysicalFile;
 use super::slot::{Slot, part_path};
-use super::tables::Mapping;
 
 /// A container open for reading. Several threads can share it.
 #[derive(Debug)]
 pub struct Container {
-    path: PathBuf,
-    parts: Vec<PhysicalFile>,
+    /// The path it was opened by.
+    pub path: PathBuf,
+    pub parts: Vec<PhysicalFile>,
     slots: Vec<Slot>,
-    warnings: Vec<Warning>,
-    ranks_are_numbers: bool,
+    /// Anomalies that do not prevent reading.
+    pub warnings: Vec<Warning>,
+    pub(super) ranks_are_numbers: bool,
 }
 
 impl Container {
@@ -32,8 +33,8 @@ impl Container {
     /// When a file cannot be read, is not a container, was never closed, is damaged, or the files are not one set.
     pub fn open(path: &Path) -> Result<Container, SionError> {
         let first = PhysicalFile::open(path)?;
-        let files = first.header().files;
-        let alone = first.header().file_number.filter(|number| files > 1 && *number != 0);
+        let files = first.header.files;
+        let alone = first.header.file_number.filter(|number| files > 1 && *number != 0);
         let mut parts = vec![first];
         if alone.is_none() {
             for number in 1..files {
@@ -60,33 +61,14 @@ impl Container {
     }
 
     pub(super) fn with_order(path: &Path, parts: Vec<PhysicalFile>, slots: Vec<Slot>) -> Container {
-        let mut warnings: Vec<Warning> = parts.iter().flat_map(|part| part.warnings().iter().cloned()).collect();
+        let mut warnings: Vec<Warning> = parts.iter().flat_map(|part| part.warnings.iter().cloned()).collect();
         warnings.extend(rank_twice(&parts).map(|anomaly| Warning { path: path.to_owned(), anomaly }));
         Container { path: path.to_owned(), parts, slots, warnings, ranks_are_numbers: false }
-    }
-
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Its physical files.
-    pub fn parts(&self) -> &[PhysicalFile] {
-        &self.parts
-    }
-
-    /// Anomalies that do not prevent reading.
-    pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
     }
 
     /// Numbers the tasks by their global ranks, because a file of the set is lost and the numbers have gaps.
     pub(super) fn number_by_rank(&mut self) {
         self.ranks_are_numbers = true;
-    }
-
-    pub(super) fn is_numbered_by_rank(&self) -> bool {
-        self.ranks_are_numbers
     }
 
     pub(super) fn warn(&mut self, path: &Path, anomaly: Anomaly) {
@@ -99,10 +81,9 @@ impl Container {
     }
 
     pub(super) fn header(&self) -> Option<&Header> {
-        self.parts.first().map(PhysicalFile::header)
+        self.parts.first().map(|part| &part.header)
     }
 
-    /// Number of tasks.
     pub fn tasks(&self) -> usize {
         self.slots.len()
     }
@@ -128,7 +109,7 @@ impl Container {
     /// When there is no such task.
     pub fn global_rank(&self, task: usize) -> Result<i64, SionError> {
         let (part, local) = self.located(task)?;
-        Ok(part.header().global_ranks.get(local).copied().unwrap_or(0))
+        Ok(part.header.global_ranks.get(local).copied().unwrap_or(0))
     }
 
     /// Bytes of a task's stream.
@@ -137,7 +118,7 @@ impl Container {
     /// When there is no such task.
     pub fn stream_bytes(&self, task: usize) -> Result<u64, SionError> {
         let (part, local) = self.located(task)?;
-        Ok(part.table().stream_bytes(local))
+        Ok(part.table.stream_bytes(local))
     }
 
     /// Reads at an offset of a task's stream until the buffer is full or the stream ends. Returns the number of bytes,
@@ -147,7 +128,7 @@ impl Container {
     /// When there is no such task or the file cannot be read.
     pub fn read_at(&self, task: usize, offset: u64, buffer: &mut [u8]) -> Result<usize, SionError> {
         let (part, local) = self.located(task)?;
-        part.read_at(local, offset, buffer).map_err(SionError::io("read", part.path()))
+        part.read_at(local, offset, buffer).map_err(SionError::io("read", &part.path))
     }
 
     /// A task's stream as a seekable reader.
@@ -156,33 +137,29 @@ impl Container {
     /// When there is no such task.
     pub fn stream(&self, task: usize) -> Result<TaskStream<'_>, SionError> {
         let (part, local) = self.located(task)?;
-        Ok(TaskStream { part, local, offset: 0, length: part.table().stream_bytes(local) })
+        Ok(TaskStream::at(part, local, 0))
     }
 }
 
 /// A task's stream: the concatenation of its chunks.
 #[derive(Debug, Clone)]
 pub struct TaskStream<'a> {
-    part: &'a PhysicalFile,
+    /// The physical file that contains it.
+    pub(super) part: &'a PhysicalFile,
     local: usize,
     offset: u64,
-    length: u64,
+    pub length: u64,
 }
 
-impl TaskStream<'_> {
-    /// Bytes of the stream.
-    pub fn length(&self) -> u64 {
-        self.length
+impl<'a> TaskStream<'a> {
+    /// The stream of a task of this file, to be read from an offset on.
+    pub(super) fn at(part: &'a PhysicalFile, local: usize, offset: u64) -> TaskStream<'a> {
+        TaskStream { part, local, offset, length: part.table.stream_bytes(local) }
     }
 
-    /// The offset of the next byte to read.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// The physical file that contains it.
+    /// The path of the physical file that contains it.
     pub fn path(&self) -> &Path {
-        self.part.path()
+        &self.part.path
     }
 }
 
@@ -208,7 +185,7 @@ impl Seek for TaskStream<'_> {
 
 /// The ranks that are stored for more than one task. Most files have them in ascending order.
 fn rank_twice(parts: &[PhysicalFile]) -> Option<Anomaly> {
-    let ranks = || parts.iter().flat_map(|part| part.header().global_ranks.iter().copied());
+    let ranks = || parts.iter().flat_map(|part| part.header.global_ranks.iter().copied());
     if ranks().is_sorted_by(|one, next| one < next) {
         return None;
     }
@@ -224,9 +201,9 @@ fn rank_twice(parts: &[PhysicalFile]) -> Option<Anomaly> {
 fn order(parts: &[PhysicalFile]) -> Result<Vec<Slot>, SionError> {
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
     for (index, part) in parts.iter().enumerate().skip(1) {
-        let (mine, its) = (first.header(), part.header());
+        let (mine, its) = (&first.header, &part.header);
         let differs = |field, value: i64, expected: i64| {
-            Err(SionError::damaged(part.path())(Fault::PartDiffers { field, value, expected }))
+            Err(SionError::damaged(&part.path)(Fault::PartDiffers { field, value, expected }))
         };
         let number = i32::try_from(index).unwrap_or(i32::MAX);
         if its.file_number.is_some_and(|its| its != number) {
@@ -250,37 +227,37 @@ fn order(parts: &[PhysicalFile]) -> Result<Vec<Slot>, SionError> {
         }
     }
     let one_file = parts.len() == 1;
-    let entries = match first.mapping() {
-        Mapping::Entries(entries) if !entries.is_empty() => entries,
-        _ if one_file => return Ok((0..first.header().tasks()).map(|local| Slot { part: 0, local }).collect()),
-        _ => &Vec::new(),
-    };
+    let entries = first.mapping().unwrap_or_default();
+    if entries.is_empty() && one_file {
+        return Ok((0..first.header.tasks()).map(|local| Slot { part: 0, local }).collect());
+    }
     let damaged = SionError::damaged;
     // The copies of a buddy set start with tasks of their own, which have negative ranks.
-    let ranks = parts.iter().flat_map(|part| &part.header().global_ranks);
+    let ranks = parts.iter().flat_map(|part| &part.header.global_ranks);
     let tasks = ranks.filter(|rank| **rank >= 0 || one_file).count() as u64;
     if entries.len() as u64 != tasks {
         let size = i64::try_from(entries.len()).unwrap_or(i64::MAX);
-        return Err(damaged(first.path())(Fault::MappingSize { size, tasks }));
+        return Err(damaged(&first.path)(Fault::MappingSize { size, tasks }));
     }
-    let mut taken: Vec<Vec<bool>> = parts.iter().map(|part| vec![false; part.header().tasks()]).collect();
+    let mut taken: Vec<Vec<bool>> = parts.iter().map(|part| vec![false; part.header.tasks()]).collect();
     let mut slots = Vec::with_capacity(entries.len());
     for (rank, (file, task)) in entries.iter().enumerate() {
         let rank = rank as u64;
         let (file, task) = (*file, *task);
-        let slot = usize::try_from(file).ok().zip(usize::try_from(task).ok());
-        let seen = slot.and_then(|(file, task)| taken.get_mut(file)?.get_mut(task));
-        let (Some((part, local)), Some(seen)) = (slot, seen) else {
-            return Err(damaged(first.path())(Fault::MappingTarget { rank, file, task }));
+        let slot = Slot::of((file, task));
+        let seen = slot.and_then(|slot| taken.get_mut(slot.part)?.get_mut(slot.local));
+        let (Some(slot), Some(seen)) = (slot, seen) else {
+            return Err(damaged(&first.path)(Fault::MappingTarget { rank, file, task }));
         };
         if std::mem::replace(seen, true) {
-            return Err(damaged(first.path())(Fault::MappingTwice { rank, file, task }));
+            return Err(damaged(&first.path)(Fault::MappingTwice { rank, file, task }));
         }
-        let stored = parts.get(part).and_then(|part| part.header().global_ranks.get(local)).copied().unwrap_or(-1);
+        let ranks = parts.get(slot.part).map(|part| &part.header.global_ranks);
+        let stored = ranks.and_then(|ranks| ranks.get(slot.local)).copied().unwrap_or(-1);
         if u64::try_from(stored) != Ok(rank) {
-            return Err(damaged(first.path())(Fault::MappingRank { rank, stored }));
+            return Err(damaged(&first.path)(Fault::MappingRank { rank, stored }));
         }
-        slots.push(Slot { part, local });
+        slots.push(slot);
     }
     if one_file {
         // Readers of a single file number tasks by local rank.

@@ -10,14 +10,13 @@ use super::anomaly::Warning;
 use super::container::Container;
 use super::copying::{copy_between, each};
 use super::error::SionError;
-use super::join::prefix_of;
 use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::recover::recover;
 use super::replaced;
+use super::slot::place;
 use super::writer::Creation;
-use crate::Progress;
+use crate::format::Progress;
 
-/// Options of [`defrag`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefragOptions {
     /// Alignment of chunks; by default that of the input. 1 packs without gaps.
@@ -26,14 +25,10 @@ pub struct DefragOptions {
     pub recover: bool,
     /// Only report what would be written.
     pub dry_run: bool,
-    /// Number of copying threads; by default that of the processors, at most eight.
-    pub threads: Option<usize>,
 }
 
-/// The result of [`defrag`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defragmented {
-    /// Number of tasks.
     pub tasks: usize,
     /// Bytes of all streams.
     pub bytes: u64,
@@ -41,15 +36,6 @@ pub struct Defragmented {
     pub warnings: Vec<Warning>,
     /// The further files of a replaced set, which were removed.
     pub removed: Vec<PathBuf>,
-}
-
-impl std::fmt::Display for Defragmented {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for warning in &self.warnings {
-            writeln!(out, "warning: {warning}")?;
-        }
-        writeln!(out, "{} tasks, {} bytes", self.tasks, self.bytes)
-    }
 }
 
 /// Writes `output` with the streams of `input`. The output gets its name when it is complete, so both may be one path.
@@ -70,7 +56,7 @@ pub fn defrag(
         total = total.saturating_add(chunk_bytes);
         tasks.push(TaskPlan { global_rank: container.global_rank(task)?, chunk_bytes });
     }
-    let mut plan_options = PlanOptions::new(FileDistribution::Serial, 1, &prefix_of(output));
+    let mut plan_options = PlanOptions::new(FileDistribution::Serial, 1, &place(output));
     if let Some(header) = container.header() {
         plan_options.block_size = options.block_size.unwrap_or(header.block_size);
         plan_options.key_value = header.key_value;
@@ -79,17 +65,17 @@ pub fn defrag(
     }
     let plan =
         Plan::new(&tasks, &plan_options).map_err(|source| SionError::Plan { path: output.to_owned(), source })?;
-    let (warnings, removed) = (container.warnings().to_vec(), replaced::further_files(output)?);
+    let (warnings, removed) = (container.warnings.to_vec(), replaced::further_files(output)?);
     let result = Defragmented { tasks: tasks.len(), bytes: total, warnings, removed };
     if options.dry_run {
         return Ok(result);
     }
     let creation = Creation::new(output, plan)?;
     let jobs: Vec<usize> = (0..container.tasks()).collect();
-    let usages = each(&jobs, options.threads, total, progress, |task| {
+    let usages = each(&jobs, total, progress, |task| {
         let mut writer = creation.task(*task)?;
         let mut stream = container.stream(*task)?;
-        let (bytes, from) = (stream.length(), stream.path().to_owned());
+        let (bytes, from) = (stream.length, stream.path().to_owned());
         copy_between((&mut stream, &from), (&mut writer, output), bytes)?;
         Ok((writer.finish(), bytes))
     })?;

@@ -8,21 +8,23 @@ use serde::ser::{Error as _, SerializeMap, Serializer};
 use serde_json::json;
 
 use super::container::Container;
+use super::damages::add_error;
 use super::dump::{self, DumpOptions};
 use super::error::SionError;
 use super::header::KeyValue;
 use super::physical_file::PhysicalFile;
 use super::recover::recover;
-use super::tables::Mapping;
-use super::verify::{add_error, place};
-use crate::{Damage, FileCheck, FormatsError};
+use super::slot::place;
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::Content;
 
 /// Byte counts and keys are part of a description up to this number of chunks.
 const MOST_CHUNKS_SHOWN: u64 = 1 << 18;
 
 /// The description of a container, which is opened again when it is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContainerDescription {
+#[derive(Debug)]
+pub(super) struct ContainerDescription {
     path: PathBuf,
 }
 
@@ -52,12 +54,11 @@ impl ContainerDescription {
             opened => opened,
         }
     }
+}
 
+impl Content for ContainerDescription {
     /// Writes the description in the format of siondump, and the warnings.
-    ///
-    /// # Errors
-    /// When the container cannot be read any more, or `out` fails.
-    pub fn write_text(&self, mut out: &mut dyn Write) -> io::Result<()> {
+    fn write_text(&self, mut out: &mut dyn Write) -> io::Result<()> {
         let container = self.open().map_err(io::Error::other)?;
         match dump::describe(&container, &options(&container), &mut out) {
             Ok(()) => {}
@@ -65,7 +66,7 @@ impl ContainerDescription {
             Err(error) if error.is_damage() => writeln!(out, "{error}")?,
             Err(error) => return Err(io::Error::other(error)),
         }
-        container.warnings().iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))
+        container.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))
     }
 }
 
@@ -75,8 +76,7 @@ fn options(container: &Container) -> DumpOptions {
 }
 
 fn is_small(container: &Container) -> bool {
-    let tables =
-        container.parts().iter().map(|part| part.table().blocks().saturating_mul(part.header().tasks() as u64));
+    let tables = container.parts.iter().map(|part| part.table.blocks.saturating_mul(part.header.tasks() as u64));
     tables.fold(0, u64::saturating_add) <= MOST_CHUNKS_SHOWN
 }
 
@@ -86,7 +86,7 @@ impl serde::Serialize for ContainerDescription {
         let container = self.open().map_err(S::Error::custom)?;
         let with_chunks = is_small(&container);
         let mut fields = serializer.serialize_map(None)?;
-        let files = || container.parts().iter().map(|part| Part { part, with_chunks });
+        let files = || container.parts.iter().map(|part| Part { part, with_chunks });
         fields.serialize_entry("files", &Sequence(files))?;
         let task = |task| {
             let (rank, bytes) = (container.global_rank(task).unwrap_or(-1), container.stream_bytes(task).unwrap_or(0));
@@ -95,7 +95,7 @@ impl serde::Serialize for ContainerDescription {
         fields.serialize_entry("logical_tasks", &Sequence(|| (0..container.tasks()).map(task)))?;
         let is_inline = container.key_value() == KeyValue::Inline;
         fields.serialize_entry("keyval", if is_inline { "inline" } else { "none" })?;
-        fields.serialize_entry("warnings", &Sequence(|| container.warnings().iter().map(ToString::to_string)))?;
+        fields.serialize_entry("warnings", &Sequence(|| container.warnings.iter().map(ToString::to_string)))?;
         fields.end()
     }
 }
@@ -116,11 +116,11 @@ struct Part<'a> {
 
 impl serde::Serialize for Part<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (header, layout, table) = (self.part.header(), self.part.layout(), self.part.table());
+        let PhysicalFile { header, layout, table, .. } = self.part;
         let tasks = || 0..header.tasks();
         let mut fields = serializer.serialize_map(None)?;
-        fields.serialize_entry("path", &place(self.part.path()))?;
-        fields.serialize_entry("size", &self.part.length())?;
+        fields.serialize_entry("path", &place(&self.part.path))?;
+        fields.serialize_entry("size", &self.part.length)?;
         fields.serialize_entry("version", &header.version)?;
         fields.serialize_entry("patchlevel", &header.patch_level)?;
         fields.serialize_entry("fileformat_version", &header.format)?;
@@ -136,20 +136,16 @@ impl serde::Serialize for Part<'_> {
         fields.serialize_entry("prefix", &String::from_utf8_lossy(&header.prefix))?;
         fields.serialize_entry("globalranks", &header.global_ranks)?;
         fields.serialize_entry("chunksizes", &header.stored_chunk_sizes)?;
-        fields.serialize_entry("maxchunks", &table.blocks())?;
-        fields.serialize_entry("start_of_varheader", &layout.tail(table.blocks()))?;
-        fields.serialize_entry("start_of_data", &layout.start_of_data())?;
-        fields.serialize_entry("globalskip", &layout.block_skip())?;
+        fields.serialize_entry("maxchunks", &table.blocks)?;
+        fields.serialize_entry("start_of_varheader", &layout.tail(table.blocks))?;
+        fields.serialize_entry("start_of_data", &layout.start_of_data)?;
+        fields.serialize_entry("globalskip", &layout.block_skip)?;
         let positions = || tasks().map(|task| layout.chunk_position(task, 0));
         fields.serialize_entry("start_positions", &Sequence(positions))?;
         fields.serialize_entry("chunk_counts", &Sequence(|| tasks().map(|task| table.chunks(task))))?;
         let chunks = || tasks().map(|task| Sequence(move || table.chunk_bytes(task)));
         fields.serialize_entry("chunk_bytes_by_task", &self.with_chunks.then_some(Sequence(chunks)))?;
-        let mapping = match self.part.mapping() {
-            Mapping::None => None,
-            Mapping::Entries(entries) => Some(entries),
-        };
-        fields.serialize_entry("mapping", &mapping)?;
+        fields.serialize_entry("mapping", &self.part.mapping())?;
         fields.end()
     }
 }

@@ -3,14 +3,14 @@
 //! Errors of siondump are not reproduced: it omits a last record of length zero, and cannot combine `-K` with `-k`. As
 //! in siondump, unused chunks of sets of several files are shown as -1, independent of the value in the file.
 
-use std::io::{self, Write};
+use std::fmt;
+use std::io::Write;
 use std::path::Path;
 
-use super::anomaly::Warning;
+use super::byte_order::ByteOrder;
 use super::container::Container;
 use super::error::SionError;
 use super::header::{Header, KeyValue};
-use super::recover::recover;
 use super::statistics::{Statistics, percent};
 
 /// The version of SIONlib whose output is reproduced.
@@ -36,24 +36,29 @@ pub struct DumpOptions {
     pub records: bool,
     /// The files of the set and the place of each rank (`-m`).
     pub mapping: bool,
-    /// Recover the data of a container that was never closed, or lost its tail.
-    pub recover: bool,
 }
 
 impl Default for DumpOptions {
     fn default() -> Self {
-        DumpOptions { tasks: true, keys: false, records: false, mapping: true, recover: false }
+        DumpOptions { tasks: true, keys: false, records: false, mapping: true }
     }
 }
 
-/// Writes the description of the container at `path`. Returns its anomalies, which siondump does not print.
-///
-/// # Errors
-/// When the container cannot be read, a record is damaged (the lines before it are written), or `out` fails.
-pub fn dump(path: &Path, options: &DumpOptions, out: &mut impl Write) -> Result<Vec<Warning>, SionError> {
-    let container = if options.recover { recover(path)? } else { Container::open(path)? };
-    describe(&container, options, out)?;
-    Ok(container.warnings().to_vec())
+/// Writes lines; an error names the container.
+struct Lines<'a, W: ?Sized> {
+    out: &'a mut W,
+    path: &'a Path,
+}
+
+impl<W: Write + ?Sized> Lines<'_, W> {
+    /// For `write!`.
+    fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), SionError> {
+        self.out.write_fmt(text).map_err(SionError::io("write the description of", self.path))
+    }
+
+    fn rule(&mut self, width: usize) -> Result<(), SionError> {
+        writeln!(self, "{}", "-".repeat(width))
+    }
 }
 
 /// Writes the description of an open container.
@@ -62,45 +67,37 @@ pub fn dump(path: &Path, options: &DumpOptions, out: &mut impl Write) -> Result<
 /// When a record is damaged (the lines before it are written), or `out` fails.
 pub fn describe(container: &Container, options: &DumpOptions, out: &mut impl Write) -> Result<(), SionError> {
     let statistics = Statistics::of(container)?;
-    let written = SionError::io("write the description of", container.path());
-    let print = |out: &mut dyn Write| -> io::Result<()> {
-        if let Some(header) = container.header() {
-            head(container, header, out)?;
-        }
-        sums(&statistics, out)
-    };
-    print(out).map_err(written)?;
-    let failed = || SionError::io("write the description of", container.path());
+    let out = &mut Lines { out, path: &container.path };
+    if let Some(header) = container.header() {
+        head(container, header, out)?;
+    }
+    sums(&statistics, out)?;
     if options.tasks {
-        writeln!(out).map_err(failed())?;
-        rule(WIDE_RULE, out).map_err(failed())?;
+        writeln!(out)?;
+        out.rule(WIDE_RULE)?;
         tables(container, statistics.blocks, out)?;
-        rule(WIDE_RULE, out).map_err(failed())?;
+        out.rule(WIDE_RULE)?;
     }
     if options.keys && container.key_value() == KeyValue::Inline {
-        rule(WIDE_RULE, out).map_err(failed())?;
+        out.rule(WIDE_RULE)?;
         keys(container, out)?;
-        rule(WIDE_RULE, out).map_err(failed())?;
+        out.rule(WIDE_RULE)?;
     }
     if options.records && container.key_value() == KeyValue::Inline {
-        rule(WIDE_RULE, out).map_err(failed())?;
+        out.rule(WIDE_RULE)?;
         records(container, out)?;
-        rule(WIDE_RULE, out).map_err(failed())?;
+        out.rule(WIDE_RULE)?;
     }
     let several = container.header().is_some_and(|header| header.files > 1);
-    if several && container.parts().len() > 1 {
+    if several && container.parts.len() > 1 {
         files(container, options.mapping, out)?;
     }
     Ok(())
 }
 
-fn rule(width: usize, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    writeln!(out, "{}", "-".repeat(width))
-}
-
-fn head(container: &Container, header: &Header, out: &mut dyn Write) -> io::Result<()> {
-    let several = header.files > 1 && container.parts().len() > 1;
-    let name = container.path().file_name().unwrap_or_default().to_string_lossy();
+fn head(container: &Container, header: &Header, out: &mut Lines<'_, impl Write + ?Sized>) -> Result<(), SionError> {
+    let several = header.files > 1 && container.parts.len() > 1;
+    let name = container.path.file_name().unwrap_or_default().to_string_lossy();
     let prefix = String::from_utf8_lossy(&header.prefix).replace(char::is_control, "\u{fffd}");
     let (major, minor) = (header.version / 1000, header.version % 1000);
     let keyval = match header.key_value {
@@ -112,7 +109,7 @@ fn head(container: &Container, header: &Header, out: &mut dyn Write) -> io::Resu
     writeln!(out, "siondump: filename:                  {:<30}", name.replace(char::is_control, "\u{fffd}"))?;
     writeln!(out, "siondump: prefix:                    {prefix:<30}")?;
     writeln!(out, "siondump: number of tasks:           {}", container.tasks())?;
-    writeln!(out, "siondump: current endianness:        {}", super::ByteOrder::native().as_str())?;
+    writeln!(out, "siondump: current endianness:        {}", ByteOrder::native().as_str())?;
     writeln!(out, "siondump: file endianness:           {}", header.user_order.as_str())?;
     writeln!(out, "siondump: filesystem blocksize:      {} bytes ({mib:6.2} MB)", header.block_size)?;
     writeln!(out, "siondump: file set:                  {}", if several { "Yes" } else { "No" })?;
@@ -128,7 +125,7 @@ fn head(container: &Container, header: &Header, out: &mut dyn Write) -> io::Resu
     writeln!(out, "siondump: file SIONlib version:      {major}.{minor}p{patch} (current {OUTPUT_OF})")
 }
 
-fn sums(sums: &Statistics, out: &mut dyn Write) -> io::Result<()> {
+fn sums(sums: &Statistics, out: &mut Lines<'_, impl Write + ?Sized>) -> Result<(), SionError> {
     let mib = |bytes: u64| bytes as f64 / MIB;
     let line = |label: &str, bytes: u64| {
         let label = format!("siondump: {label}:");
@@ -169,9 +166,8 @@ fn sums(sums: &Statistics, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn tables(container: &Container, blocks: u64, out: &mut impl Write) -> Result<(), SionError> {
-    let failed = || SionError::io("write the description of", container.path());
-    let several = container.parts().len() > 1;
+fn tables(container: &Container, blocks: u64, out: &mut Lines<'_, impl Write + ?Sized>) -> Result<(), SionError> {
+    let several = container.parts.len() > 1;
     let mut first = 0;
     while first < blocks {
         let end = first.saturating_add(COLUMNS).min(blocks);
@@ -179,13 +175,13 @@ fn tables(container: &Container, blocks: u64, out: &mut impl Write) -> Result<()
         for block in first..end {
             line.push_str(&format!("BLK{block:03}    "));
         }
-        writeln!(out, "{line}").map_err(failed())?;
+        writeln!(out, "{line}")?;
         for task in 0..container.tasks() {
             let (part, local) = container.located(task)?;
-            let table = part.table();
-            let unused = if several { -1 } else { table.unused_mark() };
-            let rank = part.header().global_ranks.get(local).copied().unwrap_or(0);
-            let size = part.header().stored_chunk_sizes.get(local).copied().unwrap_or(0);
+            let table = &part.table;
+            let unused = if several { -1 } else { table.unused_mark };
+            let rank = part.header.global_ranks.get(local).copied().unwrap_or(0);
+            let size = part.header.stored_chunk_sizes.get(local).copied().unwrap_or(0);
             let (bytes, count) = (table.stream_bytes(local), table.chunks(local));
             let mut line =
                 format!("Task {task:02}: size={bytes:>10} B glblrnk={rank:>4} #blks={count:>2} lsz={size:>10} B: ");
@@ -193,66 +189,64 @@ fn tables(container: &Container, blocks: u64, out: &mut impl Write) -> Result<()
                 let bytes = table.bytes_of(local, block).map_or(unused, u64::cast_signed);
                 line.push_str(&format!("{bytes:>9} "));
             }
-            writeln!(out, "{line}").map_err(failed())?;
+            writeln!(out, "{line}")?;
         }
-        writeln!(out).map_err(failed())?;
+        writeln!(out)?;
         first = end;
     }
     Ok(())
 }
 
-fn keys(container: &Container, out: &mut impl Write) -> Result<(), SionError> {
+fn keys(container: &Container, out: &mut Lines<'_, impl Write + ?Sized>) -> Result<(), SionError> {
     for task in 0..container.tasks() {
         for (number, value) in container.keys(task)?.iter().enumerate() {
             let (key, records, bytes) = (value.key.cast_signed(), value.records, value.bytes);
             let line = format!("Task {task:02}: key[{number:02}]={key:>8}: #blocks={records:>6} totalsize={bytes:>10}");
-            writeln!(out, "{line}").map_err(SionError::io("write the description of", container.path()))?;
+            writeln!(out, "{line}")?;
         }
     }
     Ok(())
 }
 
-fn records(container: &Container, out: &mut impl Write) -> Result<(), SionError> {
-    let failed = || SionError::io("write the description of", container.path());
+fn records(container: &Container, out: &mut Lines<'_, impl Write + ?Sized>) -> Result<(), SionError> {
     for task in 0..container.tasks() {
-        write!(out, "Task {task:02}:").map_err(failed())?;
+        write!(out, "Task {task:02}:")?;
         for (number, record) in container.records(task)?.enumerate() {
             let record = record?;
             if number > 0 && number.is_multiple_of(RECORDS_PER_LINE) {
-                write!(out, "\n       :").map_err(failed())?;
+                write!(out, "\n       :")?;
             }
             let key = record.key.cast_signed();
-            write!(out, " [{number:02}:k=<{key}>,size={}]", record.length).map_err(failed())?;
+            write!(out, " [{number:02}:k=<{key}>,size={}]", record.length)?;
         }
-        writeln!(out).map_err(failed())?;
+        writeln!(out)?;
     }
     Ok(())
 }
 
-fn files(container: &Container, mapping: bool, out: &mut impl Write) -> Result<(), SionError> {
-    let failed = || SionError::io("write the description of", container.path());
+fn files(container: &Container, mapping: bool, out: &mut Lines<'_, impl Write + ?Sized>) -> Result<(), SionError> {
     let header = container.header();
     let prefix = header.map(|header| String::from_utf8_lossy(&header.prefix).replace(char::is_control, "\u{fffd}"));
     let prefix = prefix.unwrap_or_default();
-    rule(NARROW_RULE, out).map_err(failed())?;
-    writeln!(out, "siondump: number of files:           {}", container.parts().len()).map_err(failed())?;
-    for number in 0..container.parts().len() {
+    out.rule(NARROW_RULE)?;
+    writeln!(out, "siondump: number of files:           {}", container.parts.len())?;
+    for number in 0..container.parts.len() {
         let end = if number == 0 { String::new() } else { format!(".{number:06}") };
         let shown = number + 1;
-        writeln!(out, "siondump: file {shown:>3}:                    {prefix}{end} ").map_err(failed())?;
+        writeln!(out, "siondump: file {shown:>3}:                    {prefix}{end} ")?;
     }
-    rule(NARROW_RULE, out).map_err(failed())?;
+    out.rule(NARROW_RULE)?;
     if mapping {
-        write!(out, "  mapping: ").map_err(failed())?;
+        write!(out, "  mapping: ")?;
         for task in 0..container.tasks() {
             let slot = container.slot(task)?;
-            write!(out, "[{task:05} -> (f{:03},t{:03})] ", slot.part, slot.local).map_err(failed())?;
+            write!(out, "[{task:05} -> (f{:03},t{:03})] ", slot.part, slot.local)?;
             if (task + 1).is_multiple_of(MAPPED_PER_LINE) {
-                write!(out, "\n        ").map_err(failed())?;
+                write!(out, "\n        ")?;
             }
         }
-        writeln!(out).map_err(failed())?;
-        rule(NARROW_RULE, out).map_err(failed())?;
+        writeln!(out)?;
+        out.rule(NARROW_RULE)?;
     }
     Ok(())
 }

@@ -13,14 +13,11 @@ use super::plan_error::PlanError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SionError {
-    /// A file-system call failed.
     #[error("cannot {action} {}: {source}; {}", path.display(), remedy(source))]
     Io {
         /// The operation, as a verb: `open`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error of the operating system.
         source: io::Error,
     },
     /// A file could not be renamed or synchronised.
@@ -28,79 +25,41 @@ pub enum SionError {
     Durable(#[from] DurableError),
     /// The file does not begin with the magic number.
     #[error("{} is not a SION container: it does not begin with \"sion\"; check the name", path.display())]
-    NotSion {
-        /// The file.
-        path: PathBuf,
-    },
+    NotSion { path: PathBuf },
     /// The writer ended before it closed the container: the byte counts of the chunks were never written.
     #[error(
         "{} was never closed: its writer ended before the byte counts were written; \
          use recovery (--recover) to read its chunks",
         path.display()
     )]
-    NeverClosed {
-        /// The physical file.
-        path: PathBuf,
-    },
-    /// The file contradicts itself or the format.
+    NeverClosed { path: PathBuf },
     #[error(
         "{} is damaged: {fault}; use another copy, or recovery (--recover) if its head is intact",
         path.display()
     )]
-    Damaged {
-        /// The physical file.
-        path: PathBuf,
-        /// What is wrong.
-        fault: Fault,
-    },
+    Damaged { path: PathBuf, fault: Fault },
     /// The caller named a task that the container does not have.
     #[error("{} has no task {task}: its tasks are 0 to {}; give one of them", path.display(), tasks.saturating_sub(1))]
-    NoSuchTask {
-        /// The container.
-        path: PathBuf,
-        /// The task asked for.
-        task: usize,
-        /// The number of tasks.
-        tasks: usize,
-    },
+    NoSuchTask { path: PathBuf, task: usize, tasks: usize },
     /// The caller requested the keys of a container without records.
     #[error("{} holds plain streams, not key-value records; read its tasks as plain streams", path.display())]
-    NotKeyValue {
-        /// The container.
-        path: PathBuf,
-    },
+    NotKeyValue { path: PathBuf },
     /// A container with these tasks and options is impossible.
     #[error("cannot lay out {}: {source}", path.display())]
-    Plan {
-        /// The container to be written.
-        path: PathBuf,
-        /// What is wrong.
-        source: PlanError,
-    },
+    Plan { path: PathBuf, source: PlanError },
     /// A file of the set to write exists. Several files cannot be replaced atomically.
     #[error(
         "{} already exists and belongs to a set of files, which cannot be replaced atomically; \
          remove it or choose another name",
         path.display()
     )]
-    Exists {
-        /// The existing file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// Another process made a file of this name meanwhile.
     #[error("{} was made by another process meanwhile, and is not replaced; repeat the copy", path.display())]
-    Taken {
-        /// The existing file.
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
     /// An input of `join`, or the usage reported by a writer, does not fit the container.
     #[error("cannot write {}: {mismatch}", path.display())]
-    Input {
-        /// The file concerned.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        mismatch: InputMismatch,
-    },
+    Input { path: PathBuf, mismatch: InputMismatch },
 }
 
 impl SionError {

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
+use super::damages::damage;
 use super::dataset::is_rank_file;
 use super::description::ContainerDescription;
 use super::error::SionError;
+use super::header::MAGIC;
+use super::slot::{directory_and_name, place};
 use super::split::{SplitOptions, split};
-use super::verify::{VerifyOptions, damage, place, verify};
-use crate::{
-    Confidence, Content, Damage, Description, Destination, Extracted, FileCheck, Format, FormatsError, Options, Probe,
-    Progress,
-};
+use super::verify::{VerifyOptions, verify};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::{Confidence, Description, Extracted, Format, Options, Probe, Progress};
 
 /// The format of SION containers.
 #[derive(Debug, Clone, Copy)]
@@ -59,16 +62,17 @@ impl Format for Sion {
             .filter(|(_, end)| end.len() == 6 && end.bytes().all(|byte| byte.is_ascii_digit()));
         let name = name.map_or(probe.name, |(name, _)| name);
         let named = name.ends_with(".sion");
-        match probe.head.strip_prefix(&super::MAGIC) {
+        let is_file_of_rank = || is_rank_file(&*directory_and_name(&probe.input.path).0, probe.name);
+        match probe.head.strip_prefix(&MAGIC) {
             Some(rest) if named || is_head(rest) => Confidence::Certain,
-            None if named && !is_rank_file(probe.input.path()) => Confidence::ByName,
+            None if named && !is_file_of_rank() => Confidence::ByName,
             _ => Confidence::No,
         }
     }
 
     fn describe(&self, path: &Path) -> Result<Description, FormatsError> {
         let (description, damages) = ContainerDescription::of(path)?;
-        Ok(Description { content: Content::Container(description), damages })
+        Ok(Description { content: Box::new(description), damages })
     }
 
     fn verify(&self, path: &Path, _: &Options, progress: Progress<'_>) -> Result<FileCheck, FormatsError> {

@@ -1,8 +1,9 @@
 //! The head of a physical file (META1): format versions 2 to 5 are read, version 5 is written.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
+
+use holdfast_core::store::StoredFile;
 
 use super::anomaly::Anomaly;
 use super::byte_order::{self, ByteOrder, Fields};
@@ -21,8 +22,7 @@ const NEWEST_FORMAT: i32 = 5;
 const OLDEST_FORMAT: i32 = 2;
 
 /// Whether the streams are key-value records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyValue {
     /// Plain streams.
     #[default]
@@ -87,7 +87,7 @@ pub struct Header {
 
 impl Header {
     /// Reads and checks the head. Returns its anomalies too.
-    pub(super) fn read(file: &File, path: &Path, length: u64) -> Result<(Header, Vec<Anomaly>), SionError> {
+    pub(super) fn read(file: &dyn StoredFile, path: &Path, length: u64) -> Result<(Header, Vec<Anomaly>), SionError> {
         let damaged = |fault| SionError::Damaged { path: path.to_owned(), fault };
         let truncated = |needs| damaged(Fault::Truncated { what: "its head", needs, length });
         let mut start = [0_u8; 4];

@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::store::StoredFile as _;
+
 use super::copying::{copy_between, each};
 use super::error::SionError;
 use super::header::KeyValue;
 use super::input_mismatch::InputMismatch;
+use super::key_value::RECORD_HEADER;
 use super::limits::{LARGEST_BLOCK, MOST_TASKS};
 use super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
 use super::reading::open_regular;
 use super::replaced;
+use super::slot::place;
 use super::usage::Usage;
 use super::writer::Creation;
-use crate::Progress;
+use crate::format::Progress;
 
 /// Block size if SIONlib does not accept that of the file system.
 const DEFAULT_BLOCK: u32 = 2 << 20;
-const RECORD_HEADER_BYTES: u64 = 16;
 
-/// The files to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinInput {
     /// One file for each task, in the order of the tasks.
@@ -47,12 +49,12 @@ impl JoinInput {
                 Some((task, None)) => plain.insert(task, entry.path()),
                 Some((task, Some(key))) => keyed.entry(task).or_default().insert(key, entry.path()),
                 None => {
-                    others.push(name_of(&entry.path()));
+                    others.push(place(&entry.path()));
                     None
                 }
             };
             if let Some(before) = before {
-                let mut names = [name_of(&before), name_of(&entry.path())];
+                let mut names = [place(&before), place(&entry.path())];
                 names.sort();
                 let [first, second] = names;
                 return wrong(InputMismatch::SameStream { first, second });
@@ -76,10 +78,6 @@ impl JoinInput {
     }
 }
 
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// Parses the task and the key of a name of `split`. A key from 2^63 on is a negative number, as sionsplit writes it,
 /// or a positive one.
 fn parse_name(name: &str) -> Option<(u64, Option<u64>)> {
@@ -98,7 +96,6 @@ fn parse_name(name: &str) -> Option<(u64, Option<u64>)> {
     Some((task(number)?, Some(key)))
 }
 
-/// Options of [`join`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinOptions {
     /// Physical files of the container.
@@ -109,31 +106,21 @@ pub struct JoinOptions {
     pub chunk_bytes: Option<u64>,
     /// Only report what would be written.
     pub dry_run: bool,
-    /// Number of copying threads; by default that of the processors, at most eight.
-    pub threads: Option<usize>,
 }
 
 impl Default for JoinOptions {
     fn default() -> Self {
-        JoinOptions { files: 1, block_size: None, chunk_bytes: None, dry_run: false, threads: None }
+        JoinOptions { files: 1, block_size: None, chunk_bytes: None, dry_run: false }
     }
 }
 
-/// The result of [`join`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// Number of tasks.
     pub tasks: usize,
     /// Bytes of all streams.
     pub bytes: u64,
     /// The further files of a replaced set, which were removed.
     pub removed: Vec<PathBuf>,
-}
-
-impl std::fmt::Display for Joined {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(out, "{} tasks, {} bytes", self.tasks, self.bytes)
-    }
 }
 
 /// One file, and the key of its record in a key-value container.
@@ -157,7 +144,7 @@ pub fn join(
     let stream_bytes = |sources: &Vec<InputFile<'_>>| {
         let each = sources
             .iter()
-            .map(|source| source.bytes.saturating_add(if source.key.is_some() { RECORD_HEADER_BYTES } else { 0 }));
+            .map(|source| source.bytes.saturating_add(if source.key.is_some() { RECORD_HEADER } else { 0 }));
         each.fold(0, u64::saturating_add)
     };
     let sizes: Vec<u64> = tasks.iter().map(stream_bytes).collect();
@@ -168,7 +155,7 @@ pub fn join(
     };
     let distribution =
         if options.files == 1 { FileDistribution::Serial } else { FileDistribution::Parallel { files: options.files } };
-    let plan_options = PlanOptions { key_value, ..PlanOptions::new(distribution, block_size, &prefix_of(output)) };
+    let plan_options = PlanOptions { key_value, ..PlanOptions::new(distribution, block_size, &place(output)) };
     let planned = sizes.iter().zip(0..).map(|(bytes, global_rank)| {
         let chunk_bytes = options.chunk_bytes.filter(|_| *bytes > 0).unwrap_or(*bytes);
         TaskPlan { global_rank, chunk_bytes }
@@ -183,7 +170,7 @@ pub fn join(
     }
     let creation = Creation::new(output, plan)?;
     let jobs: Vec<_> = tasks.iter().enumerate().collect();
-    let usages = each(&jobs, options.threads, total, progress, |(task, sources)| {
+    let usages = each(&jobs, total, progress, |(task, sources)| {
         let usage = copy_in(&creation, *task, sources, output)?;
         let bytes = usage.bytes();
         Ok((usage, bytes))
@@ -196,8 +183,8 @@ pub fn join(
 fn copy_in(creation: &Creation, task: usize, sources: &[InputFile<'_>], output: &Path) -> Result<Usage, SionError> {
     let mut writer = creation.task(task)?;
     for source in sources {
-        let mut file = open_regular(source.path)?;
-        let length = file.metadata().map_err(SionError::io("look at", source.path))?.len();
+        let file = open_regular(source.path)?;
+        let length = file.length();
         if length != source.bytes {
             let mismatch = InputMismatch::Changed { before: source.bytes, now: length };
             return Err(SionError::Input { path: source.path.to_owned(), mismatch });
@@ -205,7 +192,7 @@ fn copy_in(creation: &Creation, task: usize, sources: &[InputFile<'_>], output: 
         if let Some(key) = source.key {
             writer.record_header(key, source.bytes)?;
         }
-        copy_between((&mut file, source.path), (&mut writer, output), source.bytes)?;
+        copy_between((&mut &file.file, source.path), (&mut writer, output), source.bytes)?;
     }
     Ok(writer.finish())
 }
@@ -230,12 +217,7 @@ fn sources(input: &JoinInput) -> Result<(Vec<Vec<InputFile<'_>>>, KeyValue), Sio
 }
 
 fn bytes_of(path: &Path) -> Result<u64, SionError> {
-    Ok(open_regular(path)?.metadata().map_err(SionError::io("look at", path))?.len())
-}
-
-/// The name to store: that of the file, without its directory.
-pub(super) fn prefix_of(output: &Path) -> String {
-    output.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    Ok(open_regular(path)?.length())
 }
 
 /// The default block size of SIONlib: that of the file system.
@@ -246,5 +228,10 @@ pub(super) fn file_system_block(output: &Path) -> Result<u32, SionError> {
         _ => Path::new("."),
     };
     let block = fs::metadata(directory).map_err(SionError::io("look at the directory", directory))?.blksize();
-    Ok(u32::try_from(block).ok().filter(|block| (1..=LARGEST_BLOCK).contains(block)).unwrap_or(DEFAULT_BLOCK))
+    Ok(block_size(block))
+}
+
+/// A block size for a file system that prefers this one.
+pub(super) fn block_size(preferred: u64) -> u32 {
+    u32::try_from(preferred).ok().filter(|block| (1..=LARGEST_BLOCK).contains(block)).unwrap_or(DEFAULT_BLOCK)
 }

@@ -15,12 +15,12 @@ use super::fault::Fault;
 use super::header::KeyValue;
 use super::limits::MOST_RECORDS;
 
-const HEADER_BYTES: u64 = 16;
+/// Bytes in front of each value: its key and its length.
+pub(super) const RECORD_HEADER: u64 = 16;
 
 /// One record of a task's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// The key.
     pub key: u64,
     /// Offset of the value in the stream.
     pub offset: u64,
@@ -48,10 +48,10 @@ impl Container {
     pub fn records(&self, task: usize) -> Result<Records<'_>, SionError> {
         let order = match self.header() {
             Some(header) if header.key_value == KeyValue::Inline => header.byte_order,
-            _ => return Err(SionError::NotKeyValue { path: self.path().to_owned() }),
+            _ => return Err(SionError::NotKeyValue { path: self.path.to_owned() }),
         };
         let stream = self.stream(task)?;
-        let length = stream.length();
+        let length = stream.length;
         // A small buffer: only headers are read, values are skipped.
         let input = BufReader::with_capacity(4096, stream);
         Ok(Records { input, order, task, next: 0, offset: 0, length, ended: false })
@@ -64,7 +64,7 @@ impl Container {
     pub fn keys(&self, task: usize) -> Result<Vec<KeyedValue>, SionError> {
         match self.keys_until_damage(task)? {
             (values, None) => Ok(values),
-            (_, Some(fault)) => Err(SionError::Damaged { path: self.located(task)?.0.path().to_owned(), fault }),
+            (_, Some(fault)) => Err(SionError::Damaged { path: self.located(task)?.0.path.to_owned(), fault }),
         }
     }
 
@@ -98,7 +98,6 @@ impl Container {
 /// The value of one key in a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedValue {
-    /// The key.
     pub key: u64,
     /// Number of records, including those of length zero.
     pub records: u64,
@@ -151,14 +150,14 @@ impl Records<'_> {
             let what = "records in a task";
             return Err(self.damaged(Fault::TooMany { what, count: record.saturating_add(1), limit: MOST_RECORDS }));
         }
-        if left < HEADER_BYTES {
+        if left < RECORD_HEADER {
             return Err(self.damaged(Fault::RecordHeader { task, record, left }));
         }
         let mut header = [[0_u8; 8]; 2];
         let read = self.input.read_exact(header.as_flattened_mut());
         read.map_err(SionError::io("read", self.input.get_ref().path()))?;
         let [key, length] = header.map(|bytes| self.order.u64(bytes));
-        let (offset, left) = (self.offset + HEADER_BYTES, left - HEADER_BYTES);
+        let (offset, left) = (self.offset + RECORD_HEADER, left - RECORD_HEADER);
         if length > left {
             return Err(self.damaged(Fault::Record { task, record, length, left }));
         }

@@ -10,8 +10,10 @@ pub(super) const HEAD_BYTES: u64 = 1088;
 /// The offsets in one physical file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    start_of_data: u64,
-    block_skip: u64,
+    /// Offset of the first chunk.
+    pub start_of_data: u64,
+    /// Bytes of one block: the distance between two chunks of a task (`globalskip`).
+    pub block_skip: u64,
     starts: Vec<u64>,
     sizes: Vec<u64>,
 }
@@ -39,17 +41,6 @@ impl Layout {
         Some(Layout { start_of_data, block_skip: at.checked_sub(start_of_data)?, starts, sizes })
     }
 
-    /// Offset of the first chunk.
-    pub fn start_of_data(&self) -> u64 {
-        self.start_of_data
-    }
-
-    /// Bytes of one block: the distance between two chunks of a task (`globalskip`).
-    pub fn block_skip(&self) -> u64 {
-        self.block_skip
-    }
-
-    /// Number of tasks.
     pub fn tasks(&self) -> usize {
         self.sizes.len()
     }

@@ -3,11 +3,11 @@
 //! File format versions 2 to 5 are read, in both byte orders; version 5 is written (`docs/formats.md`, SION 1 to 8).
 //!
 //! * [`Container`]: an open, checked set of files; several threads can read its streams at any offset;
-//! * [`Plan`], [`Creation`], [`Attachment`], [`TaskWriter`]: writing, by one process or several at the same time;
+//! * [`Plan`], [`Creation`], [`TaskWriter`]: writing, by any number of threads;
 //! * [`Records`]: key-value streams;
 //! * [`dataset`]: containers with the files of a dataset of a job;
 //! * [`recover()`]: reads a container that was never closed;
-//! * [`dump()`], [`split()`], [`join()`], [`defrag()`], [`verify()`]: the commands.
+//! * [`describe()`], [`split()`], [`join()`], [`defrag()`], [`verify()`]: the commands.
 //!
 //! Containers are untrusted: every sum is checked, allocations are bounded by the file's length and by limits, and no
 //! loop count is taken from a file unchecked.
@@ -17,6 +17,7 @@ mod attachment;
 mod byte_order;
 mod container;
 mod copying;
+mod damages;
 pub mod dataset;
 mod defrag;
 mod description;
@@ -38,6 +39,7 @@ mod recover;
 mod replaced;
 mod slot;
 mod split;
+mod split_result;
 mod statistics;
 mod tables;
 mod task_writer;
@@ -49,12 +51,10 @@ mod writer;
 mod tests;
 
 pub use anomaly::{Anomaly, Warning};
-pub use attachment::Attachment;
 pub use byte_order::ByteOrder;
 pub use container::{Container, TaskStream};
 pub use defrag::{DefragOptions, Defragmented, defrag};
-pub use description::ContainerDescription;
-pub use dump::{DumpOptions, describe, dump};
+pub use dump::{DumpOptions, describe};
 pub use error::SionError;
 pub use fault::Fault;
 pub use format::Sion;
@@ -68,9 +68,10 @@ pub use plan::{FileDistribution, Plan, PlanOptions, PlannedFile, TaskPlan};
 pub use plan_error::PlanError;
 pub use recover::recover;
 pub use slot::{Slot, part_path};
-pub use split::{Split, SplitFile, SplitOptions, split};
+pub use split::{SplitOptions, split};
+pub use split_result::{Split, SplitFile};
 pub use statistics::{ChunkSum, Statistics};
-pub use tables::{ChunkTable, Mapping};
+pub use tables::ChunkTable;
 pub use task_writer::TaskWriter;
 pub use usage::Usage;
 pub use verify::{VerifyOptions, verify};

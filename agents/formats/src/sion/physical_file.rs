@@ -1,9 +1,10 @@
 //! One open and checked physical file of a container.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use holdfast_core::store::posix::dataset::RegularFile;
+use holdfast_core::store::{OpenDataset, StoredFile};
 
 use super::anomaly::{Anomaly, Warning};
 use super::error::SionError;
@@ -11,26 +12,30 @@ use super::fault::Fault;
 use super::header::Header;
 use super::layout::Layout;
 use super::limits::MOST_TASKS;
-use super::reading::{FileAt, open_no_link, open_regular};
+use super::reading::{FileAt, open_regular};
 use super::tables::{ChunkTable, Mapping, StoredTable, table_bytes};
 
 /// One physical file of a container. Several threads can share it.
 #[derive(Debug)]
 pub struct PhysicalFile {
-    path: PathBuf,
-    file: File,
-    length: u64,
-    header: Header,
-    layout: Layout,
-    table: ChunkTable,
+    pub path: PathBuf,
+    file: Box<dyn StoredFile>,
+    /// The file's length in bytes.
+    pub length: u64,
+    pub header: Header,
+    /// The offsets of the chunks.
+    pub layout: Layout,
+    /// The byte counts of the chunks.
+    pub table: ChunkTable,
     mapping: Mapping,
-    warnings: Vec<Warning>,
+    /// The anomalies of the file.
+    pub warnings: Vec<Warning>,
 }
 
 /// A physical file of which only the head was read.
-pub(super) struct OpenedHead {
+pub(super) struct OpenedHead<F = RegularFile> {
     pub path: PathBuf,
-    pub file: File,
+    pub file: F,
     pub length: u64,
     pub header: Header,
     pub layout: Layout,
@@ -41,9 +46,11 @@ impl OpenedHead {
     pub(super) fn open(path: &Path) -> Result<OpenedHead, SionError> {
         OpenedHead::of(open_regular(path)?, path)
     }
+}
 
-    fn of(file: File, path: &Path) -> Result<OpenedHead, SionError> {
-        let length = file.metadata().map_err(SionError::io("look at", path))?.len();
+impl<F: StoredFile + 'static> OpenedHead<F> {
+    fn of(file: F, path: &Path) -> Result<OpenedHead<F>, SionError> {
+        let length = file.length();
         let (header, anomalies) = Header::read(&file, path, length)?;
         let layout = header.layout().ok_or(Fault::Overflow).map_err(SionError::damaged(path))?;
         Ok(OpenedHead { path: path.to_owned(), file, length, header, layout, anomalies })
@@ -62,20 +69,9 @@ impl OpenedHead {
             return Err(damaged(Fault::TailPosition { stored: closed.tail, expected }));
         }
         let mut anomalies = std::mem::take(&mut self.anomalies);
-        let (table, mapping) = self.tables_at(expected, blocks, &mut anomalies)?;
+        let (table, end) = self.table_at(expected, blocks, &mut anomalies)?;
+        let mapping = self.mapping_at(end, &mut anomalies)?;
         Ok(self.into_physical_file(table, mapping, anomalies))
-    }
-
-    /// Reads byte counts and mapping at an offset.
-    fn tables_at(
-        &self,
-        tail: u64,
-        blocks: u64,
-        anomalies: &mut Vec<Anomaly>,
-    ) -> Result<(ChunkTable, Mapping), SionError> {
-        let (table, end) = self.table_at(tail, blocks, anomalies)?;
-        let mapping = self.mapping_at(end, anomalies)?;
-        Ok((table, mapping))
     }
 
     /// Reads byte counts at an offset. Also returns the offset of their end.
@@ -116,7 +112,7 @@ impl OpenedHead {
             if left > 0 {
                 anomalies.push(Anomaly::TrailingBytes { bytes: left });
             }
-            return Ok(Mapping::None);
+            return Ok(None);
         }
         let mut take = || -> Result<[u8; 4], SionError> {
             let mut bytes = [0; 4];
@@ -141,13 +137,13 @@ impl OpenedHead {
             // A single file needs no mapping: these bytes are something else.
             None => {
                 anomalies.push(Anomaly::TrailingBytes { bytes: left });
-                return Ok(Mapping::None);
+                return Ok(None);
             }
         };
         // The mapping of a single file has one entry per task, or none; other bytes are not a mapping.
         if header.files == 1 && size != 0 && size != self.layout.tasks() as u64 {
             anomalies.push(Anomaly::TrailingBytes { bytes: left });
-            return Ok(Mapping::None);
+            return Ok(None);
         }
         if size > MOST_TASKS {
             return Err(damaged(Fault::TooMany { what: "mapped ranks", count: size, limit: MOST_TASKS }));
@@ -164,7 +160,7 @@ impl OpenedHead {
         if left > 4 + size * 8 {
             anomalies.push(Anomaly::TrailingBytes { bytes: left - 4 - size * 8 });
         }
-        Ok(Mapping::Entries(entries))
+        Ok(Some(entries))
     }
 
     pub(super) fn into_physical_file(
@@ -175,7 +171,7 @@ impl OpenedHead {
     ) -> PhysicalFile {
         let OpenedHead { path, file, length, header, layout, .. } = self;
         let warnings = anomalies.into_iter().map(|anomaly| Warning { path: path.clone(), anomaly }).collect();
-        PhysicalFile { path, file, length, header, layout, table, mapping, warnings }
+        PhysicalFile { path, file: Box::new(file), length, header, layout, table, mapping, warnings }
     }
 }
 
@@ -188,44 +184,16 @@ impl PhysicalFile {
         OpenedHead::open(path)?.read_tail()
     }
 
-    /// As [`PhysicalFile::open`], but refuses a link.
-    pub(super) fn open_no_link(path: &Path) -> Result<PhysicalFile, SionError> {
-        OpenedHead::of(open_no_link(path)?, path)?.read_tail()
-    }
-
-    /// The file's path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The file's length in bytes.
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// The head.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// The offsets of the chunks.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// The byte counts of the chunks.
-    pub fn table(&self) -> &ChunkTable {
-        &self.table
+    /// As [`PhysicalFile::open`], of a file of a dataset.
+    pub(super) fn open_in(dataset: &dyn OpenDataset, name: &str) -> Result<PhysicalFile, SionError> {
+        let path = dataset.path_of(name);
+        let file = dataset.open(name, None).map_err(SionError::io("open", &path))?;
+        OpenedHead::of(file, &path)?.read_tail()
     }
 
     /// The mapping, which follows the byte counts.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-
-    /// The anomalies of the file.
-    pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
+    pub fn mapping(&self) -> Option<&[(i32, i32)]> {
+        self.mapping.as_deref()
     }
 
     /// Reads at an offset of a task's stream until the buffer is full or the stream ends; returns 0 at the end.

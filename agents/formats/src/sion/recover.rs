@@ -41,13 +41,13 @@ pub fn recover(path: &Path) -> Result<Container, SionError> {
         Err(_) => {}
     }
     let first = recover_part(path)?;
-    let files = first.header().files;
-    let alone = first.header().file_number.is_some_and(|number| files > 1 && number != 0);
+    let files = first.header.files;
+    let alone = first.header.file_number.is_some_and(|number| files > 1 && number != 0);
     let (mut parts, mut lost) = (vec![first], Vec::new());
     let present = if alone { BTreeSet::new() } else { numbers_present(path, files)? };
     for number in &present {
         match recover_part(&part_path(path, *number)) {
-            Ok(part) if part.header().belongs(*number, files) => parts.push(part),
+            Ok(part) if part.header.belongs(*number, files) => parts.push(part),
             Ok(_) => lost.push((*number, "it belongs to another set".to_owned())),
             Err(error) => lost.push((*number, error.to_string())),
         }
@@ -83,7 +83,7 @@ fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
         && let Ok((table, _)) = head.table_at(tail, blocks, &mut anomalies)
     {
         // Only the mapping is damaged; the ranks stored in the heads result in the same order.
-        return Ok(head.into_physical_file(table, Mapping::None, anomalies));
+        return Ok(head.into_physical_file(table, None, anomalies));
     }
     anomalies.truncate(before);
     if let Some((table, mapping)) = tail_at_end(&head, &mut anomalies) {
@@ -101,7 +101,7 @@ fn recover_part(path: &Path) -> Result<PhysicalFile, SionError> {
             last_bytes(&head)?
         }
     };
-    Ok(head.into_physical_file(table, Mapping::None, anomalies))
+    Ok(head.into_physical_file(table, None, anomalies))
 }
 
 /// Finds a table of byte counts that fits exactly between the last block and the end of the file.
@@ -110,8 +110,8 @@ fn tail_at_end(head: &OpenedHead, anomalies: &mut Vec<Anomaly>) -> Option<(Chunk
     let row = tasks.checked_mul(8)?;
     // Without a mapping, with an empty one, or with one entry for each task of this file.
     for ending in [0, 4, 4_u64.checked_add(row)?] {
-        let fixed = head.layout.start_of_data().checked_add(row)?.checked_add(ending)?;
-        let period = head.layout.block_skip().checked_add(row)?;
+        let fixed = head.layout.start_of_data.checked_add(row)?.checked_add(ending)?;
+        let period = head.layout.block_skip.checked_add(row)?;
         let Some(rest) = head.length.checked_sub(fixed) else { continue };
         if rest % period != 0 || rest == 0 {
             continue;
@@ -142,7 +142,7 @@ fn chunks_begun(head: &OpenedHead, task: usize) -> u64 {
     if size == 0 || end <= start {
         return 0;
     }
-    match head.layout.block_skip() {
+    match head.layout.block_skip {
         0 => 0,
         skip => (end - start).div_ceil(skip),
     }
@@ -156,7 +156,7 @@ fn bounded(head: &OpenedHead) -> Result<(), SionError> {
 /// Byte counts that end each chunk at its last byte that is not zero.
 fn last_bytes(head: &OpenedHead) -> Result<ChunkTable, SionError> {
     bounded(head)?;
-    let mut scan = DataScan::new(&head.file);
+    let mut scan = DataScan::new(&head.file.file);
     let mut table = ChunkTable::empty();
     for task in 0..head.layout.tasks() {
         let mut usage = Usage::default();
@@ -297,7 +297,7 @@ impl FullChunks<'_> {
             let (position, room) = begin.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
             let now = usize::try_from(room).unwrap_or(usize::MAX).min(rest.len());
             let (here, later) = rest.split_at_mut(now);
-            self.head.file.read_exact_at(here, position)?;
+            self.head.file.file.read_exact_at(here, position)?;
             at = at.saturating_add(now as u64);
             rest = later;
         }
@@ -309,12 +309,12 @@ impl FullChunks<'_> {
 /// mapping was used.
 fn order(parts: &[PhysicalFile]) -> (Vec<Slot>, bool) {
     if parts.len() == 1 {
-        let tasks = parts.first().map_or(0, |part| part.header().tasks());
+        let tasks = parts.first().map_or(0, |part| part.header.tasks());
         return ((0..tasks).map(|local| Slot { part: 0, local }).collect(), true);
     }
     let mut ranked = Vec::new();
     for (part, file) in parts.iter().enumerate() {
-        for (local, rank) in file.header().global_ranks.iter().enumerate() {
+        for (local, rank) in file.header.global_ranks.iter().enumerate() {
             // Tasks with negative ranks have no data: they store the copy of a buddy.
             if *rank >= 0 {
                 ranked.push((*rank, Slot { part, local }));
@@ -323,15 +323,8 @@ fn order(parts: &[PhysicalFile]) -> (Vec<Slot>, bool) {
     }
     ranked.sort_by_key(|(rank, slot)| (*rank, slot.part, slot.local));
     let slots: Vec<Slot> = ranked.into_iter().map(|(_, slot)| slot).collect();
-    let mapped: Option<Vec<Slot>> = match parts.first().map(PhysicalFile::mapping) {
-        Some(Mapping::Entries(entries)) => entries
-            .iter()
-            .map(|(part, local)| {
-                Some(Slot { part: usize::try_from(*part).ok()?, local: usize::try_from(*local).ok()? })
-            })
-            .collect(),
-        _ => None,
-    };
-    let intact = mapped.is_some_and(|mapped| mapped == slots);
+    let mapping = parts.first().and_then(PhysicalFile::mapping);
+    let intact = mapping
+        .is_some_and(|mapping| mapping.iter().map(|entry| Slot::of(*entry)).eq(slots.iter().map(|slot| Some(*slot))));
     (slots, intact)
 }

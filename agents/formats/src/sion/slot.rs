@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdfast_core::store::{OpenDataset, PosixDataset};
 
 use super::error::SionError;
 
@@ -15,6 +18,13 @@ pub struct Slot {
     pub local: usize,
 }
 
+impl Slot {
+    /// The place of a mapping entry; `None` if a number is negative.
+    pub(super) fn of((file, task): (i32, i32)) -> Option<Slot> {
+        Some(Slot { part: usize::try_from(file).ok()?, local: usize::try_from(task).ok()? })
+    }
+}
+
 /// The path of a physical file of the set whose first file is `path`.
 pub fn part_path(path: &Path, number: u32) -> PathBuf {
     if number == 0 {
@@ -25,14 +35,30 @@ pub fn part_path(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The name of a physical file, also its place in messages: all files of a set are in one directory.
+pub(super) fn place(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The directory of a file that the user named, which may be a dataset, and the file's name.
+pub(super) fn directory_and_name(path: &Path) -> (Arc<dyn OpenDataset>, String) {
+    (Arc::new(PosixDataset::at(directory_of(path))), place(path))
+}
+
+/// The directory that contains a file.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The name of a physical file of the set whose first file has this name.
+pub(super) fn part_name(name: &str, number: u32) -> String {
+    if number == 0 { name.to_owned() } else { format!("{name}.{number:06}") }
+}
+
 /// The numbers of the files of a set that exist. The directory is listed, instead of testing each number, because the
 /// number of files comes from a damaged file.
 pub(super) fn numbers_present(path: &Path, files: u32) -> Result<BTreeSet<u32>, SionError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let (directory, name) = (directory_of(path), place(path));
     let mut numbers = BTreeSet::new();
     let reading = || SionError::io("read the directory", directory);
     for entry in std::fs::read_dir(directory).map_err(reading())? {

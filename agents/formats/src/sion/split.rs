@@ -5,7 +5,6 @@
 
 use std::path::Path;
 
-use super::anomaly::Warning;
 use super::container::Container;
 use super::copying::{copy_exactly, each};
 use super::dataset;
@@ -15,9 +14,11 @@ use super::header::KeyValue;
 use super::input_mismatch::InputMismatch;
 use super::key_value::KeyedValue;
 use super::recover::recover;
-use crate::{Destination, FormatsError, Progress};
+use super::split_result::{Split, SplitFile};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::format::Progress;
 
-/// Options of [`split`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SplitOptions {
     /// Recover the data of a container that was never closed, or lost its tail.
@@ -26,50 +27,6 @@ pub struct SplitOptions {
     pub by_global_rank: bool,
     /// Only report what would be written.
     pub dry_run: bool,
-    /// Number of copying threads; by default that of the processors, at most eight.
-    pub threads: Option<usize>,
-}
-
-/// One written file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SplitFile {
-    /// Its name in the destination.
-    pub name: String,
-    /// The task's index in the container.
-    pub task: usize,
-    /// The key, in a key-value container.
-    pub key: Option<u64>,
-    /// Its size in bytes.
-    pub bytes: u64,
-}
-
-/// The result of [`split`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Split {
-    /// The written files, by task, then in the order of the keys.
-    pub files: Vec<SplitFile>,
-    /// Anomalies of the container, and assumptions of the recovery.
-    pub warnings: Vec<Warning>,
-    /// Tasks with damaged records: left out, or truncated at the damage with `recover`. Of a dataset: the ranks of
-    /// which files are left out.
-    pub damaged: Vec<(usize, Fault)>,
-}
-
-impl std::fmt::Display for Split {
-    /// A line for each file, then the warnings and damages.
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for file in &self.files {
-            writeln!(out, "{} {} bytes", file.name, file.bytes)?;
-        }
-        for warning in &self.warnings {
-            writeln!(out, "warning: {warning}")?;
-        }
-        for (task, fault) in &self.damaged {
-            writeln!(out, "damaged: task {task}: {fault}")?;
-        }
-        let bytes = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-        writeln!(out, "{} files, {bytes} bytes", self.files.len())
-    }
 }
 
 /// Writes the streams of the container at `path` to files named `t_<task>`, or `t_<task>_<key>`. The files of a
@@ -84,10 +41,10 @@ pub fn split(
     progress: Progress<'_>,
 ) -> Result<Split, FormatsError> {
     if !options.recover && !options.by_global_rank && dataset::is_dataset(path) {
-        return dataset::unpack(path, to, options.dry_run, options.threads, progress);
+        return dataset::unpack(path, to, options.dry_run, progress);
     }
     let container = if options.recover { recover(path)? } else { Container::open(path)? };
-    let mut result = Split { warnings: container.warnings().to_vec(), ..Split::default() };
+    let mut result = Split { warnings: container.warnings.to_vec(), ..Split::default() };
     let numbers = numbers(&container, options)?;
     let mut total = 0_u64;
     for task in 0..container.tasks() {
@@ -95,7 +52,7 @@ pub fn split(
     }
     let jobs: Vec<(usize, i64)> = (0..).zip(numbers).collect();
     // Errors of writing have another type than those of reading, and are returned in the result of the job.
-    let done = each(&jobs, options.threads, total, progress, |(task, number)| {
+    let done = each(&jobs, total, progress, |(task, number)| {
         let bytes = container.stream_bytes(*task)?;
         Ok((split_task(&container, *task, *number, to, options), bytes))
     })?;
@@ -109,7 +66,7 @@ pub fn split(
 
 /// The number in the name of each task's file.
 fn numbers(container: &Container, options: &SplitOptions) -> Result<Vec<i64>, SionError> {
-    if !options.by_global_rank && !container.is_numbered_by_rank() {
+    if !options.by_global_rank && !container.ranks_are_numbers {
         return Ok((0..container.tasks()).map(|task| i64::try_from(task).unwrap_or(i64::MAX)).collect());
     }
     let ranks = (0..container.tasks()).map(|task| container.global_rank(task)).collect::<Result<Vec<_>, _>>()?;
@@ -117,7 +74,7 @@ fn numbers(container: &Container, options: &SplitOptions) -> Result<Vec<i64>, Si
     sorted.sort_unstable();
     sorted.dedup();
     if sorted.len() != ranks.len() || sorted.first().is_some_and(|rank| *rank < 0) {
-        return Err(SionError::Input { path: container.path().to_owned(), mismatch: InputMismatch::GlobalRanks });
+        return Err(SionError::Input { path: container.path.to_owned(), mismatch: InputMismatch::GlobalRanks });
     }
     Ok(ranks)
 }

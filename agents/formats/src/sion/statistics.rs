@@ -10,7 +10,6 @@ use super::tables::ChunkTable;
 /// Number and bytes of the chunks of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChunkSum {
-    /// Number of chunks.
     pub chunks: u64,
     /// Bytes of data in used chunks; size of empty ones.
     pub bytes: u64,
@@ -32,11 +31,9 @@ pub struct Statistics {
     pub chunk_bytes: u64,
     /// Bytes of all streams.
     pub data_bytes: u64,
-    /// Chunks that are full.
     pub full: ChunkSum,
     /// Chunks that are partly used.
     pub partly: ChunkSum,
-    /// Chunks without data.
     pub empty: ChunkSum,
     /// File system blocks that hold data.
     pub used_blocks: u64,
@@ -48,17 +45,14 @@ pub struct Statistics {
 
 impl Statistics {
     /// Counts a container's chunks.
-    ///
-    /// # Errors
-    /// Never for the tasks of the container itself.
     pub fn of(container: &Container) -> Result<Statistics, SionError> {
-        let blocks = container.parts().iter().map(|part| part.table().blocks()).max().unwrap_or(0);
+        let blocks = container.parts.iter().map(|part| part.table.blocks).max().unwrap_or(0);
         let block_size = container.header().map_or(1, |header| u64::from(header.block_size).max(1));
         let mut sums = Statistics { blocks, block_size, ..Statistics::default() };
         for task in 0..container.tasks() {
             let (part, local) = container.located(task)?;
-            let size = part.header().stored_chunk_sizes.get(local).copied().unwrap_or(0);
-            sums.add_task(part.table(), local, size);
+            let size = part.header.stored_chunk_sizes.get(local).copied().unwrap_or(0);
+            sums.add_task(&part.table, local, size);
         }
         Ok(sums)
     }

@@ -5,10 +5,10 @@
 //! too. Runs store ends, so that an offset is found by binary search. Entries after a task's last chunk are 0 or -1
 //! (`docs/formats.md`, SION 3) and are not stored.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use holdfast_core::store::StoredFile;
 
 use super::anomaly::Anomaly;
 use super::byte_order::ByteOrder;
@@ -37,15 +37,15 @@ pub struct ChunkTable {
     /// Index into `runs` of each task's first run, and one more at the end.
     first: Vec<usize>,
     runs: Vec<ChunkRun>,
-    blocks: u64,
-    unused_mark: i64,
+    pub blocks: u64,
+    /// The stored byte count of unused chunks: 0, or -1 from mapped writers.
+    pub unused_mark: i64,
 }
 
 /// The place of a stream offset in the chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkOffset {
     pub chunk: u64,
-    /// Offset inside the chunk.
     pub inside: u64,
     /// Bytes from this offset to the end of the chunk's data.
     pub left: u64,
@@ -53,7 +53,7 @@ pub(super) struct ChunkOffset {
 
 /// A table of byte counts in a file.
 pub(super) struct StoredTable<'a> {
-    pub file: &'a File,
+    pub file: &'a dyn StoredFile,
     pub path: &'a Path,
     pub order: ByteOrder,
     pub layout: &'a Layout,
@@ -144,7 +144,6 @@ impl StoredTable<'_> {
 }
 
 impl ChunkTable {
-    /// A table without tasks.
     pub(super) fn empty() -> ChunkTable {
         ChunkTable { first: vec![0], runs: Vec::new(), blocks: 1, unused_mark: 0 }
     }
@@ -186,11 +185,6 @@ impl ChunkTable {
         Some((*runs.get(index)?, before))
     }
 
-    /// Number of blocks.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
     /// Number of chunks that a task uses.
     pub fn chunks(&self, task: usize) -> u64 {
         self.runs_of(task).last().map_or(0, |run| run.chunks_end)
@@ -211,11 +205,6 @@ impl ChunkTable {
         let index = self.runs_of(task).partition_point(|run| run.chunks_end <= chunk);
         let (run, before) = self.run(task, index)?;
         Some(run.since(before).1)
-    }
-
-    /// The stored byte count of unused chunks: 0, or -1 from mapped writers.
-    pub fn unused_mark(&self) -> i64 {
-        self.unused_mark
     }
 
     /// The chunk with the byte at this offset of a task's stream; `None` at its end and beyond.
@@ -247,11 +236,6 @@ pub(super) fn table_bytes(tasks: u64, blocks: u64) -> Result<u64, Fault> {
     }
 }
 
-/// The mapping, which follows the byte counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mapping {
-    /// No mapping: files of parallel writers of one file, and all files of a set but the first.
-    None,
-    /// File and local rank of every global rank; empty from the serial writer.
-    Entries(Vec<(i32, i32)>),
-}
+/// The mapping, which follows the byte counts: file and local rank of every global rank; empty from the serial writer.
+/// Files of parallel writers of one file have none, nor have all files of a set but the first.
+pub type Mapping = Option<Vec<(i32, i32)>>;

@@ -1,15 +1,10 @@
-//! Writing one task's stream.
-//!
-//! SIONlib has two ways to divide a stream into chunks: a plain write is never divided (if it does not fit into the
-//! rest of a chunk, it starts the next one), and key-value writes fill every chunk completely.
-//! [`TaskWriter::write_whole`] is the first, [`std::io::Write`] and [`TaskWriter::record`] are the second.
+//! Writing one task's stream. Every chunk is filled completely, as by SIONlib's key-value writes.
 
 use std::io::{self, Write};
 
 use super::attachment::Attachment;
 use super::error::SionError;
 use super::header::KeyValue;
-use super::input_mismatch::InputMismatch;
 use super::usage::Usage;
 
 /// Appends to one task's stream, without buffering.
@@ -28,34 +23,18 @@ impl Attachment {
     ///
     /// # Errors
     /// When the file has no such task.
-    pub fn task(&self, local: usize) -> Result<TaskWriter, SionError> {
-        self.resume(local, Usage::default())
-    }
-
-    /// A writer that continues after the data that was written before.
-    ///
-    /// # Errors
-    /// When the file has no such task.
-    pub fn resume(&self, local: usize, usage: Usage) -> Result<TaskWriter, SionError> {
-        if local >= self.layout().tasks() {
-            return Err(SionError::NoSuchTask {
-                path: self.path().to_owned(),
-                task: local,
-                tasks: self.layout().tasks(),
-            });
+    pub(super) fn task(&self, local: usize) -> Result<TaskWriter, SionError> {
+        let tasks = self.layout.tasks();
+        if local >= tasks {
+            return Err(SionError::NoSuchTask { path: self.path.to_path_buf(), task: local, tasks });
         }
-        Ok(TaskWriter::new(self.clone(), local, usage))
+        Ok(TaskWriter { to: self.clone(), local, done: Usage::default(), chunk: 0, inside: 0 })
     }
 }
 
 impl TaskWriter {
-    fn new(to: Attachment, local: usize, mut done: Usage) -> TaskWriter {
-        let inside = done.pop().unwrap_or(0);
-        TaskWriter { to, local, chunk: done.used(), done, inside }
-    }
-
     fn room(&self) -> u64 {
-        self.to.layout().chunk_size(self.local).saturating_sub(self.inside)
+        self.to.layout.chunk_size(self.local).saturating_sub(self.inside)
     }
 
     fn next_chunk(&mut self) {
@@ -70,23 +49,6 @@ impl TaskWriter {
         Ok(())
     }
 
-    /// Writes bytes that must stay in one chunk: the next one if they do not fit into the rest of the current one.
-    ///
-    /// # Errors
-    /// When there are more bytes than a chunk has, or writing fails.
-    pub fn write_whole(&mut self, bytes: &[u8]) -> Result<(), SionError> {
-        let length = bytes.len() as u64;
-        let size = self.to.layout().chunk_size(self.local);
-        if length > size {
-            let mismatch = InputMismatch::WholeWrite { bytes: length, size };
-            return Err(SionError::Input { path: self.to.path().to_owned(), mismatch });
-        }
-        if length > self.room() {
-            self.next_chunk();
-        }
-        self.put(bytes).map_err(SionError::io("write", self.to.path()))
-    }
-
     /// Writes a key-value record.
     ///
     /// # Errors
@@ -94,7 +56,7 @@ impl TaskWriter {
     pub fn record(&mut self, key: u64, value: &[u8]) -> Result<(), SionError> {
         self.record_header(key, value.len() as u64)?;
         let path = self.to.clone();
-        self.write_all(value).map_err(SionError::io("write", path.path()))
+        self.write_all(value).map_err(SionError::io("write", &path.path))
     }
 
     /// Writes the header of a key-value record; its value of exactly this length must be written next.
@@ -102,16 +64,16 @@ impl TaskWriter {
     /// # Errors
     /// When the container holds plain streams, has no room for the task, or writing fails.
     pub fn record_header(&mut self, key: u64, length: u64) -> Result<(), SionError> {
-        if self.to.key_value() != KeyValue::Inline {
-            return Err(SionError::NotKeyValue { path: self.to.path().to_owned() });
+        if self.to.key_value != KeyValue::Inline {
+            return Err(SionError::NotKeyValue { path: self.to.path.to_path_buf() });
         }
-        let order = self.to.byte_order();
+        let order = self.to.byte_order;
         let mut header = [0; 16];
         let (first, second) = header.split_at_mut(8);
         first.copy_from_slice(&order.u64_bytes(key));
         second.copy_from_slice(&order.u64_bytes(length));
         let to = self.to.clone();
-        self.write_all(&header).map_err(SionError::io("write", to.path()))
+        self.write_all(&header).map_err(SionError::io("write", &to.path))
     }
 
     /// Returns the usage, the input of [`super::Creation::commit`].
@@ -130,7 +92,7 @@ impl Write for TaskWriter {
             return Ok(0);
         }
         if self.room() == 0 {
-            if self.to.layout().chunk_size(self.local) == 0 {
+            if self.to.layout.chunk_size(self.local) == 0 {
                 return Err(io::Error::new(io::ErrorKind::StorageFull, "the task has chunks of 0 bytes"));
             }
             self.next_chunk();

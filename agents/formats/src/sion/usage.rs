@@ -1,9 +1,7 @@
 //! The usage of a task: the bytes that it wrote to each of its chunks.
 
-use serde::{Deserialize, Serialize};
-
-/// The bytes that a task wrote to each of its chunks. Serialisable: writers send it to the creator of the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The bytes that a task wrote to each of its chunks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Run-length encoded: number of chunks, and bytes in each of them.
     runs: Vec<(u64, u64)>,
@@ -68,17 +66,6 @@ impl Usage {
         if self.runs.is_empty() {
             self.push_run(1, 0);
         }
-    }
-
-    /// Removes the last chunk and returns its bytes.
-    pub(super) fn pop(&mut self) -> Option<u64> {
-        let (count, bytes) = self.runs.last_mut()?;
-        let bytes = *bytes;
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            self.runs.pop();
-        }
-        Some(bytes)
     }
 
     /// The bytes of each chunk; one empty chunk for an empty stream.

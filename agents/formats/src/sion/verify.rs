@@ -8,15 +8,16 @@
 use std::path::Path;
 
 use super::container::Container;
+use super::damages::{SetDamage, add_error};
 use super::dataset::verify_files;
 use super::error::SionError;
 use super::fault::Fault;
 use super::header::KeyValue;
 use super::physical_file::PhysicalFile;
-use super::slot::part_path;
-use crate::{Damage, FileCheck, Progress};
+use super::slot::{part_path, place};
+use crate::file_check::{Damage, FileCheck};
+use crate::format::Progress;
 
-/// Options of [`verify`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Read every byte of every stream, to find unreadable storage.
@@ -24,9 +25,6 @@ pub struct VerifyOptions {
 }
 
 /// Verifies a container; damage is part of the result.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> Result<FileCheck, SionError> {
     let mut check = FileCheck::default();
     let container = match Container::open(path) {
@@ -37,10 +35,10 @@ pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> R
             return Ok(check);
         }
     };
-    for warning in container.warnings() {
+    for warning in &container.warnings {
         check.note(Damage::new(warning.anomaly.kind(), place(&warning.path), warning.anomaly.to_string()));
     }
-    check.checked_bytes = container.parts().iter().map(metadata_bytes).fold(0, u64::saturating_add);
+    check.checked_bytes = container.parts.iter().map(metadata_bytes).fold(0, u64::saturating_add);
     if container.key_value() == KeyValue::Inline {
         check_records(&container, &mut check)?;
     }
@@ -52,12 +50,6 @@ pub fn verify(path: &Path, options: &VerifyOptions, progress: Progress<'_>) -> R
         verify_files(path, Vec::new(), &mut check, progress)?;
     }
     Ok(check)
-}
-
-/// A damage of a set, with the name of the physical file that cannot be used because of it.
-pub(super) struct SetDamage {
-    pub part: String,
-    pub damage: Damage,
 }
 
 /// The damages of a set that cannot be opened. In a dataset, other files can replace those that are lost with them.
@@ -95,7 +87,7 @@ fn check_records(container: &Container, check: &mut FileCheck) -> Result<(), Sio
 fn other_parts(path: &Path, check: &mut FileCheck) -> Result<(), SionError> {
     let Ok(first) = PhysicalFile::open(path) else { return Ok(()) };
     let listed: Vec<Damage> = check.damages.clone();
-    for number in 1..first.header().files {
+    for number in 1..first.header.files {
         let name = part_path(path, number);
         // A missing file was reported before; a number from a damaged file must not cause a long loop.
         if !name.exists() {
@@ -114,34 +106,10 @@ fn other_parts(path: &Path, check: &mut FileCheck) -> Result<(), SionError> {
     Ok(())
 }
 
-pub(super) fn add_error(check: &mut FileCheck, error: SionError) -> Result<(), SionError> {
-    match error {
-        SionError::Damaged { path, fault } => check.damage(damage(&path, &fault)),
-        SionError::NotSion { path } => {
-            check.damage(Damage::new("magic", place(&path), "it does not begin with \"sion\"").at(0));
-        }
-        SionError::NeverClosed { path } => {
-            let what = "it was never closed: the byte counts of its chunks were not written";
-            check.damage(Damage::new("never-closed", place(&path), what));
-        }
-        other => return Err(other),
-    }
-    Ok(())
-}
-
-pub(super) fn damage(path: &Path, fault: &Fault) -> Damage {
-    Damage::new(fault.kind(), place(path), fault.to_string())
-}
-
-/// The name of a physical file: all files of a set are in one directory.
-pub(super) fn place(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// Bytes of head and tail, which the rules cover.
 fn metadata_bytes(part: &PhysicalFile) -> u64 {
-    let behind = part.layout().tail(part.table().blocks()).and_then(|tail| part.length().checked_sub(tail));
-    part.layout().start_of_data().saturating_add(behind.unwrap_or(0))
+    let behind = part.layout.tail(part.table.blocks).and_then(|tail| part.length.checked_sub(tail));
+    part.layout.start_of_data.saturating_add(behind.unwrap_or(0))
 }
 
 fn read_all(container: &Container, progress: Progress<'_>) -> Result<u64, SionError> {

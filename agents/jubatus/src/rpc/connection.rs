@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_formats::jubatus::msgpack::TokenReader;
 
-use super::message::{AnswerError, Limits, RemoteError, Value, encode_request, read_answer};
+use super::message::{AnswerError, Limits, Value, encode_request, read_answer};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
@@ -59,22 +59,6 @@ fn millis(limit: Duration) -> Duration {
     Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
 }
 
-impl RpcError {
-    /// True if the server has received the call, has refused it, and can be called again.
-    pub fn is_refusal(&self) -> bool {
-        matches!(self.failure, RpcFailure::Answer(AnswerError::Remote(_)))
-    }
-
-    /// The error that the server returned, if it returned one.
-    pub fn remote(&self) -> Option<&RemoteError> {
-        match &self.failure {
-            RpcFailure::Answer(AnswerError::Remote(error)) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// Calls one server.
 #[derive(Clone, Debug)]
 pub struct RpcClient {
     address: ServerAddress,
@@ -197,6 +181,7 @@ impl Read for DeadlineReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::message::RemoteError;
 
     use std::net::{Shutdown, TcpListener};
     use std::thread;
@@ -289,7 +274,7 @@ mod tests {
         let mut client = RpcClient::new(ServerAddress { host: "127.0.0.1".to_owned(), port }, Limits::STANDARD);
         assert!(!client.is_listening(LONG));
         let error = client.call("get_status", &[""], LONG).unwrap_err();
-        assert!(matches!(error.failure, RpcFailure::Connect(_)) && !error.is_refusal(), "{error:?}");
+        assert!(matches!(error.failure, RpcFailure::Connect(_)), "{error:?}");
         let start = format!("`get_status`: the Jubatus server at 127.0.0.1:{port} does not accept a connection: ");
         assert!(error.to_string().starts_with(&start), "{error}");
     }
@@ -324,8 +309,8 @@ mod tests {
                 }
             });
             let error = client.call("load", &["", "x"], LONG).unwrap_err();
-            assert!(error.is_refusal());
-            assert_eq!(error.remote().unwrap(), &RemoteError::Failed(b"not there".to_vec()));
+            let RpcFailure::Answer(AnswerError::Remote(remote)) = error.failure else { panic!("{error:?}") };
+            assert_eq!(remote, RemoteError::Failed(b"not there".to_vec()));
             assert_eq!(client.call("load", &["", "x"], LONG).unwrap(), Value::Bool(true));
         });
     }

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
+use holdfast_core::control::ControlError;
 use holdfast_core::durable::DurableError;
 use holdfast_core::prefix::summary::FetchRefusal;
-use holdfast_core::prefix::{DirectoryName, PrefixError};
+use holdfast_core::store::{DirectoryName, PrefixError};
 use holdfast_formats::sion::SionError;
 use holdfast_model::dataset::DatasetNameError;
 use holdfast_model::{CheckpointId, Failure, FailureKind, Generation, Level, Rank, Scheme};
 use holdfast_wire::frame::FrameError;
 use tokio::task::JoinError;
 
-use crate::claim::ClaimError;
-use crate::halt::HaltError;
-use crate::paths::PathError;
+use crate::directories::claim::ClaimError;
+use crate::directories::paths::PathError;
 use crate::sources::files::FileError;
 use crate::store::StoreError;
 
@@ -29,7 +29,7 @@ pub enum CallError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Halt(#[from] HaltError),
+    Halt(#[from] ControlError),
     #[error(transparent)]
     Path(#[from] PathError),
     /// The directory of a rank process.

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use super::CallError;
+use super::error::CallError;
 use crate::agent::Agent;
 
 /// How long the other end may not read.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::CallError;
+use super::error::CallError;
 use super::link;
 use super::participation::Participation;
 use crate::agent::Agent;
@@ -180,8 +180,9 @@ mod tests {
     use holdfast_model::{CheckpointId, Generation};
     use holdfast_wire::rank::Call;
 
+    use crate::agent::fixtures::fixture_agent;
     use crate::collective::{Collectives, begin_run};
-    use crate::store::fixture_node::{fixture_agent, fixture_request};
+    use crate::fixtures::fixture_request;
 
     #[tokio::test]
     async fn results_that_need_the_filemaps_do_not_block_the_task_while_a_disk_hangs() {

@@ -28,9 +28,9 @@ use holdfast_wire::run::FaultPoint;
 pub use error::CallError;
 pub use run::{Collectives, RunError, adopt, begin_run, check_places, serve_link};
 
-use crate::fault_injection;
-use crate::paths::base_name;
-use crate::workspace;
+use crate::agent::fault_injection;
+use crate::directories::paths::base_name;
+use crate::run::workspace;
 
 /// Carries out a collective call of one rank; returns when all ranks have made it.
 pub async fn call(
@@ -65,9 +65,6 @@ pub fn route(collectives: &Collectives, rank: Rank, name: &str) -> Result<PathBu
 }
 
 /// An empty directory for the own files of a rank process. Blocks.
-///
-/// # Errors
-/// When it cannot be made.
 pub fn workspace(collectives: &Collectives, rank: Rank) -> Result<PathBuf, CallError> {
     let run = collectives.run().ok_or(CallError::NoRun)?;
     workspace::open(&collectives.agent.paths, &run.plan.settings, rank)?.ok_or(CallError::NoRun)

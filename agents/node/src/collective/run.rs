@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::prefix::{Prefix, unfinished};
-use holdfast_core::temporary;
+use holdfast_core::prefix::unfinished;
+use holdfast_core::store::{self, DatasetAccess, Staged};
+use holdfast_formats::sion::dataset;
 use holdfast_model::{Generation, NodeName};
 use holdfast_wire::agent::{CheckpointReply, CheckpointRequest, PeersUpdate, RunAccepted};
 use holdfast_wire::peer::Endpoint;
@@ -24,16 +25,16 @@ use super::link;
 use super::member;
 use super::participation::Participation;
 use crate::agent::Agent;
-use crate::claim::{self, ClaimError};
+use crate::directories::claim::{self, ClaimError};
 use crate::library::watch::LibraryWatch;
 use crate::library::{transfer, watch};
-use crate::memory::{self, Remembered};
 use crate::ranks;
 use crate::run::Run;
+use crate::run::workspace;
 use crate::sources::{self, UnknownSource};
+use crate::state::memory::{self, Remembered};
 use crate::store::StoreError;
 use crate::watchdog;
-use crate::workspace;
 
 /// How long the end of a run waits for orders and file work that are under way: copies end within a fraction of a
 /// second, unless a file system hangs. What ends later changes nothing: files are replaced in one step by the same
@@ -271,8 +272,9 @@ fn prepare_blocking(
         }
     }
     // LLNL's library keeps its files by itself; an agent that changed them would compete with it.
-    let library =
-        source.is_library().then(|| LibraryWatch::begin(agent, &member.local, member.settings.newest, !begins));
+    let cancelled = CancellationToken::new();
+    let is_library = source.entry().is_library;
+    let library = is_library.then(|| Arc::new(LibraryWatch::begin(agent, member.clone(), !begins, cancelled.clone())));
     if library.is_none() {
         agent.store.begin_run(&member.local, &bases)?;
     }
@@ -289,7 +291,7 @@ fn prepare_blocking(
         agent.store.write_nodes(member.used_nodes)?;
     }
     memory::write_plan(&control, request).map_err(not_recorded)?;
-    let (cancelled, work) = (CancellationToken::new(), TaskTracker::new());
+    let work = TaskTracker::new();
     let leader = match &plan.leader {
         Some(plan) => {
             let unusable = |source| RunError::Unusable { generation, source };
@@ -337,13 +339,11 @@ pub async fn adopt(collectives: &Collectives) -> Option<Generation> {
 fn remove_leftovers(agent: &Arc<Agent>, prefix: PathBuf) {
     let job = agent.start.job_id.clone();
     tokio::task::spawn_blocking(move || {
-        let directories = Prefix::open(prefix).and_then(|prefix| {
-            let unfinished = unfinished::of_job(&prefix, &job, crate::dataset_directory::OPEN_DATASET)?;
-            Ok(unfinished.iter().map(|flush| prefix.checkpoint_path(&flush.directory)).collect::<Vec<_>>())
-        });
-        for directory in directories.unwrap_or_default() {
-            if let Err(error) = temporary::remove_abandoned(&directory) {
-                tracing::warn!(directory = %directory.display(), %error, "temporary_files_not_removed");
+        let Ok(store) = store::open(prefix) else { return };
+        for flush in unfinished::of_job(&*store, &job, dataset::open).unwrap_or_default() {
+            let Ok(dataset) = store.open(&flush.directory, DatasetAccess::Write) else { continue };
+            if let Err(error) = dataset.remove_staged(Staged::Abandoned) {
+                tracing::warn!(directory = %dataset.location().display(), %error, "temporary_files_not_removed");
             }
         }
     });
@@ -368,11 +368,11 @@ fn start(collectives: &Collectives, prepared: Prepared, adopted: bool) {
         let (watchdog, ranks) = (agent.watchdog.clone(), agent.ranks.clone());
         part.own(tokio::spawn(watchdog::keep_watch(watchdog, ranks, run.plan.generation, settings)));
     }
-    if part.run.library.is_some() {
-        part.own(tokio::spawn(watch::keep_watch(agent.clone(), part.run.clone())));
+    if let Some(library) = &part.run.library {
+        part.own(tokio::spawn(watch::keep_watch(agent.clone(), library.clone())));
         let (agent, run, counted) = (agent.clone(), part.run.clone(), part.run.work.token());
         tokio::task::spawn_blocking(move || {
-            transfer::serve(&agent, &run);
+            transfer::serve(&agent, &run.plan.settings, &run.cancelled);
             drop(counted);
         });
     }

@@ -1,17 +1,17 @@
-//! A file in cache, copied into a checkpoint directory of the parallel file system, with its meta file: as plain files
-//! or into a container.
+//! A file in cache, copied into a dataset of a store, with its meta file: as plain files or into a container.
 
 use std::path::Path;
 
 use holdfast_core::control::content::{ContentMismatch, RecordedContent};
-use holdfast_core::control::meta::{EXTENSION, Meta, format_crc};
-use holdfast_core::durable;
+use holdfast_core::control::meta::{Meta, format_crc};
 use holdfast_core::kvtree::{Tree, file as hash_file};
+use holdfast_core::store::OpenDataset;
+use holdfast_core::store::dataset_files::{read_tree, write_tree};
 use holdfast_formats::sion::dataset::RankWriter;
 
 use super::error::CopyFault;
-use super::pipeline::{Checksum, Lane};
-use crate::events::ProgressGuard;
+use super::pipeline::{Checksum, CopyTarget, Lane};
+use crate::report::events::ProgressGuard;
 
 /// A file that is to be copied.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct CachedFile<'a> {
 }
 
 impl CachedFile<'_> {
-    /// Copies the file and its meta file into `directory`, unless they are already there. With `record_crc` both meta
+    /// Copies the file and its meta file into a dataset, unless they are already there. With `record_crc` both meta
     /// files get the checksum. Returns the recorded checksum.
     ///
     /// A file that does not agree with its meta data is marked in cache as incomplete, so that no restart uses it, and
@@ -31,25 +31,25 @@ impl CachedFile<'_> {
     /// The first failure, with its file.
     pub(crate) fn copy_to(
         &self,
-        directory: &Path,
+        dataset: &dyn OpenDataset,
         record_crc: bool,
         lane: &mut Lane<'_>,
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
-        let target = directory.join(&self.meta.file);
+        let target = CopyTarget { dataset, name: &self.meta.file };
         let recorded = RecordedContent::from(self.meta);
         let content =
-            lane.copy(self.path, &target, recorded, Checksum::of(record_crc), working).inspect_err(|fault| {
+            lane.copy(self.path, target, recorded, Checksum::of(record_crc), working).inspect_err(|fault| {
                 if is_damage(fault) {
                     self.mark_damaged();
-                    remove_copy(&target);
+                    remove_copy(target);
                 }
             })?;
         let crc = content.crc.filter(|_| record_crc).or(self.meta.crc);
         let CachedMeta { known, recorded } = self.read_meta(crc)?;
-        let copied = Meta::path_for(&target);
-        if !hash_file::read(&copied).is_ok_and(|there| there == recorded) {
-            hash_file::write(&copied, &recorded)?;
+        let copied = Meta::name_for(&self.meta.file);
+        if !read_tree(dataset, &copied).is_ok_and(|there| there == recorded) {
+            write_tree(dataset, &copied, &recorded)?;
         }
         self.note_checksum(&known, &recorded);
         Ok(crc)
@@ -68,7 +68,7 @@ impl CachedFile<'_> {
     ) -> Result<Option<u32>, CopyFault> {
         let (recorded, checksum) = (RecordedContent::from(self.meta), Checksum::of(record_crc));
         let content = lane
-            .write_into(self.path, stream.content(), stream.path(), recorded, checksum, working)
+            .write_into(self.path, stream.content(), stream.path, recorded, checksum, working)
             .inspect_err(|fault| {
                 if is_damage(fault) {
                     self.mark_damaged();
@@ -78,7 +78,7 @@ impl CachedFile<'_> {
         let CachedMeta { known, recorded } = self.read_meta(crc)?;
         let meta_file = hash_file::packed(&Meta::path_for(self.path), &recorded)?;
         stream.finish(&self.meta.file, content.bytes)?;
-        stream.add(&format!("{}{EXTENSION}", self.meta.file), &meta_file)?;
+        stream.add(&Meta::name_for(&self.meta.file), &meta_file)?;
         self.note_checksum(&known, &recorded);
         Ok(crc)
     }
@@ -122,11 +122,9 @@ fn is_damage(fault: &CopyFault) -> bool {
     matches!(fault, CopyFault::Mismatch { mismatch: ContentMismatch::Crc { .. }, .. })
 }
 
-fn remove_copy(target: &Path) {
-    for leftover in [Meta::path_for(target), target.to_owned()] {
-        if let Err(error) = durable::remove(&leftover) {
-            tracing::warn!(%error, "damaged_copy_not_removed");
-        }
+fn remove_copy(target: CopyTarget<'_>) {
+    if let Err(error) = target.dataset.remove(&[&Meta::name_for(target.name), target.name]) {
+        tracing::warn!(%error, "damaged_copy_not_removed");
     }
 }
 

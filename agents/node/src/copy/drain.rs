@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::dataset;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
-use holdfast_core::temporary;
+use holdfast_core::store::{DatasetAccess, OpenDataset, Staged};
 use holdfast_formats::sion::dataset::PlacedFiles;
 use holdfast_model::{CheckpointId, NodeName, PackedRank, Rank, RankPlace, Task};
 use holdfast_wire::agent::{CopyReply, CopyRequest};
@@ -21,9 +21,8 @@ use super::cached::CachedFile;
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
 use crate::agent::Agent;
-use crate::dataset_directory::DatasetDirectory;
-use crate::events::{ProgressBoard, ProgressGuard, total_bytes};
-use crate::prefix::JobPrefixes;
+use crate::prefix::job_prefixes::JobPrefixes;
+use crate::report::events::{ProgressBoard, ProgressGuard, total_bytes};
 use crate::store::Store;
 use crate::store::examine::{Examined, ExaminedFile, examine};
 
@@ -32,14 +31,11 @@ use crate::store::examine::{Examined, ExaminedFile, examine};
 /// # Errors
 /// When the directory cannot be used. Failures of single ranks are in the reply.
 pub fn copy(agent: &Agent, request: &CopyRequest, cancelled: CancellationToken) -> Result<CopyReply, CopyError> {
-    let midway = || crate::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
+    let midway = || crate::agent::fault_injection::reach(agent, FaultPoint::Copy, request.checkpoint);
     copy_from(&agent.store, &agent.progress, &agent.prefixes, request, cancelled, &midway)
 }
 
 /// Copies the files of a checkpoint below `prefix` for a job whose agent does not run on this node. Blocks.
-///
-/// # Errors
-/// As for [`copy`].
 pub fn copy_alone(store: &Store, prefix: &Path, request: &CopyRequest) -> Result<CopyReply, CopyError> {
     let prefixes = JobPrefixes::new(vec![prefix.to_owned()]);
     copy_from(store, &Arc::default(), &prefixes, request, CancellationToken::new(), &|| {})
@@ -61,7 +57,7 @@ struct RankProgress {
     fault: Option<String>,
     /// A file could not be written.
     unwritable: bool,
-    /// Positions in `found.files`.
+    /// Positions in `found.files` of the files that were copied.
     copied: BTreeSet<usize>,
 }
 
@@ -97,20 +93,19 @@ pub(super) fn copy_from(
     if copies.is_empty() {
         return Ok(reply);
     }
-    let directory = DatasetDirectory::create(prefixes, &request.directory)?;
-    let request = &CopyRequest { directory: directory.path().to_owned(), ..request.clone() };
+    let to = &*prefixes.open(&request.directory, DatasetAccess::Create)?;
     // Of an earlier agent of this node that was killed during its copy.
-    if let Err(error) = temporary::remove_abandoned(&request.directory) {
+    if let Err(error) = to.remove_staged(Staged::Abandoned) {
         tracing::warn!(%error, "temporary_files_not_removed");
     }
     if let Some(dataset) = store.descriptions.read().get(&request.checkpoint) {
-        dataset::write(dataset, store.paths().job_id(), &request.directory)?;
+        dataset::write(dataset, &store.paths.job_id, to)?;
     }
     let total = total_bytes(copies.iter().flat_map(|copy| &copy.found.files).map(|file| file.size));
     let working = board.begin(Task::Copy, request.checkpoint, total);
     let container = request.container.as_ref();
     // A node that cannot open the container leaves plain files: only what was packed is entered in the container.
-    let placed = container.and_then(|places| match PlacedFiles::open(&request.directory, places) {
+    let placed = container.and_then(|places| match PlacedFiles::open(to, places) {
         Ok(placed) => Some(placed),
         Err(error) => {
             tracing::warn!(%error, checkpoint = %request.checkpoint, "plain_files_kept");
@@ -128,9 +123,9 @@ pub(super) fn copy_from(
     let packed =
         Pipeline::new(request.buffer_bytes, request.threads, cancelled).each(&units, |lane, unit| match unit {
             CopyUnit::File(copy, at) => {
-                let result = copy_file(&copy.found.files[*at], copy.rank, request, lane, &working);
+                let result = copy_file(&copy.found.files[*at], copy.rank, request, to, lane, &working);
                 copied(&result);
-                finish_file(copy, *at, result, request);
+                finish_file(copy, *at, result, request, to);
                 None
             }
             CopyUnit::Rank(copy, stream) => {
@@ -151,7 +146,7 @@ pub(super) fn copy_from(
     }
     for copy in &copies {
         if copy.found.files.is_empty() && place(copy.rank).is_none() {
-            write_filemap(copy, &mut copy.progress.lock(), request);
+            write_filemap(copy, &mut copy.progress.lock(), to);
         }
         let progress = std::mem::take(&mut *copy.progress.lock());
         if progress.unwritable {
@@ -159,7 +154,7 @@ pub(super) fn copy_from(
         }
         match progress.fault {
             None => reply.copied.insert(copy.rank, progress.bytes).map(|_| ()),
-            Some(fault) => reply.failed.insert(copy.rank, directory.explain(&fault)).map(|_| ()),
+            Some(fault) => reply.failed.insert(copy.rank, fault).map(|_| ()),
         };
     }
     Ok(reply)
@@ -187,7 +182,7 @@ fn ranks_to_copy(store: &Store, request: &CopyRequest, partners: &mut BTreeMap<R
             if !requested {
                 continue;
             }
-            let found = examine(map, request.checkpoint, rank, store.paths(), &bases);
+            let found = examine(map, request.checkpoint, rank, &store.paths, &bases);
             let better = by_rank.get(&rank).is_none_or(|other| found.complete && !other.found.complete);
             if better {
                 let progress = RankProgress {
@@ -255,7 +250,7 @@ fn pack_rank(
         progress.record(copy.rank, at, result, request);
     }
     let filemap = filemap_of(copy, &progress);
-    let name = RankFilemap::path_in(Path::new(""), copy.rank).display().to_string();
+    let name = RankFilemap::name_of(copy.rank);
     let written = filemap.encode(&request.directory, FilemapWriter::Copy).map_err(|error| error.to_string());
     let written = written.and_then(|bytes| writer.add(&name, &bytes).map_err(|error| error.to_string()));
     if let Err(fault) = written {
@@ -277,21 +272,28 @@ fn copy_file(
     source: &ExaminedFile,
     rank: Rank,
     request: &CopyRequest,
+    to: &dyn OpenDataset,
     lane: &mut Lane<'_>,
     working: &ProgressGuard,
 ) -> Result<u64, CopyFault> {
     let meta = meta_of(source, rank, request)?;
-    CachedFile { path: &source.path, meta: &meta }.copy_to(&request.directory, request.crc, lane, working)?;
+    CachedFile { path: &source.path, meta: &meta }.copy_to(to, request.crc, lane, working)?;
     Ok(meta.size)
 }
 
 /// Records the result of one file; after the last one of a rank, writes its filemap.
-fn finish_file(copy: &RankCopy, at: usize, result: Result<u64, CopyFault>, request: &CopyRequest) {
+fn finish_file(
+    copy: &RankCopy,
+    at: usize,
+    result: Result<u64, CopyFault>,
+    request: &CopyRequest,
+    to: &dyn OpenDataset,
+) {
     let mut progress = copy.progress.lock();
     progress.record(copy.rank, at, result, request);
     progress.remaining -= 1;
     if progress.remaining == 0 {
-        write_filemap(copy, &mut progress, request);
+        write_filemap(copy, &mut progress, to);
     }
 }
 
@@ -304,13 +306,12 @@ fn filemap_of(copy: &RankCopy, progress: &RankProgress) -> RankFilemap {
     }
 }
 
-fn write_filemap(copy: &RankCopy, progress: &mut RankProgress, request: &CopyRequest) {
+fn write_filemap(copy: &RankCopy, progress: &mut RankProgress, to: &dyn OpenDataset) {
     let filemap = filemap_of(copy, progress);
-    let known = RankFilemap::path_in(&request.directory, copy.rank);
-    if RankFilemap::read(&known).is_ok_and(|known| known == filemap) {
+    if RankFilemap::read(to, &RankFilemap::name_of(copy.rank)).is_ok_and(|known| known == filemap) {
         return;
     }
-    if let Err(error) = filemap.write(&request.directory, FilemapWriter::Copy) {
+    if let Err(error) = filemap.write(to, FilemapWriter::Copy) {
         progress.unwritable |= error.prevents_writing();
         progress.fault.get_or_insert(error.to_string());
     }

@@ -9,12 +9,11 @@ use holdfast_core::control::meta::{UnusableFile, format_crc};
 use holdfast_core::control::node_path::UnsafePath;
 use holdfast_core::durable::DurableError;
 use holdfast_core::kvtree::file::HashFileError;
-use holdfast_core::prefix::PrefixError;
 use holdfast_core::prefix::inspect::SetRebuild;
+use holdfast_core::store::PrefixError;
 use holdfast_formats::sion::SionError;
 
-use crate::dataset_directory::DatasetDirectoryError;
-use crate::prefix::OutsidePrefix;
+use crate::prefix::job_prefixes::DatasetAccessError;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,10 +67,7 @@ impl CopyFault {
 #[non_exhaustive]
 pub enum CopyError {
     #[error(transparent)]
-    Outside(#[from] OutsidePrefix),
-    /// The directory cannot be used, or another user may have a hand in it.
-    #[error(transparent)]
-    Directory(#[from] DatasetDirectoryError),
+    Directory(#[from] DatasetAccessError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -89,8 +85,8 @@ impl CopyError {
             CopyError::Durable(_) => true,
             CopyError::Prefix(error) => error.prevents_writing(),
             CopyError::Rebuild { unwritable, .. } => *unwritable,
-            CopyError::Directory(_) => true,
-            CopyError::Outside(_) | CopyError::Unlisted { .. } => false,
+            CopyError::Directory(error) => error.prevents_writing(),
+            CopyError::Unlisted { .. } => false,
         }
     }
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 
 use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::node_path::base_name;
-use holdfast_core::dataset_files::{self, DatasetFiles};
 use holdfast_core::prefix::inspect::SetRebuild;
-use holdfast_core::prefix::rebuild;
+use holdfast_core::redundancy::directory;
 use holdfast_core::redundancy::files::SetId;
+use holdfast_core::store::dataset_files::read_meta;
+use holdfast_core::store::{DatasetAccess, DatasetFiles, OpenDataset};
+use holdfast_formats::sion::dataset;
 use holdfast_model::Task;
 use holdfast_wire::agent::{RebuildReply, RebuildRequest, VerifyReply, VerifyRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::error::{CopyError, CopyFault};
 use super::pipeline::{Lane, Pipeline};
-use crate::dataset_directory::{DatasetDirectory, OPEN_DATASET};
-use crate::events::{ProgressBoard, total_bytes};
-use crate::prefix::JobPrefixes;
+use crate::prefix::job_prefixes::JobPrefixes;
+use crate::report::events::{ProgressBoard, total_bytes};
 
 /// Read size: large enough for few calls to a parallel file system, small enough for a processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -32,8 +33,7 @@ pub fn rebuild(
     board: &Arc<ProgressBoard>,
     request: &RebuildRequest,
 ) -> Result<RebuildReply, CopyError> {
-    prefixes.check(&request.directory)?;
-    let opened = DatasetDirectory::to_write(prefixes, &request.directory)?;
+    let opened = prefixes.open(&request.directory, DatasetAccess::Write)?;
     let RebuildRequest { directory, checkpoint, scheme, group_id, members, missing, ranks } = request;
     let set = SetRebuild {
         set: SetId { scheme: *scheme, group_id: *group_id, members: *members },
@@ -47,13 +47,14 @@ pub fn rebuild(
         *before = done;
         ControlFlow::Continue(())
     };
-    let files = open_files(&opened)?;
-    let rebuilt = rebuild::run(&files, &set, &mut progress).map_err(|source| CopyError::Rebuild {
-        directory: directory.clone(),
-        set: set.clone(),
-        problem: opened.explain(&source.to_string()),
-        unwritable: source.prevents_writing(),
-    })?;
+    let files = open_files(opened)?;
+    let rebuilt =
+        directory::rebuild(&files, set.set, &set.missing, &mut progress).map_err(|source| CopyError::Rebuild {
+            directory: directory.clone(),
+            set: set.clone(),
+            problem: source.to_string(),
+            unwritable: source.prevents_writing(),
+        })?;
     let files = rebuilt.iter().flat_map(|member| member.files.iter().chain(&member.redundancy));
     Ok(RebuildReply {
         ranks: rebuilt.iter().map(|member| member.rank).collect(),
@@ -71,25 +72,23 @@ pub fn verify(
     request: &VerifyRequest,
     cancelled: CancellationToken,
 ) -> Result<VerifyReply, CopyError> {
-    prefixes.check(&request.directory)?;
-    let opened = DatasetDirectory::to_read(prefixes, &request.directory)?;
-    let files = open_files(&opened)?;
+    let files = open_files(prefixes.open(&request.directory, DatasetAccess::Read)?)?;
     let results = Pipeline::new(BUFFER_BYTES, request.threads, cancelled).each(&request.files, |lane, name| {
         let fault = verify_file(lane, &*files, name).err()?;
-        Some((name.clone(), opened.explain(&fault.to_string())))
+        Some((name.clone(), fault.to_string()))
     });
     Ok(VerifyReply { damaged: results.into_iter().flatten().collect() })
 }
 
-fn open_files(opened: &DatasetDirectory) -> Result<Arc<dyn DatasetFiles>, CopyError> {
-    let unreadable = |source| CopyError::Unlisted { directory: opened.named().to_owned(), source };
-    OPEN_DATASET(opened.path()).map_err(unreadable)
+fn open_files(opened: Arc<dyn OpenDataset>) -> Result<Arc<dyn DatasetFiles>, CopyError> {
+    let directory = opened.location().to_owned();
+    dataset::open(opened).map_err(|source| CopyError::Unlisted { directory, source })
 }
 
 fn verify_file(lane: &mut Lane<'_>, files: &dyn DatasetFiles, name: &str) -> Result<(), CopyFault> {
     base_name(name)?;
-    let path = files.directory().join(name);
-    let meta = dataset_files::read_meta(files, name)?;
+    let path = files.path_of(name);
+    let meta = read_meta(files, name)?;
     let stored = files.open(name, meta.output_path.as_ref());
     let stored = stored.map_err(|source| CopyFault::Read { path: path.clone(), source })?;
     lane.verify_stored(&*stored, &path, RecordedContent::from(&meta))

@@ -6,23 +6,21 @@
 //! one is recorded, and where the caller needs it ([`Checksum`]).
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use holdfast_core::control::content::{FileContent, RecordedContent};
-use holdfast_core::dataset_files::StoredFile;
-use holdfast_core::durable::{CreationMode, Durability, Pending};
-use holdfast_core::regular_file;
+use holdfast_core::store::{FoundFile, OpenDataset, StagedAppender, StagedFile, StoredFile};
+use holdfast_core::{regular_file, workers};
 use holdfast_wire::peer::CopyLimits;
 use tokio_util::sync::CancellationToken;
 
 use super::bandwidth::Bandwidth;
 use super::error::CopyFault;
 use super::processor_share::ProcessorShare;
-use crate::events::ProgressGuard;
+use crate::report::events::ProgressGuard;
 
 /// Files that one node copies at a time unless a setting says how many: enough to use a parallel file system while one
 /// file is synchronised, few enough for thousands of nodes at a time. Not more than it has processors, but at least 2.
@@ -41,19 +39,18 @@ pub(crate) struct Pipeline {
     width: usize,
     bandwidth: Bandwidth,
     processor: ProcessorShare,
-    durability: Durability,
     cancelled: CancellationToken,
 }
 
 impl Pipeline {
-    /// Copies to the prefix directory, so many at a time, with buffers of this size, that end when `cancelled` is.
+    /// Copies so many files at a time, with buffers of this size, that end when `cancelled` is.
     pub(crate) fn new(buffer_bytes: usize, threads: Option<u32>, cancelled: CancellationToken) -> Self {
         let width = threads.map_or_else(usual_width, |threads| {
             usize::try_from(threads).unwrap_or(LARGEST_WIDTH).clamp(1, LARGEST_WIDTH)
         });
         let buffer_bytes = self::buffer_bytes(buffer_bytes);
         let (bandwidth, processor) = (Bandwidth::new(0), ProcessorShare::new(0.0));
-        Pipeline { buffer_bytes, width, bandwidth, processor, durability: Durability::Machine, cancelled }
+        Pipeline { buffer_bytes, width, bandwidth, processor, cancelled }
     }
 
     /// Limits all its copies together.
@@ -65,35 +62,9 @@ impl Pipeline {
         self
     }
 
-    /// For copies into cache: they must survive the process, not the machine.
-    pub(crate) fn into_cache(mut self) -> Self {
-        self.durability = Durability::Process;
-        self
-    }
-
     /// Does `work` for every item, several at a time, and returns the results in the order of the items.
     pub(crate) fn each<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&mut Lane<'_>, &T) -> R + Sync) -> Vec<R> {
-        let next = AtomicUsize::new(0);
-        let run = || {
-            let (mut lane, mut done) = (self.lane(), Vec::new());
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(item) = items.get(at) else { return done };
-                done.push((at, work(&mut lane, item)));
-            }
-        };
-        let width = self.width.min(items.len());
-        let mut all = thread::scope(|scope| {
-            let others: Vec<_> = (1..width).map(|_| scope.spawn(run)).collect();
-            let mut all = run();
-            for other in others {
-                // A panic in the work is passed on to the caller's thread.
-                all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-            all
-        });
-        all.sort_unstable_by_key(|(at, _)| *at);
-        all.into_iter().map(|(_, result)| result).collect()
+        workers::map_with(items, self.width, 1, || self.lane(), work)
     }
 
     /// A lane for the caller's thread.
@@ -138,11 +109,46 @@ pub(crate) struct Lane<'a> {
     buffer: Vec<u8>,
 }
 
+/// Where a copy goes: a file of a dataset, in cache or in a store, which says what the copy has to survive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopyTarget<'a> {
+    pub(crate) dataset: &'a dyn OpenDataset,
+    pub(crate) name: &'a str,
+}
+
+impl CopyTarget<'_> {
+    fn path(&self) -> PathBuf {
+        self.dataset.path_of(self.name)
+    }
+}
+
 /// Which side of a copy failed.
 enum MoveError {
     Source(io::Error),
     Sink(io::Error),
     Cancelled,
+}
+
+impl MoveError {
+    fn fault(
+        self,
+        source: impl FnOnce(io::Error) -> CopyFault,
+        sink: impl FnOnce(io::Error) -> CopyFault,
+    ) -> CopyFault {
+        match self {
+            MoveError::Source(error) => source(error),
+            MoveError::Sink(error) => sink(error),
+            MoveError::Cancelled => CopyFault::Cancelled,
+        }
+    }
+}
+
+fn reading(path: &Path) -> impl Fn(io::Error) -> CopyFault {
+    move |source| CopyFault::Read { path: path.to_owned(), source }
+}
+
+fn writing(path: &Path) -> impl Fn(io::Error) -> CopyFault {
+    move |source| CopyFault::Write { path: path.to_owned(), source }
 }
 
 impl Lane<'_> {
@@ -151,7 +157,7 @@ impl Lane<'_> {
     pub(crate) fn copy(
         &mut self,
         from: &Path,
-        to: &Path,
+        to: CopyTarget<'_>,
         recorded: RecordedContent,
         checksum: Checksum,
         working: &ProgressGuard,
@@ -164,7 +170,7 @@ impl Lane<'_> {
         &mut self,
         stored: &dyn StoredFile,
         from: &Path,
-        to: &Path,
+        to: CopyTarget<'_>,
         recorded: RecordedContent,
         checksum: Checksum,
         working: &ProgressGuard,
@@ -176,7 +182,7 @@ impl Lane<'_> {
         &mut self,
         open: impl Fn() -> Result<R, CopyFault>,
         from: &Path,
-        to: &Path,
+        to: CopyTarget<'_>,
         recorded: RecordedContent,
         checksum: Checksum,
         working: &ProgressGuard,
@@ -186,15 +192,13 @@ impl Lane<'_> {
             return Ok(content.into());
         }
         let mut source = open()?;
-        let (pending, file) = Pending::create(to, CreationMode::of_dataset(self.pipeline.durability))?;
+        let staged = to.dataset.create(to.name)?;
         let hash = checksum.is_needed(recorded);
-        let found = self.pump(&mut source, &file, Some(working), hash).map_err(|broken| match broken {
-            MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
-            MoveError::Sink(source) => CopyFault::Write { path: to.to_owned(), source },
-            MoveError::Cancelled => CopyFault::Cancelled,
-        })?;
+        let sink = StagedAppender::new(&*staged);
+        let found = self.pump(&mut source, sink, Some(working), hash);
+        let found = found.map_err(|broken| broken.fault(reading(from), writing(&to.path())))?;
         let found = check(recorded, found, from)?;
-        self.install(pending, &file, to)?;
+        install(staged, to)?;
         Ok(found)
     }
 
@@ -209,11 +213,8 @@ impl Lane<'_> {
         working: &ProgressGuard,
     ) -> Result<RecordedContent, CopyFault> {
         let hash = checksum.is_needed(recorded);
-        let found = self.pump(open(from)?, sink, Some(working), hash).map_err(|broken| match broken {
-            MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
-            MoveError::Sink(source) => CopyFault::Write { path: to.to_owned(), source },
-            MoveError::Cancelled => CopyFault::Cancelled,
-        })?;
+        let found = self.pump(open(from)?, sink, Some(working), hash);
+        let found = found.map_err(|broken| broken.fault(reading(from), writing(to)))?;
         check(recorded, found, from)
     }
 
@@ -228,14 +229,8 @@ impl Lane<'_> {
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
         let source = open(from)?.take(recorded.bytes);
-        let found =
-            self.pump(source, &mut *to, Some(working), checksum.is_needed(recorded)).map_err(
-                |broken| match broken {
-                    MoveError::Source(source) => CopyFault::Read { path: from.to_owned(), source },
-                    MoveError::Sink(error) => CopyFault::Peer(error),
-                    MoveError::Cancelled => CopyFault::Cancelled,
-                },
-            )?;
+        let found = self.pump(source, &mut *to, Some(working), checksum.is_needed(recorded));
+        let found = found.map_err(|broken| broken.fault(reading(from), CopyFault::Peer))?;
         let RecordedContent { crc, .. } = check(recorded, found, from)?;
         if let Some(crc) = crc {
             to.write_all(&crc.to_be_bytes()).map_err(CopyFault::Peer)?;
@@ -248,30 +243,53 @@ impl Lane<'_> {
     pub(crate) fn receive(
         &mut self,
         from: &mut impl Read,
-        to: &Path,
+        to: CopyTarget<'_>,
         recorded: RecordedContent,
         checksum: Checksum,
         working: &ProgressGuard,
     ) -> Result<Option<u32>, CopyFault> {
-        let (pending, file) = Pending::create(to, CreationMode::of_dataset(self.pipeline.durability))?;
+        let staged = to.dataset.create(to.name)?;
         let hash = checksum.is_needed(recorded);
         let source = ExactLength::new(from, recorded.bytes);
-        let RecordedContent { crc, .. } =
-            self.pump(source, &file, Some(working), hash).map_err(|broken| match broken {
-                MoveError::Source(error) => CopyFault::Peer(error),
-                MoveError::Sink(source) => CopyFault::Write { path: to.to_owned(), source },
-                MoveError::Cancelled => CopyFault::Cancelled,
-            })?;
+        let sink = StagedAppender::new(&*staged);
+        let found = self.pump(source, sink, Some(working), hash);
+        let RecordedContent { crc, .. } = found.map_err(|broken| broken.fault(CopyFault::Peer, writing(&to.path())))?;
         if let Some(received) = crc {
             let mut sent = [0; 4];
             from.read_exact(&mut sent).map_err(CopyFault::Peer)?;
             let sent = u32::from_be_bytes(sent);
             if sent != received {
-                return Err(CopyFault::DiffersFromOriginal { path: to.to_owned(), sent, received });
+                return Err(CopyFault::DiffersFromOriginal { path: to.path(), sent, received });
             }
         }
-        self.install(pending, &file, to)?;
+        install(staged, to)?;
         Ok(crc)
+    }
+
+    /// Copies the next piece of a file that is copied in place, to the same offset, and syncs it; the caller records
+    /// how far it is, and waits as long as the result says before the next piece.
+    pub(crate) fn copy_in_place(
+        &mut self,
+        from: (&Path, &File),
+        to: (&Path, &File),
+        offset: u64,
+        end: u64,
+        working: Option<&ProgressGuard>,
+    ) -> Result<(u64, Duration), CopyFault> {
+        let ((from_path, mut source), (to_path, mut sink)) = (from, to);
+        let (read, write) = (reading(from_path), writing(to_path));
+        source.seek(SeekFrom::Start(offset)).map_err(&read)?;
+        sink.seek(SeekFrom::Start(offset)).map_err(&write)?;
+        let mut left = source.take(end.saturating_sub(offset));
+        let moved = self.move_piece(&mut left, &mut sink, None, working);
+        let (piece, pause) = moved.map_err(|broken| broken.fault(&read, &write))?;
+        let written = offset + piece as u64;
+        if written == end {
+            // What an earlier, larger file left.
+            sink.set_len(end).map_err(&write)?;
+        }
+        sink.sync_data().map_err(write)?;
+        Ok((written, pause))
     }
 
     /// The content of the file at `to`, if it equals `from`: then nothing has to be copied. If no checksum is recorded,
@@ -280,18 +298,18 @@ impl Lane<'_> {
         &mut self,
         open: impl Fn() -> Result<R, CopyFault>,
         from: &Path,
-        to: &Path,
+        to: CopyTarget<'_>,
         recorded: RecordedContent,
     ) -> Result<Option<FileContent>, CopyFault> {
-        let same_size = fs::symlink_metadata(to).is_ok_and(|it| it.is_file() && it.len() == recorded.bytes);
-        if !same_size {
+        if to.dataset.examine(to.name, None).ok() != Some(FoundFile::Regular(recorded.bytes)) {
             return Ok(None);
         }
         let crc = match recorded.crc {
             Some(crc) => crc,
             None => self.content_of(open()?, from)?.crc,
         };
-        match self.content(to) {
+        let Ok(there) = to.dataset.open(to.name, None) else { return Ok(None) };
+        match self.content_of(there.reader(), &to.path()) {
             Ok(found) => Ok((found == FileContent { bytes: recorded.bytes, crc }).then_some(found)),
             // A file that cannot be read is replaced.
             Err(CopyFault::Read { .. }) => Ok(None),
@@ -304,8 +322,7 @@ impl Lane<'_> {
         let found = if recorded.crc.is_some() {
             self.content(path)?.into()
         } else {
-            let unreadable = |source| CopyFault::Read { path: path.to_owned(), source };
-            RecordedContent { bytes: fs::metadata(path).map_err(unreadable)?.len(), crc: None }
+            RecordedContent { bytes: fs::metadata(path).map_err(reading(path))?.len(), crc: None }
         };
         check(recorded, found, path).map(drop)
     }
@@ -330,20 +347,9 @@ impl Lane<'_> {
     }
 
     fn content_of(&mut self, source: impl Read, path: &Path) -> Result<FileContent, CopyFault> {
-        let found = self.pump(source, io::sink(), None, true).map_err(|broken| match broken {
-            MoveError::Source(source) | MoveError::Sink(source) => CopyFault::Read { path: path.to_owned(), source },
-            MoveError::Cancelled => CopyFault::Cancelled,
-        })?;
+        let found = self.pump(source, io::sink(), None, true);
+        let found = found.map_err(|broken| broken.fault(reading(path), reading(path)))?;
         Ok(FileContent { bytes: found.bytes, crc: found.crc.unwrap_or_default() })
-    }
-
-    /// Syncs a file that was written under a temporary name, unless it goes into cache, and renames it.
-    fn install(&self, pending: Pending, file: &File, to: &Path) -> Result<(), CopyFault> {
-        let durability = self.pipeline.durability;
-        if durability == Durability::Machine {
-            file.sync_all().map_err(|source| CopyFault::Write { path: to.to_owned(), source })?;
-        }
-        Ok(pending.commit_as(durability)?)
     }
 
     /// Moves all of `source` into `sink`; the checksum is computed if `hash`.
@@ -354,32 +360,51 @@ impl Lane<'_> {
         working: Option<&ProgressGuard>,
         hash: bool,
     ) -> Result<RecordedContent, MoveError> {
-        let Pipeline { buffer_bytes, bandwidth, processor, cancelled, .. } = self.pipeline;
-        self.buffer.resize(*buffer_bytes, 0);
+        let cancelled = &self.pipeline.cancelled;
         let (mut hasher, mut bytes) = (hash.then(crc32fast::Hasher::new), 0);
         loop {
-            if cancelled.is_cancelled() {
-                return Err(MoveError::Cancelled);
+            let (piece, pause) = self.move_piece(&mut source, &mut sink, hasher.as_mut(), working)?;
+            if piece == 0 {
+                return Ok(RecordedContent { bytes, crc: hasher.map(crc32fast::Hasher::finalize) });
             }
-            let piece = processor.begin_piece();
-            let read = match source.read(&mut self.buffer) {
-                Ok(0) => return Ok(RecordedContent { bytes, crc: hasher.map(crc32fast::Hasher::finalize) }),
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(MoveError::Source(error)),
-            };
-            if let Some(hasher) = &mut hasher {
-                hasher.update(&self.buffer[..read]);
-            }
-            sink.write_all(&self.buffer[..read]).map_err(MoveError::Sink)?;
-            bytes += read as u64;
-            // Bytes that are only read, for a checksum, do not count as progress and are not limited.
-            if let Some(working) = working {
-                working.advance(read as u64);
-                wait(bandwidth.moved(read as u64), cancelled);
-            }
-            wait(processor.end_piece(piece), cancelled);
+            bytes += piece as u64;
+            wait(pause, cancelled);
         }
+    }
+
+    /// Moves what one call of `source` reads. Returns its length, 0 at the end, and how long to wait before the next
+    /// piece.
+    fn move_piece(
+        &mut self,
+        source: &mut impl Read,
+        sink: &mut impl Write,
+        hasher: Option<&mut crc32fast::Hasher>,
+        working: Option<&ProgressGuard>,
+    ) -> Result<(usize, Duration), MoveError> {
+        let Pipeline { buffer_bytes, bandwidth, processor, cancelled, .. } = self.pipeline;
+        if cancelled.is_cancelled() {
+            return Err(MoveError::Cancelled);
+        }
+        self.buffer.resize(*buffer_bytes, 0);
+        let begun = processor.begin_piece();
+        let read = loop {
+            match source.read(&mut self.buffer) {
+                Ok(read) => break read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(MoveError::Source(error)),
+            }
+        };
+        let piece = &self.buffer[..read];
+        if let Some(hasher) = hasher {
+            hasher.update(piece);
+        }
+        sink.write_all(piece).map_err(MoveError::Sink)?;
+        // Bytes that are only read, for a checksum, do not count as progress and are not limited.
+        let for_bandwidth = working.map_or(Duration::ZERO, |working| {
+            working.advance(read as u64);
+            bandwidth.moved(read as u64)
+        });
+        Ok((read, for_bandwidth.max(processor.end_piece(begun))))
     }
 }
 
@@ -391,8 +416,14 @@ fn wait(mut left: Duration, cancelled: &CancellationToken) {
     }
 }
 
+/// Synchronises a file that was written, and gives it its name.
+fn install(staged: Box<dyn StagedFile>, to: CopyTarget<'_>) -> Result<(), CopyFault> {
+    staged.sync().map_err(writing(&to.path()))?;
+    Ok(staged.commit()?)
+}
+
 fn open(path: &Path) -> Result<File, CopyFault> {
-    regular_file::open(path).map_err(|source| CopyFault::Read { path: path.to_owned(), source })
+    regular_file::open(path).map_err(reading(path))
 }
 
 fn check(recorded: RecordedContent, found: RecordedContent, path: &Path) -> Result<RecordedContent, CopyFault> {
@@ -433,11 +464,12 @@ mod tests {
     use std::sync::Arc;
 
     use holdfast_core::control::content::ContentMismatch;
+    use holdfast_core::store::PosixDataset;
     use holdfast_core::temporary;
     use holdfast_model::{CheckpointId, Task};
 
     use super::*;
-    use crate::events::ProgressBoard;
+    use crate::report::events::ProgressBoard;
 
     fn working() -> (Arc<ProgressBoard>, ProgressGuard) {
         let board: Arc<ProgressBoard> = Arc::default();
@@ -468,10 +500,12 @@ mod tests {
     fn a_copy_has_the_same_bytes_and_its_progress_is_shown() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         let content = bytes(1);
         fs::write(&from, &content).unwrap();
         let (board, working) = working();
-        let found = pipeline().lane().copy(&from, &to, recorded(&content), Checksum::IfRecorded, &working).unwrap();
+        let found = pipeline().lane().copy(&from, target, recorded(&content), Checksum::IfRecorded, &working).unwrap();
         assert_eq!(found, recorded(&content));
         assert_eq!(fs::read(&to).unwrap(), content);
         assert_eq!(board.snapshot()[0].done, 100_000);
@@ -482,17 +516,19 @@ mod tests {
     fn a_source_that_does_not_agree_with_its_record_replaces_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         let (pipeline, (_board, working)) = (pipeline(), working());
         fs::write(&from, bytes(1)).unwrap();
         fs::write(&to, "older").unwrap();
-        let damaged = pipeline.lane().copy(&from, &to, recorded(&bytes(2)), Checksum::IfRecorded, &working);
+        let damaged = pipeline.lane().copy(&from, target, recorded(&bytes(2)), Checksum::IfRecorded, &working);
         assert!(
             matches!(damaged, Err(CopyFault::Mismatch { path, mismatch: ContentMismatch::Crc { .. } }) if path == from)
         );
         let longer = RecordedContent { bytes: 100_001, crc: None };
-        let shorter = pipeline.lane().copy(&from, &to, longer, Checksum::IfRecorded, &working);
+        let shorter = pipeline.lane().copy(&from, target, longer, Checksum::IfRecorded, &working);
         assert!(matches!(shorter, Err(CopyFault::Mismatch { mismatch: ContentMismatch::Size { .. }, .. })));
-        let unreadable = pipeline.lane().copy(directory.path(), &to, longer, Checksum::Compute, &working);
+        let unreadable = pipeline.lane().copy(directory.path(), target, longer, Checksum::Compute, &working);
         assert!(matches!(unreadable, Err(CopyFault::Read { .. })));
         assert_eq!(fs::read(&to).unwrap(), b"older");
         assert_eq!(names(directory.path()), ["a", "b"]);
@@ -501,7 +537,9 @@ mod tests {
     #[test]
     fn a_copy_that_is_cancelled_stops_in_the_middle_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let from = directory.path().join("a");
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         fs::write(&from, bytes(1)).unwrap();
         let (board, working) = working();
         let cancelled = CancellationToken::new();
@@ -509,8 +547,8 @@ mod tests {
         let pipeline =
             Pipeline::new(4096, None, cancelled.clone()).limited(CopyLimits { bandwidth: 1, ..CopyLimits::NONE });
         let result = thread::scope(|scope| {
-            let copying =
-                scope.spawn(|| pipeline.lane().copy(&from, &to, recorded(&bytes(1)), Checksum::IfRecorded, &working));
+            let copying = scope
+                .spawn(|| pipeline.lane().copy(&from, target, recorded(&bytes(1)), Checksum::IfRecorded, &working));
             while board.snapshot()[0].done == 0 {
                 thread::yield_now();
             }
@@ -526,10 +564,13 @@ mod tests {
     fn an_existing_copy_is_recognised_by_its_content_not_by_its_size() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         fs::write(&from, bytes(1)).unwrap();
         let without_crc = RecordedContent { bytes: 100_000, crc: None };
         let pipeline = pipeline();
-        let there = |recorded| pipeline.lane().already_there(|| open(&from), &from, &to, recorded).unwrap().is_some();
+        let there =
+            |recorded| pipeline.lane().already_there(|| open(&from), &from, target, recorded).unwrap().is_some();
         assert!(!there(without_crc), "there is nothing");
         // Left by an earlier dataset of the same name and size.
         fs::write(&to, bytes(2)).unwrap();
@@ -542,6 +583,8 @@ mod tests {
     fn a_file_is_received_as_it_was_sent() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         let content = bytes(3);
         fs::write(&from, &content).unwrap();
         let (pipeline, (_board, working)) = (pipeline(), working());
@@ -555,7 +598,7 @@ mod tests {
         for (record, checksum) in variants {
             let (sent, received) = thread::scope(|scope| {
                 let sending = scope.spawn(|| pipeline.lane().send(&from, &mut near, record, checksum, &working));
-                let received = pipeline.lane().receive(&mut far, &to, record, checksum, &working).unwrap();
+                let received = pipeline.lane().receive(&mut far, target, record, checksum, &working).unwrap();
                 (sending.join().unwrap().unwrap(), received)
             });
             assert_eq!(fs::read(&to).unwrap(), content);
@@ -569,6 +612,8 @@ mod tests {
     fn a_file_that_differs_from_its_record_is_not_completed_by_the_sender_and_not_kept_by_the_receiver() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("a"), directory.path().join("b"));
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         fs::write(&from, bytes(3)).unwrap();
         let (pipeline, (_board, working)) = (pipeline(), working());
         let (mut near, mut far) = UnixStream::pair().unwrap();
@@ -579,7 +624,7 @@ mod tests {
                 drop(near);
                 sent
             });
-            let received = pipeline.lane().receive(&mut far, &to, record, Checksum::IfRecorded, &working);
+            let received = pipeline.lane().receive(&mut far, target, record, Checksum::IfRecorded, &working);
             assert!(matches!(received, Err(CopyFault::Peer(_))), "{received:?}");
             let sent = sending.join().unwrap();
             assert!(matches!(sent, Err(CopyFault::Mismatch { ref path, .. }) if *path == from), "{sent:?}");
@@ -590,13 +635,14 @@ mod tests {
     #[test]
     fn a_copy_that_differs_from_what_was_sent_is_not_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let to = directory.path().join("b");
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         let (_board, working) = working();
         let mut changed = bytes(3);
         changed[70_000] ^= 4;
         changed.extend(crc32fast::hash(&bytes(3)).to_be_bytes());
         let record = RecordedContent { bytes: 100_000, crc: None };
-        let received = pipeline().lane().receive(&mut &changed[..], &to, record, Checksum::Compute, &working);
+        let received = pipeline().lane().receive(&mut &changed[..], target, record, Checksum::Compute, &working);
         let Err(fault @ CopyFault::DiffersFromOriginal { .. }) = received else { panic!("{received:?}") };
         assert!(fault.to_string().contains("differs from its original"), "{fault}");
         assert_eq!(names(directory.path()), [""; 0]);
@@ -605,12 +651,13 @@ mod tests {
     #[test]
     fn a_connection_that_breaks_leaves_no_file_and_is_reported_as_a_lost_peer() {
         let directory = tempfile::tempdir().unwrap();
-        let to = directory.path().join("b");
+        let dataset = PosixDataset::at(directory.path());
+        let target = CopyTarget { dataset: &dataset, name: "b" };
         let (near, mut far) = UnixStream::pair().unwrap();
         (&near).write_all(&bytes(3)[..5000]).unwrap();
         drop(near);
         let (_board, working) = working();
-        let result = pipeline().lane().receive(&mut far, &to, recorded(&bytes(3)), Checksum::IfRecorded, &working);
+        let result = pipeline().lane().receive(&mut far, target, recorded(&bytes(3)), Checksum::IfRecorded, &working);
         assert!(matches!(result, Err(CopyFault::Peer(_))));
         assert_eq!(names(directory.path()).iter().filter(|name| !temporary::is_temporary(name)).count(), 0);
     }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::prefix::rank_filemap::RankFilemap;
 use holdfast_core::redundancy::registry;
+use holdfast_core::store::PosixDataset;
 use holdfast_model::{CheckpointId, ContainerPlaces, Rank, RankPlace};
 use holdfast_wire::agent::{CopyReply, CopyRequest, RebuildRequest, VerifyRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::drain::copy_from;
 use super::{CopyError, on_prefix};
-use crate::prefix::JobPrefixes;
+use crate::agent::fixtures::fixture_agent;
+use crate::prefix::job_prefixes::JobPrefixes;
 use crate::store::Store;
-use crate::store::fixture_node::{fixture, fixture_agent};
+use crate::store::fixtures::fixture;
 
 fn request(directory: &Path, checkpoint: u64) -> CopyRequest {
     CopyRequest {
@@ -109,7 +111,7 @@ fn a_lost_file_does_not_stop_the_others() {
     assert_eq!(reply.failed.keys().collect::<Vec<_>>(), [&Rank(0)]);
     assert!(reply.failed[&Rank(0)].contains("rank_0.1.ckpt"));
     assert!(!reply.copied.is_empty(), "the node's other rank");
-    let filemap = RankFilemap::read(&RankFilemap::path_in(&request.directory, Rank(0))).unwrap();
+    let filemap = RankFilemap::read(&PosixDataset::at(&request.directory), "0.scrfilemap").unwrap();
     assert_eq!(filemap.expected, 3);
     assert_eq!(filemap.files, ["1_of_4_in_0.xor", "rank_0.0.ckpt"]);
 }
@@ -168,10 +170,10 @@ fn a_directory_that_is_not_below_a_prefix_directory_is_refused() {
     for bad in ["relative", "/tmp/../etc", "/nowhere/scr.3"] {
         let copy = CopyRequest { directory: bad.into(), ..request(Path::new("/"), 3) };
         let refused = super::drain::copy(&agent, &copy, CancellationToken::new());
-        assert!(matches!(refused, Err(CopyError::Outside(_))), "{refused:?}");
+        assert!(matches!(refused, Err(CopyError::Directory(_))), "{refused:?}");
         let verify = VerifyRequest { directory: bad.into(), files: Vec::new(), threads: None };
         let refused = on_prefix::verify(&agent.prefixes, &verify, CancellationToken::new());
-        assert!(matches!(refused, Err(CopyError::Outside(_))), "{refused:?}");
+        assert!(matches!(refused, Err(CopyError::Directory(_))), "{refused:?}");
     }
 }
 

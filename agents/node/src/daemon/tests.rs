@@ -6,8 +6,8 @@ use holdfast_model::Inventory;
 use holdfast_wire::agent::{Empty, INVENTORY, STOP};
 use holdfast_wire::trust;
 
+use crate::fixtures::{fixture_start, lay_out};
 use crate::server::client::ask;
-use crate::store::fixture_node::{fixture_start, lay_out};
 
 struct Running {
     ready: AgentReady,

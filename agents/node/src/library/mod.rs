@@ -5,6 +5,7 @@
 //! * [`watch`]: reads the control directory of the node;
 //! * [`transfer`]: copies what the library's asynchronous flush requests (`SCR manual §9.7`).
 
+mod file_version;
 pub mod progress;
 pub mod transfer;
 pub mod watch;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use holdfast_core::control::halt::reason::FINALIZE_CALLED;
 use holdfast_model::{CheckpointId, Locations, RestartSource};
 
-use super::watch::FileVersion;
+use super::file_version::FileVersion;
 
 /// A state of the control directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct LibraryState {
     pub halt_reason: Option<String>,
 }
 
-/// What happened.
+/// A change that two successive states of the control directory show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LibraryEvent {
     /// The library has begun to initialise the ranks.
@@ -61,7 +61,8 @@ pub struct LibraryProgress {
     newest: Option<CheckpointId>,
     /// Checkpoints that were in the prefix directory before the launch.
     in_prefix: BTreeSet<CheckpointId>,
-    started: bool,
+    /// True if the library has begun to initialise the ranks.
+    pub started: bool,
     /// The restart is reported.
     restarted: bool,
     /// No checkpoint of before the launch is left.
@@ -104,11 +105,6 @@ impl LibraryProgress {
     /// Adds checkpoints that were in the prefix directory before the launch.
     pub fn known_in_prefix(&mut self, checkpoints: impl IntoIterator<Item = CheckpointId>) {
         self.in_prefix.extend(checkpoints);
-    }
-
-    /// True if the library has begun to initialise the ranks.
-    pub fn has_started(&self) -> bool {
-        self.started
     }
 
     /// What happened since the last state.

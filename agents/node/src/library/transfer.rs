@@ -8,23 +8,25 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::control::ControlError;
 use holdfast_core::control::transfer::{FileTransfer, TransferCommand, TransferFile, TransferState};
 use holdfast_core::regular_file;
 use holdfast_model::{CheckpointId, FlushMode, Task};
 use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::peer::CopyLimits;
+use holdfast_wire::run::Settings;
+use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::copy::pipeline;
-use crate::dataset_directory::{DatasetDirectory, DatasetDirectoryError};
-use crate::events::{ProgressGuard, total_bytes};
-use crate::paths::PathError;
-use crate::run::Run;
+use crate::copy::CopyFault;
+use crate::copy::pipeline::Pipeline;
+use crate::directories::paths::PathError;
+use crate::prefix::job_prefixes::DatasetAccessError;
+use crate::report::events::{ProgressGuard, total_bytes};
 
 /// The interval between two looks at the file while nothing is copied.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -39,56 +41,20 @@ enum TransferError {
     #[error(transparent)]
     Source(#[from] PathError),
     #[error(transparent)]
-    Destination(#[from] DatasetDirectoryError),
+    Destination(#[from] DatasetAccessError),
     #[error("{} does not name a file", .0.display())]
     NoName(PathBuf),
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot open {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Copy(#[from] CopyFault),
     #[error("{} has {have} bytes, {expected} are to be copied", path.display())]
     Short { path: PathBuf, have: u64, expected: u64 },
 }
 
-/// What the flush may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Limits {
-    /// Bytes a second; 0 is no limit.
-    bandwidth: f64,
-    /// Percent of the time; 0 is no limit.
-    percent: f64,
-}
-
-/// The time that was worked and waited since the flush began.
-#[derive(Clone, Copy, Debug, Default)]
-struct Throttle {
-    worked: Duration,
-    waited: Duration,
-}
-
-impl Throttle {
-    /// How long to wait after a piece of `bytes` that took `took`.
-    fn pause(&mut self, bytes: u64, took: Duration, limits: Limits) -> Duration {
-        self.worked += took;
-        let for_bandwidth = match limits.bandwidth > 0.0 {
-            true => seconds(bytes as f64 / limits.bandwidth).saturating_sub(took),
-            false => Duration::ZERO,
-        };
-        let for_share = match limits.percent > 0.0 && limits.percent < 100.0 {
-            true => seconds(self.worked.as_secs_f64() * 100.0 / limits.percent)
-                .saturating_sub(self.worked.saturating_add(self.waited)),
-            false => Duration::ZERO,
-        };
-        for_bandwidth.max(for_share)
-    }
-}
-
-/// Values of the file may be of any size.
-fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
-
 /// The flush under way.
 struct Flush {
-    throttle: Throttle,
+    pipeline: Pipeline,
     /// Files that cannot be copied.
     failed: BTreeSet<String>,
     working: Option<ProgressGuard>,
@@ -99,22 +65,22 @@ struct Flush {
 struct OpenTransfer {
     transfer: FileTransfer,
     from: (PathBuf, File),
-    to: File,
+    to: (PathBuf, File),
 }
 
 /// Serves the transfer file of the node until the run ends. Blocks.
-pub fn serve(agent: &Agent, run: &Run) {
+pub fn serve(agent: &Agent, settings: &Settings, cancelled: &CancellationToken) {
     let path = agent.paths.control().join("transfer.scrinfo");
     let mut flush: Option<Flush> = None;
-    while !run.cancelled.is_cancelled() {
-        let pause = match step(agent, run, &path, &mut flush) {
+    while !cancelled.is_cancelled() {
+        let pause = match step(agent, settings, &path, &mut flush, cancelled) {
             Ok(pause) => pause,
             Err(error) => {
                 tracing::warn!(%error, "transfer_file_unusable");
                 AFTER_ERROR
             }
         };
-        wait(pause, run, &path, flush.as_mut());
+        wait(pause, cancelled, &path, flush.is_some());
     }
     if flush.is_some()
         && let Err(error) = TransferFile::update(&path, |file| file.set_state(TransferState::Stopped))
@@ -124,16 +90,15 @@ pub fn serve(agent: &Agent, run: &Run) {
 }
 
 /// Waits; while a flush is under way, no longer than its command is RUN.
-fn wait(pause: Duration, run: &Run, path: &Path, mut flush: Option<&mut Flush>) {
+fn wait(pause: Duration, cancelled: &CancellationToken, path: &Path, flushes: bool) {
     let mut left = pause;
-    while !left.is_zero() && !run.cancelled.is_cancelled() {
+    while !left.is_zero() && !cancelled.is_cancelled() {
         let now = left.min(COMMAND_WITHIN);
         thread::sleep(now);
         left -= now;
-        let Some(flush) = &mut flush else { continue };
-        flush.throttle.waited += now;
-        let stopped = TransferFile::read(path)
-            .is_ok_and(|file| file.is_none_or(|file| file.command() != Some(TransferCommand::Run)));
+        let stopped = flushes
+            && TransferFile::read(path)
+                .is_ok_and(|file| file.is_none_or(|file| file.command() != Some(TransferCommand::Run)));
         if stopped {
             return;
         }
@@ -141,11 +106,17 @@ fn wait(pause: Duration, run: &Run, path: &Path, mut flush: Option<&mut Flush>) 
 }
 
 /// Does what the file requests: at most one piece. Returns how long to wait.
-fn step(agent: &Agent, run: &Run, path: &Path, flush: &mut Option<Flush>) -> Result<Duration, ControlError> {
+fn step(
+    agent: &Agent,
+    settings: &Settings,
+    path: &Path,
+    flush: &mut Option<Flush>,
+    cancelled: &CancellationToken,
+) -> Result<Duration, ControlError> {
     let Some(file) = TransferFile::read(path)? else {
         *flush = None;
         // The library removes the file at its start, then waits until the state is STOPPED.
-        if run.plan.settings.flush.mode == FlushMode::Async {
+        if settings.flush.mode == FlushMode::Async {
             TransferFile::update(path, stopped_if_new)?;
         }
         return Ok(LOOK_EVERY);
@@ -157,7 +128,7 @@ fn step(agent: &Agent, run: &Run, path: &Path, flush: &mut Option<Flush>) -> Res
         return Ok(LOOK_EVERY);
     }
     let begins = flush.is_none();
-    let now = flush.get_or_insert_with(|| begin(agent, &file));
+    let now = flush.get_or_insert_with(|| begin(agent, settings, &file, cancelled));
     if begins && file.state() != Some(TransferState::Running) {
         TransferFile::update(path, |file| file.set_state(TransferState::Running))?;
     }
@@ -181,18 +152,13 @@ fn step(agent: &Agent, run: &Run, path: &Path, flush: &mut Option<Flush>) -> Res
         }
         return Ok(Duration::ZERO);
     };
-    let begun = Instant::now();
-    match now.copy_piece(agent, run, &transfer) {
-        Ok(written) => {
+    match now.copy_piece(agent, &transfer) {
+        Ok((written, pause)) => {
             TransferFile::update(path, |file| file.set_written(&transfer.source, written))?;
-            let bytes = written.saturating_sub(transfer.written);
-            if let Some(working) = &now.working {
-                working.advance(bytes);
-            }
-            let limits =
-                Limits { bandwidth: file.bandwidth().unwrap_or_default(), percent: file.percent().unwrap_or_default() };
-            Ok(now.throttle.pause(bytes, begun.elapsed(), limits))
+            Ok(pause)
         }
+        // The run is over.
+        Err(TransferError::Copy(CopyFault::Cancelled)) => Ok(Duration::ZERO),
         Err(error) => {
             tracing::warn!(source = transfer.source, %error, "transfer_failed");
             // A full file system prevents the copies of all files: one notice a flush.
@@ -214,13 +180,24 @@ fn stopped_if_new(file: &mut TransferFile) {
     }
 }
 
-fn begin(agent: &Agent, file: &TransferFile) -> Flush {
+fn begin(agent: &Agent, settings: &Settings, file: &TransferFile, cancelled: &CancellationToken) -> Flush {
     let files = file.files();
     let left = total_bytes(files.iter().map(|file| file.size.saturating_sub(file.written)));
     let checkpoint = files.first().and_then(|file| checkpoint_of(&file.source));
     let working = checkpoint.map(|checkpoint| agent.progress.begin(Task::Flush, checkpoint, left));
     tracing::info!(files = files.len(), bytes = left, ?checkpoint, "transfer_begins");
-    Flush { throttle: Throttle::default(), failed: BTreeSet::new(), working, open: None }
+    let limits = CopyLimits {
+        bandwidth: bytes_per_second(file.bandwidth().unwrap_or_default()),
+        percent: file.percent().unwrap_or_default(),
+        ..CopyLimits::NONE
+    };
+    let pipeline = Pipeline::new(settings.copy_bytes, Some(1), cancelled.clone()).limited(limits);
+    Flush { pipeline, failed: BTreeSet::new(), working, open: None }
+}
+
+/// A limit of the transfer file, of any size; 0 is none.
+fn bytes_per_second(limit: f64) -> u64 {
+    if limit > 0.0 { (limit as u64).max(1) } else { 0 }
 }
 
 /// The checkpoint in whose cache directory (`checkpoint.<id>`) a file is.
@@ -241,40 +218,27 @@ impl Flush {
         (at < files.len()).then(|| files.swap_remove(at))
     }
 
-    /// Copies the next piece of a file; returns how much of the file is written then.
-    fn copy_piece(&mut self, agent: &Agent, run: &Run, transfer: &FileTransfer) -> Result<u64, TransferError> {
+    /// Copies the next piece of a file; returns how much of the file is written then, and how long to wait.
+    fn copy_piece(&mut self, agent: &Agent, transfer: &FileTransfer) -> Result<(u64, Duration), TransferError> {
         let is_open = |open: &OpenTransfer| {
             (&open.transfer.source, &open.transfer.destination) == (&transfer.source, &transfer.destination)
         };
-        if !self.open.as_ref().is_some_and(is_open) {
-            self.open = Some(open(agent, transfer)?);
-        }
-        let Some(OpenTransfer { from: (from_path, from), to, .. }) = &self.open else { return Ok(transfer.written) };
-        let to_path = || PathBuf::from(&transfer.destination);
-        let left = transfer.size.saturating_sub(transfer.written);
-        let largest = pipeline::buffer_bytes(run.plan.settings.copy_bytes);
-        let mut piece = vec![0; usize::try_from(left).map_or(largest, |left| left.min(largest))];
-        let read = from.read_at(&mut piece, transfer.written);
-        let read = read.map_err(|source| TransferError::Io { action: "read", path: from_path.clone(), source })?;
-        if read == 0 {
-            let (path, have) = (from_path.clone(), transfer.written);
+        let OpenTransfer { from, to, .. } = match self.open.take_if(|open| is_open(open)) {
+            Some(open) => self.open.insert(open),
+            None => self.open.insert(open(agent, transfer)?),
+        };
+        let working = self.working.as_ref();
+        let mut lane = self.pipeline.lane();
+        let (from, to) = ((&*from.0, &from.1), (&*to.0, &to.1));
+        let (written, pause) = lane.copy_in_place(from, to, transfer.written, transfer.size, working)?;
+        if written == transfer.written {
+            let (path, have) = (from.0.to_owned(), transfer.written);
             return Err(TransferError::Short { path, have, expected: transfer.size });
         }
-        let written = transfer.written + read as u64;
-        let stored = to.write_all_at(&piece[..read], transfer.written).and_then(|()| match written == transfer.size {
-            // What an earlier, larger file left.
-            true => to.set_len(written),
-            false => Ok(()),
-        });
-        stored.and_then(|()| to.sync_data()).map_err(|source| TransferError::Io {
-            action: "write",
-            path: to_path(),
-            source,
-        })?;
         if written == transfer.size {
             self.open = None;
         }
-        Ok(written)
+        Ok((written, pause))
     }
 }
 
@@ -282,32 +246,33 @@ impl Flush {
 fn open(agent: &Agent, transfer: &FileTransfer) -> Result<OpenTransfer, TransferError> {
     let (_, bases) = agent.store.on_disk();
     let from_path = agent.paths.real_of_job(&transfer.source, &bases)?;
-    let from = regular_file::open(&from_path).map_err(|source| TransferError::Io {
-        action: "open",
-        path: from_path.clone(),
-        source,
-    })?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| TransferError::Open { path, source }
+    };
+    let from = regular_file::open(&from_path).map_err(failed(&from_path))?;
     let to_path = PathBuf::from(&transfer.destination);
     let no_name = || TransferError::NoName(to_path.clone());
     let (parent, name) = to_path.parent().zip(to_path.file_name()).ok_or_else(no_name)?;
-    let directory = DatasetDirectory::to_write(&agent.prefixes, parent)?;
-    let to = regular_file::open_or_create(&directory.path().join(name));
-    let to = to.map_err(|source| TransferError::Io { action: "open", path: to_path.clone(), source })?;
-    Ok(OpenTransfer { transfer: transfer.clone(), from: (from_path, from), to })
+    let directory = agent.prefixes.open_directory(parent)?;
+    let to = directory.open_or_create_file(name).map_err(DatasetAccessError::from)?;
+    Ok(OpenTransfer { transfer: transfer.clone(), from: (from_path, from), to: (to_path, to) })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{FileExt as _, symlink};
     use std::sync::Arc;
 
     use holdfast_model::Generation;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::agent::fixtures::fixture_agent;
     use crate::collective::{Collectives, begin_run};
-    use crate::store::fixture_node::{base, fixture_agent, fixture_request};
+    use crate::fixtures::{base, fixture_request};
+    use crate::run::Run;
 
     /// A node whose cache contains a file of 10038 bytes, a directory of a dataset, and the transfer file.
     struct Node {
@@ -348,7 +313,7 @@ mod tests {
         }
 
         fn step(&self, flush: &mut Option<Flush>) {
-            step(&self.agent, &self.run, &self.path, flush).unwrap();
+            step(&self.agent, &self.run.plan.settings, &self.path, flush, &self.run.cancelled).unwrap();
         }
 
         fn file(&self) -> TransferFile {
@@ -393,10 +358,10 @@ mod tests {
         node.request(&[("/etc/hostname", &node.to("a")), (&outside, &node.to("b")), (&missing, &node.to("c"))]);
         let mut flush = None;
         for to in ["/elsewhere/scr.1/rank_1.ckpt", "/", &link] {
-            let mut flush = begin(&node.agent, &node.file());
+            let mut flush = begin(&node.agent, &node.run.plan.settings, &node.file(), &node.run.cancelled);
             let transfer =
                 FileTransfer { source: node.source.clone(), destination: to.to_owned(), size: 10038, written: 0 };
-            assert!(flush.copy_piece(&node.agent, &node.run, &transfer).is_err(), "{to}");
+            assert!(flush.copy_piece(&node.agent, &transfer).is_err(), "{to}");
         }
         node.request(&[(&node.source, &node.to("good"))]);
         assert!(node.agent.progress.snapshot().is_empty());
@@ -418,27 +383,20 @@ mod tests {
         assert!(flush.is_none() && node.file().state() == Some(TransferState::Stopped));
     }
 
-    #[test]
-    fn the_larger_of_two_pauses_counts() {
-        let piece = |limits| Throttle::default().pause(1000, Duration::from_millis(100), limits);
-        assert_eq!(piece(Limits::default()), Duration::ZERO);
-        assert_eq!(piece(Limits { bandwidth: 1000.0, percent: 0.0 }), Duration::from_millis(900));
-        // A tenth of the time: 100 ms of a second.
-        assert_eq!(piece(Limits { bandwidth: 0.0, percent: 10.0 }), Duration::from_millis(900));
-        assert_eq!(piece(Limits { bandwidth: 5000.0, percent: 10.0 }), Duration::from_millis(900));
-        assert_eq!(piece(Limits { bandwidth: 500.0, percent: 10.0 }), Duration::from_millis(1900));
-        assert_eq!(piece(Limits { bandwidth: 1e-300, percent: 0.0 }), Duration::MAX - Duration::from_millis(100));
-    }
-
-    #[test]
-    fn time_that_was_waited_counts_for_the_share() {
-        let mut throttle = Throttle::default();
-        let limits = Limits { bandwidth: 0.0, percent: 50.0 };
-        assert_eq!(throttle.pause(1, Duration::from_secs(1), limits), Duration::from_secs(1));
-        throttle.waited += Duration::from_secs(1);
-        assert_eq!(throttle.pause(1, Duration::from_secs(1), limits), Duration::from_secs(1));
-        throttle.waited += Duration::from_secs(9);
-        assert_eq!(throttle.pause(1, Duration::from_secs(1), limits), Duration::ZERO);
+    #[tokio::test]
+    async fn the_limits_of_the_file_delay_the_next_piece() {
+        let node = Node::new().await;
+        TransferFile::update(&node.path, |file| {
+            let transfer =
+                FileTransfer { source: node.source.clone(), destination: node.to("limited"), size: 10038, written: 0 };
+            file.request(&[transfer], 1.0, 0.0);
+        })
+        .unwrap();
+        let run = &node.run;
+        let pause = step(&node.agent, &run.plan.settings, &node.path, &mut None, &run.cancelled).unwrap();
+        assert!(pause > Duration::from_secs(4000) && pause <= Duration::from_secs(4096), "{pause:?}");
+        assert_eq!(node.file().files()[0].written, 4096, "recorded before the pause");
+        assert_eq!([0.0, -1.0, 1e-300, 7.5, 1e300].map(bytes_per_second), [0, 0, 1, 7, u64::MAX]);
     }
 
     #[test]

@@ -5,24 +5,25 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_core::control::halt::HaltFile;
-use holdfast_core::prefix::{Prefix, index};
-use holdfast_core::redundancy::descriptor;
+use holdfast_core::prefix::index;
 use holdfast_core::redundancy::registry::{self, is_redundancy_file};
+use holdfast_core::store;
 use holdfast_model::{CheckpointId, Rank, Scheme};
 use holdfast_wire::agent::AgentEvent;
+use holdfast_wire::plan::MemberPlan;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
+use super::file_version::FileVersion;
 use super::progress::{LibraryEvent, LibraryProgress, LibraryState};
 use crate::agent::Agent;
-use crate::events::total_bytes;
-use crate::run::Run;
-use crate::store::examine::examine;
+use crate::agent::inventory::inventory;
+use crate::report::events::total_bytes;
 
 /// The interval between two looks at the control directory.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -31,30 +32,12 @@ const LOOKS_AT_TORN: u32 = 20;
 /// Ranks that have left nothing in the control directory for so long are reported.
 const NOTHING_LEFT_AFTER: Duration = Duration::from_secs(30);
 
-/// Distinguishes the contents of a file at different times without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileVersion {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-}
-
-impl FileVersion {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        let modified = (found.mtime(), found.mtime_nsec());
-        Some(FileVersion { inode: found.ino(), bytes: found.len(), modified })
-    }
-
-    #[cfg(test)]
-    pub(super) fn of_test(number: u64) -> Self {
-        FileVersion { inode: number, bytes: 28, modified: (0, 0) }
-    }
-}
-
 /// The watch of one generation on this node.
 #[derive(Debug)]
 pub struct LibraryWatch {
+    plan: Arc<MemberPlan>,
+    /// The run is over.
+    cancelled: CancellationToken,
     /// One reader at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
     watched: Mutex<Watched>,
@@ -75,24 +58,52 @@ struct Watched {
 
 impl LibraryWatch {
     /// `adopted`: the generation runs already. Blocks.
-    pub fn begin(agent: &Agent, local: &[Rank], newest: Option<CheckpointId>, adopted: bool) -> Self {
-        let progress = local.contains(&Rank(0)).then(|| {
-            let (state, _) = read(agent);
+    pub fn begin(agent: &Agent, plan: Arc<MemberPlan>, adopted: bool, cancelled: CancellationToken) -> Self {
+        let progress = plan.local.contains(&Rank(0)).then(|| {
+            let ((state, _), newest) = (read(agent), plan.settings.newest);
             if adopted { LibraryProgress::adopted(state, newest) } else { LibraryProgress::new(state, newest) }
         });
         let watched = Watched { progress, versions: BTreeMap::new(), torn: 0, reported: false };
-        LibraryWatch { turn: Arc::default(), watched: Mutex::new(watched), since: Instant::now() }
+        LibraryWatch { plan, cancelled, turn: Arc::default(), watched: Mutex::new(watched), since: Instant::now() }
+    }
+
+    fn look(&self, agent: &Arc<Agent>) {
+        let now = self.since.elapsed();
+        let versions = versions(&agent.paths.control());
+        let mut watched = self.watched.lock();
+        let Watched { progress, versions: known, torn, reported } = &mut *watched;
+        if versions != *known {
+            let (state, readable) = read(agent);
+            *torn = if readable { 0 } else { *torn + 1 };
+            // A file that is being written is read again at the next look.
+            if readable || *torn > LOOKS_AT_TORN {
+                *known = versions;
+                for event in progress.iter_mut().flat_map(|progress| progress.observe(now, &state)) {
+                    report(agent, &self.plan, event);
+                }
+            }
+        }
+        let nothing = progress.as_ref().is_some_and(|progress| !progress.started);
+        if nothing && now >= NOTHING_LEFT_AFTER && !std::mem::replace(reported, true) {
+            agent.events.add(AgentEvent::Notice {
+                message: format!(
+                    "no SCR control files in {} after {} s: `checkpoint.control.base` must be the SCR_CNTL_BASE of the \
+                     system configuration file of the ranks' library",
+                    agent.paths.control_node_path(),
+                    NOTHING_LEFT_AFTER.as_secs()
+                ),
+            });
+        }
     }
 }
 
 /// Looks at the control directory again and again; ends with the run.
-pub async fn keep_watch(agent: Arc<Agent>, run: Arc<Run>) {
-    let (reader, prefix) = (run.clone(), run.plan.settings.prefix.clone());
+pub async fn keep_watch(agent: Arc<Agent>, watch: Arc<LibraryWatch>) {
+    let reader = watch.clone();
     // The prefix directory may not answer: the watch does not wait for it.
     tokio::task::spawn_blocking(move || {
-        let Some(watch) = &reader.library else { return };
-        let known = in_prefix(&prefix);
-        if let Some(progress) = &mut watch.watched.lock().progress {
+        let known = in_prefix(&reader.plan.settings.prefix);
+        if let Some(progress) = &mut reader.watched.lock().progress {
             progress.known_in_prefix(known.into_keys());
         }
     });
@@ -100,51 +111,23 @@ pub async fn keep_watch(agent: Arc<Agent>, run: Arc<Run>) {
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         look.tick().await;
-        observe(&agent, &run).await;
+        observe(&agent, &watch).await;
     }
 }
 
 /// Looks at the control directory once, and reports what happened.
-pub async fn observe(agent: &Arc<Agent>, run: &Arc<Run>) {
-    let Some(watch) = run.library.as_ref().filter(|_| !run.cancelled.is_cancelled()) else { return };
+pub async fn observe(agent: &Arc<Agent>, watch: &Arc<LibraryWatch>) {
+    if watch.cancelled.is_cancelled() {
+        return;
+    }
     let turn = watch.turn.clone().lock_owned().await;
-    let (agent, run) = (agent.clone(), run.clone());
+    let (agent, watch) = (agent.clone(), watch.clone());
     let looked = tokio::task::spawn_blocking(move || {
-        look(&agent, &run);
+        watch.look(&agent);
         drop(turn);
     });
     if let Err(error) = looked.await {
         tracing::error!(%error, "library_watch_failed");
-    }
-}
-
-fn look(agent: &Arc<Agent>, run: &Arc<Run>) {
-    let Some(watch) = &run.library else { return };
-    let now = watch.since.elapsed();
-    let versions = versions(&agent.paths.control());
-    let mut watched = watch.watched.lock();
-    let Watched { progress, versions: known, torn, reported } = &mut *watched;
-    if versions != *known {
-        let (state, readable) = read(agent);
-        *torn = if readable { 0 } else { *torn + 1 };
-        // A file that is being written is read again at the next look.
-        if readable || *torn > LOOKS_AT_TORN {
-            *known = versions;
-            for event in progress.iter_mut().flat_map(|progress| progress.observe(now, &state)) {
-                report(agent, run, event);
-            }
-        }
-    }
-    let nothing = progress.as_ref().is_some_and(|progress| !progress.has_started());
-    if nothing && now >= NOTHING_LEFT_AFTER && !std::mem::replace(reported, true) {
-        agent.events.add(AgentEvent::Notice {
-            message: format!(
-                "the ranks have left nothing in {} for {} s: `checkpoint.control.base` must be the SCR_CNTL_BASE of \
-                 the system configuration file of their library",
-                agent.paths.control_node_path(),
-                NOTHING_LEFT_AFTER.as_secs()
-            ),
-        });
     }
 }
 
@@ -175,23 +158,36 @@ fn read(agent: &Agent) -> (LibraryState, bool) {
     (state, readable)
 }
 
-fn report(agent: &Arc<Agent>, run: &Arc<Run>, event: LibraryEvent) {
-    let generation = run.plan.generation;
+fn report(agent: &Arc<Agent>, plan: &MemberPlan, event: LibraryEvent) {
+    let generation = plan.generation;
     let event = match event {
         LibraryEvent::Started => AgentEvent::LibraryStarted { generation },
         LibraryEvent::Restarted { checkpoint, source } => {
+            let protected = checkpoint.map(|checkpoint| describe(agent, plan, checkpoint).2);
             let (rebuilt, moved) = (Vec::new(), Vec::new());
-            AgentEvent::Restarted { generation, checkpoint, source, rebuilt, moved, millis: 0 }
+            AgentEvent::Restarted { generation, checkpoint, protected, source, rebuilt, moved, millis: 0 }
         }
         LibraryEvent::CheckpointStarted(checkpoint) => AgentEvent::CheckpointStarted { generation, checkpoint },
         LibraryEvent::CheckpointComplete { checkpoint, took } => {
-            let (scheme, bytes) = describe(agent, run, checkpoint);
+            let (scheme, bytes, protected) = describe(agent, plan, checkpoint);
             let (level, millis) = (None, millis(took));
-            AgentEvent::CheckpointComplete { generation, checkpoint, scheme, level, bytes, millis }
+            agent.events.add(AgentEvent::CheckpointComplete {
+                generation,
+                checkpoint,
+                scheme,
+                protected,
+                level,
+                bytes,
+                millis,
+            });
+            if !protected {
+                return;
+            }
+            AgentEvent::CheckpointProtected { generation, checkpoint, scheme, millis }
         }
         LibraryEvent::Flushed { checkpoint, took } => {
             // The prefix directory may not answer.
-            let (agent, prefix) = (agent.clone(), run.plan.settings.prefix.clone());
+            let (agent, prefix) = (agent.clone(), plan.settings.prefix.clone());
             tokio::task::spawn_blocking(move || {
                 let directory = in_prefix(&prefix).remove(&checkpoint).unwrap_or_default();
                 agent.events.add(AgentEvent::Flushed { generation, checkpoint, directory, millis: millis(took) });
@@ -204,31 +200,28 @@ fn report(agent: &Arc<Agent>, run: &Arc<Run>, event: LibraryEvent) {
     agent.events.add(event);
 }
 
-/// The scheme of a checkpoint, and the bytes of all ranks' files if all nodes have as many as this one for each rank.
-fn describe(agent: &Agent, run: &Run, checkpoint: CheckpointId) -> (Scheme, u64) {
-    let (on_disk, bases) = agent.store.on_disk();
-    let (mut scheme, mut bytes, mut ranks) = (registry::DEFAULT, 0, 0);
-    for rank in &run.plan.local {
-        for (_, map) in &on_disk.slots {
-            if map.files(checkpoint, *rank).next().is_none() || map.partner(checkpoint, *rank).is_some() {
-                continue;
-            }
-            if let Some(found) = map.descriptor(checkpoint, *rank).and_then(|tree| descriptor::from_tree(tree).ok()) {
-                scheme = found.descriptor.scheme;
-            }
-            let found = examine(map, checkpoint, *rank, agent.store.paths(), &bases);
-            let of_application = found.files.iter().filter(|file| !is_redundancy_file(&file.name));
-            bytes = total_bytes([bytes, total_bytes(of_application.map(|file| file.size))]);
-            ranks += 1;
-            break;
-        }
+/// The scheme of a checkpoint, the bytes of all ranks' files if all nodes have as many as this one for each rank, and
+/// whether the files here are protected.
+fn describe(agent: &Agent, plan: &MemberPlan, checkpoint: CheckpointId) -> (Scheme, u64, bool) {
+    let held = inventory(agent).holdings.into_iter().filter(|holding| {
+        let is_own = holding.partner_of.is_none() && plan.local.contains(&holding.rank);
+        holding.checkpoint == checkpoint && is_own && !holding.files.is_empty()
+    });
+    let (mut scheme, mut bytes, mut ranks, mut protected) = (registry::DEFAULT, 0, 0, true);
+    for holding in held {
+        scheme = holding.descriptor.map_or(scheme, |descriptor| descriptor.descriptor.scheme);
+        protected &= holding.protection.is_complete();
+        let of_application = holding.files.iter().filter(|file| !is_redundancy_file(&file.name));
+        bytes = total_bytes([bytes, total_bytes(of_application.map(|file| file.size))]);
+        ranks += 1;
     }
-    (scheme, bytes.checked_div(ranks).map_or(0, |each| each.saturating_mul(u64::from(run.plan.ranks))))
+    let all = bytes.checked_div(ranks).map_or(0, |each| each.saturating_mul(u64::from(plan.ranks)));
+    (scheme, all, protected && ranks > 0)
 }
 
 /// The complete checkpoints of the index, with their directories.
 fn in_prefix(prefix: &Path) -> BTreeMap<CheckpointId, String> {
-    let found = Prefix::open(prefix).and_then(|prefix| index::read(&prefix));
+    let found = store::open(prefix).and_then(|store| index::read(&*store));
     let entries = match found {
         Ok(index) => index.map(|index| index.entries()).unwrap_or_default(),
         Err(error) => {

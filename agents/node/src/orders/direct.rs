@@ -2,16 +2,18 @@
 //! several of them share a file. This module only records which files they routed.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 
-use holdfast_core::output_files;
+use holdfast_core::store::{self, DatasetAccess};
 use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
 use holdfast_wire::peer::{DatasetFile, OrderResult};
 
+use super::context::{OrderContext, Result};
+use super::error::OrderError;
 use super::seal::written_bytes;
-use super::{OrderContext, OrderError, Result};
-use crate::memory::Direct;
-use crate::paths::base_name;
+use crate::directories::paths::base_name;
+use crate::state::memory::Direct;
 
 impl OrderContext<'_> {
     pub(super) fn describe(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<OrderResult> {
@@ -23,7 +25,7 @@ impl OrderContext<'_> {
     /// recorded has made another directory: then nothing was routed yet, and the new directory replaces the old one.
     pub(super) fn open_direct(&self, checkpoint: CheckpointId, directory: PathBuf) -> Result<OrderResult> {
         // The ranks write there by its path, which is checked here once.
-        self.directory_to_write(&directory)?;
+        self.dataset(&directory, DatasetAccess::Write)?;
         self.remember(|memory| {
             let known = memory.direct.as_ref().is_some_and(|direct| direct.directory == directory);
             if memory.open != Some(checkpoint) || !known {
@@ -68,7 +70,7 @@ impl OrderContext<'_> {
         directory: PathBuf,
         mut files: BTreeMap<Rank, Vec<DatasetFile>>,
     ) -> Result<OrderResult> {
-        self.directory_to_read(&directory)?;
+        self.dataset(&directory, DatasetAccess::Read)?;
         files.retain(|rank, _| self.local().contains(rank));
         let mut direct = Direct::in_directory(directory);
         for (rank, files) in files {
@@ -80,7 +82,8 @@ impl OrderContext<'_> {
                         path: direct.prefix().join(output_path.as_str()),
                         source,
                     };
-                    output_files::check_links(direct.prefix(), &output_path).map_err(unreadable)?;
+                    let store = store::open(direct.prefix()).map_err(io::Error::other);
+                    store.and_then(|store| store.output_directory(&output_path).map(drop)).map_err(unreadable)?;
                     direct.output_paths.entry(rank).or_default().insert(name.clone(), output_path);
                 }
                 written_bytes(rank, &direct.path(rank, &name))?;

@@ -14,10 +14,8 @@ use holdfast_model::{CheckpointId, Failure, FailureKind, Rank, Scheme};
 use holdfast_wire::frame::FrameError;
 
 use crate::copy::CopyFault;
-use crate::dataset_directory::DatasetDirectoryError;
-use crate::halt::HaltError;
-use crate::paths::PathError;
-use crate::prefix::OutsidePrefix;
+use crate::directories::paths::PathError;
+use crate::prefix::job_prefixes::DatasetAccessError;
 use crate::store::StoreError;
 use crate::stream::StreamError;
 
@@ -41,13 +39,11 @@ pub(crate) enum OrderError {
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
-    Halt(#[from] HaltError),
+    Halt(ControlError),
     #[error(transparent)]
     Path(#[from] PathError),
     #[error(transparent)]
-    Directory(#[from] OutsidePrefix),
-    #[error(transparent)]
-    Dataset(#[from] DatasetDirectoryError),
+    Dataset(#[from] DatasetAccessError),
     #[error(transparent)]
     Copy(#[from] CopyFault),
     #[error("cannot {doing} {}: {source}", path.display())]
@@ -94,8 +90,9 @@ pub(crate) enum OrderError {
          complete"
     )]
     NotHeld { checkpoint: CheckpointId, rank: Rank },
-    #[error("a thread of the agent failed")]
-    Crashed,
+    /// The system refused a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
 }
 
 impl From<FrameError> for OrderError {
@@ -122,9 +119,7 @@ impl OrderError {
     fn kind(&self) -> FailureKind {
         match self {
             // A wrong certificate, or a node without an address: a retry changes nothing.
-            OrderError::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) | OrderError::Crashed => {
-                FailureKind::Internal
-            }
+            OrderError::Stream(StreamError::Trust(_) | StreamError::UnknownNode(_)) => FailureKind::Internal,
             // The member that failed first reports the cause; this one was only cancelled, and takes part in the retry.
             OrderError::Stream(_) | OrderError::Frame(_) | OrderError::Copy(CopyFault::Peer(_)) => {
                 FailureKind::LostPeer
@@ -139,12 +134,14 @@ impl OrderError {
             // Not the files of the member: this node cannot write its part, or read any.
             OrderError::Redundancy(error) if error.prevents_writing() => FailureKind::Io,
             OrderError::Control(error) if !error.prevents_writing() => FailureKind::Damaged,
-            OrderError::Redundancy(RedundancyError::Io { .. })
+            OrderError::Dataset(error) if error.prevents_writing() => FailureKind::Io,
+            // A limit of this node.
+            OrderError::Thread(_)
+            | OrderError::Redundancy(RedundancyError::Thread(_) | RedundancyError::Io { .. })
             | OrderError::Store(_)
             | OrderError::Control(_)
             | OrderError::Durable(_)
             | OrderError::Halt(_)
-            | OrderError::Dataset(_)
             | OrderError::Copy(_)
             | OrderError::File { .. }
             | OrderError::NoPlace(_)
@@ -155,7 +152,7 @@ impl OrderError {
             OrderError::Unsendable(_)
             | OrderError::Path(_)
             | OrderError::NotRegular { .. }
-            | OrderError::Directory(_)
+            | OrderError::Dataset(_)
             | OrderError::NoSuchMember { .. }
             | OrderError::UnknownScheme(_) => FailureKind::InvalidRequest,
             OrderError::Redundancy(_)
@@ -180,6 +177,7 @@ impl OrderError {
             {
                 Some(durable::remedy(source))
             }
+            OrderError::Thread(_) => Some("raise the limit of processes (`ulimit -u`, the cgroup's `pids.max`)"),
             OrderError::NotWritten { .. } => Some("write every routed file before complete_checkpoint"),
             OrderError::NotRegular { .. } => Some("write a regular file to each routed path"),
             _ => None,
@@ -258,6 +256,15 @@ mod tests {
     fn a_lost_peer_is_retryable() {
         let lost = OrderError::connection(io::ErrorKind::ConnectionReset.into());
         assert!(Failure::from(lost).retryable);
-        assert!(!Failure::from(OrderError::Crashed).retryable);
+    }
+
+    #[test]
+    fn a_refused_thread_is_a_fault_of_the_node_with_a_remedy_and_not_retried() {
+        let refused = || io::Error::from(io::ErrorKind::WouldBlock);
+        for error in [OrderError::Thread(refused()), OrderError::Redundancy(RedundancyError::Thread(refused()))] {
+            let failure = Failure::from(error);
+            assert_eq!((failure.kind, failure.retryable), (FailureKind::Io, false));
+            assert!(failure.to_string().contains("`ulimit -u`"), "{failure}");
+        }
     }
 }

@@ -6,13 +6,15 @@ use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_core::prefix::application_name::check_application_name;
 use holdfast_core::redundancy::descriptor;
+use holdfast_core::store::{DatasetAccess, PosixDataset};
+use holdfast_formats::sion::dataset;
 use holdfast_model::{CheckpointId, CrcOnCopy, Task};
 use holdfast_wire::peer::{CopyLimits, DatasetFile, FetchRank, OrderResult};
 
-use super::{OrderContext, OrderError, Result};
-use crate::copy::pipeline::Checksum;
-use crate::dataset_directory::OPEN_DATASET;
-use crate::events::total_bytes;
+use super::context::{OrderContext, Result};
+use super::error::OrderError;
+use crate::copy::pipeline::{Checksum, CopyTarget};
+use crate::report::events::total_bytes;
 
 impl OrderContext<'_> {
     pub(super) fn fetch(
@@ -23,8 +25,8 @@ impl OrderContext<'_> {
         total_ranks: u32,
         width: u32,
     ) -> Result<OrderResult> {
-        let directory = self.directory_to_read(directory)?;
-        let stored = OPEN_DATASET(directory).map_err(OrderError::file("list", directory))?;
+        let stored = self.dataset(directory, DatasetAccess::Read)?;
+        let stored = dataset::open(stored).map_err(OrderError::file("list", directory))?;
         if !self.was_interrupted(checkpoint, ranks)? {
             self.agent.store.delete(checkpoint)?;
         }
@@ -35,13 +37,15 @@ impl OrderContext<'_> {
         let record = self.run.plan.settings.crc.on_copy != CrcOnCopy::Never;
         let total = total_bytes(files.iter().map(|(_, meta)| meta.size));
         let working = self.agent.progress.begin(Task::Fetch, checkpoint, total);
-        let pipeline = self.pipeline().into_cache().limited(CopyLimits { width, ..CopyLimits::NONE });
+        let pipeline = self.pipeline().limited(CopyLimits { width, ..CopyLimits::NONE });
         let copied = pipeline.each(&files, |lane, (to, meta)| -> Result<()> {
-            let from = directory.join(&meta.file);
+            let from = stored.path_of(&meta.file);
+            let cache = PosixDataset::in_cache(to.parent().unwrap_or(to));
+            let target = CopyTarget { dataset: &cache, name: &meta.file };
             let stored = stored.open(&meta.file, meta.output_path.as_ref());
             let stored = stored.map_err(OrderError::file("read", &from))?;
             let recorded = RecordedContent::from(meta);
-            let copied = lane.copy_stored(&*stored, &from, to, recorded, Checksum::of(record), &working)?;
+            let copied = lane.copy_stored(&*stored, &from, target, recorded, Checksum::of(record), &working)?;
             Ok(Meta { crc: copied.crc.filter(|_| record), ..meta.clone() }.write_unsynced(to)?)
         });
         copied.into_iter().collect::<Result<Vec<()>>>()?;

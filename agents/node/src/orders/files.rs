@@ -7,17 +7,19 @@ use holdfast_core::control::content::RecordedContent;
 use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file as hash_file;
 use holdfast_core::redundancy::descriptor;
+use holdfast_core::store::PosixDataset;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 use holdfast_wire::bytes::Base64;
 use holdfast_wire::frame;
 use holdfast_wire::peer::{FILES, Member};
 use serde::{Deserialize, Serialize};
 
-use super::{OrderContext, OrderError, Result, rank_directory};
+use super::context::{OrderContext, Result, rank_directory};
+use super::error::OrderError;
 use crate::copy::CopyFault;
-use crate::copy::pipeline::Checksum;
-use crate::events::{ProgressGuard, total_bytes};
-use crate::paths::{PathError, base_name};
+use crate::copy::pipeline::{Checksum, CopyTarget};
+use crate::directories::paths::{PathError, base_name};
+use crate::report::events::{ProgressGuard, total_bytes};
 use crate::stream::{IncomingStream, OutgoingStream};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,12 +111,14 @@ impl OrderContext<'_> {
             store.set_partner(checkpoint, slot, rank, owner)?;
         }
         store.set_expected(checkpoint, slot, rank, u32::try_from(metas.len()).unwrap_or(u32::MAX))?;
-        let pipeline = self.pipeline().into_cache();
+        let pipeline = self.pipeline();
         let mut lane = pipeline.lane();
         let checksum = Checksum::of(header.checksums);
         for meta in metas {
             let path = store.add_file(checkpoint, slot, rank, &meta.file)?;
-            let crc = lane.receive(stream, &path, RecordedContent::from(&meta), checksum, &working)?;
+            let cache = PosixDataset::in_cache(path.parent().unwrap_or(&path));
+            let target = CopyTarget { dataset: &cache, name: &meta.file };
+            let crc = lane.receive(stream, target, RecordedContent::from(&meta), checksum, &working)?;
             Meta { crc, ..meta }.write_unsynced(&path)?;
         }
         stream.write_all(&[RECEIVED]).and_then(|()| stream.flush()).map_err(OrderError::connection)
@@ -143,7 +147,7 @@ mod tests {
 
     use holdfast_core::control::meta::FileKind;
     use holdfast_core::redundancy::registry;
-    use holdfast_model::{Descriptor, RankDescriptor};
+    use holdfast_model::{Descriptor, RankDescriptor, SchemeNumbers};
     use holdfast_testkit::mutation::{mutate_bytes, mutate_json};
     use holdfast_testkit::{Dice, mutation_rounds, mutation_seed};
 
@@ -168,8 +172,8 @@ mod tests {
     fn header(metas: &[Vec<u8>]) -> FilesHeader {
         let scheme = registry::DEFAULT;
         let base = "/tmp".to_owned();
-        let descriptor =
-            Descriptor { index: 0, enabled: true, base, scheme, interval: 1, hop_distance: 1, set_size: 4 };
+        let numbers = SchemeNumbers::default();
+        let descriptor = Descriptor { index: 0, enabled: true, base, scheme, interval: 1, numbers };
         let directory = "/tmp/u/scr.17/index.0".to_owned();
         let descriptor = RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 4, group_rank: 1 };
         let files = metas.iter().map(|packed| Base64(packed.clone())).collect();

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::meta::{FileKind, Meta};
+use holdfast_core::store::DatasetAccess;
 use holdfast_formats::sion::dataset::PlacedFiles;
 use holdfast_model::{CheckpointId, ContainerPlaces, Rank, Task};
 use holdfast_wire::peer::{CopyLimits, DatasetFile, OrderResult};
 
-use super::{OrderContext, OrderError, Result, rank_directory};
+use super::context::{OrderContext, Result, rank_directory};
+use super::error::OrderError;
 use crate::copy::CopyFault;
 use crate::copy::cached::CachedFile;
 use crate::copy::pipeline::Pipeline;
-use crate::events::{ProgressGuard, total_bytes};
+use crate::report::events::{ProgressGuard, total_bytes};
 
 impl OrderContext<'_> {
     /// Copies the application's files of the local ranks, of which all must be listed: as plain files, or into a
@@ -25,7 +27,7 @@ impl OrderContext<'_> {
         crc: bool,
         container: Option<&ContainerPlaces>,
     ) -> Result<OrderResult> {
-        let directory = self.directory_to_write(directory)?;
+        let dataset = self.dataset(directory, DatasetAccess::Write)?;
         let mut files = Vec::new();
         for rank in self.local() {
             if !self.agent.store.is_listed(checkpoint, *rank) {
@@ -45,14 +47,14 @@ impl OrderContext<'_> {
         // The limits are those of the node: its files share them, and no coordination between nodes is needed.
         let pipeline = self.pipeline().limited(limits);
         if let Some(places) = container {
-            match PlacedFiles::open(directory, places) {
+            match PlacedFiles::open(&*dataset, places) {
                 Ok(placed) => return self.pack(&pipeline, &files, &placed, places, crc, &working),
                 // Only what was packed is entered in the container.
                 Err(error) => tracing::warn!(%error, %checkpoint, "plain_files_kept"),
             }
         }
         let copied = pipeline
-            .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(directory, crc, lane, &working));
+            .each(&files, |lane, (_, path, meta)| CachedFile { path, meta }.copy_to(&*dataset, crc, lane, &working));
         let mut flushed: BTreeMap<Rank, Vec<_>> = self.local().iter().map(|rank| (*rank, Vec::new())).collect();
         for ((rank, _, meta), crc) in files.into_iter().zip(copied) {
             flushed.entry(rank).or_default().push(dataset_file(&meta, crc?));

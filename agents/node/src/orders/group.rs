@@ -18,13 +18,14 @@ use holdfast_wire::peer::{FilesKey, GroupKey, GroupRebuild, GroupWork, Member, O
 use holdfast_wire::run::FaultPoint;
 use parking_lot::Mutex;
 
+use super::context::{OrderContext, Result, rank_directory};
 use super::error::OrderError;
 use super::files::KeepAs;
 use super::links::{FromMember, SMALL, ToMember};
-use super::{OrderContext, Result, rank_directory};
+use crate::agent::fault_injection;
 use crate::copy::pipeline::Checksum;
-use crate::events::ProgressGuard;
-use crate::{fault_injection, stream};
+use crate::report::events::ProgressGuard;
+use crate::stream;
 
 impl OrderContext<'_> {
     pub(super) fn encode(
@@ -34,7 +35,7 @@ impl OrderContext<'_> {
         crc: bool,
         only: Option<&[Rank]>,
     ) -> Result<OrderResult> {
-        self.in_parallel(groups, |group| {
+        self.at_once(groups, |group| {
             let task = self.task(checkpoint, group, only);
             let node = OwnMember::new(self, checkpoint, group, crc, Task::Encode)?;
             Ok(scheme(group.scheme)?.encode(&task, &node)?)
@@ -43,7 +44,7 @@ impl OrderContext<'_> {
     }
 
     pub(super) fn rebuild(&self, checkpoint: CheckpointId, groups: &[GroupRebuild]) -> Result<OrderResult> {
-        self.in_parallel(groups, |rebuild| {
+        self.at_once(groups, |rebuild| {
             let GroupRebuild { group, missing, descriptor } = rebuild;
             let (rank, _) = own(group)?;
             let is_lost = missing.contains(&group.member);
@@ -250,7 +251,7 @@ impl GroupMember for OwnMember<'_> {
         let pool = pool.clone();
         Ok(Box::new(match self.has_small_messages() {
             true => FromMember::of_small_messages(stream, pool),
-            false => FromMember::reading_ahead(stream, pool),
+            false => FromMember::reading_ahead(stream, pool).map_err(RedundancyError::Thread)?,
         }))
     }
 

@@ -50,12 +50,16 @@ enum Arrival {
 
 impl FromMember {
     /// Begins to read ahead.
-    pub(super) fn reading_ahead(stream: IncomingStream, pool: BufferPool) -> Self {
+    ///
+    /// # Errors
+    /// When the system refuses the thread.
+    pub(super) fn reading_ahead(stream: IncomingStream, pool: BufferPool) -> io::Result<Self> {
         let socket = stream.socket();
         let (sender, queue) = sync_channel(AHEAD);
-        let reading = std::thread::spawn(move || read_ahead(stream, &pool, &sender));
+        let read = move || read_ahead(stream, &pool, &sender);
+        let reading = std::thread::Builder::new().name("read-ahead".to_owned()).spawn(read)?;
         let thread = ReadingThread { queue: Some(queue), socket, reading: Some(reading) };
-        FromMember { source: MessageSource::Ahead(thread) }
+        Ok(FromMember { source: MessageSource::Ahead(thread) })
     }
 
     /// For a link of which every message, and what this member sends before it reads, is at most [`SMALL`] bytes long.

@@ -10,7 +10,8 @@ use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::{OrderResult, SealCrc, SealedFiles};
 
-use super::{OrderContext, OrderError, Result, rank_directory};
+use super::context::{OrderContext, Result, rank_directory};
+use super::error::OrderError;
 use crate::copy::pipeline::Lane;
 
 impl OrderContext<'_> {

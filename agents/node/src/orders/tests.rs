@@ -13,10 +13,11 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::execute;
+use crate::agent::fixtures::fixture_agent;
+use crate::agent::fixtures::set_up;
 use crate::collective::{Collectives, begin_run, route};
-use crate::daemon::set_up;
+use crate::fixtures::fixture_request;
 use crate::sources::files::{FileError, RankFiles};
-use crate::store::fixture_node::{fixture_agent, fixture_request};
 
 /// A run whose prefix directory is the one in which this test's directories are.
 fn request() -> RunRequest {
@@ -135,7 +136,7 @@ async fn a_fetch_that_was_interrupted_is_resumed_and_other_files_of_that_id_are_
     };
     fs::write(prefix.path().join("a"), "12345").unwrap();
     assert_eq!(fetch(&["a", "b"]).unwrap_err().kind, FailureKind::Io);
-    let cache = super::rank_directory(&node.agent, CheckpointId(9), Rank(1)).unwrap();
+    let cache = super::context::rank_directory(&node.agent, CheckpointId(9), Rank(1)).unwrap();
     let first = inode(&cache.join("a"));
     fs::write(prefix.path().join("b"), "12345").unwrap();
     fetch(&["a", "b"]).unwrap();

@@ -5,10 +5,11 @@ use holdfast_core::redundancy::descriptor::from_tree;
 use holdfast_model::{CheckpointId, CrcOnCopy};
 use holdfast_wire::peer::{FilesKey, Member, OrderResult, Purpose, RankTransfer};
 
+use super::context::{OrderContext, Result, rank_directory};
+use super::error::OrderError;
 use super::files::KeepAs;
-use super::{OrderContext, OrderError, Result, rank_directory};
 use crate::copy::pipeline::Checksum;
-use crate::events::total_bytes;
+use crate::report::events::total_bytes;
 
 impl OrderContext<'_> {
     pub(super) fn transfer(
@@ -22,7 +23,7 @@ impl OrderContext<'_> {
             Receive(&'a Member),
         }
         let steps: Vec<Step<'_>> = outgoing.iter().map(Step::Send).chain(incoming.iter().map(Step::Receive)).collect();
-        self.in_parallel(&steps, |step| match step {
+        self.at_once(&steps, |step| match step {
             Step::Send(step) => self.send_rank(checkpoint, step),
             Step::Receive(member) => self.receive_rank(checkpoint, member),
         })?;

@@ -8,7 +8,7 @@ use holdfast_core::control::meta::{FileKind, Meta};
 use holdfast_model::{CheckpointId, Rank};
 use holdfast_wire::peer::OrderResult;
 
-use super::{OrderContext, Result, rank_directory};
+use super::context::{OrderContext, Result, rank_directory};
 use crate::copy::CopyFault;
 use crate::copy::pipeline::Lane;
 

@@ -19,7 +19,7 @@ fn plain(status: &PairStatus) -> PairStatus {
 
 #[derive(Debug)]
 pub(super) struct Board {
-    /// The agent's instance.
+    /// Leases are granted to this instance of the agent, not to one that was started later.
     pub instance: u64,
     /// The registry, as a process on this machine opens it.
     pub registry: PathBuf,

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use holdfast_process::ObservedProcess;
 use parking_lot::Mutex;
 use rustix::process::Signal;
-
-use super::process::CopyProcess;
 
 /// The names of the control groups: this, the number of the agent's process, and a counter.
 const PREFIX: &str = "holdfast-job-";
@@ -41,7 +40,7 @@ pub(super) fn new_group() -> Option<Freezer> {
 }
 
 /// Suspends a job. True: by the freezer.
-pub(super) fn suspend(process: &CopyProcess) -> bool {
+pub(super) fn suspend(process: &ObservedProcess) -> bool {
     let frozen = Freezer::of(process).is_some_and(|freezer| freezer.freeze(true));
     if !frozen {
         process.signal(Signal::STOP);
@@ -50,7 +49,7 @@ pub(super) fn suspend(process: &CopyProcess) -> bool {
 }
 
 /// Resumes a job, whichever way it was suspended.
-pub(super) fn resume(process: &CopyProcess) {
+pub(super) fn resume(process: &ObservedProcess) {
     if let Some(freezer) = Freezer::of(process) {
         freezer.freeze(false);
     }
@@ -63,7 +62,7 @@ pub(super) struct Freezer(PathBuf);
 
 impl Freezer {
     /// The control group of a job's process, also if an earlier agent has made it.
-    pub fn of(process: &CopyProcess) -> Option<Freezer> {
+    pub fn of(process: &ObservedProcess) -> Option<Freezer> {
         let group = mounted(process.id.pid)?;
         agent_of(&group).map(|_| Freezer(group))
     }
@@ -147,18 +146,18 @@ mod tests {
     use std::process::{Child, Stdio};
     use std::time::{Duration, Instant};
 
-    use super::super::process::ProcessId;
+    use holdfast_process::{ProcessId, stat};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// A job whose child has a process group and session of its own, and writes its number to `child`.
-    fn job(group: &Freezer, directory: &Path) -> (CopyProcess, Child) {
+    fn job(group: &Freezer, directory: &Path) -> (ObservedProcess, Child) {
         let script = "setsid sh -c 'echo $$ > child; while echo x >> ticks; do sleep 0.01; done' & \
                       while :; do sleep 0.01; done";
         let mut command = group.command(Path::new("sh"));
         let child = command.args(["-c", script]).current_dir(directory).stdout(Stdio::null()).process_group(0).spawn();
         let child = child.unwrap();
-        (CopyProcess::open(ProcessId::of(child.id()).unwrap()).unwrap(), child)
+        (ObservedProcess::open(ProcessId::of(child.id()).unwrap()).unwrap(), child)
     }
 
     fn wait(what: &str, mut found: impl FnMut() -> bool) {
@@ -188,7 +187,7 @@ mod tests {
         let events = freezer.0.join("cgroup.events");
         wait("frozen processes", || fs::read_to_string(&events).unwrap().contains("frozen 1"));
         let frozen = ticks(directory.path());
-        assert!(process.threads().iter().all(|(_, state)| *state != b'T'), "stopped by a signal");
+        assert!(stat::threads(process.id.pid).iter().all(|thread| thread.state != b'T'), "stopped by a signal");
         resume(&process);
         wait("more ticks", || ticks(directory.path()) > frozen + 2);
         // A job that ends while it is frozen leaves nothing.
@@ -234,13 +233,13 @@ mod tests {
 
     #[test]
     fn without_a_freezer_the_process_group_is_stopped() {
-        let mut command = Command::new("sh");
-        let mut child = command.args(["-c", "while :; do sleep 0.01; done"]).process_group(0).spawn().unwrap();
-        let process = CopyProcess::open(ProcessId::of(child.id()).unwrap()).unwrap();
+        // No shell: one that waits for a child of vfork, which was stopped before it became its program, is in state D.
+        let mut child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        let process = ObservedProcess::open(ProcessId::of(child.id()).unwrap()).unwrap();
         assert!(!suspend(&process));
-        wait("stopped process", || process.threads().iter().all(|(_, state)| *state == b'T'));
+        wait("stopped process", || stat::threads(process.id.pid).iter().all(|thread| thread.state == b'T'));
         resume(&process);
-        wait("running process", || process.threads().iter().all(|(_, state)| *state != b'T'));
+        wait("running process", || stat::threads(process.id.pid).iter().all(|thread| thread.state != b'T'));
         process.signal(Signal::KILL);
         child.wait().unwrap();
     }

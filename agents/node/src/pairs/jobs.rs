@@ -6,14 +6,14 @@ use std::time::Duration;
 use holdfast_failover::{JobChange, JobQueue};
 use holdfast_model::RankEnd;
 use holdfast_model::pair::{JobConfig, JobRunState, JobStatus, PairChange};
+use holdfast_process::ObservedProcess;
 use rustix::process::Signal;
 
 use super::freezer::{self, Freezer};
-use super::process::CopyProcess;
 use super::state::JobState;
 use holdfast_failover::BackOff;
 
-/// A job's life.
+/// Whether the process of a job runs, is suspended, or has ended.
 #[derive(Debug)]
 enum Phase {
     /// It is started at this time.
@@ -32,7 +32,7 @@ enum Phase {
 struct Job {
     config: JobConfig,
     phase: Phase,
-    process: Option<CopyProcess>,
+    process: Option<ObservedProcess>,
     back_off: BackOff,
 }
 
@@ -65,7 +65,7 @@ impl Jobs {
         let (mut adopted, mut effects) = (Vec::new(), Effects::default());
         for (at, config) in configs.iter().enumerate() {
             let JobState { process, back_off, finished, given_up } = kept(&config.name);
-            let found = process.and_then(CopyProcess::open);
+            let found = process.and_then(ObservedProcess::open);
             let phase = match (&found, finished, given_up) {
                 (Some(process), ..) => {
                     adopted.push(at);
@@ -95,7 +95,7 @@ impl Jobs {
         }
     }
 
-    pub fn process(&self, at: usize) -> Option<&CopyProcess> {
+    pub fn process(&self, at: usize) -> Option<&ObservedProcess> {
         self.jobs.get(at)?.process.as_ref()
     }
 
@@ -111,7 +111,7 @@ impl Jobs {
         due.chain(self.kill_at).min()
     }
 
-    /// What time alone decides.
+    /// Applies the deadlines that have passed.
     pub fn tick(&mut self, now: Duration) -> Effects {
         let mut effects = Effects::default();
         for (at, job) in self.jobs.iter_mut().enumerate() {
@@ -130,7 +130,7 @@ impl Jobs {
     pub fn started(
         &mut self,
         at: usize,
-        process: Result<CopyProcess, String>,
+        process: Result<ObservedProcess, String>,
         now: Duration,
         pair_name: impl Fn(u32) -> String,
     ) -> Effects {

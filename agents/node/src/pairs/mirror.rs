@@ -31,7 +31,7 @@ pub(crate) const QUIET: Duration = Duration::from_secs(30);
 /// After so long, a sender without checkpoints says that it is there.
 const IDLE: Duration = Duration::from_secs(10);
 /// The shortest time for which an answer is waited for.
-const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+const SHORTEST_ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Before another attempt to reach a peer.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause before a checkpoint is sent again that was refused.
@@ -124,7 +124,7 @@ pub(super) struct Mirror {
     registry: Arc<Registry>,
     requests: Requests,
     connector: PeerConnector,
-    patience: Duration,
+    answer_limit: Duration,
     orders: Orders,
     /// The latest term of each pair under which a copy of this node worked, or a checkpoint arrived. One is locked
     /// while a checkpoint of its pair is entered: a copy of that pair is not woken meanwhile, all others are.
@@ -143,7 +143,7 @@ impl Mirror {
             registry,
             requests,
             connector,
-            patience: lease.max(LEAST_PATIENCE),
+            answer_limit: lease.max(SHORTEST_ANSWER_LIMIT),
             orders: Orders::default(),
             terms: pairs.map(|pair| (pair, Mutex::default())).collect(),
         }
@@ -178,7 +178,6 @@ impl Mirror {
         self.orders.flush();
     }
 
-    /// Sends nothing any more.
     pub fn end(&self) {
         self.orders.end();
     }
@@ -252,7 +251,7 @@ impl Mirror {
     ) -> Result<MirrorAnswer, StreamError> {
         let stream = match stream {
             Some(stream) => stream,
-            none => none.insert(self.connector.connect(peer, self.patience)?),
+            none => none.insert(self.connector.connect(peer, self.answer_limit)?),
         };
         let mut answer = || -> Result<MirrorAnswer, FrameError> {
             frame::send(stream, message, MIRROR)?;

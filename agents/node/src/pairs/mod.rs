@@ -6,10 +6,12 @@
 
 mod board;
 mod clock;
+mod error;
 mod freezer;
 mod jobs;
 mod mirror;
 mod process;
+mod registry_file;
 mod requests;
 mod start;
 mod state;
@@ -17,80 +19,42 @@ mod state;
 mod tests;
 mod watcher;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use holdfast_model::Side;
-use holdfast_model::pair::{
-    CHECKPOINT_RING, CopyState, JobConfig, JobRunState, PairChange, PairConfig, PairEvent, PairStatus,
-};
-use holdfast_shm::{Layout, Registry, ShmError};
-use holdfast_wire::agent::AgentEvent;
+use holdfast_model::pair::{CopyState, JobConfig, JobRunState, PairChange, PairConfig, PairStatus};
 use holdfast_wire::pairs::{
-    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop,
-    PairsSync, PlanFault,
+    AdoptedCopy, CommandRequest, PairOnNode, PairsAccepted, PairsPlan, PairsReport, PairsSettings, PairsStop, PairsSync,
 };
 use holdfast_wire::peer::{MirrorAnswer, ToMirror};
 use parking_lot::Mutex;
-use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::sync::oneshot;
 
-use crate::agent::Agent;
-use crate::claim::{self, ClaimError};
-use crate::stream::StreamError;
+use crate::directories::claim;
+use crate::directories::paths::Paths;
+use crate::prefix::job_prefixes::JobPrefixes;
+use crate::report::events::EventLog;
+use crate::stream::Streams;
 use board::Board;
 use mirror::Mirror;
-use process::{CopyProcess, ProcessId};
+use registry_file::OpenedRegistry;
 use requests::{Request, Requests};
 use start::Directories;
 use state::State;
 use watcher::Watcher;
 
+pub use error::PairsError;
 pub(crate) use mirror::QUIET;
 pub use requests::CommandFault;
 
 /// The directory of pairs below the control directory.
 const DIRECTORY: &str = "pairs";
-/// The registry's name in it.
-const REGISTRY: &str = "registry";
 /// How long the end of all copies may take when the agent itself ends.
 const END_WITHIN: Duration = Duration::from_secs(10);
-
-/// Why a request about pairs failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PairsError {
-    #[error("the plan of the pairs cannot be carried out: {0}")]
-    Plan(#[from] PlanFault),
-    #[error("the request is of an orchestrator (epoch {0}) that another one (epoch {1}) has replaced")]
-    Superseded(u64, u64),
-    #[error("the node has pairs of another plan: end them first (`holdfast halt`), then run the job again")]
-    OtherPlan,
-    #[error("the node has no pairs: its agent has no plan of them")]
-    NoPlan,
-    #[error(
-        "the watcher of the pairs cannot run on CPU {cpu}: the agent may use only the CPUs {allowed}; change \
-         `pin_watcher`"
-    )]
-    Cpu { cpu: u32, allowed: String },
-    #[error("the directory for output {} is not below a prefix directory of this job", .0.display())]
-    Output(PathBuf),
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    #[error(transparent)]
-    Registry(#[from] ShmError),
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    #[error(transparent)]
-    Command(#[from] CommandFault),
-    #[error("cannot {action}: {source}")]
-    Io { action: String, source: io::Error },
-}
 
 /// The pairs of the plan in force.
 #[derive(Debug)]
@@ -104,8 +68,13 @@ struct Running {
 }
 
 /// The pairs of the node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pairs {
+    paths: Paths,
+    prefixes: JobPrefixes,
+    instance: u64,
+    events: Arc<EventLog>,
+    streams: Arc<Streams>,
     running: Mutex<Option<Running>>,
     /// Held while a plan comes into force, or its end is completed.
     changing: Mutex<()>,
@@ -114,6 +83,18 @@ pub struct Pairs {
 }
 
 impl Pairs {
+    /// `instance` is that of the agent.
+    pub fn new(
+        paths: Paths,
+        prefixes: JobPrefixes,
+        instance: u64,
+        events: Arc<EventLog>,
+        streams: Arc<Streams>,
+    ) -> Self {
+        let (running, changing, epoch) = Default::default();
+        Pairs { paths, prefixes, instance, events, streams, running, changing, epoch }
+    }
+
     /// Notes the epoch of an orchestrator.
     fn check_epoch(&self, epoch: u64) -> Result<(), PairsError> {
         let mut known = self.epoch.lock();
@@ -132,9 +113,9 @@ impl Pairs {
     }
 
     /// Goes on with the pairs that an earlier agent of the node has left, if there are any. Blocks.
-    pub fn adopt(&self, agent: &Agent) {
-        let Some(state) = state::read(&directory(agent), &clock::boot()) else { return };
-        match self.begin(agent, state.plan) {
+    pub fn adopt(&self) {
+        let Some(state) = state::read(&self.directory(), &clock::boot()) else { return };
+        match self.begin(state.plan) {
             Ok(accepted) => tracing::info!(copies = accepted.adopted.len(), "pairs_adopted"),
             Err(error) => tracing::error!(%error, "pairs_not_adopted"),
         }
@@ -144,7 +125,7 @@ impl Pairs {
     ///
     /// # Errors
     /// When it cannot be carried out, or another one is in force.
-    pub fn begin(&self, agent: &Agent, plan: PairsPlan) -> Result<PairsAccepted, PairsError> {
+    pub fn begin(&self, plan: PairsPlan) -> Result<PairsAccepted, PairsError> {
         plan.check()?;
         self.check_epoch(plan.epoch)?;
         let _changing = self.changing.lock();
@@ -157,11 +138,11 @@ impl Pairs {
             return Ok(accepted(running));
         }
         if let Some(output) = &plan.settings.output
-            && !agent.prefixes.is_above(output)
+            && !self.prefixes.is_above(output)
         {
             return Err(PairsError::Output(output.clone()));
         }
-        let running = start(agent, plan)?;
+        let running = self.start(plan)?;
         let accepted = accepted(&running);
         *self.running.lock() = Some(running);
         Ok(accepted)
@@ -204,37 +185,38 @@ impl Pairs {
     ///
     /// # Errors
     /// When the orchestrator was replaced, or the registry cannot be removed.
-    pub async fn stop(self: &Arc<Self>, agent: &Agent, stop: PairsStop) -> Result<(), PairsError> {
+    pub async fn stop(self: &Arc<Self>, stop: PairsStop) -> Result<(), PairsError> {
         self.check_epoch(stop.epoch)?;
-        self.end(directory(agent), stop.at_once).await
+        self.end(stop.at_once).await
     }
 
-    async fn end(self: &Arc<Self>, directory: PathBuf, at_once: bool) -> Result<(), PairsError> {
+    async fn end(self: &Arc<Self>, at_once: bool) -> Result<(), PairsError> {
         let Ok((requests, _)) = self.current() else { return Ok(()) };
         let (reply, gone) = oneshot::channel();
         requests.send(Request::Stop { at_once, reply });
         // Without an answer: the thread has ended.
         let _ = gone.await;
         let pairs = self.clone();
-        let completed = tokio::task::spawn_blocking(move || pairs.complete_end(&directory)).await;
+        let completed = tokio::task::spawn_blocking(move || pairs.complete_end()).await;
         completed.map_err(|error| PairsError::Io { action: "end the pairs".to_owned(), source: error.into() })?
     }
 
     /// Removes what a later agent would go on with.
-    fn complete_end(&self, directory: &Path) -> Result<(), PairsError> {
+    fn complete_end(&self) -> Result<(), PairsError> {
         let _changing = self.changing.lock();
         let Some(mut running) = self.running.lock().take() else { return Ok(()) };
         running.mirror.end();
         if let Some(thread) = running.thread.take() {
             let _ = thread.join();
         }
-        state::remove(directory)?;
-        remove(&directory.join(REGISTRY))
+        let directory = self.directory();
+        state::remove(&directory)?;
+        state::remove_file(&directory.join(registry_file::NAME))
     }
 
     /// Ends all copies and jobs because the agent ends for good.
-    pub async fn end_with_agent(self: &Arc<Self>, agent: &Agent) {
-        match tokio::time::timeout(END_WITHIN, self.end(directory(agent), false)).await {
+    pub async fn end_with_agent(self: &Arc<Self>) {
+        match tokio::time::timeout(END_WITHIN, self.end(false)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "pairs_not_removed"),
             Err(_) => tracing::error!("pairs_not_ended"),
@@ -265,6 +247,55 @@ impl Pairs {
         report.pairs.iter().any(|status| !over(status) || has_process(status))
             || report.jobs.iter().any(|job| matches!(job.state, JobRunState::Running | JobRunState::Suspended))
     }
+
+    /// The directory of registry and state.
+    fn directory(&self) -> PathBuf {
+        self.paths.control().join(DIRECTORY)
+    }
+
+    /// The pairs of a plan, with what an earlier agent has left.
+    fn start(&self, plan: PairsPlan) -> Result<Running, PairsError> {
+        let cpu = plan.settings.pin_watcher.map(allowed_cpu).transpose()?;
+        let at = self.directory();
+        claim::directory_below(&self.paths, self.paths.control_node_path(), Path::new(DIRECTORY))?;
+        let kept = state::read(&at, &clock::boot()).filter(|kept| is_compatible(&kept.plan, &plan));
+        let registry_path = at.join(registry_file::NAME);
+        let opened = registry_file::open(&registry_path, &self.paths.job_id, &plan, kept)?;
+        let OpenedRegistry { registry, kept, replaced } = opened;
+        if let Some(reason) = replaced {
+            for pair in &plan.pairs {
+                let change = PairChange::RegistryReplaced { reason: reason.clone() };
+                let name = pair.config.name.clone();
+                self.events.add(watcher::event(name, change));
+            }
+        }
+        let board = Arc::new(Board::new(self.instance, registry_path));
+        let failed = |source| PairsError::Io { action: "watch the pairs".to_owned(), source };
+        let (requests, inbox) = requests::requests().map_err(failed)?;
+        let output = plan.settings.output.clone().unwrap_or_else(|| at.clone());
+        let directories = Directories { pairs: at, output };
+        let (registry, state) = (Arc::new(registry), State::of(plan.clone()));
+        let spawned = start::spawn(directories, registry.clone(), state, requests.clone(), self.events.clone());
+        let (work, worker) = spawned.map_err(failed)?;
+        let connector = self.streams.peer_connector()?;
+        let numbers = plan.pairs.iter().map(|pair| pair.index);
+        let mirror = Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease, numbers);
+        let mirror = Arc::new(mirror);
+        let made = Watcher::new(plan.clone(), kept, registry, inbox, work, (board.clone(), mirror.clone()));
+        let (watcher, adopted) = made.map_err(failed)?;
+        let run = move || {
+            if let Some(cpu) = cpu
+                && let Err(error) = sched_setaffinity(None, &cpu)
+            {
+                tracing::error!(%error, "watcher_not_pinned");
+            }
+            holdfast_shm::process::run_soon();
+            watcher.run();
+            let _ = worker.join();
+        };
+        let thread = std::thread::Builder::new().name("pairs".to_owned()).spawn(run).map_err(failed)?;
+        Ok(Running { plan, requests, board, mirror, adopted, thread: Some(thread) })
+    }
 }
 
 fn accepted(running: &Running) -> PairsAccepted {
@@ -288,64 +319,6 @@ fn is_compatible(known: &PairsPlan, plan: &PairsPlan) -> bool {
         && settings(known) == settings(plan)
 }
 
-/// The directory of registry and state.
-fn directory(agent: &Agent) -> PathBuf {
-    agent.paths.control().join(DIRECTORY)
-}
-
-fn remove(path: &Path) -> Result<(), PairsError> {
-    match fs::remove_file(path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(PairsError::Io { action: format!("remove {}", path.display()), source })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The pairs of a plan, with what an earlier agent has left.
-fn start(agent: &Agent, plan: PairsPlan) -> Result<Running, PairsError> {
-    let cpu = plan.settings.pin_watcher.map(allowed_cpu).transpose()?;
-    let at = directory(agent);
-    claim::directory_below(&agent.paths, agent.paths.control_node_path(), Path::new(DIRECTORY))?;
-    let kept = state::read(&at, &clock::boot()).filter(|kept| is_compatible(&kept.plan, &plan));
-    let registry_path = at.join(REGISTRY);
-    let opened = open_registry(&registry_path, agent.paths.job_id(), &plan, kept)?;
-    let OpenedRegistry { registry, kept, replaced } = opened;
-    if let Some(reason) = replaced {
-        for pair in &plan.pairs {
-            let change = PairChange::RegistryReplaced { reason: reason.clone() };
-            let name = pair.config.name.clone();
-            agent.events.add(AgentEvent::Pair(PairEvent { name, at: SystemTime::now().into(), change }));
-        }
-    }
-    let board = Arc::new(Board::new(agent.instance, registry_path));
-    let failed = |source| PairsError::Io { action: "watch the pairs".to_owned(), source };
-    let (requests, inbox) = requests::requests().map_err(failed)?;
-    let output = plan.settings.output.clone().unwrap_or_else(|| at.clone());
-    let directories = Directories { pairs: at, output };
-    let (registry, state) = (Arc::new(registry), State::of(plan.clone()));
-    let spawned = start::spawn(directories, registry.clone(), state, requests.clone(), agent.events.clone());
-    let (work, worker) = spawned.map_err(failed)?;
-    let connector = agent.streams.peer_connector()?;
-    let numbers = plan.pairs.iter().map(|pair| pair.index);
-    let mirror = Mirror::new(registry.clone(), requests.clone(), connector, plan.settings.lease, numbers);
-    let mirror = Arc::new(mirror);
-    let made = Watcher::new(plan.clone(), kept, registry, inbox, work, (board.clone(), mirror.clone()));
-    let (watcher, adopted) = made.map_err(failed)?;
-    let run = move || {
-        if let Some(cpu) = cpu
-            && let Err(error) = sched_setaffinity(None, &cpu)
-        {
-            tracing::error!(%error, "watcher_not_pinned");
-        }
-        holdfast_shm::process::run_soon();
-        watcher.run();
-        let _ = worker.join();
-    };
-    let thread = std::thread::Builder::new().name("pairs".to_owned()).spawn(run).map_err(failed)?;
-    Ok(Running { plan, requests, board, mirror, adopted, thread: Some(thread) })
-}
-
 /// The set of one CPU, if this process may use it.
 fn allowed_cpu(cpu: u32) -> Result<CpuSet, PairsError> {
     let allowed = sched_getaffinity(None)
@@ -359,74 +332,4 @@ fn allowed_cpu(cpu: u32) -> Result<CpuSet, PairsError> {
     let mut set = CpuSet::new();
     set.set(wanted);
     Ok(set)
-}
-
-/// The registry of an earlier agent or a new one, and what is left of the earlier agent's state.
-struct OpenedRegistry {
-    registry: Registry,
-    kept: Option<State>,
-    /// Why there is a new one in place of an earlier one.
-    replaced: Option<String>,
-}
-
-/// If the earlier registry is damaged, its copies can be neither woken nor stopped by it: they are killed.
-fn open_registry(path: &Path, job: &str, plan: &PairsPlan, kept: Option<State>) -> Result<OpenedRegistry, PairsError> {
-    let layout = layout(plan);
-    let mut replaced = None;
-    if fs::symlink_metadata(path).is_ok() {
-        let reason = match Registry::open(path) {
-            Ok(registry) if registry.is_of_job(job) && registry.layout() == layout => {
-                return Ok(OpenedRegistry { registry, kept, replaced });
-            }
-            Ok(registry) => {
-                kill_registered(&registry);
-                "it is of another plan".to_owned()
-            }
-            Err(error) => error.to_string(),
-        };
-        remove(path)?;
-        replaced = Some(reason);
-    } else if kept.as_ref().is_some_and(|kept| !kept.pairs.is_empty()) {
-        // The file is removed after the state when pairs end.
-        replaced = Some("the file is gone".to_owned());
-    }
-    if let Some(reason) = &replaced {
-        tracing::warn!(path = %path.display(), reason, "registry_replaced");
-    }
-    if let Some(kept) = &kept {
-        let processes = kept.pairs.values().flat_map(|pair| pair.processes.into_iter().chain(pair.programs)).flatten();
-        processes.filter_map(|(_, id)| CopyProcess::open(id)).for_each(|process| process.signal(Signal::KILL));
-    }
-    let kept = kept.map(without_copies);
-    Ok(OpenedRegistry { registry: Registry::create(path, &layout, job)?, kept, replaced })
-}
-
-/// The state after all copies were killed.
-fn without_copies(mut kept: State) -> State {
-    kept.pairs.values_mut().for_each(|pair| {
-        (pair.processes, pair.programs) = ([None, None], [None, None]);
-        // Their checkpoints went with the registry.
-        pair.worked = None;
-    });
-    kept
-}
-
-fn kill_registered(registry: &Registry) {
-    for pair in 0..registry.pairs() {
-        let ids = Side::BOTH.map(|side| ProcessId::registered(&registry.copy(pair, side)));
-        let processes = ids.into_iter().flatten().filter_map(CopyProcess::open);
-        processes.for_each(|process| process.signal(Signal::KILL));
-    }
-}
-
-/// A place for each pair of the node, by its number in the job; those of other nodes have no room for checkpoints.
-fn layout(plan: &PairsPlan) -> Layout {
-    let pairs = plan.pairs.iter().map(|pair| pair.index + 1).max().unwrap_or(1);
-    let mut checkpoint_bytes = vec![0; pairs as usize];
-    for pair in &plan.pairs {
-        if let Some(bytes) = checkpoint_bytes.get_mut(pair.index as usize) {
-            *bytes = pair.config.checkpoint_bytes;
-        }
-    }
-    Layout { pairs, checkpoint_bytes, ring: CHECKPOINT_RING }
 }

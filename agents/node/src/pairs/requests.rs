@@ -7,18 +7,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use holdfast_failover::CommandRefused;
 use holdfast_model::pair::{Grant, MirroredCheckpoint, PairCommand, PairStatus, Revocation};
+use holdfast_process::ObservedProcess;
 use holdfast_wire::pairs::{PairsPlan, PeerOfPair};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::oneshot;
 
-use super::process::CopyProcess;
-use super::start::Whose;
+use super::process::ProcessOwner;
 
 #[derive(Debug)]
 pub(super) enum Request {
     Started {
-        whose: Whose,
-        process: Result<CopyProcess, String>,
+        owner: ProcessOwner,
+        process: Result<ObservedProcess, String>,
     },
     /// The same plan, perhaps of another orchestrator, or with other addresses.
     Plan(PairsPlan),
@@ -33,7 +33,7 @@ pub(super) enum Request {
         command: PairCommand,
         reply: oneshot::Sender<Result<PairStatus, CommandFault>>,
     },
-    /// Changed addresses.
+    /// Pairs whose other copy has moved to another agent, or whose agent has another address now.
     Peers(Vec<PeerOfPair>),
     /// The newest checkpoint of the other node is in the registry.
     Mirrored {
@@ -42,7 +42,7 @@ pub(super) enum Request {
     },
     /// Ends all copies and jobs; answered when they are gone.
     Stop {
-        /// Without a grace.
+        /// Kills them without SIGTERM and `stop_grace`.
         at_once: bool,
         reply: oneshot::Sender<()>,
     },
@@ -57,14 +57,14 @@ pub enum CommandFault {
     Refused(#[from] CommandRefused),
 }
 
-/// The sending half.
+/// Hands requests to the watcher's thread; clones share the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
     sender: Sender<Request>,
     event: Arc<OwnedFd>,
 }
 
-/// The watcher's half.
+/// The requests that the watcher's thread has not taken yet.
 #[derive(Debug)]
 pub(super) struct Inbox {
     receiver: Receiver<Request>,

@@ -6,7 +6,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,8 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use holdfast_model::Side;
-use holdfast_model::pair::PairEvent;
+use holdfast_process::{ObservedProcess, ProcessId};
 use holdfast_shm::Registry;
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::environment;
@@ -24,28 +22,19 @@ use rustix::fs::OFlags;
 
 use super::freezer;
 use super::mirror::Mirror;
-use super::process::{CopyProcess, ProcessId, start_failure};
+use super::process::{ProcessOwner, start_failure};
+use super::registry_file;
 use super::requests::{Request, Requests};
 use super::state::{self, JobState, State, StateChange};
-use crate::events::EventLog;
+use crate::report::events::EventLog;
 
 /// How long the end of the thread waits for the ends of the last jobs' processes, whose control groups it removes.
 const GROUPS_REMOVED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Whose process is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// By the position of the pair in the plan.
-    Copy { at: usize, side: Side, incarnation: u64 },
-    /// By the position in the plan.
-    Job { at: usize },
-}
-
-/// A process to start.
 #[derive(Debug)]
 pub(super) struct Start {
-    pub whose: Whose,
+    pub owner: ProcessOwner,
     pub command: Vec<String>,
     /// In addition to the variables of all.
     pub environment: Vec<(&'static str, String)>,
@@ -58,15 +47,14 @@ pub(super) enum Work {
     /// Saved before what follows is started.
     Save(Box<StateChange>),
     Start(Start),
-    Report(PairEvent),
+    Report(AgentEvent),
     /// Checkpoints are sent to this peer from now on.
     Mirror(Arc<Mirror>, SocketAddr),
 }
 
-/// Directories of the pairs.
 #[derive(Debug)]
 pub(super) struct Directories {
-    /// Registry and state.
+    /// Of the registry and the state file.
     pub pairs: PathBuf,
     /// What copies and jobs print.
     pub output: PathBuf,
@@ -124,23 +112,23 @@ fn run(
         if changed {
             save(&state);
         }
-        reports.into_iter().for_each(|event| events.add(AgentEvent::Pair(event)));
-        if starts.iter().any(|start| matches!(start.whose, Whose::Copy { .. })) {
-            repair(registry, &directories.pairs.join(super::REGISTRY));
+        reports.into_iter().for_each(|event| events.add(event));
+        if starts.iter().any(|start| matches!(start.owner, ProcessOwner::Copy { .. })) {
+            repair(registry, &directories.pairs.join(registry_file::NAME));
         }
         for start in starts {
-            let whose = start.whose;
+            let owner = start.owner;
             let program = start.command.first().cloned().unwrap_or_default();
             let process = started(&directories.output, &state.plan.settings, start)
                 .map_err(|error| start_failure(&program, &error));
-            if let (Whose::Job { at }, Ok(process)) = (whose, &process)
+            if let (ProcessOwner::Job { at }, Ok(process)) = (owner, &process)
                 && let Some(name) = state.plan.jobs.get(at).map(|job| job.name.clone())
             {
                 running.insert(name.clone(), process.id);
                 state.jobs.entry(name).or_default().process = Some(process.id);
                 save(&state);
             }
-            requests.send(Request::Started { whose, process });
+            requests.send(Request::Started { owner, process });
         }
     }
     // The watcher has ended: those of the last jobs.
@@ -163,17 +151,17 @@ fn repair(registry: &Registry, path: &Path) {
 fn keep_running(jobs: &mut BTreeMap<String, JobState>, running: &mut BTreeMap<String, ProcessId>) {
     running.retain(|name, id| {
         let Some(job) = jobs.get_mut(name).filter(|job| job.process.is_none()) else { return false };
-        job.process = Some(*id).filter(|id| CopyProcess::open(*id).is_some());
+        job.process = Some(*id).filter(|id| ObservedProcess::open(*id).is_some());
         job.process.is_some()
     });
 }
 
-fn started(output_directory: &Path, settings: &PairsSettings, start: Start) -> io::Result<CopyProcess> {
-    let Start { whose, command, environment, output } = start;
+fn started(output_directory: &Path, settings: &PairsSettings, start: Start) -> io::Result<ObservedProcess> {
+    let Start { owner, command, environment, output } = start;
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let output = open_output(&output_directory.join(output))?;
     let program = program_path(&settings.directory, program);
-    let group = matches!(whose, Whose::Job { .. }).then(freezer::new_group).flatten();
+    let group = matches!(owner, ProcessOwner::Job { .. }).then(freezer::new_group).flatten();
     let mut command = group.as_ref().map_or_else(|| Command::new(&program), |group| group.command(&program));
     command
         .args(arguments)
@@ -184,12 +172,8 @@ fn started(output_directory: &Path, settings: &PairsSettings, start: Start) -> i
         .current_dir(&settings.directory)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
-        .stderr(output)
-        .process_group(0);
-    let child = command.spawn()?;
-    // It is our child, and nobody has waited for it: the number is its own.
-    let id = ProcessId::of(child.id());
-    id.and_then(CopyProcess::open).ok_or_else(|| io::Error::other("the process cannot be observed"))
+        .stderr(output);
+    ObservedProcess::start(&mut command)
 }
 
 /// A relative path is relative to the working directory of the process; a name alone is looked for in `PATH`.
@@ -233,7 +217,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::Signal;
 
-    use crate::state_file;
+    use crate::state::state_file;
 
     const RESTART: RestartBackOff =
         RestartBackOff { first: Duration::from_secs(1), most: Duration::from_secs(1), attempts: None };
@@ -260,12 +244,12 @@ mod tests {
         let directories = Directories { pairs: root.path().to_owned(), output: root.path().to_owned() };
         let events = Arc::new(EventLog::default());
         let layout = Layout { pairs: 1, checkpoint_bytes: vec![8], ring: 2 };
-        let registry = Registry::create(&root.path().join(super::super::REGISTRY), &layout, "job").unwrap();
+        let registry = Registry::create(&root.path().join(registry_file::NAME), &layout, "job").unwrap();
         let (work, thread) = spawn(directories, registry.into(), State::of(plan), requests, events).unwrap();
         let start = |at, output: &str| {
             let command = ["sleep", "600"].map(str::to_owned).to_vec();
             let output = output.to_owned();
-            let start = Start { whose: Whose::Job { at }, command, environment: Vec::new(), output };
+            let start = Start { owner: ProcessOwner::Job { at }, command, environment: Vec::new(), output };
             work.send(Work::Start(start)).unwrap();
             poll(&mut [PollFd::new(&inbox.readable(), PollFlags::IN)], None).unwrap();
             inbox.clear();

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::{fs, io};
 
 use holdfast_failover::{BackOff, Snapshot};
 use holdfast_model::pair::Term;
+use holdfast_process::ProcessId;
 use holdfast_wire::pairs::PairsPlan;
 use serde::{Deserialize, Serialize};
 
-use super::PairsError;
 use super::clock;
-use super::process::ProcessId;
-use crate::state_file;
+use super::error::PairsError;
+use crate::state::state_file;
 
-/// The state file's name.
 const STATE: &str = "state";
 
 /// The state of a pair.
@@ -49,7 +49,7 @@ pub(super) struct State {
     pub plan: PairsPlan,
     /// By the pair's number.
     pub pairs: BTreeMap<u32, PairState>,
-    /// By name.
+    /// By the name of the job.
     pub jobs: BTreeMap<String, JobState>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct StateChange {
     pub plan: Option<PairsPlan>,
     /// Numbers and states of pairs.
     pub pairs: Vec<(u32, PairState)>,
-    /// All of them.
+    /// The states of all jobs, if one has changed.
     pub jobs: Option<BTreeMap<String, JobState>>,
 }
 
@@ -102,9 +102,19 @@ pub(super) fn read(directory: &Path, boot: &str) -> Option<State> {
 }
 
 pub(super) fn remove(directory: &Path) -> Result<(), PairsError> {
-    super::remove(&directory.join(STATE))
+    remove_file(&directory.join(STATE))
 }
 
-pub(super) fn write(directory: &Path, state: &State) -> std::io::Result<()> {
+/// Removes a file, if it is there.
+pub(super) fn remove_file(path: &Path) -> Result<(), PairsError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(PairsError::Io { action: format!("remove {}", path.display()), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn write(directory: &Path, state: &State) -> io::Result<()> {
     state_file::write(&directory.join(STATE), state)
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 use holdfast_model::{Generation, Rank};
 use holdfast_wire::agent::{KillRequest, TerminateRequest};
 
+use super::connected::Ranks;
+use super::marked;
 use super::process::Process;
-use super::{Ranks, marked};
 
 /// How long to wait for the end of killed processes: a process that hangs in the kernel does not end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Kills the node's ranks of the generation and older ones, and waits until they have ended. Returns their processes.
 pub async fn kill(ranks: &Arc<Ranks>, request: KillRequest) -> Vec<u32> {
@@ -33,7 +34,7 @@ pub async fn kill(ranks: &Arc<Ranks>, request: KillRequest) -> Vec<u32> {
             process.ended().await;
         }
     };
-    let _ = tokio::time::timeout(PATIENCE, ended).await;
+    let _ = tokio::time::timeout(ENDED_WITHIN, ended).await;
     pids
 }
 

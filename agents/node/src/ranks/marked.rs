@@ -10,8 +10,7 @@ use holdfast_wire::environment::{self, RankVariables};
 use holdfast_wire::run::AgentStart;
 use procfs::process;
 
-use super::Ranks;
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marked {
@@ -67,13 +66,10 @@ impl Marks {
             socket: (!is_virtual).then(|| Paths::new(start).socket()),
         }
     }
-}
 
-impl Ranks {
-    /// Processes of this user whose environment names the job, a generation that `matches`, and this node or its agent.
-    /// Reads all of `/proc`.
-    pub fn marked(&self, matches: impl Fn(Generation) -> bool) -> Vec<Marked> {
-        let Marks { job_id, node, socket } = &self.marks;
+    /// The marked processes of generations that match. Reads all of `/proc`.
+    pub(super) fn find(&self, matches: impl Fn(Generation) -> bool) -> Vec<Marked> {
+        let Marks { job_id, node, socket } = self;
         let Ok(processes) = process::all_processes() else { return Vec::new() };
         let found = processes.filter_map(|process| {
             // Unreadable: of another user, or ended.

@@ -1,173 +1,19 @@
-//! The ranks on this node: which are connected, and killing them. Their socket is served by `rank_socket`.
+//! The ranks on this node: which are connected, and killing them. Their socket is served by
+//! `server::rank_socket`; `admission` has the reasons why a rank or a peer is not served.
 //!
-//! A rank has one connection at a time and makes one call at a time. A connection may break without the rank (the agent
-//! was restarted) and the rank without the connection; the process is watched by its pidfd.
+//! * `connected`: a rank has one connection at a time and makes one call at a time. A connection may break without the
+//!   rank (the agent was restarted) and the rank without the connection;
+//! * `process`: a process is watched by its pidfd; `marked`: processes that belong to ranks by their environment;
+//! * `kill`: kills the node's ranks.
 
+pub(crate) mod admission;
+mod connected;
 mod kill;
 mod marked;
 mod process;
 
-use std::collections::BTreeMap;
-
-use holdfast_model::{Generation, Rank};
-use holdfast_wire::run::AgentStart;
-use parking_lot::Mutex;
-
+pub(crate) use connected::Joined;
+pub use connected::Ranks;
 pub use kill::{kill, terminate};
 pub use marked::Marked;
 pub(crate) use process::Process;
-
-use marked::Marks;
-
-use crate::admission::Refusal;
-
-#[derive(Debug)]
-pub struct Ranks {
-    marks: Marks,
-    connected: Mutex<BTreeMap<Rank, Connected>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Connected {
-    generation: Generation,
-    pid: u32,
-    /// Distinguishes a rank's connections, so that the end of an old one does not remove the new one.
-    connection: u64,
-    /// The process has ended.
-    ended: bool,
-    /// The process is about to end, and another one may be the rank.
-    left: bool,
-}
-
-/// How a connection of a rank was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joined {
-    /// A process that is not watched yet.
-    New,
-    /// A further connection of the same process, which is watched already.
-    Again,
-}
-
-impl Ranks {
-    /// `start` names the job and the node.
-    pub fn new(start: &AgentStart) -> Self {
-        Ranks { marks: Marks::new(start), connected: Mutex::default() }
-    }
-
-    /// The ranks of `generation` that are connected and alive, ascending.
-    pub fn alive(&self, generation: Generation) -> Vec<Rank> {
-        let connected = self.connected.lock();
-        connected
-            .iter()
-            .filter(|(_, known)| known.generation == generation && !known.ended)
-            .map(|(rank, _)| *rank)
-            .collect()
-    }
-
-    /// The processes of the ranks of `generation` and older ones that have not ended.
-    fn processes(&self, generation: Generation) -> Vec<u32> {
-        let connected = self.connected.lock();
-        connected
-            .values()
-            .filter(|known| known.generation <= generation && !known.ended)
-            .map(|known| known.pid)
-            .collect()
-    }
-
-    /// The processes of the ranks of `generation` that are connected and have not ended.
-    pub fn connected(&self, generation: Generation) -> Vec<(Rank, u32)> {
-        let connected = self.connected.lock();
-        let alive = connected.iter().filter(|(_, known)| known.generation == generation && !known.ended);
-        alive.map(|(rank, known)| (*rank, known.pid)).collect()
-    }
-
-    /// Records a rank's connection; refuses a second process while the first is alive. The watch of a process that has
-    /// ended just now may not have reported it yet.
-    pub(crate) fn join(
-        &self,
-        rank: Rank,
-        generation: Generation,
-        pid: u32,
-        connection: u64,
-    ) -> Result<Joined, Refusal> {
-        let mut connected = self.connected.lock();
-        let known = connected.get(&rank).filter(|known| known.generation == generation && !known.ended);
-        let joined = match known {
-            Some(known) if known.pid == pid => Joined::Again,
-            Some(known) if !known.left && Process::is_alive(known.pid) => {
-                return Err(Refusal::Duplicate { rank, pid: known.pid });
-            }
-            _ => Joined::New,
-        };
-        connected.insert(rank, Connected { generation, pid, connection, ended: false, left: false });
-        Ok(joined)
-    }
-
-    /// Records that the process of this connection is about to end, and that another one may be the rank. Returns its
-    /// number; `None` if the rank has another process already.
-    pub(crate) fn leave(&self, rank: Rank, connection: u64) -> Option<u32> {
-        let mut connected = self.connected.lock();
-        let known = connected.get_mut(&rank).filter(|known| known.connection == connection)?;
-        known.left = true;
-        Some(known.pid)
-    }
-
-    /// Records that the process of a rank has ended; false if the rank has another process now.
-    pub(crate) fn process_ended(&self, rank: Rank, pid: u32) -> bool {
-        let mut connected = self.connected.lock();
-        match connected.get_mut(&rank) {
-            Some(known) if known.pid == pid && !known.ended => {
-                known.ended = true;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn is_current(&self, rank: Rank, connection: u64) -> bool {
-        self.connected.lock().get(&rank).is_some_and(|known| known.connection == connection)
-    }
-
-    /// Removes the ranks of generations before this one.
-    pub fn fence(&self, generation: Generation) {
-        self.connected.lock().retain(|_, known| known.generation >= generation);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    use std::process::Command;
-
-    use crate::store::fixture_node::fixture_agent;
-
-    const RUN: Generation = Generation(2);
-
-    #[test]
-    fn a_process_that_ended_before_its_watch_saw_it_does_not_keep_its_rank() {
-        let (_root, agent) = fixture_agent("node1", "1145655");
-        let mut first = Command::new("sleep").arg("600").spawn().unwrap();
-        assert_eq!(agent.ranks.join(Rank(1), RUN, first.id(), 1).unwrap(), Joined::New);
-        let refused = agent.ranks.join(Rank(1), RUN, std::process::id(), 2);
-        assert!(matches!(refused, Err(Refusal::Duplicate { pid, .. }) if pid == first.id()), "{refused:?}");
-        first.kill().unwrap();
-        first.wait().unwrap();
-        assert_eq!(agent.ranks.join(Rank(1), RUN, std::process::id(), 3).unwrap(), Joined::New);
-        assert_eq!(agent.ranks.connected(RUN), [(Rank(1), std::process::id())]);
-    }
-
-    #[test]
-    fn a_process_that_leaves_makes_room_for_another_before_it_has_ended() {
-        let (_root, agent) = fixture_agent("node1", "1145655");
-        let mut helper = Command::new("sleep").arg("600").spawn().unwrap();
-        agent.ranks.join(Rank(1), RUN, helper.id(), 1).unwrap();
-        assert_eq!(agent.ranks.leave(Rank(1), 7), None, "another connection");
-        assert_eq!(agent.ranks.leave(Rank(1), 1), Some(helper.id()));
-        assert_eq!(agent.ranks.join(Rank(1), RUN, std::process::id(), 2).unwrap(), Joined::New);
-        let refused = agent.ranks.join(Rank(1), RUN, helper.id(), 3);
-        assert!(matches!(refused, Err(Refusal::Duplicate { .. })), "{refused:?}");
-        helper.kill().unwrap();
-        helper.wait().unwrap();
-    }
-}

@@ -14,9 +14,6 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StrDeserializer};
 
 /// Checks the token; the comparison takes the same time whatever was presented.
-///
-/// # Errors
-/// What is wrong with the request.
 pub(super) fn check(material: &TrustMaterial, headers: &HeaderMap) -> Result<(), &'static str> {
     let presented = headers.get(AUTHORIZATION).ok_or("sent a request without a token")?;
     let presented = presented.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));

@@ -1,5 +1,5 @@
-//! The agent's one port: TLS 1.3 with the job's certificate, behind it the orchestrator's requests (ALPN `http/1.1`)
-//! and the peers' links and streams (ALPN `holdfast/1`).
+//! The socket of the node's ranks (`rank_socket`), and the agent's one port: TLS 1.3 with the job's certificate, behind
+//! it the orchestrator's requests (ALPN `http/1.1`) and the peers' links and streams (ALPN `holdfast/1`).
 //!
 //! Without the token nothing is answered but a refusal. A connection that has not presented the token within ten
 //! seconds, however slowly it sends, is closed; only a few kilobytes of it are read until then, and the number of such
@@ -13,6 +13,7 @@ mod access;
 mod guarded;
 mod peers;
 mod pending;
+pub(crate) mod rank_socket;
 mod requests;
 mod unauthenticated;
 
@@ -222,9 +223,6 @@ async fn serve_http(
 }
 
 /// Listens at the address that the orchestrator chose.
-///
-/// # Errors
-/// When the address cannot be bound.
 pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }

@@ -11,14 +11,14 @@ use holdfast_wire::{VERSION, trust};
 use tokio_rustls::server::TlsStream;
 
 use super::guarded::GuardedStream;
-use crate::admission::Refusal;
 use crate::agent::Agent;
 use crate::collective::{self, Collectives};
 use crate::pairs::QUIET;
+use crate::ranks::admission::Refusal;
 use crate::stream::IncomingStream;
 
 /// The time for the run plan that a peer may already have and this agent not yet.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PLAN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a connection is not one of the job's.
 #[derive(Debug, thiserror::Error)]
@@ -159,7 +159,7 @@ async fn admit(collectives: &Collectives, hello: &PeerHello) -> Result<(), Refus
     }
     // A peer may receive its plan before this agent does.
     let asked = hello.generation;
-    match tokio::time::timeout(PATIENCE, collectives.reached(asked)).await {
+    match tokio::time::timeout(PLAN_WITHIN, collectives.reached(asked)).await {
         Err(_) => Err(Refusal::TooEarly(asked)),
         Ok(serving) if serving > asked => Err(Refusal::Superseded { asked, serving }),
         Ok(_) => Ok(()),

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use holdfast_core::control::ControlError;
 use holdfast_model::pair::PairStatus;
 use holdfast_model::{Failure, FailureKind, HaltChange, HaltState, Inventory};
 use holdfast_wire::agent::{
@@ -27,17 +28,17 @@ use tokio::task::JoinError;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::agent::Agent;
+use crate::agent::forget::{self, ForgetError};
+use crate::agent::inventory;
 use crate::collective::{self, Collectives, RunError};
 use crate::copy::{self, CopyError, on_prefix};
-use crate::forget::{self, ForgetError};
-use crate::halt::{HaltError, Moment};
-use crate::health::{AgentStatus, Published};
-use crate::inventory;
 use crate::library::watch;
-use crate::memory;
 use crate::pairs::PairsError;
-use crate::prefix;
+use crate::prefix::job_prefixes;
 use crate::ranks;
+use crate::report::health::{AgentStatus, Published};
+use crate::state::halt::Moment;
+use crate::state::memory;
 use crate::store::StoreError;
 use crate::watchdog;
 
@@ -108,9 +109,9 @@ impl From<CopyError> for Rejection {
     fn from(error: CopyError) -> Self {
         let (status, kind) = match error {
             ref error if error.prevents_writing() => (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Unwritable),
-            CopyError::Outside(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
+            CopyError::Directory(_) => (StatusCode::BAD_REQUEST, FailureKind::InvalidRequest),
             CopyError::Rebuild { .. } => (StatusCode::UNPROCESSABLE_ENTITY, FailureKind::Damaged),
-            CopyError::Directory(_) | CopyError::Durable(_) | CopyError::Prefix(_) | CopyError::Unlisted { .. } => {
+            CopyError::Durable(_) | CopyError::Prefix(_) | CopyError::Unlisted { .. } => {
                 (StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io)
             }
         };
@@ -118,8 +119,8 @@ impl From<CopyError> for Rejection {
     }
 }
 
-impl From<HaltError> for Rejection {
-    fn from(error: HaltError) -> Self {
+impl From<ControlError> for Rejection {
+    fn from(error: ControlError) -> Self {
         Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, FailureKind::Io, error.to_string())
     }
 }
@@ -238,8 +239,8 @@ async fn poll(
         }
     }
     // What the library did up to now counts: the end of a generation is judged by polls that were sent after it.
-    if let Some(run) = collectives.run().filter(|run| run.library.is_some()) {
-        let _ = tokio::time::timeout(LOOK_WITHIN, watch::observe(agent, &run)).await;
+    if let Some(library) = collectives.run().and_then(|run| run.library.clone()) {
+        let _ = tokio::time::timeout(LOOK_WITHIN, watch::observe(agent, &library)).await;
     }
     let generation = collective::serving(&collectives);
     let status = AgentStatus {
@@ -270,7 +271,7 @@ async fn run(
     // Only for the first run of a step: later, a file system that is not reachable for a while must not prevent a
     // launch.
     if collectives.plan().is_none_or(|known| known.settings.prefix != *directory) {
-        let checked = prefix::check(directory).await;
+        let checked = job_prefixes::check(directory).await;
         checked.map_err(|error| {
             let failure = Failure::new(FailureKind::Io, error.to_string()).at(directory);
             Rejection(StatusCode::UNPROCESSABLE_ENTITY, failure)
@@ -305,7 +306,7 @@ async fn terminate(
     if let Some(part) = collectives.participation().filter(|part| part.run.plan.generation == request.generation) {
         part.terminate();
     }
-    let passed_on = collectives.run().is_some_and(|run| run.source.has_rank_processes());
+    let passed_on = collectives.run().is_some_and(|run| run.source.entry().has_rank_processes);
     Ok(Json(KillReply { killed: ranks::terminate(&collectives.agent.ranks, request, passed_on).await }))
 }
 
@@ -430,7 +431,7 @@ async fn plan_pairs(
     Message(plan): Message<PairsPlan>,
 ) -> Answer<PairsAccepted> {
     let agent = collectives.agent.clone();
-    Ok(Json(blocking(move || agent.pairs.begin(&agent, plan)).await??))
+    Ok(Json(blocking(move || agent.pairs.begin(plan)).await??))
 }
 
 async fn sync_pairs(
@@ -455,6 +456,6 @@ async fn command_pair(
 
 async fn stop_pairs(State(collectives): State<Arc<Collectives>>, Message(stop): Message<PairsStop>) -> Answer<Empty> {
     let agent = &collectives.agent;
-    agent.pairs.stop(agent, stop).await?;
+    agent.pairs.stop(stop).await?;
     Ok(Json(Empty {}))
 }

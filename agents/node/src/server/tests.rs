@@ -12,9 +12,9 @@ use holdfast_wire::agent::{
 use holdfast_wire::run::TrustMaterial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::daemon::set_up;
-use crate::paths::Paths;
-use crate::store::fixture_node::{fixture_start, lay_out};
+use crate::agent::fixtures::set_up;
+use crate::directories::paths::Paths;
+use crate::fixtures::{fixture_start, lay_out};
 
 /// A poll for all events that is answered at once.
 const AT_ONCE: PollRequest = PollRequest { after: 0, wait_ms: 0, allocation_end: None, known: None };
@@ -245,10 +245,11 @@ async fn invalid_requests_are_answered_with_a_failure() {
 #[tokio::test]
 async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
     let served = served().await;
-    let prefix = tempfile::tempdir().unwrap();
+    // Directly below a prefix directory of the job, which the system's temporary directory is.
+    let dataset = tempfile::tempdir().unwrap();
     let request = CopyRequest {
         checkpoint: CheckpointId(3),
-        directory: prefix.path().join("ckpt"),
+        directory: dataset.path().to_owned(),
         crc: true,
         on_behalf_of: Vec::new(),
         partners_only: false,
@@ -258,7 +259,7 @@ async fn a_drain_copies_the_node_s_files_and_notes_the_flush() {
     };
     let reply: CopyReply = served.post(COPY, &request).await;
     assert_eq!(reply.copied.values().sum::<u64>(), 10038 + 3902);
-    assert!(prefix.path().join("ckpt/1.scrfilemap").exists());
+    assert!(dataset.path().join("1.scrfilemap").exists());
     let _: Empty = served.post(FLUSHED, &FlushedNote { checkpoint: CheckpointId(3), prefix: PathBuf::new() }).await;
     let inventory: Inventory = served.get(INVENTORY).await;
     assert!(inventory.flush[&CheckpointId(3)].pfs && inventory.flush[&CheckpointId(3)].cache);

@@ -4,28 +4,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_wire::rank::Interface;
 use holdfast_wire::run::{CheckpointSchedule, Settings};
 
 use super::schedule::WaitingPolicy;
-use super::{CheckpointSource, SourceEntry, SourcePolicy};
+use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "command", reports_progress: true, open };
+pub static ENTRY: SourceEntry = SourceEntry {
+    name: "command",
+    is_library: false,
+    has_rank_processes: true,
+    interface: Interface::Files,
+    reports_progress: true,
+    open: |settings| open(&ENTRY, settings),
+};
 
 /// Without a schedule in the settings, which the orchestrator always sends.
 const DEFAULT_SCHEDULE: CheckpointSchedule = CheckpointSchedule::Every(Duration::from_secs(600));
 
 #[derive(Debug)]
 struct Command {
+    entry: &'static SourceEntry,
     schedule: CheckpointSchedule,
 }
 
-pub(super) fn open(settings: &Settings) -> Arc<dyn CheckpointSource> {
-    Arc::new(Command { schedule: settings.schedule.unwrap_or(DEFAULT_SCHEDULE) })
+/// The source of this entry, whose rank processes make the calls.
+pub(super) fn open(entry: &'static SourceEntry, settings: &Settings) -> Arc<dyn CheckpointSource> {
+    Arc::new(Command { entry, schedule: settings.schedule.unwrap_or(DEFAULT_SCHEDULE) })
 }
 
 impl CheckpointSource for Command {
-    fn has_rank_processes(&self) -> bool {
-        true
+    fn entry(&self) -> &'static SourceEntry {
+        self.entry
     }
 
     fn policy(&self) -> Box<dyn SourcePolicy> {

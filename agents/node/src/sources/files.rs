@@ -1,20 +1,20 @@
 //! The checkpoint files of one rank on this node: in cache, or in the prefix directory if they bypass the cache.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::control::ControlError;
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::output_files::OutputDirectory;
 use holdfast_core::prefix::application_name::{ApplicationNameError, LONGEST_APPLICATION_PATH, check_application_name};
-use holdfast_core::prefix::directory::longest_name_bytes;
-use holdfast_core::prefix::{DirectoryName, Prefix, PrefixError, outputs};
+use holdfast_core::prefix::new_directory::longest_name_bytes;
+use holdfast_core::prefix::outputs;
 use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_core::regular_file;
+use holdfast_core::store::{self, DirectoryName, PrefixError};
 use holdfast_model::{CheckpointId, OutputPath, OutputPathError, Rank};
 
-use super::PutBack;
-use crate::memory::Remembered;
+use crate::state::memory::Remembered;
 use crate::store::{Store, StoreError};
 
 /// Why a file cannot be made or read.
@@ -58,12 +58,20 @@ pub enum FileError {
     #[error(transparent)]
     Taken(#[from] PrefixError),
     #[error("the directory of {} cannot be used: {source}", path.display())]
-    OutputDirectory { path: PathBuf, source: std::io::Error },
+    OutputDirectory { path: PathBuf, source: io::Error },
     #[error("the file {name} could not be recorded: {source}")]
     Record { name: String, source: ControlError },
     /// A file that is to be read is not there.
     #[error("rank {rank} cannot read its file {}: {source}", path.display())]
     Unreadable { rank: Rank, path: PathBuf, source: std::io::Error },
+}
+
+/// The files that a rank restarts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutBack {
+    pub directory: PathBuf,
+    /// Their base names, in the order in which they were made.
+    pub files: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +107,8 @@ impl RankFiles<'_> {
             self.memory.add_direct_file(checkpoint, self.rank, output_path.as_str()).map_err(record)?;
             let path = self.prefix.join(output_path.as_str());
             let unusable = |source| FileError::OutputDirectory { path: path.clone(), source };
-            OutputDirectory::create(self.prefix, &output_path).map_err(unusable)?;
+            let store = store::open(self.prefix).map_err(io::Error::other);
+            store.and_then(|store| store.create_output_directory(&output_path).map(drop)).map_err(unusable)?;
             return Ok(path);
         }
         // Refused now if the other rank is on this node; otherwise when the checkpoint is completed.
@@ -127,9 +136,9 @@ impl RankFiles<'_> {
             |problem| FileError::OutputPath { name: named.to_owned(), prefix: self.prefix.to_owned(), problem };
         let output_path = OutputPath::of_name(named, &prefixes).map_err(refused)?;
         // Without a prefix directory there is no other output.
-        if let Ok(prefix) = Prefix::open(self.prefix) {
+        if let Ok(store) = store::open(self.prefix) {
             let own = dataset.direct.as_deref().and_then(|directory| DirectoryName::new(directory).ok());
-            outputs::check_path(&prefix, own.as_ref(), checkpoint, dataset.name.as_deref(), &output_path)?;
+            outputs::check_path(&*store, own.as_ref(), checkpoint, dataset.name.as_deref(), &output_path)?;
         }
         Ok(Some(output_path))
     }
@@ -190,9 +199,6 @@ impl RankFiles<'_> {
     }
 
     /// The path of a file that is to be read, if it can be opened.
-    ///
-    /// # Errors
-    /// When it cannot.
     pub fn readable(&self, checkpoint: CheckpointId, name: &str) -> Result<PathBuf, FileError> {
         let path = match &self.memory.read().direct {
             Some(direct) => direct.path(self.rank, name),

@@ -1,6 +1,16 @@
 //! Jubatus servers: their rank processes have them save and load models, at the intervals of the job spec. On the nodes
 //! their files are treated as those of every program for which a rank process makes the calls.
 
-use super::{SourceEntry, command};
+use holdfast_wire::rank::Interface;
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "jubatus", reports_progress: true, open: command::open };
+use super::command;
+use super::source::SourceEntry;
+
+pub static ENTRY: SourceEntry = SourceEntry {
+    name: "jubatus",
+    is_library: false,
+    has_rank_processes: true,
+    interface: Interface::Files,
+    reports_progress: true,
+    open: |settings| command::open(&ENTRY, settings),
+};

@@ -5,12 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::{CheckpointId, Dataset};
+use holdfast_wire::rank::Interface;
 use holdfast_wire::run::Settings;
 
-use super::files::{FileError, RankFiles};
-use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
+use super::files::{FileError, PutBack, RankFiles};
+use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "none", reports_progress: false, open };
+pub static ENTRY: SourceEntry = SourceEntry {
+    name: "none",
+    is_library: false,
+    has_rank_processes: false,
+    interface: Interface::Files,
+    reports_progress: false,
+    open,
+};
 
 #[derive(Debug)]
 struct NoSource;
@@ -37,6 +45,10 @@ impl SourcePolicy for Never {
 }
 
 impl CheckpointSource for NoSource {
+    fn entry(&self) -> &'static SourceEntry {
+        &ENTRY
+    }
+
     fn policy(&self) -> Box<dyn SourcePolicy> {
         Box::new(Never)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_wire::run::CheckpointSchedule;
 
-use super::SourcePolicy;
+use super::source::SourcePolicy;
 
 /// Before a halt, a checkpoint that was dropped is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);

@@ -5,11 +5,19 @@ use std::time::Duration;
 
 use holdfast_core::control::need::Need;
 use holdfast_model::NeedPolicy;
+use holdfast_wire::rank::Interface;
 use holdfast_wire::run::Settings;
 
-use super::{CheckpointSource, SourceEntry, SourcePolicy};
+use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "scr", reports_progress: true, open };
+pub static ENTRY: SourceEntry = SourceEntry {
+    name: "scr",
+    is_library: false,
+    has_rank_processes: false,
+    interface: Interface::Files,
+    reports_progress: true,
+    open,
+};
 
 /// The application writes and reads each file at the path that the agent returns.
 #[derive(Debug)]
@@ -60,6 +68,10 @@ impl SourcePolicy for Schedule {
 }
 
 impl CheckpointSource for Scr {
+    fn entry(&self) -> &'static SourceEntry {
+        &ENTRY
+    }
+
     fn policy(&self) -> Box<dyn SourcePolicy> {
         Box::new(Schedule::new(self.need))
     }

@@ -5,12 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_model::CheckpointId;
+use holdfast_wire::rank::Interface;
 use holdfast_wire::run::Settings;
 
-use super::files::{FileError, RankFiles};
-use super::{CheckpointSource, PutBack, SourceEntry, SourcePolicy};
+use super::files::{FileError, PutBack, RankFiles};
+use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "scr-files", reports_progress: true, open };
+pub static ENTRY: SourceEntry = SourceEntry {
+    name: "scr-files",
+    is_library: true,
+    has_rank_processes: false,
+    interface: Interface::Files,
+    reports_progress: true,
+    open,
+};
 
 #[derive(Debug)]
 struct ScrFiles;
@@ -34,8 +42,8 @@ impl SourcePolicy for OfLibrary {
 }
 
 impl CheckpointSource for ScrFiles {
-    fn is_library(&self) -> bool {
-        true
+    fn entry(&self) -> &'static SourceEntry {
+        &ENTRY
     }
 
     fn policy(&self) -> Box<dyn SourcePolicy> {

@@ -7,9 +7,16 @@ use holdfast_model::{Level, SnapshotIntervals};
 use holdfast_wire::rank::Interface;
 use holdfast_wire::run::Settings;
 
-use super::{CheckpointSource, SourceEntry, SourcePolicy};
+use super::source::{CheckpointSource, SourceEntry, SourcePolicy};
 
-pub const ENTRY: SourceEntry = SourceEntry { name: "variables", reports_progress: true, open };
+pub static ENTRY: SourceEntry = SourceEntry {
+    name: "variables",
+    is_library: false,
+    has_rank_processes: false,
+    interface: Interface::Variables,
+    reports_progress: true,
+    open,
+};
 
 #[derive(Debug)]
 struct Variables {
@@ -96,8 +103,8 @@ impl SourcePolicy for Snapshots {
 }
 
 impl CheckpointSource for Variables {
-    fn interface(&self) -> Interface {
-        Interface::Variables
+    fn entry(&self) -> &'static SourceEntry {
+        &ENTRY
     }
 
     fn policy(&self) -> Box<dyn SourcePolicy> {

@@ -11,9 +11,9 @@ use holdfast_core::{kill_point, temporary};
 use holdfast_model::{CheckpointId, Locations, Rank};
 
 use super::Store;
-use super::fixture_node::{base, fixture_start};
 use super::tests::{descriptor, file_paths};
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
+use crate::fixtures::{base, fixture_start};
 
 /// The node and the instant of the kill for the child process; without them the child's test does nothing.
 const WHERE: &str = "HOLDFAST_TEST_NODE";
@@ -141,8 +141,8 @@ fn after_a_kill_at_any_instant_every_file_has_an_entry() {
         let store = check(root.path(), &context);
         assert_eq!(store.checkpoints(), [CheckpointId(2)], "{context}");
         assert_eq!(files_in_cache(root.path()).len(), RANKS.len() * FILES as usize, "{context}");
-        assert!(!store.paths().control().join("filemap_2.scrinfo").exists(), "{context}");
-        let leftovers = fs::read_dir(store.paths().control()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(!store.paths.control().join("filemap_2.scrinfo").exists(), "{context}");
+        let leftovers = fs::read_dir(store.paths.control()).unwrap().map(|entry| entry.unwrap().file_name());
         let leftovers: Vec<_> = leftovers.filter(|name| !temporary::is_temporary(&name.to_string_lossy())).collect();
         assert!(leftovers.len() <= 6, "{context}: {leftovers:?}");
         instant += 1;

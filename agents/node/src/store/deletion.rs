@@ -13,16 +13,14 @@ use holdfast_core::control::filemap::{FilemapChange, RankChange};
 use holdfast_core::control::meta::Meta;
 use holdfast_model::{CheckpointId, Rank};
 
+use super::Store;
+use super::error::StoreError;
 use super::filemaps::Filemaps;
-use super::{Store, StoreError};
-use crate::claim;
-use crate::paths::base_name;
+use crate::directories::claim;
+use crate::directories::paths::base_name;
 
 impl Store {
     /// Deletes a file of a rank and its meta file, then its entry; a file without an entry is no error.
-    ///
-    /// # Errors
-    /// When it cannot be deleted, or the filemap cannot be written.
     pub fn remove_file(&self, checkpoint: CheckpointId, rank: Rank, name: &str) -> Result<(), StoreError> {
         let name = base_name(name)?;
         self.check_directories()?;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use holdfast_model::{CheckpointId, Dataset};
 use parking_lot::Mutex;
 
-use super::StoreError;
-use crate::paths::Paths;
-use crate::state_file;
+use super::error::StoreError;
+use crate::directories::paths::Paths;
+use crate::state::state_file;
 
 /// The state file in the control directory; it belongs to the job, not to a run.
 const FILE: &str = "holdfast.datasets";
@@ -37,9 +37,6 @@ impl Descriptions {
     }
 
     /// Records the description of a dataset.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn note(&self, checkpoint: CheckpointId, dataset: Dataset) -> Result<(), StoreError> {
         self.update(|known| known.insert(checkpoint, dataset.clone()).as_ref() != Some(&dataset))
     }

@@ -6,8 +6,9 @@ use holdfast_core::control::filemap::{FilemapChange, RankChange};
 use holdfast_core::kvtree::Tree;
 use holdfast_model::{CheckpointId, NodeName, Rank};
 
-use super::{Store, StoreError};
-use crate::paths::base_name;
+use super::Store;
+use super::error::StoreError;
+use crate::directories::paths::base_name;
 
 impl Store {
     /// Stores a rank's descriptor in the slot of the local rank `slot`, with the element order of the tree.

@@ -7,8 +7,8 @@ use holdfast_core::control::ControlError;
 use holdfast_core::durable::DurableError;
 use holdfast_model::{CheckpointId, Failure, Rank};
 
-use crate::claim::ClaimError;
-use crate::paths::PathError;
+use crate::directories::claim::ClaimError;
+use crate::directories::paths::PathError;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -5,14 +5,16 @@ use std::path::PathBuf;
 
 use holdfast_core::control::filemap::Filemap;
 use holdfast_core::control::meta::Meta;
+use holdfast_core::redundancy::registry::is_redundancy_file;
 use holdfast_model::{CheckpointId, Rank};
 
-use crate::paths::{Paths, base_name};
+use crate::directories::paths::{Paths, base_name};
 
 /// The state of a rank's files in a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
-    /// Every expected file is present and usable.
+    /// Every file that was committed is present and usable: those of the application, and once it was made their
+    /// redundancy.
     pub complete: bool,
     /// The first fault. `None` with `complete` unset: there is only a descriptor.
     pub fault: Option<String>,
@@ -24,9 +26,8 @@ pub struct Examined {
 
 #[derive(Clone, Debug)]
 pub struct ExaminedFile {
-    /// The base name.
     pub name: String,
-    /// The real path.
+    /// Where this process opens it: below the root of a virtual node.
     pub path: PathBuf,
     /// The size on disk, 0 if it is missing.
     pub size: u64,
@@ -36,6 +37,7 @@ pub struct ExaminedFile {
 
 pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Paths, bases: &[String]) -> Examined {
     let mut found = Examined::default();
+    let mut in_redundancy = None;
     for node_path in map.files(checkpoint, rank) {
         let located = paths.real_of_job(node_path, bases).and_then(|path| Ok((base_name(node_path)?, path)));
         let (name, path) = match located {
@@ -51,6 +53,10 @@ pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Path
                 found.ranks = Some(meta.ranks).filter(|ranks| *ranks > 0);
                 Some(meta)
             }
+            Err(error) if is_redundancy_file(name) => {
+                in_redundancy.get_or_insert(error.to_string());
+                None
+            }
             Err(error) => {
                 found.blame(error.to_string());
                 None
@@ -58,7 +64,15 @@ pub fn examine(map: &Filemap, checkpoint: CheckpointId, rank: Rank, paths: &Path
         };
         found.files.push(ExaminedFile { name: name.to_owned(), path, size, meta });
     }
-    match map.expected(checkpoint, rank) {
+    let redundancy = found.files.iter().filter(|file| is_redundancy_file(&file.name)).count();
+    let expected = map.expected(checkpoint, rank);
+    let being_made =
+        redundancy > 0 && expected.is_some_and(|expected| expected as usize + redundancy == found.files.len());
+    if let Some(fault) = in_redundancy.filter(|_| !being_made) {
+        found.blame(fault);
+    }
+    match expected {
+        Some(_) if being_made => {}
         Some(expected) if expected as usize != found.files.len() => {
             found.blame(format!(
                 "checkpoint {checkpoint} of rank {rank}: {} files are listed, {expected} are expected",

@@ -6,9 +6,9 @@ use holdfast_core::control::filemap::{ChangeKind, Filemap, FilemapChange, RankCh
 use holdfast_core::kvtree::Tree;
 use holdfast_model::{CheckpointId, Rank};
 
-use super::StoreError;
+use super::error::StoreError;
 use super::slots::{Slot, forget_partners};
-use crate::paths::{Paths, base_name};
+use crate::directories::paths::{Paths, base_name};
 
 #[derive(Debug)]
 pub(super) struct Filemaps {

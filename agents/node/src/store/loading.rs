@@ -8,7 +8,7 @@ use holdfast_core::control::filemap::log::{self, LogPosition};
 use holdfast_core::control::filemap::{Filemap, MasterFilemap};
 
 use super::names::{level_of, log_path, master_path};
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
 
 /// The filemaps as they are on disk.
 #[derive(Clone, Debug, Default)]

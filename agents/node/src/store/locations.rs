@@ -7,9 +7,9 @@ use holdfast_core::control::flush::FlushFile;
 use holdfast_model::{CheckpointId, Locations};
 use parking_lot::Mutex;
 
-use super::StoreError;
+use super::error::StoreError;
 use super::slots::set_aside;
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
 
 #[derive(Debug)]
 pub struct FlushRecord {
@@ -34,9 +34,6 @@ impl FlushRecord {
     }
 
     /// The locations of all checkpoints.
-    ///
-    /// # Errors
-    /// When the flush file exists and cannot be read.
     pub fn locations(&self) -> Result<BTreeMap<CheckpointId, Locations>, StoreError> {
         // Locked, so that an older value does not replace that of a change.
         let _changing = self.changing.lock();
@@ -46,17 +43,11 @@ impl FlushRecord {
     }
 
     /// Records the locations of a checkpoint.
-    ///
-    /// # Errors
-    /// When the flush file cannot be written.
     pub fn note(&self, checkpoint: CheckpointId, locations: Locations) -> Result<(), StoreError> {
         self.change_entry(checkpoint, |now| *now = locations)
     }
 
     /// Records that a checkpoint is on the prefix directory; its other locations stay.
-    ///
-    /// # Errors
-    /// When the flush file cannot be written.
     pub fn note_flushed(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
         self.change_entry(checkpoint, |now| {
             now.pfs = true;
@@ -65,9 +56,6 @@ impl FlushRecord {
     }
 
     /// Removes a checkpoint.
-    ///
-    /// # Errors
-    /// When the flush file cannot be written.
     pub fn forget(&self, checkpoint: CheckpointId) -> Result<(), StoreError> {
         self.update(|flush| flush.remove(checkpoint))
     }

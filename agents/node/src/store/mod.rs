@@ -25,6 +25,8 @@ mod entries;
 mod error;
 pub mod examine;
 mod filemaps;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod loading;
 pub mod locations;
 mod names;
@@ -41,8 +43,8 @@ use parking_lot::Mutex;
 
 pub use error::StoreError;
 
-use crate::claim;
-use crate::paths::{Paths, base_name};
+use crate::directories::claim;
+use crate::directories::paths::{Paths, base_name};
 use descriptions::Descriptions;
 use filemaps::Filemaps;
 use loading::OnDisk;
@@ -55,7 +57,7 @@ const NODES_FILE: &str = "nodes.scrinfo";
 pub struct Store {
     pub flush: FlushRecord,
     pub descriptions: Descriptions,
-    paths: Paths,
+    pub paths: Paths,
     filemaps: Mutex<Filemaps>,
 }
 
@@ -73,10 +75,6 @@ impl Store {
         let filemaps = Mutex::new(Filemaps::new(bases, slots, faults));
         let (flush, descriptions) = (FlushRecord::open(&paths), Descriptions::open(&paths));
         Ok(Store { flush, descriptions, paths, filemaps })
-    }
-
-    pub fn paths(&self) -> &Paths {
-        &self.paths
     }
 
     /// The files that could not be read at [`Store::open`] or [`Store::begin_run`], and why.
@@ -205,17 +203,11 @@ impl Store {
     }
 
     /// Writes the number of the run's nodes to the nodes file.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn write_nodes(&self, nodes: u32) -> Result<(), StoreError> {
         Ok(nodes::write(&self.paths.control().join(NODES_FILE), nodes)?)
     }
 
     /// The number in the nodes file; `None` without the file.
-    ///
-    /// # Errors
-    /// When the file exists and cannot be read.
     pub fn nodes(&self) -> Result<Option<u32>, StoreError> {
         Ok(nodes::read(&self.paths.control().join(NODES_FILE))?)
     }
@@ -247,7 +239,5 @@ impl Store {
 
 #[cfg(test)]
 mod crash_tests;
-#[cfg(test)]
-pub(crate) mod fixture_node;
 #[cfg(test)]
 mod tests;

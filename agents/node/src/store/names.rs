@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
 
 /// The name of a slot's file in the control directory.
 pub(super) fn slot_name(level: usize) -> String {

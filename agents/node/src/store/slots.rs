@@ -9,10 +9,10 @@ use holdfast_core::control::filemap::{Filemap, FilemapChange, MasterFilemap};
 use holdfast_core::durable;
 use holdfast_model::{CheckpointId, Rank};
 
-use super::StoreError;
+use super::error::StoreError;
 use super::loading::OnDisk;
 use super::names::{log_path, master_path, slot_name, slot_path};
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
 
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -42,7 +42,7 @@ impl Slot {
 
     /// Brings the filemap file up to date with the log.
     pub(super) fn fold(&mut self, paths: &Paths) -> Result<(), StoreError> {
-        if !self.log.position().is_folded() {
+        if !self.log.position.is_folded() {
             self.log.fold(&slot_path(paths, self.level), &self.map)?;
         }
         Ok(())
@@ -176,7 +176,7 @@ fn write_slot(paths: &Paths, level: usize, map: &Filemap) -> Result<LogPosition,
     durable::remove_unsynced(&log_path(paths, level))?;
     let mut log = FilemapLog::new(log_path(paths, level), LogPosition::default());
     log.fold(&slot_path(paths, level), map)?;
-    Ok(log.position())
+    Ok(log.position)
 }
 
 fn write_master(paths: &Paths, levels: impl Iterator<Item = usize>) -> Result<(), StoreError> {

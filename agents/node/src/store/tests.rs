@@ -6,7 +6,8 @@ use holdfast_core::control::meta::Meta;
 use holdfast_core::kvtree::file;
 use holdfast_model::Locations;
 
-use super::fixture_node::{base, fixture, fixture_start};
+use crate::fixtures::{base, fixture_start};
+use crate::store::fixtures::fixture;
 
 fn fixture_paths(root: &Path, node: &str) -> Paths {
     Paths::new(&fixture_start(root, node))
@@ -72,7 +73,7 @@ fn the_files_after_three_checkpoints_equal_those_of_scr_byte_for_byte() {
     store.fold_logs().unwrap();
     let theirs = holdfast_testkit::fixtures("scr").join("a-xor4/killed-before-flush/tree/node0/user1/scr.1145655");
     for name in ["filemap.scrinfo", "filemap_0.scrinfo", "flush.scrinfo", "nodes.scrinfo"] {
-        let (ours, theirs) = (store.paths().control().join(name), theirs.join(name));
+        let (ours, theirs) = (store.paths.control().join(name), theirs.join(name));
         assert_eq!(file::read(&ours).unwrap(), file::read(&theirs).unwrap(), "{name}");
         assert_eq!(fs::read(&ours).unwrap(), fs::read(&theirs).unwrap(), "{name}");
     }
@@ -117,14 +118,14 @@ fn a_run_with_other_ranks_takes_over_every_entry() {
     store.begin_run(&[], &[]).unwrap();
     assert!(store.has(CheckpointId(3), Rank(1)), "a spare keeps its files");
     assert_eq!(store.on_disk().0.slots.len(), 1);
-    let control = store.paths().control();
+    let control = store.paths.control();
     assert!(!control.join("filemap_1.scrinfo").exists() && !control.join("filemap_3.scrinfo").exists());
 }
 
 #[test]
 fn beginning_the_same_run_again_changes_nothing() {
     let (_root, store) = fixture("a-xor4/killed-before-flush", "node1");
-    let map = store.paths().control().join("filemap_0.scrinfo");
+    let map = store.paths.control().join("filemap_0.scrinfo");
     let before = fs::read(&map).unwrap();
     store.begin_run(&[Rank(1)], &[]).unwrap();
     store.begin_run(&[Rank(1)], &[]).unwrap();
@@ -178,7 +179,7 @@ fn entries_move_between_slots_and_keep_their_order() {
 fn a_damaged_filemap_is_reported_and_hides_no_other() {
     let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
     store.begin_run(&[Rank(1), Rank(5)], &[]).unwrap();
-    let control = store.paths().control();
+    let control = store.paths.control();
     fs::write(control.join("filemap_1.scrinfo"), "not a filemap").unwrap();
     let again = Store::open(fixture_paths(root.path(), "node1"), vec![base("node1")]).unwrap();
     assert!(again.has(CheckpointId(3), Rank(1)));
@@ -203,7 +204,7 @@ fn entries_outside_of_the_job_s_directories_are_ignored() {
     hostile.set_descriptor(id, Rank(0), descriptor(0, "node0"));
     hostile.add_file(id, Rank(0), "/tmp/precious");
     hostile.set_expected(id, Rank(0), 1);
-    hostile.write(&store.paths().control().join("filemap_0.scrinfo")).unwrap();
+    hostile.write(&store.paths.control().join("filemap_0.scrinfo")).unwrap();
     store.begin_run(&[Rank(0)], &[]).unwrap();
     assert!(!store.has(id, Rank(0)));
     store.delete(id).unwrap();
@@ -235,7 +236,7 @@ fn a_file_is_removed_with_its_meta_file_and_entry() {
 fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     let (root, store) = fixture("a-xor4/killed-before-flush", "node1");
     store.begin_run(&[Rank(0), Rank(1)], &[]).unwrap();
-    let control = store.paths().control();
+    let control = store.paths.control();
     let (on_disk, _) = store.on_disk();
     let (first, second) = (&on_disk.slots[0].1, &on_disk.slots[1].1);
     // The steps of `begin_run(&[Rank(1), Rank(0)])`: all entries in a further file, then slot by slot, then without
@@ -257,7 +258,7 @@ fn a_crash_between_any_two_files_of_a_redistribution_loses_no_entry() {
     check_all_entries();
     let mut listed = holdfast_core::control::filemap::MasterFilemap::new();
     for level in 0..3 {
-        listed.add(&format!("{}/filemap_{level}.scrinfo", store.paths().control_node_path()));
+        listed.add(&format!("{}/filemap_{level}.scrinfo", store.paths.control_node_path()));
     }
     listed.write(&control.join("filemap.scrinfo")).unwrap();
     check_all_entries();

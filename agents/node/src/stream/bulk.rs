@@ -132,7 +132,7 @@ impl Drop for OutgoingStream {
 }
 
 impl Drop for IncomingStream {
-    /// As for [`OutgoingStream`].
+    /// As for [`OutgoingStream`]: the list of open connections must not keep it open.
     fn drop(&mut self) {
         let _ = self.stream.sock.shutdown(Shutdown::Both);
     }

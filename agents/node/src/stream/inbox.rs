@@ -125,7 +125,7 @@ impl Streams {
         &self,
         generation: Generation,
         purpose: &Purpose,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<IncomingStream, StreamError> {
         let key = (generation, purpose.clone());
         let arrival = {
@@ -143,9 +143,9 @@ impl Streams {
             state.claims.insert(key.clone(), claim);
             arrival
         };
-        arrival.recv_timeout(patience).unwrap_or_else(|_| {
+        arrival.recv_timeout(limit).unwrap_or_else(|_| {
             self.state.lock().claims.remove(&key);
-            let timeout = StreamError::NoPeer { what: key.1, seconds: patience.as_secs() };
+            let timeout = StreamError::NoPeer { what: key.1, seconds: limit.as_secs() };
             arrival.try_recv().unwrap_or(Err(timeout))
         })
     }
@@ -235,7 +235,7 @@ fn order_of(purpose: &Purpose) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::fixture_node::fixture_start;
+    use crate::fixtures::fixture_start;
 
     #[test]
     fn an_address_that_was_issued_earlier_does_not_replace_a_newer_one_whichever_arrives_first() {

@@ -11,11 +11,11 @@ use holdfast_wire::trust;
 
 use super::{IncomingStream, OutgoingStream, StreamError};
 use crate::agent::Agent;
+use crate::agent::fixtures::set_up;
 use crate::collective::{Collectives, begin_run};
-use crate::daemon::set_up;
-use crate::paths::Paths;
+use crate::directories::paths::Paths;
+use crate::fixtures::{fixture_request, fixture_start, lay_out};
 use crate::server;
-use crate::store::fixture_node::{fixture_request, fixture_start, lay_out};
 
 const TIMEOUT: Duration = Duration::from_secs(80);
 const GENERATION: Generation = Generation(2);

@@ -8,11 +8,11 @@
 //! Off unless the plan enables it. Then `/proc` is read every quarter of `hang_after`, unless every rank has called
 //! since or is waiting in a call.
 
+mod processes;
 pub mod quiet;
 mod stack;
 pub mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 pub use stack::stacks;
 
+use self::processes::processes;
 use self::quiet::Quiet;
 use crate::ranks::Ranks;
 
@@ -99,17 +100,6 @@ pub async fn keep_watch(watchdog: Arc<Watchdog>, ranks: Arc<Ranks>, generation: 
     }
 }
 
-/// The processes of the run's ranks on this node, and those that they have started.
-fn processes(ranks: &Ranks, generation: Generation) -> BTreeMap<Rank, BTreeSet<u32>> {
-    let marked = ranks.marked(|of| of == generation);
-    let marked = marked.into_iter().filter_map(|process| Some((process.rank?, process.pid)));
-    let mut processes: BTreeMap<Rank, BTreeSet<u32>> = BTreeMap::new();
-    for (rank, pid) in ranks.connected(generation).into_iter().chain(marked) {
-        processes.entry(rank).or_default().insert(pid);
-    }
-    processes
-}
-
 /// Returns when the process that a test has started has become `sleep` and is asleep.
 #[cfg(test)]
 pub(crate) fn until_asleep(pid: u32) {
@@ -128,13 +118,16 @@ pub(crate) fn until_asleep(pid: u32) {
 mod tests {
     use super::*;
 
+    use std::collections::BTreeMap;
+
     use holdfast_wire::agent::StackRequest;
     use holdfast_wire::environment;
 
     use crate::agent::Agent;
     use tempfile::TempDir;
 
-    use crate::store::fixture_node::{fixture_agent, fixture_plan};
+    use crate::agent::fixtures::fixture_agent;
+    use crate::fixtures::fixture_plan;
 
     const GENERATION: Generation = Generation(4);
 

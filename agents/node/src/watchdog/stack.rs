@@ -40,7 +40,7 @@ pub async fn stacks(ranks: &Arc<Ranks>, node: &NodeName, request: &StackRequest)
     let generation = request.generation;
     let found = {
         let ranks = ranks.clone();
-        tokio::task::spawn_blocking(move || super::processes(&ranks, generation))
+        tokio::task::spawn_blocking(move || super::processes::processes(&ranks, generation))
     };
     let mut found: BTreeMap<Rank, BTreeSet<u32>> =
         tokio::time::timeout(LIMIT, found).await.ok().and_then(Result::ok).unwrap_or_default();

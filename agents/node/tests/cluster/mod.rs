@@ -12,7 +12,7 @@ use holdfast_client::{AgentAddress, Client, Environment};
 use holdfast_model::{Generation, NodeName, Placement, Rank, RunNode, Scheme};
 use holdfast_wire::agent::{RUN, RunAccepted};
 use holdfast_wire::plan::PlanParts;
-use holdfast_wire::run::{AgentReady, AgentStart, NodeIdentitySource, TrustMaterial};
+use holdfast_wire::run::{AgentReady, AgentStart, TrustMaterial};
 use holdfast_wire::{ALPN_HTTP, VERSION, fixtures, trust};
 use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
@@ -28,7 +28,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn start(job: &str, nodes: u32, ranks_per_node: u32) -> Cluster {
+    /// `scheme` protects checkpoints, in groups with one rank a node.
+    pub fn start(job: &str, nodes: u32, ranks_per_node: u32, scheme: &'static str) -> Cluster {
         let directory = tempfile::tempdir().unwrap();
         let prefix = directory.path().join("prefix");
         // As the orchestrator does: the agents check for it.
@@ -43,7 +44,8 @@ impl Cluster {
             RunNode { failure_domain: name.to_string(), name, address, ranks }
         });
         let placement = Arc::new(Placement { nodes: run_nodes.collect(), leader: NodeName::new("node0") });
-        let settings = fixtures::settings(prefix, "/tmp", 1, Scheme::new("LOCAL"));
+        let mut settings = fixtures::settings(prefix, "/tmp", 1, Scheme::new(scheme));
+        settings.redundancy_width = 8;
         let plan = PlanParts::new(GENERATION, 1, placement.clone(), &settings).unwrap();
         let accepted = placement.nodes.iter().map(|node| {
             let accepted = prepare(node.address, &trust, &plan.request_to(&node.name).unwrap());
@@ -69,7 +71,7 @@ fn start_agent(job: &str, node: NodeName, root: PathBuf, prefix: PathBuf, trust:
         job_id: job.to_owned(),
         user: "user1".to_owned(),
         node,
-        identity: NodeIdentitySource::Given,
+        shared: None,
         root: Some(root),
         prefixes: vec![prefix],
         control_base: "/tmp".to_owned(),

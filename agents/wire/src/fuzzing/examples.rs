@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use holdfast_model::pair::{
     CopyState, CopyStatus, FailureCause, Grant, JobConfig, JobRunState, JobStatus, LeaseStatus, MirroredCheckpoint,
-    PairChange, PairCommand, PairConfig, PairEvent, PairStatus, RestartBackOff, Revocation, Side, Term,
+    PairChange, PairCommand, PairConfig, PairStatus, RestartBackOff, Revocation, Side, Term,
 };
 use holdfast_model::{
     CheckpointId, ContainerPlaces, CrcOnCopy, CrcPolicy, Dataset, Descriptor, Failure, FailureKind, FlushMode,
     FlushPolicy, Generation, HaltChange, HaltCondition, HaltState, HeldFile, Holding, Inventory, Level, Location,
-    Locations, NeedPolicy, NodeName, OutputPath, Placement, Progress, Rank, RankDescriptor, RankEnd, RankPlace,
-    RestartPolicy, RestartSource, RunNode, Scheme, Task, Timestamp, VariablesLayout, VariablesPolicy,
+    Locations, NeedPolicy, NodeName, NumberName, OutputPath, Placement, Progress, Protection, Rank, RankDescriptor,
+    RankEnd, RankPlace, RestartPolicy, RestartSource, RunNode, Scheme, Task, Timestamp, VariablesLayout,
+    VariablesPolicy,
 };
 use holdfast_wire::VERSION;
 use holdfast_wire::agent::{
@@ -38,8 +39,8 @@ use holdfast_wire::peer::{
 use holdfast_wire::plan::{PlanParts, RunRequest};
 use holdfast_wire::rank::{Awaited, Call, Hello, Interface, ProgramState, Reply, Restart, ToAgent, ToRank};
 use holdfast_wire::run::{
-    AgentReady, AgentStart, Cache, CheckpointSchedule, FaultInjection, FaultPoint, NodeIdentitySource, RunPlan,
-    Settings, SourceName, TrustMaterial, Watchdog,
+    AgentReady, AgentStart, Cache, CheckpointSchedule, FaultInjection, FaultPoint, Lookup, RunPlan, Settings,
+    SharedStart, SourceName, TrustMaterial, Watchdog,
 };
 
 pub const JOB: &str = "17";
@@ -166,8 +167,7 @@ fn descriptor() -> RankDescriptor {
         base: BASE.to_owned(),
         scheme: Scheme::new("XOR"),
         interval: 1,
-        hop_distance: 1,
-        set_size: 2,
+        numbers: [(NumberName::new("SET_SIZE"), 2)].into_iter().collect(),
     };
     let directory = format!("{BASE}/u/scr.{JOB}/index.0");
     RankDescriptor { descriptor, directory, groups: 1, group_id: 0, group_size: 2, group_rank: 0 }
@@ -197,6 +197,7 @@ pub fn inventory() -> Inventory {
         expected: Some(2),
         complete: true,
         fault: None,
+        protection: Protection::Scheme(Scheme::new("XOR")),
         partner_of: Some("node1".into()),
         descriptor: Some(descriptor()),
         files: vec![HeldFile { name: "rank_1.dat".to_owned(), size: 4096 }],
@@ -311,6 +312,7 @@ pub fn settings(prefix: &Path) -> Settings {
         piece_bytes: 1 << 16,
         copy_bytes: 1 << 16,
         copy_threads: Some(2),
+        redundancy_width: 32,
         stream_timeout: Duration::from_secs(120),
         watchdog: Some(Watchdog { hang_after: Duration::from_secs(600), busy_hang_after: None }),
         newest: Some(CHECKPOINT),
@@ -340,7 +342,7 @@ pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
         job_id: JOB.to_owned(),
         user: "u".to_owned(),
         node: NODE.into(),
-        identity: NodeIdentitySource::Given,
+        shared: None,
         root: Some(root.to_owned()),
         prefixes: vec![prefix.to_owned()],
         control_base: BASE.to_owned(),
@@ -352,6 +354,16 @@ pub fn start(root: &Path, prefix: &Path, trust: TrustMaterial) -> AgentStart {
         abandon_after: Duration::from_secs(600),
         fault_injections: Vec::new(),
         umask: None,
+    }
+}
+
+/// How the agents of one step find their nodes.
+pub fn shared_start() -> SharedStart {
+    SharedStart {
+        node: Lookup::Command(vec!["hostname".to_owned()]),
+        toward: Lookup::Variable("HEAD".to_owned()),
+        logs: "/p/.holdfast/agents".into(),
+        is_signalled_with_job: true,
     }
 }
 
@@ -392,6 +404,7 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::Restarted {
             generation,
             checkpoint: Some(checkpoint),
+            protected: Some(true),
             source: RestartSource::Cache,
             rebuilt: vec![Rank(1)],
             moved: vec![Rank(2)],
@@ -404,10 +417,12 @@ pub fn poll_reply() -> PollReply {
             generation,
             checkpoint,
             scheme: Scheme::new("XOR"),
-            level: Some(Level::Parity),
+            protected: true,
+            level: Some(Level::Parity.number()),
             bytes: 9,
             millis: 8,
         },
+        AgentEvent::CheckpointProtected { generation, checkpoint, scheme: Scheme::new("XOR"), millis: 9 },
         AgentEvent::CheckpointFailed { generation, checkpoint, reason: "no space".to_owned(), ended: false },
         AgentEvent::Flushed { generation, checkpoint, directory: "scr.3".to_owned(), millis: 8 },
         AgentEvent::PlainFilesKept { checkpoint, directory: "scr.3".to_owned(), reason: "no space".to_owned() },
@@ -416,7 +431,7 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::Finalized { generation },
         AgentEvent::LibraryStarted { generation },
         AgentEvent::UnauthenticatedConnection { peer: "127.0.0.1:1".to_owned(), reason: "sent nothing".to_owned() },
-        AgentEvent::Pair(pair_event()),
+        pair_event(),
         AgentEvent::Notice { message: "a message".to_owned() },
     ];
     let quiet = QuietRank {
@@ -549,10 +564,10 @@ pub fn flushed() -> FlushedNote {
     FlushedNote { checkpoint: CHECKPOINT, prefix: PathBuf::from("/p") }
 }
 
-fn pair_event() -> PairEvent {
+fn pair_event() -> AgentEvent {
     let cause = FailureCause::Exit { end: RankEnd::Signal(9) };
     let change = PairChange::FailOver { cause, checkpoint: 7, micros: 120 };
-    PairEvent { name: "dnn0".to_owned(), at: Timestamp::from_millis(5), change }
+    AgentEvent::Pair { name: "dnn0".to_owned(), at: Timestamp::from_millis(5), change }
 }
 
 fn back_off() -> RestartBackOff {

@@ -149,7 +149,8 @@ fn start() -> AgentStart {
     let trust =
         TrustMaterial { certificate: Base64(vec![1; 300]), key: Base64(vec![2; 100]), token: Base64(vec![3; 32]) };
     let fault_injections = vec![examples::fault_injection()];
-    AgentStart { fault_injections, ..examples::start(Path::new("/r"), Path::new("/p"), trust) }
+    let shared = Some(examples::shared_start());
+    AgentStart { fault_injections, shared, ..examples::start(Path::new("/r"), Path::new("/p"), trust) }
 }
 
 fn sent(message: &impl Serialize, limit: Limit) -> Vec<u8> {

@@ -5,18 +5,13 @@
 //! something. The agent must have the same version and be ready within a time limit; otherwise the end of its log
 //! explains why.
 
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use holdfast_wire::run::{AgentReady, AgentStart};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
-
-use crate::host::log::last_line;
-use crate::host::own_files;
 
 /// Reports are short: longer lines are ignored.
 const LONGEST_LINE: usize = 64 << 10;
@@ -39,37 +34,6 @@ pub enum HandshakeError {
     /// The node is down, or the job is ending.
     #[error("was abandoned: its node is down, or the job is ending")]
     Abandoned,
-}
-
-/// The log of an agent that is being started, without the lines of earlier agents.
-#[derive(Clone, Debug)]
-pub(crate) struct StartLog {
-    path: PathBuf,
-    before: u64,
-}
-
-impl StartLog {
-    /// The log; its current contents are those of earlier agents.
-    pub(crate) fn new(path: PathBuf) -> Self {
-        let before = path.metadata().map_or(0, |metadata| metadata.len());
-        StartLog { path, before }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Opens the file for the agent's standard error. It is in the prefix directory, so a separate thread opens it.
-    pub(crate) async fn open(&self) -> io::Result<File> {
-        let path = self.path.clone();
-        let open = move || own_files::append(&path);
-        Ok(tokio::task::spawn_blocking(open).await.map_err(io::Error::other)??)
-    }
-
-    /// The last line that was written by this agent.
-    pub(crate) fn last_line(&self) -> Option<String> {
-        last_line(&self.path, self.before, |_| true)
-    }
 }
 
 /// Writes the start message. A broken pipe is no error: the agent has ended, which is reported elsewhere.
@@ -126,19 +90,18 @@ pub(crate) fn check_version(ready: AgentReady) -> Result<AgentReady, HandshakeEr
     if found == ours { Ok(ready) } else { Err(HandshakeError::Version { found, ours }) }
 }
 
-/// Starts an agent as a child process and waits until it is ready. `started` receives its process id at once, so that
-/// the agent can be killed if the job ends in the meantime.
+/// Starts an agent as a child process and waits until it is ready. `log` becomes its standard error; `started` receives
+/// its process id at once, so that the agent can be killed if the job ends in the meantime.
 ///
 /// # Errors
 /// [`HandshakeError`]; the child is killed then.
 pub(crate) async fn start(
     command: &mut Command,
     message: &AgentStart,
-    log: &StartLog,
+    log: Stdio,
     within: Duration,
     started: impl FnOnce(u32),
 ) -> Result<AgentReady, HandshakeError> {
-    let log = log.open().await?;
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
     if let Some(pid) = child.id() {
         started(pid);
@@ -159,23 +122,12 @@ pub(crate) async fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::{AgentSettings, AgentTemplate};
-    use std::collections::BTreeMap;
+    use crate::allocation::agents::logs::StartLog;
+    use crate::allocation::agents::template::{AgentSettings, AgentTemplate};
 
     fn message() -> AgentStart {
-        let template = AgentTemplate {
-            settings: AgentSettings {
-                job: "heat".to_owned(),
-                job_id: "17".to_owned(),
-                user: "user1".to_owned(),
-                prefixes: Vec::new(),
-                control_base: "/tmp".to_owned(),
-                control_bytes: None,
-                cache_bases: BTreeMap::new(),
-                disk_timeout: Duration::from_secs(30),
-            },
-            trust: holdfast_wire::trust::generate().unwrap(),
-        };
+        let template =
+            AgentTemplate { settings: AgentSettings::of_test_job(), trust: holdfast_wire::trust::generate().unwrap() };
         template.for_node(&"n1".into())
     }
 
@@ -185,9 +137,9 @@ mod tests {
 
     async fn run(script: &str, within: Duration) -> (Result<AgentReady, HandshakeError>, Option<String>) {
         let base = tempfile::tempdir().unwrap();
-        let log = StartLog::new(base.path().join("log"));
+        let (log, file) = StartLog::open(base.path().join("log")).unwrap();
         let mut command = Command::new("sh");
-        let answer = start(command.args(["-c", script]), &message(), &log, within, |pid| assert!(pid > 1)).await;
+        let answer = start(command.args(["-c", script]), &message(), file, within, |pid| assert!(pid > 1)).await;
         (answer, log.last_line())
     }
 
@@ -216,17 +168,6 @@ mod tests {
     async fn an_agent_that_never_reports_has_a_time_limit() {
         let (answer, _) = run("sleep 600", Duration::from_millis(300)).await;
         assert!(matches!(answer, Err(HandshakeError::Timeout(_))), "{answer:?}");
-    }
-
-    #[test]
-    fn lines_of_an_earlier_agent_are_ignored() {
-        let base = tempfile::tempdir().unwrap();
-        let path = base.path().join("log");
-        std::fs::write(&path, "an earlier end\n").unwrap();
-        let log = StartLog::new(path.clone());
-        assert_eq!(log.last_line(), None);
-        std::fs::write(&path, "an earlier end\nthis one\n").unwrap();
-        assert_eq!(log.last_line().as_deref(), Some("this one"));
     }
 
     #[tokio::test]

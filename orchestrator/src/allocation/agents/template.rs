@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use holdfast_model::NodeName;
 use holdfast_model::time::millis;
-use holdfast_wire::run::{AgentStart, NODE_PLACEHOLDER, NodeIdentitySource, TrustMaterial};
+use holdfast_wire::run::{AgentStart, NODE_PLACEHOLDER, SharedStart, TrustMaterial};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::AllocatedNodes;
+use crate::allocation::record::AllocationIdentity;
 use crate::spec::{Cache, ControlDirectory};
 
 /// An agent without orchestrator and ranks ends after this time; until then an orchestrator can take over.
@@ -38,6 +38,23 @@ pub struct AgentSettings {
     pub disk_timeout: Duration,
 }
 
+#[cfg(test)]
+impl AgentSettings {
+    /// Those of the job of unit tests.
+    pub(crate) fn of_test_job() -> Self {
+        AgentSettings {
+            job: "heat".to_owned(),
+            job_id: "17".to_owned(),
+            user: "user1".to_owned(),
+            prefixes: Vec::new(),
+            control_base: "/tmp".to_owned(),
+            control_bytes: None,
+            cache_bases: BTreeMap::new(),
+            disk_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
 /// The common part of the start messages of a job.
 #[derive(Clone, Debug)]
 pub struct AgentTemplate {
@@ -54,7 +71,7 @@ impl AgentTemplate {
         control: &ControlDirectory,
         caches: impl Iterator<Item = &'a Cache>,
         disk_timeout: Duration,
-        allocation: &dyn AllocatedNodes,
+        identity: &AllocationIdentity,
         trust: TrustMaterial,
     ) -> Self {
         let mut cache_bases = BTreeMap::new();
@@ -64,8 +81,8 @@ impl AgentTemplate {
         }
         let settings = AgentSettings {
             job: job.to_owned(),
-            job_id: allocation.job_id().to_owned(),
-            user: allocation.user().to_owned(),
+            job_id: identity.job_id.clone(),
+            user: identity.user.clone(),
             prefixes,
             control_base: text(&control.base),
             control_bytes: control.bytes,
@@ -78,15 +95,15 @@ impl AgentTemplate {
     /// The start message for `node`. The allocation adds its own part: root directory, fault injections.
     pub fn for_node(&self, node: &NodeName) -> AgentStart {
         let named = |base: &str| base.replace(NODE_PLACEHOLDER, node.as_str());
-        self.message(node.clone(), NodeIdentitySource::Given, named)
+        self.message(node.clone(), None, named)
     }
 
     /// The common start message for agents that determine their node themselves.
-    pub fn for_any_node(&self, identity: NodeIdentitySource) -> AgentStart {
-        self.message(NodeName::new(""), identity, str::to_owned)
+    pub fn for_any_node(&self, shared: SharedStart) -> AgentStart {
+        self.message(NodeName::new(""), Some(shared), str::to_owned)
     }
 
-    fn message(&self, node: NodeName, identity: NodeIdentitySource, named: impl Fn(&str) -> String) -> AgentStart {
+    fn message(&self, node: NodeName, shared: Option<SharedStart>, named: impl Fn(&str) -> String) -> AgentStart {
         let settings = &self.settings;
         AgentStart {
             version: holdfast_wire::VERSION,
@@ -94,7 +111,7 @@ impl AgentTemplate {
             job_id: settings.job_id.clone(),
             user: settings.user.clone(),
             node,
-            identity,
+            shared,
             root: None,
             prefixes: settings.prefixes.clone(),
             control_base: named(&settings.control_base),

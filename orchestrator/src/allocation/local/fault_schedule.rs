@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use holdfast_model::NodeName;
 use holdfast_wire::run::{FaultInjection, FaultPoint};
 
-use crate::allocation::{Fault, Observation};
-use crate::spec::{FaultAction, FaultMoment, FaultPhase, InjectedFault};
+use super::faults::{FaultAction, FaultMoment, FaultPhase, InjectedFault};
+use crate::allocation::faults::{Fault, Observation};
 
 /// The faults of a job.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ impl FaultSchedule {
             let due_now = match (fault.moment, observation) {
                 (FaultMoment::After(delay), Observation::SinceLaunch(passed)) => passed >= delay,
                 // A later checkpoint counts too, because the one in the spec may have been lost.
-                (FaultMoment::AfterCheckpoint(id), Observation::Protected(complete)) => complete >= id,
+                (FaultMoment::AfterCheckpoint(id), Observation::Checkpoint(complete)) => complete >= id,
                 _ => false,
             };
             if due_now && self.injected.insert(number) {
@@ -74,11 +74,6 @@ impl FaultSchedule {
         }
         Some(Fault { number, node: node.clone(), agent_only })
     }
-
-    /// The numbers of the injected faults.
-    pub fn injected(&self) -> &BTreeSet<usize> {
-        &self.injected
-    }
 }
 
 fn point(phase: FaultPhase) -> FaultPoint {
@@ -114,8 +109,8 @@ mod tests {
     fn injects_a_fault_after_the_next_checkpoint_if_its_own_was_lost() {
         let moment = FaultMoment::AfterCheckpoint(CheckpointId(3));
         let mut schedule = FaultSchedule::new(vec![fault("node0", moment, FaultAction::Kill)], BTreeSet::new());
-        assert!(schedule.due(Observation::Protected(CheckpointId(2))).is_empty());
-        assert_eq!(schedule.due(Observation::Protected(CheckpointId(4))).len(), 1);
+        assert!(schedule.due(Observation::Checkpoint(CheckpointId(2))).is_empty());
+        assert_eq!(schedule.due(Observation::Checkpoint(CheckpointId(4))).len(), 1);
     }
 
     #[test]

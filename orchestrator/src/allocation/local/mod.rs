@@ -8,9 +8,10 @@
 //! component of its path can be exchanged by another user, and has a marker with the job's id, without which nothing in
 //! it is removed: see [`holdfast_core::owned`].
 //!
-//! Faults are injected on these nodes only ([`fault_schedule`]).
+//! Faults are injected on these nodes only: [`faults`] reads them, [`fault_schedule`] decides when they are due.
 
 pub mod fault_schedule;
+pub mod faults;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,23 +21,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::BoxFuture;
 use holdfast_core::owned::{Access, Base, Found, Marker, OwnedDirectory, OwnedError};
 use holdfast_model::NodeName;
 use holdfast_wire::environment;
-use holdfast_wire::run::AgentStart;
-use parking_lot::{Mutex, MutexGuard};
+use holdfast_wire::run::{AgentReady, AgentStart};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::agents::handshake::{self, StartLog};
-use super::{
-    AgentControl, AgentPresence, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError,
-    AllocationIdentity, AllocationPreview, AllocationRecord, AllocationRequest, Fault, FaultInjection, ManagerEntry,
-    NodeAccess, Observation, Pending, RemoteShell, RunningAgent, has_ended,
-};
-use crate::host::{host_name, own_files, process, program};
-use crate::spec::{Chosen, InjectedFault, KeyFacts, ManagerFacts, NodeCount, virtual_node};
+use super::agents::handshake;
+use super::agents::logs::AgentLogs;
+use super::agents::start_error::AgentStartError;
+use super::agents::template::AgentTemplate;
+use super::entry::{AllocationPreview, AllocationRequest, ManagerEntry, has_ended};
+use super::error::AllocationError;
+use super::faults::{Fault, FaultInjection, Observation};
+use super::nodes::{AgentPresence, Allocation, RemoteShell};
+use super::record::{AllocationIdentity, AllocationRecord};
+use crate::host::{host_name, process, program};
+use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, virtual_node};
 use fault_schedule::FaultSchedule;
+use faults::{InjectedFault, LocalSettings};
 
 /// Maximum number of agents that are being started at a time: for each processor of this machine, and in total.
 const STARTS_A_PROCESSOR: usize = 4;
@@ -56,33 +62,40 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
         name: "local",
         doc: "starts virtual nodes on this machine",
+        title: "local",
         chosen: Chosen::Otherwise,
         nodes: NodeCount::Asked,
+        variables: ManagerVariables::NONE,
+        requeue: None,
+        has_remote_shells: true,
         more_nodes: |needed| format!("raise `allocation.nodes` to at least {needed}"),
         keys: KeyFacts {
             takes: &[
                 ("nodes", ""),
                 ("time_limit", ""),
-                ("chaos", "faults are injected on virtual nodes only: write `manager: local`"),
+                ("faults", "faults are injected on virtual nodes only: write `manager: local`"),
             ],
             without: &[],
         },
     },
+    keys: ManagerKeys::of::<LocalSettings>()
+        .not_of_replicated(&[("faults", "leave it out: it injects faults into ranks")]),
     check: || Ok(()),
     preview: |_| Ok(AllocationPreview::default()),
     open: |request| Box::pin(async move { Ok(Arc::new(Local::create(request)?) as Arc<dyn Allocation>) }),
-    reopen: |record, faults, logs| {
-        let opened =
-            record.details().and_then(|directories| Local::with(record.identity.clone(), directories, faults, logs));
+    reopen: |record, spec, logs| {
+        let (identity, faults) = (record.identity().clone(), spec.map(faults_of).unwrap_or_default());
+        let opened = record.details().and_then(|directories| Local::with(identity, directories, faults, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
     is_available: |record| record.details::<LocalDirectories>().is_ok_and(|directories| directories.exist()),
     continues: |record, next| {
         let details = record.details::<LocalDirectories>();
         next.left >= next.needed
-            && record.identity.nodes.len() == next.spec.nodes as usize
+            && record.identity().nodes.len() == next.spec.nodes as usize
             && details.is_ok_and(|directories| {
-                let roots = record.identity.nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
+                let roots =
+                    record.identity().nodes.iter().filter(|node| directories.roots.join(node.as_str()).is_dir());
                 directories.workspace.is_some() && !has_ended(directories.end) && roots.count() >= next.needed
             })
     },
@@ -92,6 +105,10 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             .map_or_else(|_| "?".to_owned(), |directories| directories.roots.display().to_string())
     },
 };
+
+fn faults_of(spec: &spec::Allocation) -> Vec<InjectedFault> {
+    spec.settings_of::<LocalSettings>().map(|settings| settings.faults.clone()).unwrap_or_default()
+}
 
 /// What a successor of this orchestrator needs to know about the virtual nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,7 +197,7 @@ pub struct Local {
     directories: LocalDirectories,
     /// `None` if the roots belong to the user.
     workspace: Option<Workspace>,
-    logs: PathBuf,
+    logs: AgentLogs,
     program: PathBuf,
     state: Arc<Mutex<LocalState>>,
 }
@@ -204,19 +221,16 @@ struct LocalAgent {
 impl Local {
     /// Creates the virtual nodes of a new job.
     fn create(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
-        let AllocationRequest { spec, job_id, user, faults, logs, .. } = request;
+        let AllocationRequest { spec, job_id, user, logs, .. } = request;
         let nodes: Vec<NodeName> = (0..spec.nodes).map(virtual_node).collect();
-        check_name("the job id", &job_id)?;
-        check_name("the user", &user)?;
-        for node in &nodes {
-            check_name("the node", node.as_str())?;
-        }
-        let workspace = Workspace::create(&user, &job_id).map_err(AllocationError::Workspace)?;
-        workspace.make_roots(&nodes, &job_id)?;
+        let identity = checked(job_id, user, nodes)?;
+        let AllocationIdentity { job_id, user, nodes } = &identity;
+        let workspace = Workspace::create(user, job_id).map_err(AllocationError::Workspace)?;
+        workspace.make_roots(nodes, job_id)?;
         let end = spec.end_from(SystemTime::now());
         let path = workspace.directory.path().to_owned();
         let directories = LocalDirectories { roots: path.join(ROOTS), workspace: Some(path), end, is_machine: false };
-        Local::with(AllocationIdentity { job_id, user, nodes }, directories, faults, logs)
+        Local::with(identity, directories, faults_of(spec), logs)
     }
 
     /// Virtual nodes with roots of the user, `<roots>/<node>` each. Nothing in them is ever deleted.
@@ -230,14 +244,10 @@ impl Local {
         roots: PathBuf,
         logs: PathBuf,
     ) -> Result<Self, AllocationError> {
-        check_name("the job id", &job_id)?;
-        check_name("the user", &user)?;
-        for node in &nodes {
-            check_name("the node", node.as_str())?;
-        }
+        let identity = checked(job_id, user, nodes)?;
         let roots = absolute(&roots)?;
         let directories = LocalDirectories { workspace: None, roots, end: None, is_machine: false };
-        Local::with(AllocationIdentity { job_id, user, nodes }, directories, Vec::new(), logs)
+        Local::with(identity, directories, Vec::new(), logs)
     }
 
     /// This machine as the only node, for what a job without resource manager left on it. Nothing is ever deleted.
@@ -245,12 +255,9 @@ impl Local {
     /// # Errors
     /// A name cannot be a directory.
     pub fn this_machine(job_id: String, user: String, logs: PathBuf) -> Result<Self, AllocationError> {
-        let node = NodeName::new(host_name());
-        check_name("the job id", &job_id)?;
-        check_name("the user", &user)?;
-        check_name("the node", node.as_str())?;
+        let identity = checked(job_id, user, vec![NodeName::new(host_name())])?;
         let directories = LocalDirectories { workspace: None, roots: "/".into(), end: None, is_machine: true };
-        Local::with(AllocationIdentity { job_id, user, nodes: vec![node] }, directories, Vec::new(), logs)
+        Local::with(identity, directories, Vec::new(), logs)
     }
 
     fn with(
@@ -261,7 +268,7 @@ impl Local {
     ) -> Result<Self, AllocationError> {
         let program = program::ourselves()?;
         let workspace = directories.check(&identity.job_id)?;
-        own_files::create_directory(&logs)?;
+        let logs = AgentLogs::create(&logs)?;
         let injected = workspace.as_ref().map(injected_in).unwrap_or_default();
         let faults = FaultSchedule::new(faults, injected);
         let state = LocalState { agents: BTreeMap::new(), lost: BTreeSet::new(), faults, discarded: 0 };
@@ -296,12 +303,8 @@ impl Local {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LocalState> {
-        self.state.lock()
-    }
-
     fn is_lost(&self, node: &NodeName) -> bool {
-        self.lock().lost.contains(node)
+        self.state.lock().lost.contains(node)
     }
 
     /// Records on disk that a fault was injected: a successor must not repeat it.
@@ -317,7 +320,7 @@ impl Local {
     fn delete_root(&self, node: &NodeName) {
         let Some(workspace) = &self.workspace else { return };
         let number = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.discarded += 1;
             state.discarded
         };
@@ -339,13 +342,13 @@ impl Local {
     /// Removes the dead agent of a node before the next one starts. If it injected a fault that takes the node along,
     /// the node is deleted.
     fn reap_agent(&self, node: &NodeName) {
-        let Some(agent) = self.lock().agents.get(node).copied() else { return };
+        let Some(agent) = self.state.lock().agents.get(node).copied() else { return };
         let by_itself = !agent.killed && process::wait_for_end(agent.pid, ENDING);
         if !by_itself {
             process::kill_agent(agent.pid, KILLED);
         }
         let fault = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.agents.remove(node);
             if by_itself { state.faults.agent_died(node) } else { None }
         };
@@ -358,32 +361,31 @@ impl Local {
         }
     }
 
-    fn log_of(&self, node: &NodeName) -> PathBuf {
-        self.logs.join(format!("{node}.log"))
-    }
-
-    async fn start(&self, node: &NodeName, mut start: AgentStart) -> Result<RunningAgent, AgentStartError> {
+    async fn start(&self, node: &NodeName, mut start: AgentStart) -> Result<AgentReady, AgentStartError> {
         if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
-        let log = tokio::task::block_in_place(|| {
-            self.reap_agent(node);
-            StartLog::new(self.log_of(node))
-        });
+        tokio::task::block_in_place(|| self.reap_agent(node));
         let root = self.root(node);
         if self.is_lost(node) || !root.is_dir() {
             let reason = format!("its root directory {} does not exist", root.display());
             return Err(AgentStartError::NodeLost { node: node.clone(), reason });
         }
         start.root = (!self.directories.is_machine).then_some(root);
-        start.fault_injections = self.lock().faults.armed(node).into_iter().map(|(_, fault)| fault).collect();
+        start.fault_injections = self.state.lock().faults.armed(node).into_iter().map(|(_, fault)| fault).collect();
+        let path = self.logs.of(node);
+        let not_ready = |problem, line| AgentStartError::not_ready(node, problem, line, &path);
+        let (log, file) = self.logs.open(node).await.map_err(|error| not_ready(error.into(), None))?;
         let mut command = tokio::process::Command::new(&self.program);
         // A process group of its own, so that Ctrl-C reaches only the orchestrator.
         let adopt = |pid| self.adopt_agent(node, pid);
-        let started = handshake::start(command.arg("agent").process_group(0), &start, &log, READY_WITHIN, adopt).await;
-        let ready = started.map_err(|problem| AgentStartError::not_ready(node, problem, &log))?;
+        let started = handshake::start(command.arg("agent").process_group(0), &start, file, READY_WITHIN, adopt).await;
+        let ready = match started {
+            Ok(ready) => ready,
+            Err(problem) => return Err(not_ready(problem, self.logs.last_line(&log).await)),
+        };
         self.adopt_agent(node, ready.pid);
-        Ok(RunningAgent { ready, log: log.path().to_owned() })
+        Ok(ready)
     }
 }
 
@@ -391,9 +393,7 @@ impl Allocation for Local {
     fn fault_injection(&self) -> Option<&dyn FaultInjection> {
         Some(self)
     }
-}
 
-impl AllocatedNodes for Local {
     fn manager(&self) -> &'static str {
         ENTRY.facts.name
     }
@@ -433,9 +433,7 @@ impl AllocatedNodes for Local {
         remove(|| base.remove_tree(name, Access::Private, &marker(&self.identity.job_id)))?;
         Ok(())
     }
-}
 
-impl AgentControl for Local {
     fn starts_at_once(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         (STARTS_A_PROCESSOR * processors).min(STARTS_AT_ONCE)
@@ -445,13 +443,13 @@ impl AgentControl for Local {
         &'a self,
         node: &'a NodeName,
         template: &'a AgentTemplate,
-    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+    ) -> BoxFuture<'a, Result<AgentReady, AgentStartError>> {
         Box::pin(self.start(node, template.for_node(node)))
     }
 
     fn adopt_agent(&self, node: &NodeName, pid: u32) {
         let killed = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let killed = state.lost.contains(node);
             state.agents.insert(node.clone(), LocalAgent { pid, killed });
             killed
@@ -463,14 +461,14 @@ impl AgentControl for Local {
     }
 
     /// By its process: its machine is this one.
-    fn check_agent<'a>(&'a self, node: &'a NodeName, _address: SocketAddr) -> Pending<'a, AgentPresence> {
-        let pid = self.lock().agents.get(node).map(|agent| agent.pid);
+    fn check_agent<'a>(&'a self, node: &'a NodeName, _address: SocketAddr) -> BoxFuture<'a, AgentPresence> {
+        let pid = self.state.lock().agents.get(node).map(|agent| agent.pid);
         let exists = pid.is_some_and(|pid| process::runs_as(pid, "agent") && process::is_alive(pid));
         Box::pin(async move { if exists { AgentPresence::Present } else { AgentPresence::Ended } })
     }
 
     fn kill_agent(&self, node: &NodeName) {
-        let pid = self.lock().agents.get_mut(node).map(|agent| {
+        let pid = self.state.lock().agents.get_mut(node).map(|agent| {
             agent.killed = true;
             agent.pid
         });
@@ -487,9 +485,7 @@ impl AgentControl for Local {
         }
         self.identity.nodes.iter().for_each(|node| self.kill_agent(node));
     }
-}
 
-impl NodeAccess for Local {
     fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
         Vec::new()
     }
@@ -507,7 +503,7 @@ impl NodeAccess for Local {
 
 impl FaultInjection for Local {
     fn due_faults(&self, observation: Observation) -> Vec<Fault> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let due = state.faults.due(observation);
         let lost = due.iter().filter(|fault| !fault.agent_only).map(|fault| fault.node.clone());
         state.lost.extend(lost);
@@ -553,12 +549,16 @@ fn directory_error<'a>(
     move |source| AllocationError::Directory { action, path: path.to_owned(), source, remedy }
 }
 
-fn check_name(what: &'static str, name: &str) -> Result<(), AllocationError> {
-    let bad = name.is_empty() || name == "." || name == ".." || name.len() > 200;
-    if bad || name.contains(|c: char| c == '/' || c.is_control()) {
-        return Err(AllocationError::Name { what, name: name.to_owned() });
+/// An identity whose names can be directories.
+fn checked(job_id: String, user: String, nodes: Vec<NodeName>) -> Result<AllocationIdentity, AllocationError> {
+    let names = [("the job id", &*job_id), ("the user", &*user)];
+    for (what, name) in names.into_iter().chain(nodes.iter().map(|node| ("the node", node.as_str()))) {
+        let bad = name.is_empty() || name == "." || name == ".." || name.len() > 200;
+        if bad || name.contains(|c: char| c == '/' || c.is_control()) {
+            return Err(AllocationError::Name { what, name: name.to_owned() });
+        }
     }
-    Ok(())
+    Ok(AllocationIdentity { job_id, user, nodes })
 }
 
 #[cfg(test)]
@@ -604,7 +604,7 @@ mod tests {
     #[test]
     fn refuses_names_with_a_path() {
         for name in ["", "..", "a/b", "/etc", "a\0"] {
-            assert!(check_name("the node", name).is_err(), "{name:?}");
+            assert!(checked("17".into(), "u".into(), vec![name.into()]).is_err(), "{name:?}");
         }
     }
 }

@@ -3,20 +3,26 @@
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
-use crate::allocation::AllocationError;
+use super::error::SlurmError;
+use crate::allocation::error::AllocationError;
 
 /// The variables of an allocation: current and older names.
-const JOB: [&str; 2] = ["SLURM_JOB_ID", "SLURM_JOBID"];
-const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+pub(super) const JOB: [&str; 2] = ["SLURM_JOB_ID", "SLURM_JOBID"];
+pub(super) const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+pub(super) const COUNTS: [&str; 2] = ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"];
 const USER: [&str; 3] = ["SLURM_JOB_USER", "USER", "LOGNAME"];
-/// The node of a batch script; the shell of `salloc` may run outside the allocation.
-const OWN_NODE: &str = "SLURMD_NODENAME";
+/// The node of a batch script, or of a task; the shell of `salloc` may run outside the allocation.
+pub(super) const OWN_NODE: &str = "SLURMD_NODENAME";
+/// In tasks: the address of the machine on which `srun` runs.
+pub(super) const LAUNCHER_ADDRESS: &str = "SLURM_LAUNCH_NODE_IPADDR";
 /// A job that was requeued has the same id as before.
 const RESTARTS: &str = "SLURM_RESTART_COUNT";
 
-/// Variables by which the options of a batch script become defaults of every `srun` in it. Our steps set all options
-/// themselves.
-const SHAPE: [&str; 22] = [
+/// Variables by which the options of a batch script become defaults of every `srun` in it, and those by which a command
+/// takes itself for a task of another step. Our steps set all options themselves.
+pub(crate) const REMOVED: [&str; 24] = [
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
     "SLURM_NTASKS",
     "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
@@ -41,11 +47,6 @@ const SHAPE: [&str; 22] = [
     "SLURM_EXPORT_ENV",
 ];
 
-/// The variables that are removed from the environment of our steps.
-pub fn removed_variables() -> &'static [&'static str] {
-    &SHAPE
-}
-
 /// The id of the job whose allocation this is, if any.
 pub fn job_of_environment(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     first_of(&JOB, &variable)
@@ -67,9 +68,9 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// # Errors
-    /// [`AllocationError::Outside`], [`AllocationError::Nodes`].
+    /// [`SlurmError::Outside`], [`AllocationError::Nodes`].
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, AllocationError> {
-        let outside = |missing| AllocationError::Outside { manager: "slurm", missing };
+        let outside = |missing| SlurmError::Outside { missing };
         let job_id = job_of_environment(&variable).ok_or(outside(JOB[0]))?;
         let list = first_of(&NODES, &variable).ok_or(outside(NODES[0]))?;
         let nodes = hostlist::expand(&list)?;

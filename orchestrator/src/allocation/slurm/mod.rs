@@ -3,19 +3,23 @@
 //! | file | subject |
 //! |---|---|
 //! | `environment` | the environment variables of an allocation |
+//! | `error` | errors that only Slurm has |
 //! | `preflight` | requirements on this machine |
 //! | `query` | queries to Slurm's commands, each with a time limit |
 //! | `watch` | polls down nodes and the end of the allocation |
-//! | `agents` | starts agents on many nodes with one step, or on a single node |
+//! | `agents` | the step of srun that starts agents |
+//! | `remote_shell` | how mpirun starts its daemons on a node |
 //! | [`refusal`] | why Slurm refuses a step, and how long to retry |
 //!
 //! Slurm is queried rarely. The loss of a node is detected by its silent agent, long before Slurm reports it.
 
 mod agents;
 pub(crate) mod environment;
+mod error;
 mod preflight;
 pub(crate) mod query;
 pub mod refusal;
+mod remote_shell;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -25,24 +29,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
-    AllocationPreview, AllocationRecord, ManagerEntry, NodeAccess, Pending, RemoteShell, RunningAgent,
-};
-use crate::allocation::reachable::{self, ProbeResult};
-use crate::host::{own_files, program};
-use crate::spec::{Chosen, KeyFacts, ManagerFacts, NodeCount};
-use agents::{AgentSteps, Patience};
-use environment::Environment;
+use futures_util::future::BoxFuture;
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
-use parking_lot::{Mutex, MutexGuard};
-use refusal::{Refusal, RetrySchedule};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use super::agents::logs::AgentLogs;
+use super::agents::shared_step::{AgentSteps, StartLimit};
+use super::agents::start_error::AgentStartError;
+use super::agents::template::AgentTemplate;
+use super::entry::{AllocationPreview, ManagerEntry};
+use super::error::AllocationError;
+use super::nodes::{Allocation, RemoteShell};
+use super::reachable::{self, ProbeResult};
+use super::record::{AllocationIdentity, AllocationRecord};
+use crate::host::program;
+use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount, RequeueFacts};
+use agents::Srun;
+use environment::{COUNTS, Environment, JOB, NODES, REMOVED, job_of_environment, restarts_of_environment};
+use refusal::{Refusal, RetrySchedule};
 use watch::Watch;
 
-pub use environment::removed_variables;
-use environment::{job_of_environment, restarts_of_environment};
 pub use query::{QueryError, down as reported_down};
 
 /// Time limit for first starts: agents of all nodes at once, on a busy machine.
@@ -62,11 +70,16 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
         name: "slurm",
         doc: "uses the nodes of the current Slurm job (`sbatch`, `salloc`)",
-        chosen: Chosen::ByVariables(&["SLURM_JOB_ID", "SLURM_JOBID"]),
-        nodes: NodeCount::Variables {
-            counts: &["SLURM_JOB_NUM_NODES", "SLURM_NNODES"],
-            lists: &["SLURM_JOB_NODELIST", "SLURM_NODELIST"],
-        },
+        title: "Slurm",
+        chosen: Chosen::InItsJobs,
+        nodes: NodeCount::Variables,
+        variables: ManagerVariables { job_ids: &JOB, node_counts: &COUNTS, node_lists: &NODES, removed: &REMOVED },
+        requeue: Some(RequeueFacts {
+            doc: "`true`: `scontrol requeue` of the Slurm job. It keeps its id, and runs its script again in another \
+                  allocation.",
+            command: |job_id| vec!["scontrol".to_owned(), "requeue".to_owned(), job_id],
+        }),
+        has_remote_shells: true,
         more_nodes: |needed| format!("request at least {needed} from Slurm (`sbatch --nodes`)"),
         keys: KeyFacts {
             takes: &[],
@@ -76,6 +89,7 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             ],
         },
     },
+    keys: ManagerKeys::NONE,
     check: || preflight::check(|name| std::env::var(name).ok(), std::env::var_os("PATH").as_deref()),
     preview: |_| Ok(AllocationPreview::default()),
     open: |request| {
@@ -83,17 +97,17 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
         Box::pin(async move { Ok(Arc::new(Slurm::of_environment(logs, user).await?) as Arc<dyn Allocation>) })
     },
     reopen: |record, _, logs| {
-        Box::pin(async move { Ok(Arc::new(Slurm::reopen(&record.identity, logs).await?) as Arc<dyn Allocation>) })
+        Box::pin(async move { Ok(Arc::new(Slurm::reopen(record.identity(), logs).await?) as Arc<dyn Allocation>) })
     },
     is_available: |record| {
         let variable = |name: &str| std::env::var(name).ok();
         let incarnation = record.details::<Incarnation>().unwrap_or_default();
-        job_of_environment(variable).as_ref() == Some(&record.identity.job_id)
+        job_of_environment(variable).as_ref() == Some(&record.identity().job_id)
             && restarts_of_environment(variable) == incarnation.restarts
     },
     // The nodes of an allocation stay the same until its end.
     continues: |_, _| true,
-    place: |record| format!("the nodes of Slurm job {}", record.identity.job_id),
+    place: |record| format!("the nodes of Slurm job {}", record.identity().job_id),
 };
 
 /// What distinguishes the allocations of a job that was requeued.
@@ -108,7 +122,6 @@ struct Incarnation {
 pub struct Slurm {
     identity: AllocationIdentity,
     own_node: Option<NodeName>,
-    logs: PathBuf,
     watch: Watch,
     steps: AgentSteps,
     /// Nodes that had an agent, with its last address if it is known.
@@ -150,47 +163,34 @@ impl Slurm {
         given_user: Option<String>,
     ) -> Result<Self, AllocationError> {
         let Environment { job_id, user, nodes, own_node } = environment;
-        own_files::create_directory(&logs)?;
+        let logs = AgentLogs::create(&logs)?;
         let program = program::ourselves()?;
         let watch = Watch::start(&job_id, &nodes).await?;
         // The variable names the user that submitted the job; the directories belong to the user that runs it.
         let user = given_user.or_else(|| watch.user()).unwrap_or(user);
-        let steps = AgentSteps::start(program, logs.clone());
+        let steps = AgentSteps::start(Srun, program, logs);
         let identity = AllocationIdentity { job_id, user, nodes };
-        Ok(Slurm {
-            identity,
-            own_node,
-            logs,
-            watch,
-            steps,
-            known: Mutex::default(),
-            slowest_start_ms: AtomicU64::new(0),
-        })
+        Ok(Slurm { identity, own_node, watch, steps, known: Mutex::default(), slowest_start_ms: AtomicU64::new(0) })
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, Option<SocketAddr>>> {
-        self.known.lock()
-    }
-
-    async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
+    async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<AgentReady, AgentStartError> {
         if !self.identity.nodes.contains(node) {
             return Err(AgentStartError::Unknown { node: node.clone() });
         }
-        let before = self.known().get(node).copied();
+        let before = self.known.lock().get(node).copied();
         let ready = match before {
             None => {
                 let begun = Instant::now();
-                let ready = self.ask(node, template, Patience { within: FIRST_START, first: true }).await?;
+                let ready = self.ask(node, template, StartLimit { within: FIRST_START, first: true }).await?;
                 let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
                 self.slowest_start_ms.fetch_max(took, Ordering::Relaxed);
                 ready
             }
-            Some(None) => self.ask(node, template, Patience { within: RESTART, first: false }).await?,
+            Some(None) => self.ask(node, template, StartLimit { within: RESTART, first: false }).await?,
             Some(Some(address)) => self.start_again(node, template, address).await?,
         };
-        self.known().insert(node.clone(), Some(ready.address));
-        let log = self.logs.join(format!("{node}.log"));
-        Ok(RunningAgent { ready, log })
+        self.known.lock().insert(node.clone(), Some(ready.address));
+        Ok(ready)
     }
 
     /// Starts an agent with its own or a shared step. Retries while Slurm refuses the step for a temporary reason, and
@@ -199,11 +199,11 @@ impl Slurm {
         &self,
         node: &NodeName,
         template: &AgentTemplate,
-        patience: Patience,
+        limit: StartLimit,
     ) -> Result<AgentReady, AgentStartError> {
         let mut retries = RetrySchedule::default();
         loop {
-            let started = self.steps.agent(node.clone(), template, patience).await;
+            let started = self.steps.agent(node, template, limit).await;
             match &started {
                 // Every time there are fewer nodes: those at fault have got their answers.
                 Err(AgentStartError::StepFailedElsewhere { log, .. }) => {
@@ -245,15 +245,13 @@ impl Slurm {
             ProbeResult::Accepted => self.restart_of_silent(),
         };
         tokio::select! {
-            started = self.ask(node, template, Patience { within, first: false }) => started,
+            started = self.ask(node, template, StartLimit { within, first: false }) => started,
             () = reachable::wait_until_unreachable(address) => Err(lost()),
         }
     }
 }
 
-impl Allocation for Slurm {}
-
-impl AllocatedNodes for Slurm {
+impl Allocation for Slurm {
     fn manager(&self) -> &'static str {
         ENTRY.facts.name
     }
@@ -288,12 +286,10 @@ impl AllocatedNodes for Slurm {
     }
 
     fn release(&self) -> Result<(), AllocationError> {
-        self.steps.give_up();
+        self.steps.abandon();
         Ok(())
     }
-}
 
-impl AgentControl for Slurm {
     fn starts_at_once(&self) -> usize {
         // One step starts all agents; with fewer permits, late ones would get steps of their own.
         self.identity.nodes.len().max(1)
@@ -308,13 +304,13 @@ impl AgentControl for Slurm {
         &'a self,
         node: &'a NodeName,
         template: &'a AgentTemplate,
-    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+    ) -> BoxFuture<'a, Result<AgentReady, AgentStartError>> {
         Box::pin(self.start(node, template))
     }
 
     fn adopt_agent(&self, node: &NodeName, _pid: u32) {
         // Its step belongs to an earlier orchestrator. Whether it is alive is found by its address.
-        self.known().entry(node.clone()).or_insert(None);
+        self.known.lock().entry(node.clone()).or_insert(None);
     }
 
     fn kill_agent(&self, _node: &NodeName) {
@@ -327,11 +323,9 @@ impl AgentControl for Slurm {
             std::thread::sleep(LOOK_EVERY);
         }
         // A step with a dead node would run until Slurm reports the node as down.
-        self.steps.give_up();
+        self.steps.abandon();
     }
-}
 
-impl NodeAccess for Slurm {
     fn command_prefix(&self, node: &NodeName) -> Vec<String> {
         let words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--input=none", "--quiet"];
         let mut words: Vec<String> = words.map(str::to_owned).to_vec();
@@ -340,6 +334,6 @@ impl NodeAccess for Slurm {
     }
 
     fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
-        Some(RemoteShell::over_srun(node, std::env::var("SHELL").ok().as_deref()))
+        Some(remote_shell::remote_shell(node, std::env::var("SHELL").ok().as_deref()))
     }
 }

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::environment::job_of_environment;
-use crate::allocation::AllocationError;
+use super::environment::{JOB, job_of_environment};
+use super::error::SlurmError;
+use crate::allocation::error::AllocationError;
 use crate::host::{external_command, program};
 
 /// The commands of Slurm that we use.
@@ -19,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Checks Slurm's commands and version.
 pub(super) fn check(variable: impl Fn(&str) -> Option<String>, path: Option<&OsStr>) -> Result<(), AllocationError> {
     if job_of_environment(variable).is_none() {
-        return Err(AllocationError::Outside { manager: "slurm", missing: "SLURM_JOB_ID" });
+        return Err(SlurmError::Outside { missing: JOB[0] }.into());
     }
     for command in SLURM_COMMANDS {
         if program::find(command, Path::new("/"), path).is_err() {
@@ -31,7 +32,7 @@ pub(super) fn check(variable: impl Fn(&str) -> Option<String>, path: Option<&OsS
         .output;
     let found = found.trim().to_owned();
     match slurm_version(&found) {
-        Some(version) if version < OLDEST_SLURM => Err(AllocationError::OldSlurm { found, oldest: OLDEST_SLURM }),
+        Some(version) if version < OLDEST_SLURM => Err(SlurmError::Old { found, oldest: OLDEST_SLURM }.into()),
         // An unknown version format is not an error.
         _ => Ok(()),
     }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::query::{self, QueryError};
 use super::refusal::RetrySchedule;
-use crate::allocation::AllocationError;
+use crate::allocation::error::AllocationError;
 
 /// Poll interval. Each poll is two requests to a controller that serves an entire site.
 const EVERY: Duration = Duration::from_secs(10);

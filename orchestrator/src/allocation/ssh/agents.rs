@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::Target;
 use super::connection::{Command, Connection};
 use super::error::SshError;
 use super::on_node::{HostFacts, NodeCommand, SurveyRequest};
 use super::survey_answer::SurveyAnswer;
+use super::target::Target;
 use crate::exit;
 
 /// Time limit for an answer, also from a busy machine or a slow file system.
@@ -26,7 +26,6 @@ const LONGEST_LINE: u64 = 1 << 20;
 /// Maximum number of lines that the user's shell or the site may print before a message.
 const FOREIGN_LINES: usize = 1000;
 
-/// Surveys a host.
 pub(super) fn survey_host(target: &Target, request: &SurveyRequest) -> Result<SurveyAnswer, SshError> {
     let connection = Connection::open(target)?;
     connection.set_timeout(Some(ANSWER_WITHIN));

@@ -7,10 +7,10 @@ use holdfast_wire::run::{AgentReady, AgentStart};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::Target;
 use super::error::SshError;
 use super::on_node::{NodeCommand, SurveyRequest};
 use super::survey_answer::SurveyAnswer;
+use super::target::Target;
 
 pub(super) fn survey_host(_target: &Target, _question: &SurveyRequest) -> Result<SurveyAnswer, SshError> {
     Err(SshError::NotBuilt)

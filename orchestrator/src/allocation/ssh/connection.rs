@@ -14,7 +14,7 @@ use ssh2::{Channel, HashType, MethodType, Session};
 use super::error::SshError;
 use super::known_hosts::{self, HostKeyCheck, KnownHosts, lookup_name};
 use super::sign_in;
-use super::{Target, quoted};
+use super::target::{Target, quoted};
 
 /// The system's file of trusted keys.
 const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";

@@ -4,6 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::task::JoinError;
+
+use crate::allocation::error::AllocationError;
+
 /// A host cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SshError {
@@ -117,6 +121,35 @@ pub enum SshError {
         that all hosts can reach"
     )]
     Loopback { host: String, address: std::net::IpAddr },
+}
+
+/// The hosts of a job cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HostsError {
+    /// Too few hosts of the list can be used.
+    #[error(
+        "{have} of {of} hosts can be used, and the run needs {needed}; nothing was started:{}",
+        problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+    )]
+    TooFew {
+        /// Usable hosts.
+        have: usize,
+        /// Hosts in the list.
+        of: usize,
+        /// Nodes of the run.
+        needed: u32,
+        /// The problems of the other hosts, without duplicates.
+        problems: Vec<String>,
+    },
+    /// The thread that surveys the hosts panicked.
+    #[error("the survey of the hosts failed: {0}; this is a defect of Holdfast")]
+    Survey(JoinError),
+}
+
+impl From<HostsError> for AllocationError {
+    fn from(error: HostsError) -> Self {
+        AllocationError::Unavailable(error.into())
+    }
 }
 
 fn options(option: &str, port: u16) -> String {

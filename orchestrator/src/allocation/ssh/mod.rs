@@ -2,12 +2,15 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `hosts` | the keys of the spec: which hosts, and how they are reached |
 //! | `connection` | a connection to a host, and commands over it |
 //! | `known_hosts` | the host keys that a user trusts |
 //! | `sign_in` | authentication with ssh-agent and key files |
 //! | `survey_answer` | the answer of a host to the survey |
 //! | `survey` | which hosts can be used, checked before anything is started |
 //! | `agents` | starting and ending an agent, following the ranks of a node |
+//! | `target` | a host with everything that is needed to connect to it |
+//! | `remote_shell` | how mpirun starts its daemons on a host |
 //! | `error` | errors of connections to hosts |
 //!
 //! [`on_node`] is the other end, on the hosts; the launcher's part of it is in [`crate::launch::ssh`]. An agent
@@ -19,43 +22,52 @@ mod agents;
 #[cfg(feature = "ssh")]
 mod connection;
 mod error;
+pub mod hosts;
 #[cfg(feature = "ssh")]
 pub(crate) mod known_hosts;
 pub mod on_node;
+mod remote_shell;
 #[cfg(feature = "ssh")]
 mod sign_in;
 mod survey;
 mod survey_answer;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_core::hostlist;
+use futures_util::future::BoxFuture;
+use holdfast_core::state_files;
+use holdfast_core::{hostlist, workers};
 use holdfast_model::NodeName;
 use holdfast_wire::run::AgentReady;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use super::agents::handshake::{self, HandshakeError};
+use super::agents::logs::AgentLogs;
+use super::agents::start_error::AgentStartError;
+use super::agents::template::AgentTemplate;
+use super::entry::{AllocationPreview, AllocationRequest, ManagerEntry, has_ended};
+use super::error::AllocationError;
+use super::nodes::{Allocation, RemoteShell};
 use super::reachable::{self, ProbeResult};
-use super::{
-    AgentControl, AgentStartError, AgentTemplate, AllocatedNodes, Allocation, AllocationError, AllocationIdentity,
-    AllocationPreview, AllocationRecord, AllocationRequest, ManagerEntry, NodeAccess, Pending, RemoteShell,
-    RunningAgent, has_ended,
-};
-use crate::allocation::agents::handshake::{self, HandshakeError, StartLog};
-use crate::host::{self, host_name, own_files};
-use crate::spec::{self, Chosen, KeyFacts, ManagerFacts, NodeCount, SshAccess, SshHost};
+use super::record::{AllocationIdentity, AllocationRecord};
+use crate::host::{self, host_name};
+use crate::spec::{Chosen, KeyFacts, ManagerFacts, ManagerKeys, ManagerVariables, NodeCount};
 
 pub use agents::{follow, run_command};
+use error::HostsError;
 pub use error::SshError;
+use hosts::{SshAccess, SshHost, SshSettings};
 use on_node::SurveyRequest;
 pub use survey::{UsableHost, survey};
+pub use target::{Target, targets};
 
 /// Time limit for the restart of a silent agent whose machine answers. On a frozen machine nothing can be started.
 const RESTART_OF_SILENT: Duration = Duration::from_secs(3);
@@ -64,25 +76,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time limit for the answer of a machine.
 const LOOK_WITHIN: Duration = Duration::from_millis(250);
 
-/// A host with everything that is needed to connect to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    pub host: SshHost,
-    pub user: String,
-    pub access: SshAccess,
-    /// The path of `holdfast` on the host.
-    pub program: String,
-}
-
 pub static ENTRY: ManagerEntry = ManagerEntry {
     facts: ManagerFacts {
         name: "ssh",
         doc: "uses the listed hosts, without a resource manager",
+        title: "ssh",
         chosen: Chosen::ByKeys {
             keys: &["hosts", "hosts_file"],
             help: "list the machines: `hosts: [n1, user@n2:2222]`, or use a file with one a line: `hosts_file: hosts`",
         },
         nodes: NodeCount::Hosts,
+        variables: ManagerVariables::NONE,
+        requeue: None,
+        has_remote_shells: true,
         more_nodes: |needed| format!("list at least {needed} hosts"),
         keys: KeyFacts {
             takes: &[
@@ -94,22 +100,22 @@ pub static ENTRY: ManagerEntry = ManagerEntry {
             without: &[("nodes", "the list of hosts sets the number of nodes: leave the key out")],
         },
     },
-    check: || if cfg!(feature = "ssh") { Ok(()) } else { Err(AllocationError::NoSsh) },
+    keys: ManagerKeys::of::<SshSettings>(),
+    check: || if cfg!(feature = "ssh") { Ok(()) } else { Err(AllocationError::Unsuitable(SshError::NotBuilt.into())) },
     preview,
     open: |request| Box::pin(async move { Ok(Arc::new(Ssh::open(request).await?) as Arc<dyn Allocation>) }),
     reopen: |record, _, logs| {
-        let opened = record.details().and_then(|hosts| Ssh::reopen(record.identity.clone(), hosts, logs));
+        let opened = record.details().and_then(|hosts| Ssh::reopen(record.identity().clone(), hosts, logs));
         Box::pin(async move { Ok(Arc::new(opened?) as Arc<dyn Allocation>) })
     },
     // There is no resource manager that could reclaim them.
     is_available: |_| true,
     continues: |record, next| {
-        let hosts = next.spec.hosts.iter().map(|host| host.name.as_str());
         next.left >= next.needed
-            && record.identity.nodes.iter().map(NodeName::as_str).eq(hosts)
+            && record.identity().nodes == next.spec.hosts
             && record.details::<Hosts>().is_ok_and(|hosts| !has_ended(hosts.end))
     },
-    place: |record| format!("the hosts {}", hostlist::compress(&record.identity.nodes)),
+    place: |record| format!("the hosts {}", hostlist::compress(&record.identity().nodes)),
 };
 
 /// What a successor of this orchestrator needs to know of the hosts.
@@ -130,7 +136,7 @@ struct Hosts {
 pub struct Ssh {
     identity: AllocationIdentity,
     hosts: Hosts,
-    logs: PathBuf,
+    logs: AgentLogs,
     /// Hosts that failed the survey, with the reason.
     refused: BTreeMap<NodeName, String>,
     /// Started or adopted agents.
@@ -142,32 +148,6 @@ struct HostAgent {
     pid: u32,
     /// `None` for adopted agents.
     address: Option<SocketAddr>,
-}
-
-/// The targets of an allocation.
-///
-/// # Errors
-/// The running executable cannot be found.
-pub fn targets(allocation: &spec::Allocation, user: &str) -> Result<Vec<Target>, AllocationError> {
-    let program = program(&allocation.ssh)?;
-    Ok(allocation.hosts.iter().map(|host| target(host, &allocation.ssh, user, &program)).collect())
-}
-
-/// The path of `holdfast` on the hosts.
-fn program(access: &SshAccess) -> Result<String, AllocationError> {
-    let path = access.program.clone().map_or_else(host::program::ourselves, Ok)?;
-    Ok(path.to_string_lossy().into_owned())
-}
-
-fn target(host: &SshHost, access: &SshAccess, user: &str, program: &str) -> Target {
-    let user = host.user.clone().unwrap_or_else(|| user.to_owned());
-    Target { host: host.clone(), user, access: access.clone(), program: program.to_owned() }
-}
-
-/// Quotes an argument for any shell.
-#[cfg(any(feature = "ssh", test))]
-fn quoted(argument: &str) -> String {
-    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
 /// What is checked on every host.
@@ -187,7 +167,7 @@ fn preview(request: &AllocationRequest<'_>) -> Result<AllocationPreview, Allocat
     if request.prefix.is_dir() {
         asked.directories.insert(0, request.prefix.to_owned());
     }
-    let surveyed = survey(&targets, &asked, request.spec.ssh.at_once as usize);
+    let surveyed = survey(&targets, &asked, SshSettings::of(request.spec).access.at_once as usize);
     let line = |(node, found): &(NodeName, Result<UsableHost, SshError>)| match found {
         Ok(UsableHost { address, version, clock: (apart, ahead), .. }) => {
             let clock = match (apart.as_secs(), *ahead) {
@@ -199,12 +179,12 @@ fn preview(request: &AllocationRequest<'_>) -> Result<AllocationPreview, Allocat
         }
         Err(error) => format!("cannot be used: {error}"),
     };
-    let refusal = too_few_hosts(&surveyed, request.needed);
+    let refusal = too_few_hosts(&surveyed, request.needed).map(AllocationError::from);
     Ok(AllocationPreview { lines: surveyed.iter().map(line).collect(), refusal })
 }
 
 /// The error if fewer hosts can be used than the run needs.
-fn too_few_hosts(found: &[(NodeName, Result<UsableHost, SshError>)], needed: u32) -> Option<AllocationError> {
+fn too_few_hosts(found: &[(NodeName, Result<UsableHost, SshError>)], needed: u32) -> Option<HostsError> {
     let refused = || found.iter().filter_map(|(_, found)| Some(found.as_ref().err()?.to_string()));
     let (of, have) = (found.len(), found.len() - refused().count());
     if have >= needed as usize {
@@ -212,7 +192,7 @@ fn too_few_hosts(found: &[(NodeName, Result<UsableHost, SshError>)], needed: u32
     }
     let mut problems: Vec<String> = refused().collect();
     problems.dedup();
-    Some(AllocationError::TooFewHosts { have, of, needed, problems })
+    Some(HostsError::TooFew { have, of, needed, problems })
 }
 
 impl Ssh {
@@ -220,39 +200,40 @@ impl Ssh {
     /// the prefix, are on a shared file system.
     async fn open(request: AllocationRequest<'_>) -> Result<Self, AllocationError> {
         let AllocationRequest { spec, job_id, user, needed, state, .. } = &request;
-        own_files::create_directory(&request.logs)?;
+        let logs = AgentLogs::create(&request.logs)?;
         let mark = state.join(format!("mark-{job_id}"));
         let mut asked = survey_request(&request);
         asked.directories.insert(0, request.prefix.to_owned());
         asked.mark = Some((mark.clone(), job_id.clone()));
-        own_files::replace(&mark, job_id.as_bytes())?;
-        let (targets, at_once) = (targets(spec, user)?, spec.ssh.at_once as usize);
+        state_files::replace(&mark, job_id.as_bytes())?;
+        let settings = SshSettings::of(spec);
+        let (targets, at_once) = (targets(spec, user)?, settings.access.at_once as usize);
         let surveying = tokio::task::spawn_blocking(move || survey(&targets, &asked, at_once));
-        let found = surveying.await.map_err(AllocationError::Survey);
-        let _ = own_files::remove(&mark);
+        let found = surveying.await.map_err(HostsError::Survey);
+        let _ = state_files::remove(&mark);
         let found = found?;
         if let Some(error) = too_few_hosts(&found, *needed) {
-            return Err(error);
+            return Err(error.into());
         }
         let refused: BTreeMap<NodeName, String> =
             found.iter().filter_map(|(node, found)| Some((node.clone(), found.as_ref().err()?.to_string()))).collect();
         let own = found.iter().find(|(_, found)| found.as_ref().is_ok_and(|found| found.is_here));
         let hosts = Hosts {
             own: own.map(|(node, _)| (node.clone(), host_name())),
-            hosts: spec.hosts.clone(),
-            program: program(&spec.ssh)?,
-            access: spec.ssh.clone(),
+            hosts: settings.hosts,
+            program: target::program(&settings.access)?,
+            access: settings.access,
             end: spec.end_from(SystemTime::now()),
         };
         let nodes = found.into_iter().map(|(node, _)| node).collect();
         let identity = AllocationIdentity { job_id: job_id.clone(), user: user.clone(), nodes };
-        Ok(Ssh { identity, hosts, logs: request.logs, refused, agents: Mutex::default() })
+        Ok(Ssh { identity, hosts, logs, refused, agents: Mutex::default() })
     }
 
     /// Takes the hosts over from an orchestrator that ended. They are not surveyed: an answer of the agent is enough.
     fn reopen(identity: AllocationIdentity, mut hosts: Hosts, logs: PathBuf) -> Result<Self, AllocationError> {
         (ENTRY.check)()?;
-        own_files::create_directory(&logs)?;
+        let logs = AgentLogs::create(&logs)?;
         let here = host_name();
         hosts.own = hosts.own.filter(|(_, name)| *name == here);
         Ok(Ssh { identity, hosts, logs, refused: BTreeMap::new(), agents: Mutex::default() })
@@ -260,14 +241,10 @@ impl Ssh {
 
     fn target(&self, node: &NodeName) -> Option<Target> {
         let host = self.hosts.hosts.iter().find(|host| host.name == node.as_str())?;
-        Some(target(host, &self.hosts.access, &self.identity.user, &self.hosts.program))
+        Some(target::target(host, &self.hosts.access, &self.identity.user, &self.hosts.program))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, HostAgent>> {
-        self.agents.lock()
-    }
-
-    async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<RunningAgent, AgentStartError> {
+    async fn start(&self, node: &NodeName, template: &AgentTemplate) -> Result<AgentReady, AgentStartError> {
         let lost = |reason: String| AgentStartError::NodeLost { node: node.clone(), reason };
         let Some(target) = self.target(node) else {
             return Err(AgentStartError::Unknown { node: node.clone() });
@@ -275,8 +252,8 @@ impl Ssh {
         if let Some(reason) = self.refused.get(node) {
             return Err(lost(reason.clone()));
         }
-        let log = StartLog::new(self.logs.join(format!("{node}.log")));
-        let earlier = self.lock().get(node).copied();
+        let log = self.logs.begin(node).await;
+        let earlier = self.agents.lock().get(node).copied();
         let (start, place) = (template.for_node(node), log.path().to_owned());
         // Cancelled when this future is dropped. A blocking thread cannot be stopped, and a host that answers too late
         // must not be left with an agent.
@@ -291,14 +268,20 @@ impl Ssh {
                 Ok(Err(error)) => return Err(lost(error.to_string())),
                 Err(error) => Err(io::Error::other(error).into()),
             };
-            started.map_err(|problem| AgentStartError::not_ready(node, problem, &log))
+            match started {
+                Ok(ready) => Ok(ready),
+                Err(problem) => {
+                    let line = self.logs.last_line(&log).await;
+                    Err(AgentStartError::not_ready(node, problem, line, log.path()))
+                }
+            }
         };
         let ready = match earlier.and_then(|agent| agent.address) {
             None => started.await?,
             Some(address) => self.start_again(node, address, started).await?,
         };
-        self.lock().insert(node.clone(), HostAgent { pid: ready.pid, address: Some(ready.address) });
-        Ok(RunningAgent { ready, log: log.path().to_owned() })
+        self.agents.lock().insert(node.clone(), HostAgent { pid: ready.pid, address: Some(ready.address) });
+        Ok(ready)
     }
 
     /// Waits for the start of an agent on a node that had one at this address. The machine is probed in the meantime,
@@ -350,31 +333,7 @@ fn is_closed_within(address: SocketAddr, patience: Duration) -> bool {
     }
 }
 
-/// Does `work` for every item on a bounded number of threads, and waits for all. The results are in the order of the
-/// items.
-fn on_threads<T: Sync, R: Send>(items: &[T], at_once: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, R)>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..at_once.min(items.len()) {
-            scope.spawn(|| {
-                while let Some((at, item)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| items.get(at).map(|item| (at, item)))
-                {
-                    let result = work(item);
-                    results.lock().push((at, result));
-                }
-            });
-        }
-    });
-    let mut results = results.into_inner();
-    results.sort_by_key(|(at, _)| *at);
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
-impl Allocation for Ssh {}
-
-impl AllocatedNodes for Ssh {
+impl Allocation for Ssh {
     fn manager(&self) -> &'static str {
         ENTRY.facts.name
     }
@@ -398,9 +357,7 @@ impl AllocatedNodes for Ssh {
     fn record(&self) -> AllocationRecord {
         AllocationRecord::new(ENTRY.facts.name, &self.identity, &self.hosts)
     }
-}
 
-impl AgentControl for Ssh {
     fn starts_at_once(&self) -> usize {
         self.hosts.access.at_once.max(1) as usize
     }
@@ -409,24 +366,24 @@ impl AgentControl for Ssh {
         &'a self,
         node: &'a NodeName,
         template: &'a AgentTemplate,
-    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+    ) -> BoxFuture<'a, Result<AgentReady, AgentStartError>> {
         Box::pin(self.start(node, template))
     }
 
     fn adopt_agent(&self, node: &NodeName, pid: u32) {
-        self.lock().entry(node.clone()).or_insert(HostAgent { pid, address: None });
+        self.agents.lock().entry(node.clone()).or_insert(HostAgent { pid, address: None });
     }
 
     fn kill_agent(&self, node: &NodeName) {
-        let agent = self.lock().get(node).copied();
+        let agent = self.agents.lock().get(node).copied();
         if let Some(HostAgent { pid, .. }) = agent {
             self.end(node, pid, Duration::ZERO);
         }
     }
 
     fn terminate_agents(&self, agents: &[(NodeName, u32)], patience: Duration) {
-        let known = self.lock().clone();
-        on_threads(agents, self.starts_at_once(), |(node, pid)| {
+        let known = self.agents.lock().clone();
+        workers::map(agents, self.starts_at_once(), 1, |(node, pid)| {
             // An agent whose port is closed has ended, or is about to.
             let address = known.get(node).filter(|agent| agent.pid == *pid).and_then(|agent| agent.address);
             if !address.is_some_and(|address| is_closed_within(address, patience)) {
@@ -435,9 +392,7 @@ impl AgentControl for Ssh {
             }
         });
     }
-}
 
-impl NodeAccess for Ssh {
     fn command_prefix(&self, node: &NodeName) -> Vec<String> {
         let target = self.target(node).and_then(|target| serde_json::to_string(&target).ok());
         match (target, std::env::current_exe()) {
@@ -451,26 +406,13 @@ impl NodeAccess for Ssh {
     fn remote_shell(&self, node: &NodeName) -> Option<RemoteShell> {
         let target = self.target(node)?;
         let host = SshHost { user: Some(target.user), ..target.host };
-        Some(RemoteShell::over_ssh(&host, &target.access))
+        Some(remote_shell::remote_shell(&host, &target.access))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quoted_arguments_are_unchanged_for_the_shell() {
-        assert_eq!(quoted("/opt/a b/$x"), "'/opt/a b/$x'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-    }
-
-    #[test]
-    fn work_on_threads_is_done_once_each_and_in_order() {
-        let items: Vec<u32> = (0..100).collect();
-        assert_eq!(on_threads(&items, 7, |item| item * 2), items.iter().map(|item| item * 2).collect::<Vec<_>>());
-        assert!(on_threads(&[] as &[u32], 7, |_| ()).is_empty());
-    }
 
     #[test]
     fn a_closed_port_means_that_the_agent_has_ended() {
@@ -491,31 +433,18 @@ mod tests {
         .unwrap();
         let began = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let base = tempfile::tempdir().unwrap();
+        let settings = SshSettings::of(&spec.allocation);
         let hosts = Hosts {
             own: None,
-            hosts: spec.allocation.hosts.clone(),
-            program: program(&spec.allocation.ssh).unwrap(),
-            access: spec.allocation.ssh.clone(),
+            program: target::program(&settings.access).unwrap(),
+            hosts: settings.hosts,
+            access: settings.access,
             end: spec.allocation.end_from(began),
         };
         let hosts: Hosts = serde_json::from_value(serde_json::to_value(&hosts).unwrap()).unwrap();
         let nodes = vec![NodeName::new("n1")];
         let identity = AllocationIdentity { job_id: "1".to_owned(), user: "u".to_owned(), nodes };
         let allocation = Ssh::reopen(identity, hosts, base.path().join("logs")).unwrap();
-        assert_eq!(AllocatedNodes::end(&allocation), Some(began + Duration::from_secs(7200)));
-    }
-
-    #[test]
-    fn the_user_of_a_host_is_its_own_or_that_of_holdfast() {
-        let allocation = crate::spec::JobSpec::parse(
-            "allocation: {hosts: [n1, ben@n2], ssh: {program: /opt/holdfast}}\nrun: {command: [./app]}\n",
-            "job.yaml",
-            &crate::spec::Environment::empty(crate::launch::registry::registered()),
-        )
-        .unwrap()
-        .allocation;
-        let targets = targets(&allocation, "anna").unwrap();
-        assert_eq!(targets.iter().map(|target| target.user.as_str()).collect::<Vec<_>>(), ["anna", "ben"]);
-        assert_eq!(targets[0].program, "/opt/holdfast");
+        assert_eq!(Allocation::end(&allocation), Some(began + Duration::from_secs(7200)));
     }
 }

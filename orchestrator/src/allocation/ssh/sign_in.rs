@@ -9,9 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ssh2::Session;
 
-use super::Target;
 use super::error::SshError;
 use super::known_hosts::kind_of;
+use super::target::Target;
 
 /// The files in `~/.ssh` that are tried in this order.
 const USUAL: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];

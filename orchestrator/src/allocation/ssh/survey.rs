@@ -4,12 +4,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use holdfast_core::workers;
 use holdfast_model::NodeName;
 
+use super::agents;
 use super::error::SshError;
 use super::on_node::SurveyRequest;
 use super::survey_answer::SurveyAnswer;
-use super::{Target, agents, on_threads};
+use super::target::Target;
 use crate::host::{boot_id, host_name};
 
 /// A host that can be used.
@@ -30,7 +32,7 @@ pub fn survey(
     request: &SurveyRequest,
     at_once: usize,
 ) -> Vec<(NodeName, Result<UsableHost, SshError>)> {
-    let seen = on_threads(targets, at_once, |target| agents::survey_host(target, request));
+    let seen = workers::map(targets, at_once, 1, |target| agents::survey_host(target, request));
     let addresses: Vec<IpAddr> = seen.iter().flatten().map(|seen| seen.address).collect();
     let checked = targets.iter().zip(seen).map(|(target, seen)| {
         let found = seen.and_then(|seen| check(target, &seen, &addresses));
@@ -64,8 +66,8 @@ fn check(target: &Target, seen: &SurveyAnswer, addresses: &[IpAddr]) -> Result<U
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocation::ssh::hosts::{SshAccess, SshHost};
     use crate::allocation::ssh::on_node::HostFacts;
-    use crate::spec::{SshAccess, SshHost};
     use std::path::PathBuf;
 
     fn checked(change: impl Fn(&mut HostFacts), address: &str, others: &[&str]) -> Result<UsableHost, SshError> {

@@ -4,21 +4,25 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use holdfast_agent::agent::inventory;
 use holdfast_agent::copy::drain::copy_alone;
-use holdfast_agent::inventory;
-use holdfast_agent::paths::Paths;
+use holdfast_agent::directories::paths::Paths;
 use holdfast_agent::store::Store;
 use holdfast_core::hostlist;
-use holdfast_core::params::value;
 use holdfast_core::redundancy::drainable::{Drainability, drainable};
+use holdfast_core::redundancy::numbers::SchemeNumber;
 use holdfast_core::redundancy::registry;
-use holdfast_model::{CheckpointId, Descriptor, Holding, Inventory, Locations, NodeName, Rank, RankDescriptor};
+use holdfast_model::{
+    CheckpointId, Descriptor, Holding, Inventory, Locations, NodeName, Protection, Rank, RankDescriptor,
+};
 use holdfast_wire::agent::CopyRequest;
 
 use super::arguments::{parse, usage};
 use super::hosts::expand;
-use super::{CompatError, NO, Ran, YES, directories, failed, node_commands, print, refused};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
+use super::{directories, node_commands};
 use crate::host::host_name;
+use crate::params::value;
 
 /// The files of a job that its control directory lists.
 fn store(control: &Path) -> Result<Store, CompatError> {
@@ -27,7 +31,8 @@ fn store(control: &Path) -> Result<Store, CompatError> {
     })?;
     let parameters = directories::parameters()?;
     let mut bases = directories::cache_bases(&parameters);
-    bases.extend([parameters.cache_base.value, parameters.control_base.value]);
+    let given = ["SCR_CACHE_BASE", "SCR_CNTL_BASE"].into_iter();
+    bases.extend(given.filter_map(|name| parameters.read(name, value::directory)));
     // The caches are often where the control directory is.
     bases.extend(control.ancestors().nth(2).map(|base| base.to_string_lossy().into_owned()));
     Store::open(paths, bases).map_err(|error| failed(&error))
@@ -41,17 +46,20 @@ struct InspectCacheArgs {
     filemap: PathBuf,
 }
 
-pub(super) fn inspect_cache(words: &[String]) -> Ran {
+pub(super) fn inspect_cache(words: &[String]) -> ExitResult {
     let args: InspectCacheArgs = parse(words)?;
     let control = args.filemap.parent().unwrap_or(Path::new("."));
     let inventory = inventory::of_store(&node_commands::own_name(), &store(control)?);
     for holding in inventory.holdings.iter().filter(|holding| holding.complete) {
         let Some(known) = &holding.descriptor else { continue };
         let (id, rank, scheme) = (holding.checkpoint, holding.rank, known.descriptor.scheme);
+        let own = registry::numbers_of(scheme).into_iter().filter(|number| !number.is_of_every_descriptor());
+        let own: String =
+            own.map(|number| format!(" {}={}", number.name, number.of(&known.descriptor.numbers))).collect();
         let RankDescriptor { groups, group_id, group_size, group_rank, .. } = known;
         print(format!(
             "CKPT={id} RANK={rank} TYPE={scheme} GROUPS={groups} GROUP_ID={group_id} GROUP_SIZE={group_size} \
-             GROUP_RANK={group_rank} FILES=1"
+             GROUP_RANK={group_rank} FILES=1{own}"
         ))?;
     }
     Ok(YES)
@@ -61,14 +69,18 @@ pub(super) fn inspect_cache(words: &[String]) -> Ran {
 fn holding(line: &str) -> Option<Holding> {
     let value = |key: &str| line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     let number = |key: &str| value(key)?.parse::<u32>().ok();
+    let scheme = registry::named(value("TYPE")?)?;
+    let of_scheme = |declared: &&SchemeNumber| {
+        let text = value(declared.name.as_str());
+        Some((declared.name, text.map_or(Ok(declared.default), str::parse).ok()?))
+    };
     let descriptor = Descriptor {
         index: 0,
         enabled: true,
         interval: 1,
         base: String::new(),
-        scheme: registry::named(value("TYPE")?)?,
-        hop_distance: 1,
-        set_size: number("GROUP_SIZE")?,
+        scheme,
+        numbers: registry::numbers_of(scheme).iter().map(of_scheme).collect::<Option<_>>()?,
     };
     Some(Holding {
         checkpoint: CheckpointId(value("CKPT")?.parse().ok()?),
@@ -77,6 +89,8 @@ fn holding(line: &str) -> Option<Holding> {
         expected: None,
         complete: true,
         fault: None,
+        // Such a line is of all files that the library made, those of the scheme included.
+        protection: Protection::Scheme(scheme),
         partner_of: None,
         descriptor: Some(RankDescriptor {
             descriptor,
@@ -110,9 +124,9 @@ struct InspectArgs {
     verbose: bool,
 }
 
-pub(super) fn inspect(words: &[String]) -> Ran {
+pub(super) fn inspect(words: &[String]) -> ExitResult {
     let args: InspectArgs = parse(words)?;
-    let Some(list) = args.jobset.or_else(|| directories::variable(directories::NODES)) else {
+    let Some(list) = args.jobset.or_else(directories::node_list) else {
         print("scr_inspect: ERROR: Could not determine nodeset.")?;
         return Ok(NO);
     };
@@ -164,7 +178,7 @@ struct CopyArgs {
     down: Vec<String>,
 }
 
-pub(super) fn copy(words: &[String]) -> Ran {
+pub(super) fn copy(words: &[String]) -> ExitResult {
     let host = host_name();
     let line = |text: &str| print(format!("scr_copy: {host}: {text}"));
     let copied = parse(words).map_err(CompatError::from).and_then(|args| copy_files(&args, &line));
@@ -173,7 +187,7 @@ pub(super) fn copy(words: &[String]) -> Ran {
     copied
 }
 
-fn copy_files(args: &CopyArgs, line: &dyn Fn(&str) -> Result<(), CompatError>) -> Ran {
+fn copy_files(args: &CopyArgs, line: &dyn Fn(&str) -> Result<(), CompatError>) -> ExitResult {
     let id = CheckpointId(args.id);
     let store = store(&args.control)?;
     let known = store.flush.locations().map_err(|error| failed(&error))?;

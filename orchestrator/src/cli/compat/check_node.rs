@@ -7,7 +7,7 @@ use clap::Parser;
 use rustix::fs::statvfs;
 
 use super::arguments::parse;
-use super::{NO, Ran, YES, print};
+use super::result::{ExitResult, NO, YES, print};
 
 /// Check the control and cache directories of this node
 #[derive(Parser)]
@@ -24,7 +24,7 @@ struct CheckNodeArgs {
     cache: Vec<String>,
 }
 
-pub(super) fn check_node(words: &[String]) -> Ran {
+pub(super) fn check_node(words: &[String]) -> ExitResult {
     let args: CheckNodeArgs = parse(words)?;
     Ok(match [args.cntl, args.cache].iter().try_for_each(|directories| check(directories, args.free)) {
         Ok(()) => {

@@ -8,13 +8,14 @@ use chrono::{Local, Utc};
 use clap::Parser;
 use holdfast_core::control::flush::FlushFile;
 use holdfast_core::control::halt::{HaltFile, HaltReason, local_time};
-use holdfast_core::control::nodes;
 use holdfast_core::kvtree::file;
 use holdfast_model::CheckpointId;
 
 use super::super::inspect;
 use super::arguments::parse;
-use super::{NO, Ran, YES, directories, failed, print};
+use super::directories;
+use super::result::{ExitResult, NO, YES, failed, print};
+use crate::params::value;
 
 /// Show what the flush file of a node contains
 #[derive(Parser)]
@@ -31,7 +32,7 @@ struct FlushFileArgs {
     latest: bool,
 }
 
-pub(super) fn flush_file(words: &[String]) -> Ran {
+pub(super) fn flush_file(words: &[String]) -> ExitResult {
     let args: FlushFileArgs = parse(words)?;
     let read = FlushFile::read(&args.dir.join("flush.scrinfo")).map_err(|error| failed(&error))?;
     let Some(flush) = read else { return Ok(NO) };
@@ -58,9 +59,9 @@ struct NodesFileArgs {
     dir: PathBuf,
 }
 
-pub(super) fn nodes_file(words: &[String]) -> Ran {
+pub(super) fn nodes_file(words: &[String]) -> ExitResult {
     let args: NodesFileArgs = parse(words)?;
-    match nodes_of(&args.dir) {
+    match directories::nodes_of(&args.dir) {
         Ok(Some(number)) => {
             print(number)?;
             Ok(if number == 0 { NO } else { YES })
@@ -68,13 +69,6 @@ pub(super) fn nodes_file(words: &[String]) -> Ran {
         Ok(None) => Ok(NO),
         Err(error) => Err(failed(&error)),
     }
-}
-
-/// The number of nodes in the nodes file of a control directory, 0 if the file does not contain it; `None` without a
-/// file.
-pub(super) fn nodes_of(control: &Path) -> Result<Option<u32>, file::HashFileError> {
-    let tree = file::read_if_there(&control.join("nodes.scrinfo"))?;
-    Ok(tree.map(|tree| nodes::from_tree(&tree).unwrap_or(0)))
 }
 
 /// Print a file of SCR's
@@ -85,7 +79,7 @@ struct PrintArgs {
     file: PathBuf,
 }
 
-pub(super) fn print_hash_file(words: &[String]) -> Ran {
+pub(super) fn print_hash_file(words: &[String]) -> ExitResult {
     let args: PrintArgs = parse(words)?;
     inspect::write_tree(&file::read(&args.file)?, &mut io::stdout().lock())?;
     Ok(YES)
@@ -100,7 +94,7 @@ struct RetriesHaltArgs {
     dir: PathBuf,
 }
 
-pub(super) fn retries_halt(words: &[String]) -> Ran {
+pub(super) fn retries_halt(words: &[String]) -> ExitResult {
     let args: RetriesHaltArgs = parse(words)?;
     let (halts, lines) = halt_conditions(&args.dir)?;
     for line in lines {
@@ -113,8 +107,8 @@ pub(super) fn retries_halt(words: &[String]) -> Ran {
 ///
 /// # Errors
 /// The file cannot be read: it may contain a reason to halt.
-fn halt_conditions(control: &Path) -> Result<(bool, Vec<String>), super::CompatError> {
-    let seconds = directories::parameters()?.halt_seconds.value;
+fn halt_conditions(control: &Path) -> Result<(bool, Vec<String>), super::result::CompatError> {
+    let seconds: u32 = directories::parameters()?.read("SCR_HALT_SECONDS", value::whole).unwrap_or_default();
     let read = HaltFile::read(&control.join("halt.scrinfo")).map_err(|error| failed(&error))?;
     let Some(halt) = read else {
         return Ok((false, vec!["scr_retries_halt: CONTINUE RUN: No halt file found.".to_owned()]));

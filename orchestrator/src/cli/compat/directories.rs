@@ -1,18 +1,20 @@
 //! `scr_cntl_dir` and `scr_env`: the directories of the job and its environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use holdfast_core::control::nodes;
 use holdfast_core::hostlist;
-use holdfast_core::params::Parameters;
+use holdfast_core::kvtree::file;
 use holdfast_model::NodeName;
 use holdfast_wire::run::job_directory;
 
 use super::arguments::{parse, usage};
-use super::control::nodes_of;
 use super::hosts::expand;
-use super::{CompatError, NO, Ran, YES, failed, print};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print};
+use crate::allocation::registry::managers;
 use crate::allocation::slurm;
+use crate::params::{Parameters, value};
 use crate::spec::Environment;
 
 /// SCR's parameters of this process.
@@ -38,16 +40,16 @@ struct CntlDirArgs {
     jobid: Option<u64>,
 }
 
-pub(super) fn cntl_dir(words: &[String]) -> Ran {
+pub(super) fn cntl_dir(words: &[String]) -> ExitResult {
     let args: CntlDirArgs = parse(words)?;
     let parameters = parameters()?;
-    let bases = if args.cache { cache_bases(&parameters) } else { vec![parameters.control_base.value.clone()] };
+    let bases = if args.cache { cache_bases(&parameters) } else { vec![control_base(&parameters)] };
     if args.base {
         print(bases.join(" "))?;
         return Ok(YES);
     }
-    let user = args.user.or(parameters.user.value);
-    let job = args.jobid.map(|id| id.to_string()).or(parameters.job_id.value);
+    let user = args.user.or_else(|| parameters.user().map(str::to_owned));
+    let job = args.jobid.map(|id| id.to_string()).or_else(|| given_job_id(&parameters)).or_else(job_id);
     let (Some(user), Some(job)) = (user, job) else {
         print("INVALID")?;
         return Ok(NO);
@@ -60,8 +62,29 @@ pub(super) fn cntl_dir(words: &[String]) -> Ran {
 /// The control directory of the job of this process, if it is in one.
 pub(super) fn control_directory() -> Option<PathBuf> {
     let parameters = parameters().ok()?;
-    let (user, job) = (parameters.user.value?, parameters.job_id.value?);
-    Some(job_directory(&parameters.control_base.value, &user, &job).into())
+    let (user, job) = (parameters.user()?, given_job_id(&parameters).or_else(job_id)?);
+    Some(job_directory(&control_base(&parameters), user, &job).into())
+}
+
+fn given_job_id(parameters: &Parameters) -> Option<String> {
+    parameters.text("SCR_JOB_ID").map(str::to_owned)
+}
+
+/// The base of the control directories; it has a default.
+pub(super) fn control_base(parameters: &Parameters) -> String {
+    parameters.read("SCR_CNTL_BASE", value::directory).unwrap_or_default()
+}
+
+/// The number of nodes in the nodes file of a control directory, 0 if the file does not contain it; `None` without a
+/// file.
+pub(super) fn nodes_of(control: &Path) -> Result<Option<u32>, file::HashFileError> {
+    let tree = file::read_if_there(&control.join("nodes.scrinfo"))?;
+    Ok(tree.map(|tree| nodes::from_tree(&tree).unwrap_or(0)))
+}
+
+/// SCR_PREFIX, else the working directory.
+pub(super) fn prefix(parameters: &Parameters) -> PathBuf {
+    parameters.text("SCR_PREFIX").unwrap_or(".").into()
 }
 
 /// The bases of the caches, each once, in the order of their descriptors.
@@ -93,13 +116,13 @@ struct EnvArgs {
     down: bool,
     /// The control directory
     #[arg(short, long, value_name = "DIR")]
-    cntldir: Option<std::path::PathBuf>,
+    cntldir: Option<PathBuf>,
     /// The number of nodes of the last run, from the control directory
     #[arg(short, long)]
     runnodes: bool,
 }
 
-pub(super) fn env(words: &[String]) -> Ran {
+pub(super) fn env(words: &[String]) -> ExitResult {
     let args: EnvArgs = parse(words)?;
     let known = |value: Option<String>| match value {
         Some(value) => {
@@ -111,11 +134,11 @@ pub(super) fn env(words: &[String]) -> Ran {
     if args.user {
         known(variable(&["USER"]))
     } else if args.jobid {
-        known(variable(JOB))
+        known(job_id())
     } else if args.nodes {
-        known(variable(NODES))
+        known(node_list())
     } else if args.down {
-        let Some(list) = variable(NODES) else { return Ok(NO) };
+        let Some(list) = node_list() else { return Ok(NO) };
         let down: Vec<NodeName> = reported_down(&expand(&list)?).into_iter().map(|(node, _)| node).collect();
         if !down.is_empty() {
             print(hostlist::compress(&down))?;
@@ -130,9 +153,15 @@ pub(super) fn env(words: &[String]) -> Ran {
     }
 }
 
-/// The variables of a Slurm job, the older name first.
-pub(super) const JOB: &[&str] = &["SLURM_JOBID", "SLURM_JOB_ID"];
-pub(super) const NODES: &[&str] = &["SLURM_NODELIST", "SLURM_JOB_NODELIST"];
+/// The id of the resource manager's job that this process belongs to.
+pub(super) fn job_id() -> Option<String> {
+    managers().find_map(|manager| manager.facts.variables.job_id(|name| variable(&[name])))
+}
+
+/// The nodes of that job, as a host list.
+pub(super) fn node_list() -> Option<String> {
+    managers().find_map(|manager| manager.facts.variables.node_list(|name| variable(&[name])))
+}
 
 pub(super) fn variable(names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -140,7 +169,7 @@ pub(super) fn variable(names: &[&str]) -> Option<String> {
 
 /// The nodes that Slurm reports as down. Without an answer there are none, as in SCR.
 pub(super) fn reported_down(nodes: &[NodeName]) -> Vec<(NodeName, String)> {
-    if variable(JOB).is_none() {
+    if job_id().is_none() {
         return Vec::new();
     }
     let query = super::super::runtime::block_on(slurm::reported_down(nodes));

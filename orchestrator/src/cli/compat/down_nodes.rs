@@ -6,15 +6,16 @@ use std::time::Duration;
 use chrono::Utc;
 use clap::Parser;
 use holdfast_core::hostlist;
-use holdfast_core::params::Parameters;
-use holdfast_core::params::descriptors::DirectoryCheck;
 use holdfast_core::workers;
 use holdfast_model::NodeName;
 
 use super::arguments::{parse, usage};
 use super::hosts::expand;
-use super::{CompatError, NO, Ran, YES, directories, log_event, node_commands, print};
+use super::result::{CompatError, ExitResult, NO, YES, print};
+use super::{directories, log_event, node_commands};
 use crate::host::external_command;
+use crate::params::Parameters;
+use crate::params::descriptors::DirectoryCheck;
 
 /// Maximum duration of a ping.
 const PING_WITHIN: Duration = Duration::from_secs(15);
@@ -44,10 +45,10 @@ struct DownArgs {
     nodeset: Option<String>,
 }
 
-pub(super) fn list_down_nodes(words: &[String]) -> Ran {
+pub(super) fn list_down_nodes(words: &[String]) -> ExitResult {
     let args: DownArgs = parse(words)?;
     let begun = Utc::now().timestamp();
-    let allocated = directories::variable(directories::NODES);
+    let allocated = directories::node_list();
     let Some(list) = args.nodeset.as_ref().or(allocated.as_ref()) else {
         return Err(usage::<DownArgs>("outside of a job the nodes are required").into());
     };
@@ -63,7 +64,7 @@ pub(super) fn list_down_nodes(words: &[String]) -> Ran {
     for node in without_ping(&nodes) {
         down.insert(node, "Failed to ping".to_owned());
     }
-    let excluded = parameters.exclude_nodes.value.clone().unwrap_or_default();
+    let excluded = parameters.read("SCR_EXCLUDE_NODES", |text| hostlist::expand(text).ok()).unwrap_or_default();
     for (named, reason) in [(&excluded, "User excluded via SCR_EXCLUDE_NODES"), (&given, "Specified on command line")] {
         for node in hostlist::intersect(named, &nodes) {
             down.insert(node, reason.to_owned());
@@ -122,10 +123,10 @@ fn failed_checks(
     };
     let mut arguments: Vec<String> = Vec::new();
     arguments.extend(free.then(|| "--free".to_owned()));
-    let control = std::slice::from_ref(&parameters.control_base.value);
-    arguments.extend(["--cntl".to_owned(), sized(control, &parameters.control_checks)]);
+    let control = [directories::control_base(parameters)];
+    arguments.extend(["--cntl".to_owned(), sized(&control, parameters.control_checks())]);
     let caches = directories::cache_bases(parameters);
-    arguments.extend(["--cache".to_owned(), sized(&caches, &parameters.cache_checks)]);
+    arguments.extend(["--cache".to_owned(), sized(&caches, parameters.cache_checks())]);
     let answers = node_commands::run_on(nodes, None, "scr_check_node", &arguments)?;
     let failed = nodes.iter().filter_map(|node| match answers.get(node).and_then(|lines| lines.first()) {
         Some(line) if line.contains("PASS") => None,

@@ -10,12 +10,13 @@ use std::time::Duration;
 use chrono::Local;
 use clap::Parser;
 use holdfast_core::control::halt::{HaltFile, local_time, reason};
-use holdfast_model::NodeName;
+use holdfast_model::{HaltCondition, NodeName};
 use holdfast_wire::run::job_directory;
 
 use super::arguments::{parse, usage};
 use super::hosts::expand;
-use super::{CompatError, NO, Ran, YES, directories, failed, node_commands, print};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print};
+use super::{directories, node_commands};
 use crate::host::external_command::{self, ExternalCommandError};
 
 /// Maximum duration of a command of Slurm or `date`.
@@ -80,13 +81,10 @@ struct QueuedJob {
     nodes: Vec<NodeName>,
 }
 
-pub(super) fn halt(words: &[String]) -> Ran {
+pub(super) fn halt(words: &[String]) -> ExitResult {
     let args: HaltArgs = parse(words)?;
-    let requested = if args.jobids.is_empty() {
-        directories::variable(directories::JOB).into_iter().collect()
-    } else {
-        args.jobids.clone()
-    };
+    let requested =
+        if args.jobids.is_empty() { directories::job_id().into_iter().collect() } else { args.jobids.clone() };
     let selects_users = args.all || !args.user.is_empty();
     if requested.is_empty() && !selects_users {
         return Err(usage::<HaltArgs>("outside of a job a job id is required").into());
@@ -188,7 +186,7 @@ fn queued(selection: &[String]) -> Result<Vec<QueuedJob>, CompatError> {
 /// Changes the halt files of a job and prints that of its first node. Those of all nodes are changed, because any node
 /// may lead the ranks after a node is lost. Returns whether the first one, with `--every` all, could be changed.
 fn change(job: &QueuedJob, conditions: &[String], args: &HaltArgs) -> Result<bool, CompatError> {
-    let control = job_directory(&directories::parameters()?.control_base.value, &job.user, &job.id);
+    let control = job_directory(&directories::control_base(&directories::parameters()?), &job.user, &job.id);
     let mut arguments = vec![format!("-f{control}/halt.scrinfo")];
     arguments.extend(conditions.iter().cloned());
     if args.verbose {
@@ -262,7 +260,7 @@ struct HaltFileArgs {
     remove: bool,
 }
 
-pub(super) fn halt_cntl(words: &[String]) -> Ran {
+pub(super) fn halt_cntl(words: &[String]) -> ExitResult {
     let args: HaltFileArgs = parse(words)?;
     if args.remove {
         HaltFile::remove(&args.file).map_err(|error| failed(&error))?;
@@ -306,28 +304,21 @@ fn update(args: &HaltFileArgs, unsets: &dyn Fn(&str) -> bool) -> Result<HaltFile
     let changed = HaltFile::update(&args.file, |halt| {
         match &args.reason {
             Some(reason) => halt.set_reason(reason),
-            None if unsets("r") => drop(halt.unset_reason()),
+            None if unsets("r") => drop(halt.unset(HaltCondition::Reason)),
             None => {}
         }
-        match args.checkpoints {
-            Some(count) => halt.set_checkpoints_left(count),
-            None if unsets("c") => drop(halt.unset_checkpoints_left()),
-            None => {}
-        }
-        match args.before {
-            Some(time) => halt.set_exit_before(time),
-            None if unsets("b") => drop(halt.unset_exit_before()),
-            None => {}
-        }
-        match args.after {
-            Some(time) => halt.set_exit_after(time),
-            None if unsets("a") => drop(halt.unset_exit_after()),
-            None => {}
-        }
-        match args.seconds {
-            Some(seconds) => halt.set_halt_seconds(seconds),
-            None if unsets("s") => drop(halt.unset_halt_seconds()),
-            None => {}
+        let numbers = [
+            (HaltCondition::CheckpointsLeft, args.checkpoints, "c"),
+            (HaltCondition::Before, args.before, "b"),
+            (HaltCondition::After, args.after, "a"),
+            (HaltCondition::Seconds, args.seconds, "s"),
+        ];
+        for (condition, number, option) in numbers {
+            match number {
+                Some(number) => halt.set_number(condition, number),
+                None if unsets(option) => drop(halt.unset(condition)),
+                None => {}
+            }
         }
         halt.clone()
     });
@@ -337,13 +328,13 @@ fn update(args: &HaltFileArgs, unsets: &dyn Fn(&str) -> bool) -> Result<HaltFile
 fn print_conditions(file: &Path, halt: &HaltFile) -> Result<(), CompatError> {
     print(format!("Halt file settings for {}:", file.display()))?;
     let time = |seconds: i64| local_time(seconds, &Local);
-    let earliest = halt.exit_before().zip(halt.halt_seconds());
+    let earliest = halt.number(HaltCondition::Before).zip(halt.number(HaltCondition::Seconds));
     let lines = [
         halt.reason().map(|reason| format!("  ExitReason:      {reason}")),
-        halt.checkpoints_left().map(|left| format!("  CheckpointsLeft: {left}")),
-        halt.exit_after().map(|after| format!("  ExitAfter:       {}", time(after))),
-        halt.exit_before().map(|before| format!("  ExitBefore:      {}", time(before))),
-        halt.halt_seconds().map(|seconds| format!("  HaltSeconds:     {seconds}")),
+        halt.number(HaltCondition::CheckpointsLeft).map(|left| format!("  CheckpointsLeft: {left}")),
+        halt.number(HaltCondition::After).map(|after| format!("  ExitAfter:       {}", time(after))),
+        halt.number(HaltCondition::Before).map(|before| format!("  ExitBefore:      {}", time(before))),
+        halt.number(HaltCondition::Seconds).map(|seconds| format!("  HaltSeconds:     {seconds}")),
         earliest
             .map(|(before, seconds)| format!("  ExitBefore - HaltSeconds: {}", time(before.saturating_sub(seconds)))),
     ];

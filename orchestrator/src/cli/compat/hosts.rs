@@ -5,7 +5,7 @@ use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
 use super::arguments::{parse, usage};
-use super::{CompatError, NO, Ran, YES, failed, print, refused};
+use super::result::{CompatError, ExitResult, NO, YES, failed, print, refused};
 
 /// Work with host lists
 #[derive(Parser)]
@@ -31,7 +31,7 @@ struct GlobArgs {
     help: Option<bool>,
 }
 
-pub(super) fn glob_hosts(words: &[String]) -> Ran {
+pub(super) fn glob_hosts(words: &[String]) -> ExitResult {
     let args: GlobArgs = parse(words)?;
     let hosts = match (&args.hosts, &args.minus, &args.intersection) {
         (Some(hosts), ..) => expand(hosts)?,
@@ -83,7 +83,7 @@ enum HostlistArgs {
     Intersect { first: String, second: String },
 }
 
-pub(super) fn hostlist(words: &[String]) -> Ran {
+pub(super) fn hostlist(words: &[String]) -> ExitResult {
     let names = |hosts: Vec<NodeName>| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let text = match parse(words)? {
         HostlistArgs::Expand { list } => names(expand(&list)?),

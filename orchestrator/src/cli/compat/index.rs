@@ -2,20 +2,21 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::Local;
 use clap::Parser;
-use holdfast_agent::dataset_directory::OPEN_DATASET;
-use holdfast_core::dataset_files::PlainFiles;
 use holdfast_core::prefix::index::{self, list_text};
 use holdfast_core::prefix::inspect::SetRebuild;
-use holdfast_core::prefix::{AddOptions, DirectoryName, Prefix, add};
+use holdfast_core::prefix::{AddOptions, add};
+use holdfast_core::redundancy::directory;
 use holdfast_core::redundancy::files::SetId;
-use holdfast_core::redundancy::xor::directory::{RebuildOptions, rebuild_member};
 use holdfast_core::redundancy::xor::{self, name::XorName};
+use holdfast_core::store::{self, DatasetFiles, DirectoryName, PosixDataset};
+use holdfast_formats::sion::dataset;
 
 use super::arguments::{parse, usage};
-use super::{NO, Ran, YES, failed, print, refused};
+use super::result::{ExitResult, NO, YES, failed, print, refused};
 use crate::host::host_name;
 
 /// List and change the index of the checkpoints below a prefix directory
@@ -36,13 +37,13 @@ struct IndexArgs {
     prefix: PathBuf,
 }
 
-pub(super) fn index(words: &[String]) -> Ran {
+pub(super) fn index(words: &[String]) -> ExitResult {
     let args: IndexArgs = parse(words)?;
-    let prefix = Prefix::open(&args.prefix)?;
+    let store = &*store::open(&args.prefix)?;
     let mut code = YES;
     if let Some(name) = &args.add {
-        let options = AddOptions { open: OPEN_DATASET, ..AddOptions::default() };
-        let report = add(&prefix, &DirectoryName::given(name)?, Local::now().naive_local(), &options, &|_| {})?;
+        let options = AddOptions { open: dataset::open, ..AddOptions::default() };
+        let report = add(store, &DirectoryName::given(name)?, Local::now().naive_local(), &options, &|_| {})?;
         for set in report.rebuilt.iter().filter(|set| set.set.scheme == xor::NAME) {
             print(rebuild_line(set))?;
         }
@@ -53,13 +54,13 @@ pub(super) fn index(words: &[String]) -> Ran {
     }
     if let Some(name) = &args.remove {
         let directory = DirectoryName::given(name)?;
-        if !index::update(&prefix, |index| index.remove(&directory))? {
-            return Err(refused(format!("{directory} is not in the index of {}", prefix.path().display())));
+        if !index::update(store, |index| index.remove(&directory))? {
+            return Err(refused(format!("{directory} is not in the index of {}", store.location().display())));
         }
     }
     if args.add.is_none() && args.remove.is_none() {
-        let index = index::read(&prefix)?;
-        let index = index.ok_or_else(|| refused(format!("{} has no index", prefix.path().display())))?;
+        let index = index::read(store)?;
+        let index = index.ok_or_else(|| refused(format!("{} has no index", store.location().display())))?;
         print(list_text(&index.entries()).trim_end())?;
     }
     Ok(code)
@@ -97,7 +98,7 @@ struct RebuildArgs {
     others: Vec<String>,
 }
 
-pub(super) fn rebuild_xor(words: &[String]) -> Ran {
+pub(super) fn rebuild_xor(words: &[String]) -> ExitResult {
     let args: RebuildArgs = parse(words)?;
     let lost = XorName::parse(&args.lost);
     let lost = lost.ok_or_else(|| usage::<RebuildArgs>("the name of an XOR file is required: 3_of_4_in_0.xor"))?;
@@ -107,9 +108,9 @@ pub(super) fn rebuild_xor(words: &[String]) -> Ran {
         return Err(usage::<RebuildArgs>("the names are not those of the members of one set").into());
     }
     let progress = &mut |_, _| ControlFlow::Continue(());
-    let options = RebuildOptions::default();
-    match rebuild_member(&PlainFiles::of(Path::new(".")), lost.group_id, args.members, args.missing, &options, progress)
-    {
+    let files: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::at(Path::new(".")));
+    let set = SetId { scheme: xor::NAME, group_id: lost.group_id, members: args.members };
+    match directory::rebuild(&files, set, &[args.missing], progress) {
         Ok(_) => Ok(YES),
         Err(error) => Err(failed(&error)),
     }

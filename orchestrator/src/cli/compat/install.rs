@@ -1,18 +1,30 @@
 //! The links with the names of SCR's commands.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::failure::Failure;
-use super::super::output::{Output, Report, document, printable};
-use super::InstallArgs;
+use super::super::output::{Output, printable, report};
 use super::registry::COMMANDS;
 use crate::exit;
 use crate::host::program;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct InstallArgs {
+    /// The directory of the links
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Replace files of the same names that are not links to this program
+    #[arg(long, conflicts_with = "remove")]
+    force: bool,
+    /// Remove the links
+    #[arg(long)]
+    remove: bool,
+}
 
 /// What has the name of a command in the directory.
 enum Found {
@@ -27,7 +39,7 @@ pub(super) fn run(args: &InstallArgs, output: &dyn Output) -> Result<u8, Failure
     if !args.remove {
         fs::create_dir_all(&args.directory).map_err(cannot("create the directory", &args.directory))?;
     }
-    let mut changes = Links { directory: args.directory.clone(), installed: Vec::new(), removed: Vec::new() };
+    let (mut installed, mut removed) = (Vec::new(), Vec::new());
     let mut found = Vec::new();
     for command in COMMANDS {
         let path = args.directory.join(command.name);
@@ -47,13 +59,25 @@ pub(super) fn run(args: &InstallArgs, output: &dyn Output) -> Result<u8, Failure
             Found::Nothing => {}
         }
         if args.remove {
-            changes.removed.push(name);
+            removed.push(name);
         } else {
             symlink(&program, &path).map_err(cannot("create the link", &path))?;
-            changes.installed.push(name);
+            installed.push(name);
         }
     }
-    output.result(&changes)?;
+    let fields = json!({"directory": args.directory, "installed": installed, "removed": removed});
+    output.result(&report(fields, |to| {
+        let directory = printable(&args.directory.display().to_string());
+        for (names, verb) in [(&installed, "installed in"), (&removed, "removed from")] {
+            if !names.is_empty() {
+                writeln!(to, "{} commands {verb} {directory}: {}", names.len(), names.join(" "))?;
+            }
+        }
+        if installed.is_empty() && removed.is_empty() {
+            writeln!(to, "{directory} has no links to this program")?;
+        }
+        Ok(())
+    }))?;
     Ok(exit::FINISHED)
 }
 
@@ -70,29 +94,4 @@ fn examine(path: &Path, program: &Path) -> Result<Found, Failure> {
 
 fn cannot<'a>(action: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Failure + 'a {
     move |error| Failure::new(exit::UNAVAILABLE, format!("cannot {action}")).at(path.display()).because(error)
-}
-
-struct Links {
-    directory: PathBuf,
-    installed: Vec<&'static str>,
-    removed: Vec<&'static str>,
-}
-
-impl Report for Links {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let directory = printable(&self.directory.display().to_string());
-        for (names, verb) in [(&self.installed, "installed in"), (&self.removed, "removed from")] {
-            if !names.is_empty() {
-                writeln!(to, "{} commands {verb} {directory}: {}", names.len(), names.join(" "))?;
-            }
-        }
-        if self.installed.is_empty() && self.removed.is_empty() {
-            writeln!(to, "{directory} has no links to this program")?;
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"directory": self.directory, "installed": self.installed, "removed": self.removed}))
-    }
 }

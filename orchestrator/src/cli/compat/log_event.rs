@@ -1,14 +1,15 @@
 //! `scr_log_event`: an event of a script, in the event log of the job.
 
-use std::path::PathBuf;
-
 use clap::Parser;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::CheckpointId;
 
 use super::arguments::parse;
-use super::{CompatError, Ran, YES, directories, failed};
+use super::directories;
+use super::result::{CompatError, ExitResult, YES, failed};
 use crate::events::{EventLog, LogEvent};
-use crate::job::state::{self, JobState};
+use crate::job::state::JobState;
+use crate::params::value;
 
 /// Add an event to the event log of the job
 #[derive(Parser)]
@@ -39,7 +40,7 @@ struct LogEventArgs {
     took: Option<u64>,
 }
 
-pub(super) fn log_event(words: &[String]) -> Ran {
+pub(super) fn log_event(words: &[String]) -> ExitResult {
     let LogEventArgs { user: _, jobname: _, started: _, kind, note, checkpoint, begun, took } = parse(words)?;
     let checkpoint = checkpoint.map(CheckpointId);
     write(&LogEvent::ScriptEvent { kind: kind.unwrap_or_default(), note, checkpoint, begun, seconds: took })?;
@@ -54,15 +55,15 @@ pub(super) fn failed_node(note: &str, begun: i64, seconds: Option<u64>) -> Resul
 
 fn write(event: &LogEvent) -> Result<(), CompatError> {
     let parameters = directories::parameters()?;
-    let prefix = parameters.prefix.value.unwrap_or_else(|| PathBuf::from("."));
-    if !parameters.log_enable.value {
+    let prefix = directories::prefix(&parameters);
+    if parameters.read("SCR_LOG_ENABLE", value::switch) == Some(false) {
         return Ok(());
     }
     // Without a job of Holdfast there is no event log, as in SCR without its database.
     let Some(job) = JobState::read(&prefix)? else { return Ok(()) };
-    let directory = state::directory(&prefix);
+    let directory = StateDirectory::below(&prefix);
     let mut log =
-        EventLog::open(&directory, &job.agents.job, job.group_access.access()).map_err(|error| failed(&error))?;
+        EventLog::open(directory.path(), &job.agents.job, job.group_access.access()).map_err(|error| failed(&error))?;
     log.write(event);
     Ok(())
 }

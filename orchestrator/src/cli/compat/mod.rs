@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `registry` | the commands, with what differs from SCR |
 //! | `install` | the links |
+//! | `result` | exit codes and failures of the commands |
 //! | `arguments` | SCR's styles of options |
 //! | `control` | the files of a control directory |
 //! | `directories` | control and cache directories, and the environment of the job |
@@ -34,19 +35,20 @@ mod log_event;
 mod node_commands;
 mod postrun;
 mod registry;
+mod result;
 mod scripts;
 mod srun;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::failure::Failure;
 use super::output::Output;
 use crate::exit;
-use arguments::Usage;
+use install::InstallArgs;
 use registry::ScrCommand;
+use result::{CompatError, NO, YES};
 
 /// Install SCR's own commands, for scripts that call them
 ///
@@ -91,55 +93,6 @@ JSON: {version, commands: [{name, about, difference}…]}")]
     Run(Vec<OsString>),
 }
 
-#[derive(Debug, clap::Args)]
-struct InstallArgs {
-    /// The directory of the links
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
-    /// Replace files of the same names that are not links to this program
-    #[arg(long, conflicts_with = "remove")]
-    force: bool,
-    /// Remove the links
-    #[arg(long)]
-    remove: bool,
-}
-
-/// Why a command did not come to its end.
-enum CompatError {
-    /// The arguments are wrong, or help was requested.
-    Usage(Usage),
-    Failed(Failure),
-}
-
-impl From<Usage> for CompatError {
-    fn from(usage: Usage) -> Self {
-        CompatError::Usage(usage)
-    }
-}
-
-impl<E: Into<Failure>> From<E> for CompatError {
-    fn from(error: E) -> Self {
-        CompatError::Failed(error.into())
-    }
-}
-
-/// The result of a command: its exit code.
-type Ran = Result<u8, CompatError>;
-
-/// The exit codes of SCR's commands.
-const YES: u8 = 0;
-const NO: u8 = 1;
-
-/// An error as the failure of a command. Its exit code is the command's.
-fn failed(error: &(dyn std::error::Error + 'static)) -> CompatError {
-    CompatError::Failed(Failure::of(exit::UNAVAILABLE, error))
-}
-
-/// A failure with this message.
-fn refused(message: impl Into<String>) -> CompatError {
-    CompatError::Failed(Failure::new(exit::UNAVAILABLE, message))
-}
-
 /// The command and its arguments, if this program was called by the name of one.
 pub(super) fn called(mut words: impl Iterator<Item = OsString>) -> Option<(&'static ScrCommand, Vec<String>)> {
     let name = words.next()?;
@@ -176,11 +129,6 @@ pub(super) fn run(args: CompatArgs, output: &dyn Output) -> Result<u8, Failure> 
             Ok(go(command, &arguments))
         }
     }
-}
-
-/// Prints a line of the result.
-fn print(line: impl Display) -> Result<(), CompatError> {
-    Ok(writeln!(io::stdout(), "{line}")?)
 }
 
 fn text(word: OsString) -> String {

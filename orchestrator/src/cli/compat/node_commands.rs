@@ -6,7 +6,8 @@ use std::time::Duration;
 use holdfast_core::hostlist;
 use holdfast_model::NodeName;
 
-use super::{CompatError, directories, failed, refused};
+use super::directories;
+use super::result::{CompatError, failed, refused};
 use crate::host::{external_command, host_name, program};
 
 /// Maximum duration of a command on all nodes.
@@ -36,7 +37,7 @@ pub(super) fn run_on(
         let lines = output(&words)?.lines().map(str::to_owned).collect();
         return Ok(BTreeMap::from([(own, lines)]));
     }
-    let job = job.map(str::to_owned).or_else(|| directories::variable(directories::JOB));
+    let job = job.map(str::to_owned).or_else(directories::job_id);
     let step_of = job.filter(|_| which::which("srun").is_ok());
     let has_pdsh = which::which("pdsh").is_ok();
     if step_of.is_none() && !has_pdsh {

@@ -4,20 +4,22 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use holdfast_core::hostlist;
-use holdfast_core::params::Parameters;
-use holdfast_core::prefix::Prefix;
+use holdfast_core::store;
 
 use super::super::drain;
 use super::super::job;
 use super::super::output::{Style, printable};
 use super::arguments::parse;
+use super::directories;
+use super::hosts::expand;
+use super::result::{CompatError, ExitResult, NO, YES, failed};
 use super::scripts::{ScriptOutput, is_disabled};
-use super::{CompatError, NO, Ran, YES, directories, failed};
 use crate::drain::DrainReport;
 use crate::events::{DrainResult, Screen};
 use crate::host::host_name;
-use crate::job::standalone::{self, LibraryJob, StandaloneError};
+use crate::job::standalone::{self, LibraryJob, Source, StandaloneError};
 use crate::job::state::JobState;
+use crate::params::Parameters;
 use crate::spec::JobSpec;
 
 /// Save the newest checkpoint in the caches
@@ -29,19 +31,22 @@ struct PostrunArgs {
     p: Option<PathBuf>,
 }
 
-pub(super) fn postrun(words: &[String]) -> Ran {
+pub(super) fn postrun(words: &[String]) -> ExitResult {
     if is_disabled() {
         return Ok(YES);
     }
     let args: PostrunArgs = parse(words)?;
     let output = ScriptOutput::start("scr_postrun")?;
     let parameters = directories::parameters()?;
-    let prefix = args.p.or(parameters.prefix.value.clone()).unwrap_or_else(|| PathBuf::from("."));
+    let prefix = args.p.unwrap_or_else(|| directories::prefix(&parameters));
     let prefix = prefix.canonicalize().map_err(|error| failed(&error))?;
     let state = JobState::read(&prefix)?;
     let nodes = match &state {
         Some(state) => state.allocation.nodes().to_vec(),
-        None => parameters.nodes.value.clone().unwrap_or_default(),
+        None => match parameters.text("SCR_NODELIST").map(str::to_owned).or_else(directories::node_list) {
+            Some(list) => expand(&list)?,
+            None => Vec::new(),
+        },
     };
     output.line(&format!("NODES:     {}", hostlist::compress(&nodes)))?;
     output.line("Looking for latest checkpoint set id")?;
@@ -71,14 +76,15 @@ async fn drained(
         let environment = job::environment(&Style::Human { verbose: false })?;
         // Only the settings of checkpoints and nodes are used; a spec needs a command.
         let spec = JobSpec::from_command(&["true".to_owned()], &environment)?;
-        standalone::of_library(prefix, &LibraryJob::new(spec, parameters), None, screen).await.map(Some)
+        let source = Source::Library(Box::new(LibraryJob::new(spec, parameters)));
+        standalone::of_source(prefix, source, None, screen).await.map(Some)
     };
     drained.map_err(|error: StandaloneError| drain::failed(error))
 }
 
 /// Prints what the drain did; returns the exit code.
 fn result(prefix: &Path, report: Option<&DrainReport>, output: &ScriptOutput) -> Result<u8, CompatError> {
-    let is_saved = || Ok::<_, CompatError>(Prefix::open(prefix)?.current()?.is_some());
+    let is_saved = || Ok::<_, CompatError>(store::open(prefix)?.current()?.is_some());
     let result = report.map(|report| (&report.result, report.directory.as_deref().unwrap_or_default()));
     match result {
         None | Some((DrainResult::Nothing, _)) if is_saved()? => {

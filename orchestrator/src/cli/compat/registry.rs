@@ -1,14 +1,12 @@
 //! The commands of SCR that this program has.
 
-use std::io::{self, Write};
-
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::failure::Failure;
-use super::super::output::{Output, Report, document};
+use super::super::output::{Output, report};
+use super::result::{ExitResult, NO, YES};
 use super::{
-    NO, Ran, YES, cache, check_node, control, directories, down_nodes, halt, hosts, index, log_event, postrun, scripts,
-    srun,
+    cache, check_node, control, directories, down_nodes, halt, hosts, index, log_event, postrun, scripts, srun,
 };
 use crate::exit;
 
@@ -19,7 +17,7 @@ pub(in super::super) struct ScrCommand {
     pub(super) about: &'static str,
     /// What differs from SCR; empty if nothing does.
     pub(super) difference: &'static str,
-    pub(super) run: fn(&[String]) -> Ran,
+    pub(super) run: fn(&[String]) -> ExitResult,
     /// The exit code for wrong arguments, and if the command failed.
     pub(super) refusal: u8,
 }
@@ -29,7 +27,7 @@ const fn command(
     name: &'static str,
     about: &'static str,
     difference: &'static str,
-    run: fn(&[String]) -> Ran,
+    run: fn(&[String]) -> ExitResult,
 ) -> ScrCommand {
     ScrCommand { name, about, difference, run, refusal: NO }
 }
@@ -151,28 +149,16 @@ pub(super) fn find(name: &str) -> Option<&'static ScrCommand> {
 }
 
 pub(super) fn list(output: &dyn Output) -> Result<u8, Failure> {
-    output.result(&CommandList)?;
-    Ok(exit::FINISHED)
-}
-
-struct CommandList;
-
-impl Report for CommandList {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        for ScrCommand { name, about, difference, .. } in COMMANDS {
+    let command = |command: &ScrCommand| {
+        let difference = Some(command.difference).filter(|text| !text.is_empty());
+        json!({"name": command.name, "about": command.about, "difference": difference})
+    };
+    let fields = json!({"commands": COMMANDS.iter().map(command).collect::<Vec<_>>()});
+    output.result(&report(fields, |to| {
+        COMMANDS.iter().try_for_each(|ScrCommand { name, about, difference, .. }| {
             writeln!(to, "{name:<20}  {about}")?;
-            if !difference.is_empty() {
-                writeln!(to, "{:<20}  difference: {difference}", "")?;
-            }
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        let command = |command: &ScrCommand| {
-            let difference = Some(command.difference).filter(|text| !text.is_empty());
-            json!({"name": command.name, "about": command.about, "difference": difference})
-        };
-        document(json!({"commands": COMMANDS.iter().map(command).collect::<Vec<_>>()}))
-    }
+            if difference.is_empty() { Ok(()) } else { writeln!(to, "{:<20}  difference: {difference}", "") }
+        })
+    }))?;
+    Ok(exit::FINISHED)
 }

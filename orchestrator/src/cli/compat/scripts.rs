@@ -8,8 +8,10 @@ use chrono::Local;
 use clap::Parser;
 
 use super::arguments::parse;
-use super::{CompatError, Ran, YES, directories, print};
+use super::directories;
+use super::result::{CompatError, ExitResult, YES, print};
 use crate::host::external_command;
+use crate::params::value;
 
 /// `date` ends at once.
 const DATE_WITHIN: Duration = Duration::from_secs(10);
@@ -25,7 +27,7 @@ pub(super) fn date() -> String {
 /// True if SCR_ENABLE is 0, in the environment or in a file: the scripts do nothing.
 pub(super) fn is_disabled() -> bool {
     // A mistake in another parameter is reported by the part of the script that uses it.
-    directories::parameters().is_ok_and(|parameters| !parameters.enable.value)
+    directories::parameters().is_ok_and(|parameters| parameters.read("SCR_ENABLE", value::switch) == Some(false))
 }
 
 /// The output of a script: lines at its start and its end.
@@ -44,7 +46,7 @@ impl ScriptOutput {
         print(format!("{}: {text}", self.name))
     }
 
-    pub(super) fn end(self, code: u8) -> Ran {
+    pub(super) fn end(self, code: u8) -> ExitResult {
         self.line(&format!("Ended: {}", date()))?;
         self.line(&format!("secs: {}", self.begun.elapsed().as_secs()))?;
         self.line(&format!("exit code: {code}"))?;
@@ -61,7 +63,7 @@ struct PrerunArgs {
     p: Option<PathBuf>,
 }
 
-pub(super) fn prerun(words: &[String]) -> Ran {
+pub(super) fn prerun(words: &[String]) -> ExitResult {
     if is_disabled() {
         return Ok(YES);
     }
@@ -77,7 +79,7 @@ struct TransferArgs {
     file: PathBuf,
 }
 
-pub(super) fn transfer(words: &[String]) -> Ran {
+pub(super) fn transfer(words: &[String]) -> ExitResult {
     let TransferArgs { file: _ } = parse(words)?;
     Ok(YES)
 }

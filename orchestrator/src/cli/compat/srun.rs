@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::super::failure::Failure;
 use super::super::output::{Output as _, Style};
 use super::super::{job, run};
+use super::directories;
+use super::result::{CompatError, ExitResult, YES, refused};
 use super::scripts::{ScriptOutput, date, is_disabled, prerun};
-use super::{CompatError, Ran, YES, control, directories, refused};
 use crate::spec::JobSpec;
 
 /// Short options of srun without a value.
@@ -172,7 +173,7 @@ fn read(word: String, rest: &mut impl Iterator<Item = String>) -> Result<SrunOpt
     Ok(SrunOption { name, value: Some(value.clone()), words: vec![word, value] })
 }
 
-pub(super) fn srun(words: &[String]) -> Ran {
+pub(super) fn srun(words: &[String]) -> ExitResult {
     if is_disabled() {
         // Returns only if it failed.
         let error = Command::new("srun").args(words).exec();
@@ -208,7 +209,7 @@ pub(super) fn srun(words: &[String]) -> Ran {
 /// (`SCR manual §9.6`).
 fn nodes_of_last_run() -> Option<u32> {
     let control = directories::control_directory()?;
-    control::nodes_of(&control).ok().flatten()
+    directories::nodes_of(&control).ok().flatten()
 }
 
 fn text(failure: &Failure) -> String {

@@ -4,18 +4,19 @@ mod removal;
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{Local, NaiveDateTime};
-use holdfast_agent::dataset_directory::OPEN_DATASET;
 use holdfast_core::owned::OwnedError;
 use holdfast_core::prefix::add::AddOutcome;
 use holdfast_core::prefix::index::{self, IndexEntry, LIST_HEADER, list_line};
-use holdfast_core::prefix::{AddOptions, AddReport, DirectoryName, Prefix, add, dataset, publish};
+use holdfast_core::prefix::{AddOptions, AddReport, add, dataset, publish};
+use holdfast_core::store::{self, DatasetStore, DirectoryName};
 use holdfast_model::Level;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{Output, Report, document, printable};
+use super::output::{Output, Report, document, printable, report};
 use crate::exit;
 use crate::job::state::StateError;
 use crate::job::step_names;
@@ -105,8 +106,8 @@ struct PrefixArg {
 }
 
 impl PrefixArg {
-    fn open(&self) -> Result<Prefix, Failure> {
-        Ok(Prefix::open(&self.prefix)?)
+    fn open(&self) -> Result<Arc<dyn DatasetStore>, Failure> {
+        Ok(store::open(&self.prefix)?)
     }
 }
 
@@ -145,7 +146,7 @@ struct CurrentArgs {
 
 pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
     match args.command {
-        IndexCommand::List(prefix) => list(&prefix.open()?, output),
+        IndexCommand::List(prefix) => list(&*prefix.open()?, output),
         IndexCommand::Add(args) => add_directory(&args, output),
         IndexCommand::Current(args) => current(&args, output),
         IndexCommand::Drop(args) => removal::drop_entry(&args, output),
@@ -154,25 +155,25 @@ pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
     }
 }
 
-fn list(prefix: &Prefix, output: &dyn Output) -> Result<u8, Failure> {
-    let steps = match step_names::read(prefix.path()) {
+fn list(store: &dyn DatasetStore, output: &dyn Output) -> Result<u8, Failure> {
+    let steps = match step_names::read(store.location()) {
         // Users who may read the prefix directory may list its checkpoints; the job's own directory is private.
         Err(StateError::Owned(error)) if is_of_another_user(&error) => Vec::new(),
         steps => steps?,
     };
-    let own = listed(prefix, output)?;
+    let own = listed(store, output)?;
     if own.is_none() && steps.is_empty() {
         return Err(Failure::new(exit::UNAVAILABLE, "the prefix directory has no index")
-            .at(prefix.path().display())
+            .at(store.location().display())
             .remedy("give the job's prefix with --prefix, or add a checkpoint with `holdfast index add`"));
     }
     let mut listed_steps = Vec::new();
     for (name, path) in steps {
         // A step that was not begun has no prefix directory.
-        let listed = if path.is_dir() { listed(&Prefix::open(&path)?, output)? } else { None };
+        let listed = if path.is_dir() { listed(&*store::open(&path)?, output)? } else { None };
         listed_steps.push((name, listed.unwrap_or_else(|| ListedPrefix::empty(&path))));
     }
-    let own = own.unwrap_or_else(|| ListedPrefix::empty(prefix.path()));
+    let own = own.unwrap_or_else(|| ListedPrefix::empty(store.location()));
     output.result(&Listed { own, steps: listed_steps })?;
     Ok(exit::FINISHED)
 }
@@ -185,15 +186,15 @@ fn is_of_another_user(error: &OwnedError) -> bool {
 }
 
 /// The index of a prefix directory; `None` if it has none.
-fn listed(prefix: &Prefix, output: &dyn Output) -> Result<Option<ListedPrefix>, Failure> {
-    let Some(index) = index::read(prefix)? else { return Ok(None) };
+fn listed(store: &dyn DatasetStore, output: &dyn Output) -> Result<Option<ListedPrefix>, Failure> {
+    let Some(index) = index::read(store)? else { return Ok(None) };
     // An invalid link must not prevent the listing.
-    let current = prefix.current().unwrap_or_else(|error| {
+    let current = store.current().unwrap_or_else(|error| {
         output.warn(&error.to_string());
         None
     });
-    let path = prefix.path().display().to_string();
-    let entries = index.entries().into_iter().map(|entry| ListedEntry::read(prefix, entry, output)).collect();
+    let path = store.location().display().to_string();
+    let entries = index.entries().into_iter().map(|entry| ListedEntry::read(store, entry, output)).collect();
     Ok(Some(ListedPrefix { prefix: path, current, entries }))
 }
 
@@ -216,8 +217,8 @@ struct ListedEntry {
 }
 
 impl ListedEntry {
-    fn read(prefix: &Prefix, entry: IndexEntry, output: &dyn Output) -> Self {
-        let record = dataset::read(prefix, &entry.directory).unwrap_or_else(|error| {
+    fn read(store: &dyn DatasetStore, entry: IndexEntry, output: &dyn Output) -> Self {
+        let record = dataset::read(store, &entry.directory).unwrap_or_else(|error| {
             output.warn(&error.to_string());
             None
         });
@@ -288,122 +289,119 @@ impl Report for Listed {
 }
 
 fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let prefix = args.prefix.open()?;
+    let store = args.prefix.open()?;
     let name = DirectoryName::given(&args.directory)?;
     let options = AddOptions {
         dry_run: args.dry_run,
         make_current: args.current,
         rescan: args.rescan,
-        open: OPEN_DATASET,
+        open: holdfast_formats::sion::dataset::open,
         ..AddOptions::default()
     };
-    let report = add(&prefix, &name, Local::now().naive_local(), &options, &|_| {})?;
-    let complete = report.is_complete() || report.outcome == AddOutcome::Rebuildable;
-    output.result(&Added { report, dry_run: args.dry_run })?;
+    let added = add(&*store, &name, Local::now().naive_local(), &options, &|_| {})?;
+    let complete = added.is_complete() || added.outcome == AddOutcome::Rebuildable;
+    let fields = json!({
+        "directory": added.directory.as_str(),
+        "id": added.id,
+        "ranks": added.ranks,
+        "outcome": outcome_name(added.outcome),
+        "complete": added.is_complete(),
+        "rebuilt": added.rebuilt.iter().flat_map(|set| &set.ranks).collect::<Vec<_>>(),
+        "failures": added.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "reasons": added.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "damaged": added.damaged.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "dry_run": args.dry_run,
+    });
+    output.result(&report(fields, |to| write_added(&added, args.dry_run, to)))?;
     Ok(if complete { exit::FINISHED } else { exit::DAMAGED_DATA })
 }
 
-struct Added {
-    report: AddReport,
-    dry_run: bool,
-}
-
-impl Added {
-    fn outcome(&self) -> &'static str {
-        match self.report.outcome {
-            AddOutcome::AlreadyComplete => "already complete",
-            AddOutcome::Complete => "complete",
-            AddOutcome::Rebuildable => "rebuildable",
-            AddOutcome::Incomplete => "incomplete",
-            AddOutcome::NothingUsable => "nothing usable",
-        }
+fn outcome_name(outcome: AddOutcome) -> &'static str {
+    match outcome {
+        AddOutcome::AlreadyComplete => "already complete",
+        AddOutcome::Complete => "complete",
+        AddOutcome::Rebuildable => "rebuildable",
+        AddOutcome::Incomplete => "incomplete",
+        AddOutcome::NothingUsable => "nothing usable",
     }
 }
 
-impl Report for Added {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let AddReport { directory, id, ranks, outcome, rebuilt, failures, reasons, damaged, .. } = &self.report;
-        write!(to, "{}", printable(directory.as_str()))?;
-        if let Some(id) = id {
-            write!(to, ": checkpoint {id}")?;
-        }
-        if *ranks > 0 {
-            write!(to, " of {ranks} ranks")?;
-        }
-        let what = match (outcome, self.dry_run) {
-            (AddOutcome::AlreadyComplete, _) => "is already indexed as complete",
-            (AddOutcome::Complete, false) => "is complete and indexed",
-            (AddOutcome::Complete, true) => "is complete, and would be indexed",
-            (AddOutcome::Rebuildable, _) => "lacks files that can be rebuilt; it would be indexed as complete",
-            (AddOutcome::Incomplete, false) => {
-                "is not complete; indexed as such, and not used for a restart unless it is set as current"
-            }
-            (AddOutcome::Incomplete, true) => "is not complete, and would be indexed as such",
-            (AddOutcome::NothingUsable, _) => "has no usable file; no restart uses it",
-        };
-        writeln!(to, " {what}")?;
-        let verb = if self.dry_run { "would rebuild" } else { "rebuilt" };
-        rebuilt.iter().try_for_each(|set| writeln!(to, "  {verb} {set}"))?;
-        for text in failures.iter().map(ToString::to_string).chain(reasons.iter().map(ToString::to_string)) {
-            writeln!(to, "  {}", printable(&text))?;
-        }
-        damaged.iter().try_for_each(|file| writeln!(to, "  not used: {}", printable(&file.to_string())))
+fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Result<()> {
+    let AddReport { directory, id, ranks, outcome, rebuilt, failures, reasons, damaged, .. } = report;
+    write!(to, "{}", printable(directory.as_str()))?;
+    if let Some(id) = id {
+        write!(to, ": checkpoint {id}")?;
     }
-
-    fn json(&self) -> Value {
-        let report = &self.report;
-        document(json!({
-            "directory": report.directory.as_str(),
-            "id": report.id,
-            "ranks": report.ranks,
-            "outcome": self.outcome(),
-            "complete": report.is_complete(),
-            "rebuilt": report.rebuilt.iter().flat_map(|set| &set.ranks).collect::<Vec<_>>(),
-            "failures": report.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "reasons": report.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "damaged": report.damaged.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "dry_run": self.dry_run,
-        }))
+    if *ranks > 0 {
+        write!(to, " of {ranks} ranks")?;
     }
+    let what = match (outcome, dry_run) {
+        (AddOutcome::AlreadyComplete, _) => "is already indexed as complete",
+        (AddOutcome::Complete, false) => "is complete and indexed",
+        (AddOutcome::Complete, true) => "is complete, and would be indexed",
+        (AddOutcome::Rebuildable, _) => "lacks files that can be rebuilt; it would be indexed as complete",
+        (AddOutcome::Incomplete, false) => {
+            "is not complete; indexed as such, and not used for a restart unless it is set as current"
+        }
+        (AddOutcome::Incomplete, true) => "is not complete, and would be indexed as such",
+        (AddOutcome::NothingUsable, _) => "has no usable file; no restart uses it",
+    };
+    writeln!(to, " {what}")?;
+    let verb = if dry_run { "would rebuild" } else { "rebuilt" };
+    rebuilt.iter().try_for_each(|set| writeln!(to, "  {verb} {set}"))?;
+    for text in failures.iter().map(ToString::to_string).chain(reasons.iter().map(ToString::to_string)) {
+        writeln!(to, "  {}", printable(&text))?;
+    }
+    damaged.iter().try_for_each(|file| writeln!(to, "  not used: {}", printable(&file.to_string())))
 }
 
 fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let prefix = args.prefix.open()?;
+    let store = &*args.prefix.open()?;
     let dry_run = args.dry_run;
-    let report = if let Some(name) = &args.directory {
-        Current { current: Some(set_current(&prefix, name, dry_run, output)?), unset: None, dry_run }
+    let (mut current, mut removed) = (None, None);
+    if let Some(name) = &args.directory {
+        current = Some(set_current(store, name, dry_run, output)?);
     } else if args.unset {
+        let verb = if dry_run { "would be removed" } else { "removed" };
         // A link that is invalid is removed too.
-        let link = prefix.current();
-        let unset = Unset { had: !matches!(link, Ok(None)), named: link.ok().flatten() };
+        removed = Some(match store.current() {
+            Ok(Some(named)) => format!("scr.current {verb}; it named {}", printable(named.as_str())),
+            Ok(None) => "there is no scr.current; nothing to remove".to_owned(),
+            Err(_) => format!("scr.current {verb}"),
+        });
         if !dry_run {
-            prefix.remove_current()?;
+            publish::remove_current(store)?;
         }
-        Current { current: None, unset: Some(unset), dry_run }
     } else {
-        Current { current: prefix.current()?, unset: None, dry_run }
-    };
-    output.result(&report)?;
-    if report.current.is_some() || report.unset.is_some() {
+        current = store.current()?;
+    }
+    let fields = json!({"current": current.as_ref().map(DirectoryName::as_str), "dry_run": dry_run});
+    let line = removed.or_else(|| current.map(|current| printable(current.as_str())));
+    output.result(&report(fields, |to| line.iter().try_for_each(|line| writeln!(to, "{line}"))))?;
+    if line.is_some() {
         return Ok(exit::FINISHED);
     }
     // On standard error, because standard output is the name of the directory, for scripts.
     output.warn(&format!(
         "{}: no checkpoint is current; the next run restarts from the newest complete one in the index",
-        prefix.path().display()
+        store.location().display()
     ));
     Ok(exit::UNAVAILABLE)
 }
 
-fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) -> Result<DirectoryName, Failure> {
+fn set_current(
+    store: &dyn DatasetStore,
+    name: &str,
+    dry_run: bool,
+    output: &dyn Output,
+) -> Result<DirectoryName, Failure> {
     let directory = DirectoryName::given(name)?;
-    let path = prefix.checkpoint_path(&directory);
-    if !path.is_dir() {
+    if !store.contains(&directory) {
         return Err(Failure::new(exit::UNAVAILABLE, "the checkpoint directory does not exist")
-            .at(path.display())
+            .at(store.path_of(&directory).display())
             .remedy("`holdfast index list` shows all checkpoint directories"));
     }
-    let entry = index::read(prefix)?.unwrap_or_default().entry(&directory);
+    let entry = index::read(store)?.unwrap_or_default().entry(&directory);
     // Only a warning: the next run tries it first, and uses another one if that fails.
     match entry {
         None => output.warn(&format!("{directory} is not in the index")),
@@ -413,38 +411,7 @@ fn set_current(prefix: &Prefix, name: &str, dry_run: bool, output: &dyn Output) 
         Some(_) => {}
     }
     if !dry_run {
-        publish::make_current(prefix, &directory)?;
+        publish::make_current(store, &directory)?;
     }
     Ok(directory)
-}
-
-struct Current {
-    current: Option<DirectoryName>,
-    /// With `--unset`.
-    unset: Option<Unset>,
-    dry_run: bool,
-}
-
-/// The link that `--unset` found.
-struct Unset {
-    had: bool,
-    named: Option<DirectoryName>,
-}
-
-impl Report for Current {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        if let Some(Unset { had, named }) = &self.unset {
-            let verb = if self.dry_run { "would be removed" } else { "removed" };
-            return match named {
-                Some(named) => writeln!(to, "scr.current {verb}; it named {}", printable(named.as_str())),
-                None if *had => writeln!(to, "scr.current {verb}"),
-                None => writeln!(to, "there is no scr.current; nothing to remove"),
-            };
-        }
-        self.current.iter().try_for_each(|current| writeln!(to, "{}", printable(current.as_str())))
-    }
-
-    fn json(&self) -> Value {
-        document(json!({"current": self.current.as_ref().map(DirectoryName::as_str), "dry_run": self.dry_run}))
-    }
 }

@@ -1,22 +1,22 @@
 //! `holdfast index drop`, `delete` and `prune`.
 
-use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 use std::time::{Duration, SystemTime};
 
 use holdfast_core::prefix::index::{self, IndexEntry};
 use holdfast_core::prefix::prune::{self, PruneCandidate, PruneReason, PruneRules};
-use holdfast_core::prefix::{DirectoryName, Prefix, dataset, delete, publish};
-use holdfast_core::temporary;
+use holdfast_core::prefix::{dataset, delete, publish};
+use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, Staged};
 use holdfast_model::CheckpointId;
 use serde_json::{Value, json};
 
 use super::PrefixArg;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Output, Report, document, printable};
+use crate::cli::output::{Output, Report, document, printable, report};
 use crate::drain::resume;
 use crate::exit;
-use crate::job::state::{JobLock, JobState};
+use crate::job::state::JobState;
+use crate::job::state_file::JobLock;
 
 /// A directory without COMPLETE that was not changed for so long is not being written, whichever program began it.
 const UNCHANGED: Duration = Duration::from_secs(24 * 3600);
@@ -92,51 +92,30 @@ impl Consent {
 }
 
 pub(super) fn drop_entry(args: &DropArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let prefix = args.prefix.open()?;
+    let store = &*args.prefix.open()?;
     let directory = DirectoryName::given(&args.directory)?;
-    let unset_current = prefix.current().ok().flatten().as_ref() == Some(&directory);
+    let unset_current = store.current().ok().flatten().as_ref() == Some(&directory);
     let dropped = if args.dry_run {
-        index::read(&prefix)?.unwrap_or_default().entry(&directory).is_some()
+        index::read(store)?.unwrap_or_default().entry(&directory).is_some()
     } else {
-        publish::withdraw(&prefix, &directory)?
+        publish::withdraw(store, &directory)?
     };
     if !dropped {
-        return Err(not_indexed(&prefix, &directory));
+        return Err(not_indexed(store, &directory));
     }
-    output.result(&Dropped { directory, unset_current, dry_run: args.dry_run })?;
+    let fields = json!({"dropped": directory.as_str(), "unset_current": unset_current, "dry_run": args.dry_run});
+    output.result(&report(fields, |to| {
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        writeln!(to, "{} {verb} from the index; its files stay", printable(directory.as_str()))?;
+        if unset_current { writeln!(to, "scr.current {verb}: it led there") } else { Ok(()) }
+    }))?;
     Ok(exit::FINISHED)
 }
 
-struct Dropped {
-    directory: DirectoryName,
-    unset_current: bool,
-    dry_run: bool,
-}
-
-impl Report for Dropped {
-    fn human(&self, to: &mut dyn Write) -> io::Result<()> {
-        let verb = if self.dry_run { "would be removed from" } else { "removed from" };
-        writeln!(to, "{} {verb} the index; its files stay", printable(self.directory.as_str()))?;
-        if self.unset_current {
-            let verb = if self.dry_run { "would be removed" } else { "removed" };
-            writeln!(to, "scr.current {verb}: it led there")?;
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        document(json!({
-            "dropped": self.directory.as_str(),
-            "unset_current": self.unset_current,
-            "dry_run": self.dry_run,
-        }))
-    }
-}
-
 pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failure> {
-    let prefix = args.prefix.open()?;
-    let index = index::read(&prefix)?.unwrap_or_default();
-    let (writers, current) = (Writers::of(&prefix), prefix.current()?);
+    let store = &*args.prefix.open()?;
+    let index = index::read(store)?.unwrap_or_default();
+    let (writers, current) = (Writers::of(store), store.current()?);
     let mut datasets: Vec<DeletedDataset> = Vec::new();
     for name in &args.directories {
         let directory = DirectoryName::given(name)?;
@@ -148,14 +127,14 @@ pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failu
             )
             .remedy("make another one current with `holdfast index current`, or remove the link with `--unset`"));
         }
-        let recorded = || dataset::read(&prefix, &directory).is_ok_and(|record| record.is_some());
+        let recorded = || dataset::read(store, &directory).is_ok_and(|record| record.is_some());
         let known = entry.is_some() || directory.parts().is_some() || recorded();
-        if !known || (entry.is_none() && !prefix.checkpoint_path(&directory).is_dir()) {
-            return Err(not_indexed(&prefix, &directory));
+        if !known || (entry.is_none() && !store.contains(&directory)) {
+            return Err(not_indexed(store, &directory));
         }
-        if writers.may_write(&prefix, &directory, entry.as_ref()) {
+        if writers.may_write(store, &directory, entry.as_ref()) {
             return Err(Failure::new(exit::UNAVAILABLE, format!("{directory} may be being written"))
-                .at(prefix.path().display())
+                .at(store.location().display())
                 .remedy("wait for the end of the job; `holdfast status` shows it"));
         }
         if datasets.iter().all(|dataset| dataset.directory != directory) {
@@ -163,7 +142,7 @@ pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failu
             datasets.push(DeletedDataset { directory, id, reason: None });
         }
     }
-    carry_out(&prefix, datasets, &args.consent, output)
+    carry_out(store, datasets, &args.consent, output)
 }
 
 pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure> {
@@ -172,24 +151,26 @@ pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure
         return Err(Failure::new(exit::USAGE, "no rule is given")
             .remedy("give at least one of --keep N, --incomplete and --failed"));
     }
-    let prefix = args.prefix.open()?;
-    let (writers, current) = (Writers::of(&prefix), prefix.current()?);
+    let store = &*args.prefix.open()?;
+    let (writers, current) = (Writers::of(store), store.current()?);
     let candidate = |entry: IndexEntry| {
-        let declared = dataset::read(&prefix, &entry.directory);
+        let declared = dataset::read(store, &entry.directory);
         PruneCandidate {
             // A record that cannot be read may be that of output.
             output: declared.map_or(true, |dataset| dataset.is_some_and(|dataset| dataset.output)),
-            being_written: writers.may_write(&prefix, &entry.directory, Some(&entry)),
+            being_written: writers.may_write(store, &entry.directory, Some(&entry)),
             entry,
         }
     };
     let candidates: Vec<PruneCandidate> =
-        index::read(&prefix)?.unwrap_or_default().entries().into_iter().map(candidate).collect();
+        index::read(store)?.unwrap_or_default().entries().into_iter().map(candidate).collect();
     let pruned = prune::plan(&candidates, current.as_ref(), rules);
     if !args.consent.dry_run {
         for candidate in &candidates {
-            if let Err(error) = temporary::remove_abandoned(&prefix.checkpoint_path(&candidate.entry.directory)) {
-                output.warn(&format!("{}: temporary files: {error}", candidate.entry.directory));
+            let directory = &candidate.entry.directory;
+            let Ok(dataset) = store.open(directory, DatasetAccess::Write) else { continue };
+            if let Err(error) = dataset.remove_staged(Staged::Abandoned) {
+                output.warn(&format!("{directory}: temporary files: {error}"));
             }
         }
     }
@@ -198,17 +179,17 @@ pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure
         id: Some(pruned.id),
         reason: Some(pruned.reason),
     };
-    carry_out(&prefix, pruned.into_iter().map(dataset).collect(), &args.consent, output)
+    carry_out(store, pruned.into_iter().map(dataset).collect(), &args.consent, output)
 }
 
-fn not_indexed(prefix: &Prefix, directory: &DirectoryName) -> Failure {
+fn not_indexed(store: &dyn DatasetStore, directory: &DirectoryName) -> Failure {
     Failure::new(exit::UNAVAILABLE, format!("{directory} is not in the index"))
-        .at(prefix.path().display())
+        .at(store.location().display())
         .remedy("`holdfast index list` shows the indexed directories")
 }
 
 fn carry_out(
-    prefix: &Prefix,
+    store: &dyn DatasetStore,
     datasets: Vec<DeletedDataset>,
     consent: &Consent,
     output: &dyn Output,
@@ -219,7 +200,7 @@ fn carry_out(
             deleted.datasets.clear();
         }
         for dataset in &deleted.datasets {
-            delete::delete(prefix, &dataset.directory)?;
+            delete::delete(store, &dataset.directory)?;
         }
     }
     output.result(&deleted)?;
@@ -291,15 +272,15 @@ struct Writers {
 }
 
 impl Writers {
-    fn of(prefix: &Prefix) -> Writers {
+    fn of(store: &dyn DatasetStore) -> Writers {
         Writers {
-            active: JobLock::is_held(prefix.path()),
-            drained: resume::under_way(prefix),
-            last_job: JobState::read(prefix.path()).ok().flatten().map(|state| state.agents.job_id),
+            active: JobLock::is_held(store.location()),
+            drained: resume::under_way(store),
+            last_job: JobState::read(store.location()).ok().flatten().map(|state| state.agents.job_id),
         }
     }
 
-    fn may_write(&self, prefix: &Prefix, directory: &DirectoryName, entry: Option<&IndexEntry>) -> bool {
+    fn may_write(&self, store: &dyn DatasetStore, directory: &DirectoryName, entry: Option<&IndexEntry>) -> bool {
         if self.active && self.drained.as_ref() == Some(directory) {
             return true;
         }
@@ -310,9 +291,9 @@ impl Writers {
         if self.active {
             return true;
         }
-        let job = dataset::job_of(prefix, directory);
+        let job = dataset::job_of(store, directory);
         let of_last_job = job.is_some() && job == self.last_job;
-        let changed = fs::metadata(prefix.checkpoint_path(directory)).and_then(|metadata| metadata.modified());
+        let changed = store.modified(directory);
         let unchanged_for = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
         !of_last_job && unchanged_for.is_some_and(|age| age < UNCHANGED)
     }

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Arc;
 
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::{Completeness, Inspection, SetRebuild, inspect};
 use holdfast_core::prefix::scan::Scan;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{ContainerPlaces, ContainerRequest, Rank};
-use holdfast_wire::agent::CopyReply;
+use holdfast_wire::agent::{AgentEvent, CopyReply};
 
 use super::{DrainMachine, Phase};
-use crate::drain::RequestFailure;
 use crate::drain::action::{DrainAction, Findings};
 use crate::drain::completion::{self, Dataset, Failures, Published, Rebuilds};
 use crate::drain::copying::Copying;
+use crate::drain::error::RequestFailure;
 use crate::drain::plan::Packing;
 use crate::drain::report::DrainReport;
-use crate::drain::requests::{Destination, FileTask, NodeTask, PlannedContainer, PrefixStep, Task};
+use crate::drain::requests::{Destination, FileTask, PlannedContainer, PrefixStep, Task};
 use crate::drain::rounds::CopyOrder;
 use crate::events::{DrainResult, LogEvent};
 
@@ -71,7 +71,7 @@ impl DrainMachine {
             Some(Ok(places)) => Some(places),
             Some(Err(reason)) => {
                 let directory = directory.to_string();
-                self.emit([LogEvent::PlainFilesKept { node: None, checkpoint, directory, reason }]);
+                self.emit([LogEvent::of_drain(AgentEvent::PlainFilesKept { checkpoint, directory, reason })]);
                 None
             }
             None => None,
@@ -81,7 +81,7 @@ impl DrainMachine {
         let destination = Arc::new(Destination { checkpoint, directory, container });
         let patience = self.config.lost_agent_wait;
         let (copying, orders) = Copying::new(&target.candidate, &self.agents, patience);
-        self.requests.add(orders.into_iter().map(|order| copy_task(order, &destination)));
+        self.requests.add(orders.into_iter().map(|order| Task::copy(order, &destination)));
         self.phase = Phase::Copying(Box::new(copying), target, destination);
     }
 
@@ -188,7 +188,7 @@ impl DrainMachine {
             Phase::Repacking(dataset, failures, rebuilt, reasons) => {
                 let Destination { checkpoint, directory, .. } = &*dataset.destination;
                 let (checkpoint, directory) = (*checkpoint, directory.to_string());
-                let kept = |reason| LogEvent::PlainFilesKept { node: None, checkpoint, directory, reason };
+                let kept = |reason| LogEvent::of_drain(AgentEvent::PlainFilesKept { checkpoint, directory, reason });
                 self.emit(failure.map(kept));
                 self.rescan(Dataset { repacked: true, ..dataset }, failures, rebuilt, reasons);
             }
@@ -203,7 +203,7 @@ impl DrainMachine {
             Phase::Repacking(mut dataset, _, rebuilt, _) => {
                 let Destination { checkpoint, directory, .. } = &*dataset.destination;
                 let (checkpoint, directory) = (*checkpoint, directory.to_string());
-                self.emit([LogEvent::PlainFilesKept { node: None, checkpoint, directory, reason }]);
+                self.emit([LogEvent::of_drain(AgentEvent::PlainFilesKept { checkpoint, directory, reason })]);
                 dataset.repacked = true;
                 dataset.rebuilt_before = rebuilt;
                 if let Some(rank) = rank {
@@ -269,10 +269,6 @@ impl DrainMachine {
             DrainResult::Incomplete { .. } | DrainResult::Failed { .. } => self.finish_drained(report),
         }
     }
-}
-
-pub(super) fn copy_task(order: CopyOrder, destination: &Arc<Destination>) -> Task {
-    Task::OfNode(order.node.clone(), NodeTask::Copy(order, Arc::clone(destination)))
 }
 
 fn file_task(task: FileTask, destination: &Arc<Destination>) -> Task {

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::world::*;
 use crate::drain::*;
 use crate::events::DrainResult;
+use crate::fleet::roster::RosterChange;
 
 /// More steps than a drain of so few nodes can take.
 const LONGEST: usize = 20_000;
@@ -117,8 +118,8 @@ proptest! {
             let node = name(dice.below(world.nodes));
             let request = RequestId(dice.below(40));
             let event = match dice.below(4) {
-                0 => DrainEvent::AgentUp { node, address: address(99) },
-                1 => DrainEvent::AgentLost { node },
+                0 => DrainEvent::Roster(RosterChange::Up { node, address: address(99) }),
+                1 => DrainEvent::Roster(RosterChange::Lost { node }),
                 2 => DrainEvent::Answered { request, answer: Answer::Rebuilt },
                 _ => DrainEvent::Tick,
             };

@@ -11,21 +11,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::control::meta::FileKind;
-use holdfast_core::dataset_files::{DatasetFiles, FoundFile, ListedFile, StoredFile};
-use holdfast_core::prefix::DirectoryName;
 use holdfast_core::prefix::inspect::Completeness;
 use holdfast_core::prefix::scan::{
     CheckpointIdentity, ExpectationSource, ExpectedFiles, FileDamage, PresentFile, RankScan, RedundancySet, Scan,
 };
 use holdfast_core::redundancy::files::SetId;
+use holdfast_core::store::DirectoryName;
+use holdfast_core::store::{DatasetFiles, FoundFile, ListedFile, OpenDataset, PosixDataset, StoredFile};
 use holdfast_model::{
     CheckpointId, ContainerPlaces, ContainerRequest, Dataset, Descriptor, HeldFile, Holding, Inventory, Locations,
-    NodeName, OutputPath, PackedRank, Rank, RankDescriptor, RankPlace, Scheme,
+    NodeName, OutputPath, PackedRank, Protection, Rank, RankDescriptor, RankPlace, Scheme, SchemeNumbers,
 };
-use holdfast_wire::agent::CopyReply;
+use holdfast_wire::agent::{AgentEvent, CopyReply};
 
 use crate::drain::*;
-use crate::events::{DrainResult, LogEvent};
+use crate::events::{AgentReport, DrainResult, LogEvent};
+use crate::fleet::roster::RosterChange;
 
 pub(super) const XOR: Scheme = Scheme::new("XOR");
 pub(super) const PARTNER: Scheme = Scheme::new("PARTNER");
@@ -70,8 +71,12 @@ pub(super) struct Directory {
 struct PackedNames(BTreeSet<String>);
 
 impl DatasetFiles for PackedNames {
-    fn directory(&self) -> &Path {
+    fn location(&self) -> &Path {
         Path::new("/pfs/directory")
+    }
+
+    fn stored(&self) -> Arc<dyn OpenDataset> {
+        Arc::new(PosixDataset::at(self.location()))
     }
 
     fn list(&self) -> io::Result<Vec<ListedFile>> {
@@ -218,20 +223,20 @@ impl World {
 
     pub(super) fn lose(&mut self, node: u32) {
         self.up.remove(&name(node));
-        self.feed(DrainEvent::AgentLost { node: name(node) });
+        self.feed(DrainEvent::Roster(RosterChange::Lost { node: name(node) }));
         self.answer_all();
     }
 
     pub(super) fn bring_down(&mut self, node: u32) {
         self.up.remove(&name(node));
-        self.feed(DrainEvent::NodeDown { node: name(node) });
+        self.feed(DrainEvent::Roster(RosterChange::Down { node: name(node) }));
         self.answer_all();
     }
 
     pub(super) fn restart(&mut self, node: u32) {
         self.last_port += 1;
         self.up.insert(name(node), address(self.last_port));
-        self.feed(DrainEvent::AgentUp { node: name(node), address: address(self.last_port) });
+        self.feed(DrainEvent::Roster(RosterChange::Up { node: name(node), address: address(self.last_port) }));
         self.answer_all();
     }
 
@@ -504,6 +509,7 @@ impl World {
             complete: true,
             expected: Some(1),
             fault: None,
+            protection: Protection::Scheme(self.scheme),
             partner_of,
             descriptor: Some(RankDescriptor {
                 descriptor: Descriptor {
@@ -512,8 +518,7 @@ impl World {
                     interval: 1,
                     base: "/tmp".to_owned(),
                     scheme: self.scheme,
-                    hop_distance: 1,
-                    set_size: self.nodes,
+                    numbers: SchemeNumbers::default(),
                 },
                 directory: "/tmp/u/scr.1/index.0".to_owned(),
                 groups: 1,
@@ -574,7 +579,9 @@ fn text(event: &LogEvent) -> String {
         LogEvent::DamagedInPrefix { file, .. } => format!("damaged {}", file.split(':').next().unwrap()),
         LogEvent::RebuiltInPrefix { rank, .. } => format!("rebuilt {rank}"),
         LogEvent::Indexed { checkpoint, complete, .. } => format!("indexed {checkpoint} {complete}"),
-        LogEvent::PlainFilesKept { checkpoint, .. } => format!("plain files {checkpoint}"),
+        LogEvent::Agent(AgentReport { event: AgentEvent::PlainFilesKept { checkpoint, .. }, .. }) => {
+            format!("plain files {checkpoint}")
+        }
         LogEvent::FlushedCopyDamaged { checkpoint, .. } => format!("flushed copy damaged {checkpoint}"),
         LogEvent::FlushAbandoned { directory } => format!("abandoned {directory}"),
         LogEvent::InventoryFault { node, .. } => format!("inventory fault {node}"),

@@ -7,7 +7,7 @@ use holdfast_model::{NodeName, Progress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::queue::Frame;
-use super::{PairsView, View};
+use super::view::{PairsView, View};
 
 /// Interval at which a progress bar is redrawn.
 const REDRAW: Duration = Duration::from_millis(250);

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use holdfast_model::{NodeName, Progress};
 use tokio::sync::oneshot;
 
-use super::View;
 use super::account::OutputAccount;
+use super::view::View;
 use crate::launch::output::Stream;
 
 /// Maximum number of lines of Holdfast in the queue: several times those of a relaunch of thousands of nodes.

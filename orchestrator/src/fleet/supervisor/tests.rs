@@ -2,14 +2,13 @@
 
 use std::time::SystemTime;
 
+use futures_util::future::BoxFuture;
+use holdfast_wire::run::AgentReady;
 use holdfast_wire::trust;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::allocation::{
-    AgentControl, AgentSettings, AgentStartError, AllocatedNodes, AllocationIdentity, AllocationRecord, NodeAccess,
-    Pending, RemoteShell, RunningAgent,
-};
+use crate::allocation::{AgentSettings, AgentStartError, AllocationIdentity, AllocationRecord, RemoteShell};
 use crate::fleet::roster::RosterChange;
 
 /// Refuses every start and records the calls.
@@ -24,9 +23,7 @@ impl Refusing {
     }
 }
 
-impl Allocation for Refusing {}
-
-impl AllocatedNodes for Refusing {
+impl Allocation for Refusing {
     fn manager(&self) -> &'static str {
         "refusing"
     }
@@ -50,9 +47,7 @@ impl AllocatedNodes for Refusing {
     fn record(&self) -> AllocationRecord {
         unreachable!("nothing takes over in these tests")
     }
-}
 
-impl AgentControl for Refusing {
     fn starts_at_once(&self) -> usize {
         4
     }
@@ -61,7 +56,7 @@ impl AgentControl for Refusing {
         &'a self,
         node: &'a NodeName,
         _template: &'a AgentTemplate,
-    ) -> Pending<'a, Result<RunningAgent, AgentStartError>> {
+    ) -> BoxFuture<'a, Result<AgentReady, AgentStartError>> {
         self.note(format!("start {node}"));
         Box::pin(async move { Err(AgentStartError::Unknown { node: node.clone() }) })
     }
@@ -78,9 +73,7 @@ impl AgentControl for Refusing {
         let agents: Vec<String> = agents.iter().map(|(node, pid)| format!("{node} {pid}")).collect();
         self.note(format!("terminate {}", agents.join(", ")));
     }
-}
 
-impl NodeAccess for Refusing {
     fn command_prefix(&self, _node: &NodeName) -> Vec<String> {
         Vec::new()
     }
@@ -93,19 +86,7 @@ impl NodeAccess for Refusing {
 fn supervisor() -> (Arc<Refusing>, AgentSupervisor) {
     let trust = trust::generate().unwrap();
     let client = AgentClient::new(&trust, 8).unwrap();
-    let template = AgentTemplate {
-        settings: AgentSettings {
-            job: "heat".to_owned(),
-            job_id: "17".to_owned(),
-            user: "user1".to_owned(),
-            prefixes: Vec::new(),
-            control_base: "/tmp".to_owned(),
-            control_bytes: None,
-            cache_bases: BTreeMap::new(),
-            disk_timeout: Duration::from_secs(30),
-        },
-        trust,
-    };
+    let template = AgentTemplate { settings: AgentSettings::of_test_job(), trust };
     let settings = FleetSettings {
         template,
         poll_interval: Duration::from_millis(50),

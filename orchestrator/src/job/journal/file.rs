@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use holdfast_core::durable::Durability;
 use holdfast_core::io_count;
 use holdfast_core::owned::{Access, OwnedDirectory};
+use holdfast_core::state_directory::StateDirectory;
 use serde::{Deserialize, Serialize};
 
 use super::frame;
-use crate::job::state::{JobState, StateChanges, StateError, directory, open_directory};
+use crate::job::state::{JobState, StateChanges, StateError};
 
 /// Larger journals are not read; a new journal is begun long before.
 const LARGEST: u64 = 1 << 30;
@@ -38,7 +39,7 @@ pub const FILE: &str = "job.journal";
 
 /// The path of the journal of a prefix directory.
 pub fn path(prefix: &Path) -> PathBuf {
-    directory(prefix).join(FILE)
+    StateDirectory::below(prefix).join(FILE)
 }
 
 /// A journal that is open for appending.
@@ -58,8 +59,7 @@ impl JournalFile {
         let path = path(prefix);
         let heading = Heading { version: state.version, job_id: state.agents.job_id.clone(), after: state.entries };
         let line = frame::encode(&heading).map_err(|error| StateError::file("write", &path)(error.into()))?;
-        let missing = || StateError::file("open", &path)(io::ErrorKind::NotFound.into());
-        let own = open_directory(prefix)?.ok_or_else(missing)?;
+        let own = StateDirectory::below(prefix).existing()?;
         own.replace(FILE, &line, state.group_access.access(), Durability::Machine)?;
         let file = own.append(FILE, Access::GroupRead)?;
         Ok(JournalFile { path, file, bytes: line.len() as u64 })

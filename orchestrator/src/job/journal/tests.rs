@@ -1,20 +1,22 @@
 //! The state that a reader finds after the writer was killed at any instant, and the cost of writing.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use holdfast_core::io_count;
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_model::{CheckpointId, NodeName};
 
 use super::file::{JournalFile, path};
 use super::writer::{JournalWriter, Written};
 use crate::allocation::local::Local;
-use crate::allocation::{AgentSettings, AgentTemplate, AllocatedNodes as _};
+use crate::allocation::{AgentSettings, AgentTemplate, Allocation as _};
 use crate::fleet::AgentRecord;
-use crate::job::state::{self, JobState, Stage, StateChanges};
+use crate::job::claim::Claim;
+use crate::job::state::{JobState, Stage, StateChanges};
+use crate::job::state_file::JobLock;
 use crate::relaunch::{AllocatedNode, Config, Event, Machine};
 use crate::spec::GroupAccess;
 
@@ -31,19 +33,10 @@ fn machine() -> Machine {
 
 /// The state of a job that begins in a prefix directory, written.
 fn begun(prefix: &Path, machine: &Machine) -> JobState {
-    drop(state::JobLock::take(prefix, GroupAccess::None).unwrap());
+    drop(JobLock::take(prefix, GroupAccess::None).unwrap());
     let roots = prefix.to_owned();
     let local = Local::over_roots("17".into(), "user1".into(), vec!["node0".into()], roots.clone(), roots).unwrap();
-    let settings = AgentSettings {
-        job: "heat".to_owned(),
-        job_id: "17".to_owned(),
-        user: "user1".to_owned(),
-        prefixes: Vec::new(),
-        control_base: "/tmp".to_owned(),
-        control_bytes: None,
-        cache_bases: BTreeMap::new(),
-        disk_timeout: Duration::from_secs(30),
-    };
+    let settings = AgentSettings::of_test_job();
     let agents = AgentTemplate { settings, trust: holdfast_wire::trust::generate().unwrap() };
     let mut state = JobState::new("heat".to_owned(), local.record(), agents);
     state.snapshot = Some(machine.snapshot());
@@ -145,7 +138,7 @@ fn an_entry_that_does_not_follow_the_state_is_an_error_with_the_journals_path() 
 }
 
 fn running(prefix: &Path, machine: &Machine) -> JournalWriter {
-    JournalWriter::start(prefix.to_owned(), begun(prefix, machine)).unwrap()
+    JournalWriter::start(prefix.to_owned(), begun(prefix, machine), None).unwrap()
 }
 
 #[tokio::test]
@@ -174,7 +167,7 @@ async fn an_error_counts_as_written_and_the_next_changes_bring_the_whole_state()
     let mut writer = running(base.path(), &machine);
     writer.write(1, step(&mut machine, 0), true);
     assert_eq!(writer.next().await, Written { commit: 1 });
-    let (own, aside) = (state::directory(base.path()), base.path().join("aside"));
+    let (own, aside) = (StateDirectory::below(base.path()).path().to_owned(), base.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
     // The open journal can be written to; the first state that is replaced cannot.
     writer.write_last(2, step(&mut machine, 1));
@@ -208,6 +201,24 @@ async fn the_journal_is_begun_anew_when_it_is_large_and_reading_finds_the_same()
     writer.write_last(12, StateChanges::default());
     writer.next().await;
     assert!(fs::metadata(path(base.path())).unwrap().len() < 1000);
+}
+
+#[tokio::test]
+async fn nothing_is_written_when_another_orchestrator_has_claimed_the_job() {
+    let base = tempfile::tempdir().unwrap();
+    let mut machine = machine();
+    let state = begun(base.path(), &machine);
+    let claim = Claim::make(base.path(), "17", 1).unwrap();
+    let mut writer = JournalWriter::start(base.path().to_owned(), state, Some(claim)).unwrap();
+    writer.write(1, step(&mut machine, 0), true);
+    assert_eq!(writer.next().await, Written { commit: 1 });
+    let read = || JobState::read(base.path()).unwrap().unwrap().entries;
+    assert_eq!(read(), 1);
+    Claim::make(base.path(), "17", 1).unwrap();
+    writer.write(2, step(&mut machine, 1), true);
+    writer.write_last(3, StateChanges::default());
+    assert_eq!([writer.next().await, writer.next().await].map(|written| written.commit), [2, 3]);
+    assert_eq!(read(), 1, "the state is that of the other one");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::sync::mpsc as std_mpsc;
 use tokio::sync::mpsc;
 
 use super::file::JournalFile;
+use crate::job::claim::Claim;
 use crate::job::state::{JobState, StateChanges, StateError};
 
 /// No new journal is begun before the present one has this size, also if the state is smaller.
@@ -44,16 +45,19 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Starts the thread, which first writes the complete state and begins a new journal.
+    /// Starts the thread, which first writes the complete state and begins a new journal. With a `claim`, it writes
+    /// nothing when another orchestrator has claimed the job: the state is that one's then.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(prefix: PathBuf, state: JobState) -> std::io::Result<Self> {
+    pub fn start(prefix: PathBuf, state: JobState, claim: Option<Claim>) -> std::io::Result<Self> {
         let (orders, received) = std_mpsc::channel();
         let (report, written) = mpsc::unbounded_channel();
-        let mut store = StateStore { prefix, state, journal: None, state_bytes: 0, failed: false };
+        let mut store = StateStore { prefix, state, claim, journal: None, state_bytes: 0, failed: false };
         std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
-            store.replace_all();
+            if store.may_write() {
+                store.replace_all();
+            }
             while let Ok(order) = received.recv() {
                 let WriteOrder { commit, changes, sync, last } = order;
                 store.write(changes, sync, last);
@@ -97,6 +101,7 @@ struct StateStore {
     prefix: PathBuf,
     /// The state with all changes, written or not.
     state: JobState,
+    claim: Option<Claim>,
     /// None if the next changes have to be written with the complete state.
     journal: Option<JournalFile>,
     /// The size of `job.json`.
@@ -113,6 +118,10 @@ impl StateStore {
             }
             self.state.entries += 1;
         }
+        if !self.may_write() {
+            self.journal = None;
+            return;
+        }
         let Some(journal) = self.journal.as_mut().filter(|_| !last) else {
             self.replace_all();
             return;
@@ -123,6 +132,18 @@ impl StateStore {
         if let Err(error) = written {
             self.journal = None;
             self.warn(&error);
+        }
+    }
+
+    /// False if another orchestrator has the job, or that is not known.
+    fn may_write(&mut self) -> bool {
+        match self.claim.as_ref().map(|claim| claim.is_newest(&self.prefix)) {
+            None => true,
+            Some(Ok(is_newest)) => is_newest,
+            Some(Err(error)) => {
+                self.warn(&error);
+                false
+            }
         }
     }
 

@@ -4,19 +4,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::durable::Durability;
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::state_files;
 use holdfast_model::Generation;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::ProgressError;
-use super::files::FileStamp;
-use crate::host::own_files;
-use crate::job::state::{self, StateError};
+use super::error::ProgressError;
+use crate::job::state::StateError;
 
 const FILE: &str = "progress.json";
 const VERSION: u32 = 1;
 /// A hundred thousand files with long names.
 const LARGEST: u64 = 64 << 20;
+
+/// What distinguishes a file from an earlier state of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct FileStamp {
+    /// Seconds and nanoseconds since the epoch.
+    pub(super) modified: (i64, i64),
+    pub(super) bytes: u64,
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Baseline {
@@ -49,7 +57,7 @@ impl Baseline {
 
     /// That of the prefix directory. One that is missing or cannot be understood is empty.
     pub(super) fn read(prefix: &Path) -> Result<Self, ProgressError> {
-        let text = own_files::read(&path(prefix), LARGEST)?;
+        let text = state_files::read(&path(prefix), LARGEST)?;
         let known = text.and_then(|text| serde_json::from_slice::<Baseline>(&text).ok());
         Ok(known.filter(|known| known.version == VERSION).unwrap_or(Self::NONE))
     }
@@ -67,11 +75,11 @@ impl Baseline {
         if cancelled.is_cancelled() {
             return Err(ProgressError::Cancelled);
         }
-        Ok(own_files::replace(&path(prefix), &text)?)
+        Ok(state_files::replace(&path(prefix), &text)?)
     }
 
     pub(super) fn remove(prefix: &Path) -> Result<(), StateError> {
-        if let Some(own) = state::open_directory(prefix)? {
+        if let Some(own) = StateDirectory::below(prefix).open()? {
             own.remove_file(FILE, Durability::Machine)?;
         }
         Ok(())
@@ -79,5 +87,5 @@ impl Baseline {
 }
 
 fn path(prefix: &Path) -> PathBuf {
-    state::directory(prefix).join(FILE)
+    StateDirectory::below(prefix).join(FILE)
 }

@@ -7,11 +7,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use glob::{MatchOptions, Pattern};
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::baseline::Baseline;
-use super::{EndedGeneration, ProgressError, ProgressSource};
+use super::baseline::{Baseline, FileStamp};
+use super::error::ProgressError;
+use super::source::{EndedGeneration, ProgressSource};
 use crate::events::GenerationProgress;
 
 /// More files would take too long to list at every relaunch.
@@ -20,14 +20,6 @@ const MOST_FILES: usize = 100_000;
 /// Wildcards match neither `/` nor a leading dot: `.holdfast` changes all the time.
 const RULES: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
-
-/// What distinguishes a file from an earlier state of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct FileStamp {
-    /// Seconds and nanoseconds since the epoch.
-    modified: (i64, i64),
-    bytes: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct FileProgress {

@@ -8,27 +8,26 @@
 //! All of this may wait for a file system. It runs on threads, with time limits.
 
 mod baseline;
+mod error;
 mod files;
 mod output;
+mod source;
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_core::owned::OwnedError;
+use baseline::Baseline;
+use error::ProgressError;
+use files::FileProgress;
 use holdfast_model::Generation;
+use output::OutputProgress;
+use source::{EndedGeneration, ProgressSource};
 use tokio_util::sync::CancellationToken;
 
-use baseline::Baseline;
-use files::FileProgress;
-use output::OutputProgress;
-
 use super::state;
-use crate::events::GenerationProgress;
 use crate::relaunch::ProgressFound;
 use crate::spec::Progress;
 
@@ -38,55 +37,6 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 const CHECK_WITHIN: Duration = Duration::from_secs(30);
 /// How often it is checked whether a launch was cancelled.
 const CANCELLED_EVERY: Duration = Duration::from_millis(50);
-
-/// Why it cannot be found out whether there was progress.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ProgressError {
-    #[error(transparent)]
-    Pattern(#[from] glob::PatternError),
-    #[error("cannot read {}: {source}; check `progress.files`", path.display())]
-    File { path: PathBuf, source: io::Error },
-    #[error("`progress.files` matches more than {most} files; write patterns that match fewer")]
-    TooManyFiles { most: usize },
-    #[error("the files of `progress.files` were not listed before the launch: {reason}")]
-    NoBaseline { reason: String },
-    #[error(transparent)]
-    Expression(#[from] regex::Error),
-    #[error(transparent)]
-    Owned(#[from] OwnedError),
-    #[error("there was no result within {} s; does the file system respond?", .0.as_secs())]
-    TimedOut(Duration),
-    #[error("it was cancelled")]
-    Cancelled,
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-}
-
-/// A source of progress.
-trait ProgressSource: fmt::Debug + Send + Sync {
-    /// Before a launch: records in the baseline what its end will be compared with.
-    fn begin(&self, baseline: &mut Baseline, cancelled: &CancellationToken);
-
-    /// After a generation has ended: the progress since [`begin`](Self::begin). Changes nothing in the baseline that
-    /// a repeated check depends on.
-    ///
-    /// # Errors
-    /// It cannot be found out.
-    fn check(
-        &self,
-        ended: &EndedGeneration,
-        baseline: &mut Baseline,
-        cancelled: &CancellationToken,
-    ) -> Result<Option<GenerationProgress>, ProgressError>;
-}
-
-/// A generation whose ranks have ended.
-#[derive(Clone, Debug)]
-struct EndedGeneration {
-    /// The directory of its files.
-    directory: PathBuf,
-    ranks: u32,
-}
 
 /// The sources of progress of a step.
 #[derive(Clone, Debug)]
@@ -217,11 +167,13 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::host::own_files;
+    use crate::events::GenerationProgress;
+    use holdfast_core::state_directory::StateDirectory;
+    use holdfast_core::state_files;
 
     fn world(spec: &Progress) -> (tempfile::TempDir, ProgressSources) {
         let base = tempfile::tempdir().unwrap();
-        own_files::create_directory(&state::directory(base.path())).unwrap();
+        state_files::create_directory(StateDirectory::below(base.path()).path()).unwrap();
         let sources = ProgressSources::new(spec, base.path(), base.path(), 1);
         (base, sources)
     }
@@ -236,7 +188,7 @@ mod tests {
 
     fn print(base: &Path, generation: u64, text: &str) {
         let directory = state::generation_directory(base, Generation(generation));
-        own_files::create_directory(&directory).unwrap();
+        state_files::create_directory(&directory).unwrap();
         fs::write(directory.join("rank_0.out"), text).unwrap();
     }
 
@@ -285,7 +237,7 @@ mod tests {
     fn own_files_of_a_prefix_directory_are_no_progress() {
         let (base, sources) = world(&Progress { files: Some(vec!["**/*".to_owned()]), output: None });
         begin(&sources, 1);
-        fs::write(state::directory(base.path()).join("events.jsonl"), "more").unwrap();
+        fs::write(StateDirectory::below(base.path()).join("events.jsonl"), "more").unwrap();
         assert_eq!(check(&sources, 1), ProgressFound::NoProgress);
     }
 

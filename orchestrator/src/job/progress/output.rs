@@ -5,7 +5,8 @@ use regex::bytes::Regex;
 use tokio_util::sync::CancellationToken;
 
 use super::baseline::Baseline;
-use super::{EndedGeneration, ProgressError, ProgressSource};
+use super::error::ProgressError;
+use super::source::{EndedGeneration, ProgressSource};
 use crate::events::GenerationProgress;
 use crate::launch::output::{OutputLine, OutputTail};
 use crate::launch::{LineLabels, StepPlan, registry};

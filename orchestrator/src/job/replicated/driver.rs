@@ -6,33 +6,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_core::state_directory::StateDirectory;
 use holdfast_failover::lease::Orders;
 use holdfast_model::NodeName;
-use holdfast_wire::agent::{HaltReport, PollReply};
+use holdfast_wire::agent::{AgentEvent, HaltReport, PollReply};
 use holdfast_wire::pairs::{PairsPlan, PairsSettings, PairsStop, PairsSync, PeerOfPair};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::MissedTickBehavior;
 
+use super::super::claim::Claim;
 use super::super::error::RunError;
+use super::super::record::JobRecord;
+use super::super::release::release;
 use super::super::reporter::Reporter;
-use super::super::requeue::EndedRun;
 use super::super::settings;
+use super::super::shell::{JobShell, RunOptions};
 use super::super::signals::Signals;
-use super::super::start::{self, RunOptions};
-use super::super::state::{self, JobLock, JobState};
-use super::claim::Claim;
+use super::super::state::{PairsProgress, Stage};
 use super::follow::{FollowReport, FollowedNode, Follower};
 use super::history::{History, quote_output};
 use super::opening::{self, Opened};
 use super::requests::{PairRequest, PairRequests};
-use super::writer::StateWriter;
 use crate::allocation::Allocation;
 use crate::events::report::PairReport;
-use crate::events::{EventLog, LogEvent, RunReport};
+use crate::events::{LogEvent, RunReport};
 use crate::exit;
 use crate::fleet::clock::unix_now;
-use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, FleetSettings, RequestError};
+use crate::fleet::{AgentClient, AgentSupervisor, Clock, FleetEvent, RequestError};
 use crate::pairs::{Action, AgentsConfig, Event, Machine, Outcome, Placement};
+use crate::relaunch::Changes;
 use crate::spec::{JobSpec, Replicated};
 
 /// Interval at which the live view is refreshed and the end of the allocation is looked at.
@@ -51,12 +53,11 @@ const UNCONFIRMED_START: Duration = Duration::from_secs(2);
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs a job with pairs to its end.
-pub(in super::super) async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunReport, RunError> {
+pub async fn run(options: &RunOptions, replicated: &Replicated) -> Result<RunReport, RunError> {
     let (spec, began) = (&options.spec, Instant::now());
     let prepared = opening::preflight(spec, replicated)?;
-    let prefix = start::make_prefix(&spec.prefix)?;
-    let mut signals = Signals::new().map_err(RunError::io("listen for signals"))?;
-    let _lock = JobLock::take(&prefix, spec.group_access)?;
+    let mut shell = JobShell::begin(options)?;
+    let prefix = shell.prefix.clone();
     if !options.again
         && let Some(earlier) = opening::is_finished(spec, &prefix)?
     {
@@ -65,36 +66,25 @@ pub(in super::super) async fn run(options: &RunOptions, replicated: &Replicated)
         let job_id = earlier.agents.job_id;
         return Ok(report(spec, &prefix, (job_id, outcome, exit::FINISHED), Vec::new(), began));
     }
-    let event_log = EventLog::open(&state::directory(&prefix), &spec.job, spec.group_access.access())
-        .map_err(RunError::io("open the event log"))?;
-    let mut reporter = Reporter { event_log: Some(event_log), screen: options.screen.clone() };
-    let opened = opening::open(spec, replicated, &prepared, &prefix, (&mut reporter, &mut signals)).await;
-    let mut allocation_id = None;
-    let mut made_progress = false;
+    let mut reporter = shell.reporter(&prefix)?;
+    let opened = opening::open(spec, replicated, &prepared, &prefix, (&mut reporter, &mut shell.signals)).await;
     let ended = match opened {
         Err(error) => Err(error),
         Ok(opened) => {
-            allocation_id = Some(opened.allocation.allocation_id());
-            let job = Job { spec, replicated, prefix: &prefix, directory: prepared.working_directory, began };
-            match job.run(opened, reporter, &mut signals).await {
+            shell.allocation_id = Some(opened.allocation.allocation_id());
+            let job = Job { replicated, directory: prepared.working_directory, began };
+            match job.run(opened, reporter, &mut shell).await {
                 // The chain of allocations is the other orchestrator's, too.
-                Ok(EndedJob { report, is_replaced: true, .. }) => return Ok(report),
-                ended => ended.map(|ended| {
-                    made_progress = ended.made_progress;
-                    ended.report
-                }),
+                Ok(EndedJob { report, is_replaced: true }) => return Ok(report),
+                ended => ended.map(|ended| ended.report),
             }
         }
     };
-    // While the lock is held, and signals do not end the process.
-    let ended_run = EndedRun { spec, prefix, allocation: allocation_id, made_progress, screen: options.screen.clone() };
-    ended_run.requeue(ended).await
+    shell.end(ended).await
 }
 
 struct Job<'a> {
-    spec: &'a JobSpec,
     replicated: &'a Replicated,
-    prefix: &'a Path,
     /// The working directory of copies and jobs.
     directory: PathBuf,
     began: Instant,
@@ -102,33 +92,23 @@ struct Job<'a> {
 
 struct EndedJob {
     report: RunReport,
-    made_progress: bool,
     is_replaced: bool,
 }
 
 impl Job<'_> {
-    async fn run(self, opened: Opened, reporter: Reporter, signals: &mut Signals) -> Result<EndedJob, RunError> {
-        let Job { spec, replicated, prefix, directory, began } = self;
+    async fn run(self, opened: Opened, reporter: Reporter, shell: &mut JobShell<'_>) -> Result<EndedJob, RunError> {
+        let Job { replicated, directory, began } = self;
+        let (spec, prefix) = (shell.spec, &*shell.prefix);
         let Opened { allocation, placement, state, claim, took_over } = opened;
         let clock = Clock::since(unix_now());
-        let end = allocation.end().map(settings::epoch);
-        let fleet = FleetSettings {
-            template: state.template()?,
-            poll_interval: spec.health.poll,
-            poll_patience: spec.health.down_after,
-            allocation_end: end,
-            clock,
-        };
-        let client =
-            AgentClient::new(&fleet.template.trust, spec.health.requests)?.for_agents(allocation.nodes().len());
-        let agents = AgentSupervisor::new(Arc::clone(&allocation), client, fleet);
+        let agents = shell.supervisor(&allocation, &state, clock)?;
         let known = opening::known_agents(&state);
         let pairs = state.pairs.clone().unwrap_or_default();
         let config = AgentsConfig {
             nodes: placement.nodes(),
             pairs: pairs.places,
-            finished: pairs.finished,
-            replica_preferred: pairs.replica_preferred,
+            finished: pairs.progress.finished,
+            replica_preferred: pairs.progress.replica_preferred,
             stop_grace: replicated.settings.stop_grace,
             epoch: pairs.epoch,
             lease: replicated.settings.lease,
@@ -137,6 +117,8 @@ impl Job<'_> {
         let (machine, actions) = Machine::new(config, &known, clock.now());
         let (sender, inbox) = mpsc::unbounded_channel();
         let (follow_sender, followed) = mpsc::unbounded_channel();
+        let record = JobRecord::new(state, prefix.to_owned(), Some(claim.clone()));
+        let record = record.map_err(RunError::io("start the thread of the journal"))?;
         let mut driver = Driver {
             prefix: prefix.to_owned(),
             settings: PairsSettings {
@@ -155,8 +137,7 @@ impl Job<'_> {
             agents,
             allocation,
             placement,
-            writer: StateWriter::start(prefix.to_owned(), state.clone(), claim.clone()),
-            state,
+            record,
             claim,
             confirm: Arc::new(Notify::new()),
             starts: BTreeMap::new(),
@@ -174,15 +155,15 @@ impl Job<'_> {
         let output = opening::output(prefix);
         driver.reporter.screen.line(&format!("output of copies and jobs: {}/*.log", output.display()));
         if took_over {
-            let directory = state::directory(prefix);
+            let directory = StateDirectory::below(prefix).path().to_owned();
             let read = tokio::task::spawn_blocking(move || History::of_log(&directory)).await;
             driver.history = read.unwrap_or_default();
             driver.reporter.emit(LogEvent::PairsTakenOver { epoch: driver.epoch });
-            let running = driver.state.running.clone();
+            let running = driver.record.state.running.clone();
             driver.agents.adopt(&running).await;
         }
         driver.perform(actions);
-        let outcome = driver.follow_job(signals, (inbox, followed)).await;
+        let outcome = driver.follow_job(&mut shell.signals, (inbox, followed)).await;
         if !outcome.is_replaced() {
             driver.last_events().await;
         }
@@ -191,23 +172,23 @@ impl Job<'_> {
         let (exit_code, message) = (outcome.exit_code(), outcome.to_string());
         if outcome.is_replaced() {
             // Agents, nodes, the state and the event log are those of another orchestrator.
-            let ended = (driver.state.agents.job_id, message, exit_code);
+            let ended = (driver.record.state.agents.job_id, message, exit_code);
             let report = report(spec, prefix, ended, report_pairs, began);
-            return Ok(EndedJob { report, made_progress: false, is_replaced: true });
+            return Ok(EndedJob { report, is_replaced: true });
         }
         driver.reporter.emit(LogEvent::Finished { exit_code, message: message.clone() });
-        let Driver { mut agents, allocation, mut state, mut reporter, writer, followers, was_awake, .. } = driver;
+        let Driver { mut agents, allocation, mut record, mut reporter, followers, was_awake, .. } = driver;
         drop(followers);
         agents.end_all(outcome.unreachable.is_empty()).await;
-        opening::close(allocation, &mut state, &mut reporter, (exit_code, message.clone())).await;
-        writer.write(&state);
-        let interrupted = async {
-            signals.next().await;
-        };
-        writer.finish(interrupted).await;
-        let ended = (state.agents.job_id.clone(), message, exit_code);
-        let report = report(spec, prefix, ended, report_pairs, began);
-        Ok(EndedJob { report, made_progress: was_awake, is_replaced: false })
+        let nodes = allocation.nodes().to_vec();
+        // Unless copies may still run on them, nothing is left on the nodes.
+        release(allocation, &mut reporter).await;
+        record.state.stage = Stage::Finished { exit_code, message: message.clone() };
+        let ended = nodes.into_iter().map(|node| (node, None)).collect();
+        record.finish(Changes::default(), ended, (&mut shell.signals, &reporter.screen)).await;
+        let ended = (record.state.agents.job_id.clone(), message, exit_code);
+        shell.made_progress = was_awake;
+        Ok(EndedJob { report: report(spec, prefix, ended, report_pairs, began), is_replaced: false })
     }
 }
 
@@ -246,7 +227,7 @@ fn report(
         checkpoint_directory: None,
         complete: None,
         output: Some(opening::output(prefix)),
-        events: state::directory(prefix).join(crate::events::log::FILE),
+        events: StateDirectory::below(prefix).join(crate::events::log::FILE),
         prefix: prefix.to_owned(),
         took: began.elapsed(),
     }
@@ -269,14 +250,13 @@ struct Driver {
     before_end: Duration,
     /// The longest grace of a copy.
     stop_grace: Duration,
-    state: JobState,
+    record: JobRecord,
     claim: Claim,
     /// The claim is to be looked at now.
     confirm: Arc<Notify>,
     /// The nodes on which agents are to be started, and since when: a process that was stopped for long may find that
     /// it has lost agents which another orchestrator has.
     starts: BTreeMap<NodeName, Duration>,
-    writer: StateWriter,
     reporter: Reporter,
     clock: Clock,
     followers: BTreeMap<NodeName, Follower>,
@@ -304,14 +284,15 @@ impl Driver {
             if let Some(outcome) = self.outcome.take() {
                 break outcome;
             }
-            let deadline = self.machine.deadline().map(|at| self.clock.until(at));
+            let deadline = self.clock.reach(self.machine.deadline());
             let event = tokio::select! {
                 biased;
                 name = signals.next() => self.signal(name),
                 Some(event) = inbox.recv() => Some(event),
                 Some(report) = followed.recv() => self.report_of(report),
                 event = self.agents.next() => self.fleet_event(event),
-                () = sleep(deadline) => None,
+                _ = self.record.written() => None,
+                () = deadline => None,
                 _ = check.tick() => None,
             };
             let now = self.clock.now();
@@ -319,6 +300,8 @@ impl Driver {
             let mut actions = event.map(|event| self.machine.handle(now, event)).unwrap_or_default();
             actions.extend(self.machine.tick(now));
             self.perform(actions);
+            // No action waits for it.
+            self.record.commit(false, &self.agents, Changes::default);
             self.refresh();
         };
         end_watch.abort();
@@ -374,8 +357,8 @@ impl Driver {
 
     /// Reads the requests of users for pairs on two nodes again and again.
     fn watch_requests(&self) -> tokio::task::JoinHandle<()> {
-        let (prefix, job_id) = (self.prefix.clone(), self.state.agents.job_id.clone());
-        let mut done = self.state.pairs.as_ref().map_or(0, |pairs| pairs.requests_done);
+        let (prefix, job_id) = (self.prefix.clone(), self.record.state.agents.job_id.clone());
+        let mut done = self.record.state.pairs.as_ref().map_or(0, |pairs| pairs.progress.requests_done);
         let sender = self.sender.clone();
         let has_split = self.placement.pairs().any(crate::pairs::placement::PairPlace::is_split);
         let mut unreadable = Lasting::default();
@@ -487,15 +470,18 @@ impl Driver {
                 let faults = health.iter().flat_map(|health| &health.directories);
                 for fault in faults.filter_map(|directory| Some((&directory.path, directory.fault.as_ref()?))) {
                     let message = format!("{}: {}", fault.0, fault.1);
-                    self.reporter.emit(LogEvent::Notice { node: node.clone(), message });
+                    self.reporter.emit(LogEvent::of_agent(&node, AgentEvent::Notice { message }));
                 }
                 let again = !self.up_before.insert(node.clone());
                 self.reporter.emit(LogEvent::AgentReady { node: node.clone(), again });
-                self.agents_changed();
+                // Commands find the job by its agents.
+                self.record.agent_changed(&node);
+                self.record.make_durable();
                 Some(Event::AgentUp { node, address })
             }
             FleetEvent::StartFailed { node, reason, .. } => Some(Event::AgentStartFailed { node, reason }),
             FleetEvent::Lost { node, reason } => {
+                self.record.agent_changed(&node);
                 if !self.machine.is_ending() {
                     self.reporter.emit(LogEvent::AgentLost { node: node.clone(), reason: reason.clone() });
                 }
@@ -509,7 +495,7 @@ impl Driver {
     fn answered(&mut self, node: &NodeName, reply: PollReply) -> Option<Event> {
         if !reply.events.is_empty() {
             // An orchestrator that takes over requests events again whose numbers are not on disk.
-            self.agents_changed();
+            self.record.agent_changed(node);
         }
         for event in reply.events {
             let event = LogEvent::of_agent(node, event.event);
@@ -524,9 +510,12 @@ impl Driver {
         })
     }
 
-    fn agents_changed(&mut self) {
-        self.state.running = self.agents.records();
-        self.writer.write(&self.state);
+    /// Enters what changed of the pairs in the state. It has to survive a crash of this machine.
+    fn record_pairs(&mut self, change: impl FnOnce(&mut PairsProgress)) {
+        if let Some(pairs) = &mut self.record.state.pairs {
+            change(&mut pairs.progress);
+            self.record.make_durable();
+        }
     }
 
     fn perform(&mut self, actions: Vec<Action>) {
@@ -551,23 +540,18 @@ impl Driver {
                 }
                 Action::Confirm => self.confirm.notify_one(),
                 Action::RecordRequest { number } => {
-                    if let Some(pairs) = &mut self.state.pairs {
-                        pairs.requests_done = number;
-                        pairs.replica_preferred = self.machine.replica_preferred();
-                    }
-                    self.writer.write(&self.state);
+                    let replica_preferred = self.machine.replica_preferred();
+                    self.record_pairs(|pairs| {
+                        (pairs.requests_done, pairs.replica_preferred) = (number, replica_preferred);
+                    });
                 }
                 Action::RecordPreferred => {
-                    if let Some(pairs) = &mut self.state.pairs {
-                        pairs.replica_preferred = self.machine.replica_preferred();
-                    }
-                    self.writer.write(&self.state);
+                    let replica_preferred = self.machine.replica_preferred();
+                    self.record_pairs(|pairs| pairs.replica_preferred = replica_preferred);
                 }
                 Action::RecordFinished => {
-                    if let Some(pairs) = &mut self.state.pairs {
-                        pairs.finished.clone_from(self.machine.finished());
-                    }
-                    self.writer.write(&self.state);
+                    let finished = self.machine.finished().clone();
+                    self.record_pairs(|pairs| pairs.finished = finished);
                 }
                 Action::Stop { node, at_once } => self.stop(node, at_once),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
@@ -692,14 +676,6 @@ fn apply(orders: Orders, request: &mut PairsSync) {
     let Orders { instance, grants, revoked, finished } = orders;
     request.instance = instance;
     (request.leases, request.revoke, request.finished) = (grants, revoked, finished);
-}
-
-/// Never completes without a deadline.
-async fn sleep(until: Option<Duration>) {
-    match until {
-        Some(until) => tokio::time::sleep(until).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// A repeated failure, of which only the beginning and the end are reported.

@@ -1,15 +1,16 @@
 //! What happened to each pair in this run.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use holdfast_core::state_files;
 use holdfast_model::pair::{PairChange, Side};
+use holdfast_wire::agent::AgentEvent;
 
 use crate::events::LogEvent;
 use crate::events::reader::Reader;
 use crate::events::report::{LastOutput, PairReport, PairSwitch};
-use crate::host::own_files;
+use crate::host::log::end_of;
 use crate::pairs::Overview;
 
 /// Fail-overs and fail-backs of a pair that the report lists one by one.
@@ -42,12 +43,7 @@ pub(super) fn quote_output(pairs: &mut [PairReport], directory: &Path) {
 }
 
 fn last_lines(path: &Path) -> Option<Vec<String>> {
-    let mut file = own_files::open(path).ok()??;
-    let bytes = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(BYTES_QUOTED))).ok()?;
-    let mut end = Vec::new();
-    file.take(BYTES_QUOTED).read_to_end(&mut end).ok()?;
-    let text = String::from_utf8_lossy(&end);
+    let text = end_of(state_files::open(path).ok()??, 0, BYTES_QUOTED).ok()?;
     let lines: Vec<&str> = text.lines().collect();
     let escaped = |line: &&str| line.replace(char::is_control, "\u{fffd}");
     Some(lines.iter().skip(lines.len().saturating_sub(LINES_QUOTED)).map(escaped).collect())
@@ -74,7 +70,7 @@ impl History {
 
     /// Notes the fail-overs and fail-backs.
     pub(super) fn note(&mut self, event: &LogEvent) {
-        let LogEvent::Pair { name, at, change, .. } = event else { return };
+        let Some(AgentEvent::Pair { name, at, change }) = event.agent_event() else { return };
         let (to, cause, micros) = match change {
             PairChange::FailOver { cause, micros, .. } => ("replica", Some(cause.to_string()), *micros),
             PairChange::FailBack { micros, .. } => ("main", None, *micros),

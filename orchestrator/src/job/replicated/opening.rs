@@ -6,23 +6,24 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdfast_core::state_directory::StateDirectory;
+use holdfast_core::state_files;
 use holdfast_model::NodeName;
 use holdfast_model::pair::PairConfig;
 use holdfast_wire::trust;
 
+use super::super::claim::Claim;
 use super::super::error::RunError;
 use super::super::preflight::manager;
+use super::super::release::release;
 use super::super::reporter::Reporter;
 use super::super::signals::Signals;
-use super::super::start::{self, Plan};
-use super::super::state::{self, JobState, PairsState, Stage, StateError};
-use super::super::{requeue, site};
-use super::claim::Claim;
-use super::writer;
+use super::super::start::set_aside;
+use super::super::state::{JobState, PairsState, Stage, StateError};
+use super::super::{requeue, site, standalone, start};
 use crate::allocation::{AgentTemplate, Allocation, AllocationRequest, ManagerEntry};
-use crate::events::{LogEvent, Screen};
+use crate::events::Screen;
 use crate::exit;
-use crate::host::own_files;
 use crate::host::program::{self, ProgramError};
 use crate::launch::LaunchError;
 use crate::pairs::Placement;
@@ -81,12 +82,12 @@ fn request<'a>(spec: &'a JobSpec, prepared: &'a Prepared, prefix: &'a Path) -> A
         needed: spec.allocation.nodes,
         programs: prepared.programs.values().map(PathBuf::as_path).collect(),
         working_directories: vec![&prepared.working_directory],
-        ..start::allocation_request(spec, &[], Vec::new(), prefix)
+        ..start::allocation_request(spec, &[], prefix)
     }
 }
 
-/// The plan of a dry run.
-pub(in super::super) fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &Path) -> Result<Plan, RunError> {
+/// The plan of a dry run, and why a run would begin nothing.
+pub fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &Path) -> Result<(String, Option<RunError>), RunError> {
     let prepared = preflight(spec, replicated)?;
     let preview = (prepared.manager.preview)(&request(spec, &prepared, prefix))?;
     let mut text = String::new();
@@ -118,7 +119,7 @@ pub(in super::super) fn plan(spec: &JobSpec, replicated: &Replicated, prefix: &P
             None => refusal = refusal.or(Some(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" })),
         }
     }
-    Ok(Plan { text, refusal })
+    Ok((text, refusal))
 }
 
 /// A job whose nodes and state exist.
@@ -143,14 +144,14 @@ pub(super) async fn open(
     let previous = JobState::read(prefix)?;
     let earlier = previous.as_ref().map(|state| state.agents.job_id.clone());
     let previous = previous.filter(JobState::has_nodes);
-    let logs = state::directory(prefix).join("agents");
+    let logs = StateDirectory::below(prefix).join("agents");
     match previous {
         Some(mut state) if state.stage == Stage::Running => {
             let Some(pairs) = &mut state.pairs else {
                 return Err(RunError::OtherKind { prefix: prefix.to_owned(), running: "job" });
             };
             let places = pairs.places.clone();
-            let allocation = signals.or(state.allocation.reopen(Vec::new(), logs)).await?;
+            let allocation = signals.or(state.allocation.reopen(Some(&spec.allocation), logs)).await?;
             let placement = Placement::new(replicated, allocation.nodes(), &prepared.programs)?;
             let now = InitialSpec::new(&placement, &replicated.settings);
             let changed = compare(&places, pairs.initial_spec.as_ref(), &now, &placement)
@@ -159,31 +160,51 @@ pub(super) async fn open(
             make_output(prefix)?;
             let claim = claimed(prefix, &mut state).await?;
             state.orchestrator = std::process::id();
-            writer::write_now(prefix.to_owned(), state.clone()).await?;
+            write_now(prefix.to_owned(), state.clone()).await?;
             changed.lines().for_each(|line| reporter.screen.line(&line));
             Ok(Opened { allocation, placement, state, claim, took_over: true })
         }
         previous => {
             if let Some(state) = previous {
                 // A job with ranks that could not be drained.
-                signals.or(start::finish_earlier(prefix, state, &reporter.screen)).await?;
+                signals.or(standalone::finish_earlier(prefix, state, &reporter.screen)).await?;
             }
             let allocation = signals.or((prepared.manager.open)(request(spec, prepared, prefix))).await?;
-            let begun = begin(spec, replicated, &*allocation, (prefix, prepared));
-            let begun = begun.and_then(|begun| {
-                set_output_aside(prefix, earlier.as_deref());
-                make_output(prefix)?;
-                Ok(begun)
-            });
-            let release = || allocation.release().map_or_else(drop, drop);
-            let (placement, mut state) = begun.inspect_err(|_| release())?;
-            let claim = claimed(prefix, &mut state).await.inspect_err(|_| release())?;
-            let written = writer::write_now(prefix.to_owned(), state.clone()).await;
-            written.inspect_err(|_| release())?;
-            start::announce(&state, prefix, reporter);
-            Ok(Opened { allocation, placement, state, claim, took_over: false })
+            let job = (spec, replicated, prepared);
+            match begin_with(job, &allocation, prefix, earlier.as_deref()).await {
+                Ok((placement, state, claim)) => {
+                    start::announce(&state, prefix, reporter);
+                    Ok(Opened { allocation, placement, state, claim, took_over: false })
+                }
+                Err(error) => {
+                    release(allocation, reporter).await;
+                    Err(error)
+                }
+            }
         }
     }
+}
+
+/// Begins a job on new nodes. `earlier` is the id of the job before it. If it fails, the caller releases the nodes.
+async fn begin_with(
+    (spec, replicated, prepared): (&JobSpec, &Replicated, &Prepared),
+    allocation: &Arc<dyn Allocation>,
+    prefix: &Path,
+    earlier: Option<&str>,
+) -> Result<(Placement, JobState, Claim), RunError> {
+    let (placement, mut state) = begin(spec, replicated, &**allocation, (prefix, prepared))?;
+    set_aside(prefix, OUTPUT, earlier);
+    make_output(prefix)?;
+    let claim = claimed(prefix, &mut state).await?;
+    write_now(prefix.to_owned(), state.clone()).await?;
+    Ok((placement, state, claim))
+}
+
+/// Writes a state before anything that depends on it is done.
+async fn write_now(prefix: PathBuf, state: JobState) -> Result<(), StateError> {
+    let path = prefix.clone();
+    let written = tokio::task::spawn_blocking(move || state.write(&path)).await;
+    written.unwrap_or_else(|error| Err(StateError::file("write", &prefix)(std::io::Error::other(error))))
 }
 
 /// Whether a job with these pairs can go on with this placement. Returns what has changed.
@@ -211,28 +232,13 @@ async fn claimed(prefix: &Path, state: &mut JobState) -> Result<Claim, StateErro
 
 /// The directory for the output of copies and jobs.
 pub(super) fn output(prefix: &Path) -> PathBuf {
-    state::directory(prefix).join(OUTPUT)
+    StateDirectory::below(prefix).join(OUTPUT)
 }
 
 fn make_output(prefix: &Path) -> Result<(), RunError> {
     let failed = RunError::io("make the directory for the output of copies");
-    own_files::create_directory(&output(prefix)).map_err(|error| failed(error.into()))?;
+    state_files::create_directory(&output(prefix)).map_err(|error| failed(error.into()))?;
     Ok(())
-}
-
-/// Renames the directory with the output of an earlier job by that job's id.
-fn set_output_aside(prefix: &Path, earlier: Option<&str>) {
-    if !output(prefix).is_dir() {
-        return;
-    }
-    let aside = format!("{OUTPUT}.{}", earlier.unwrap_or("earlier").replace('/', "_"));
-    let renamed = state::open_directory(prefix).map_err(|error| error.to_string()).and_then(|own| match own {
-        Some(own) => own.rename(OUTPUT, &aside).map_err(|error| error.to_string()),
-        None => Ok(()),
-    });
-    if let Err(error) = renamed {
-        tracing::warn!(%error, "the output of an earlier job cannot be renamed; that of this job is added to it");
-    }
 }
 
 fn begin(
@@ -248,7 +254,7 @@ fn begin(
         &replicated.control,
         std::iter::empty(),
         spec.health.disk_timeout,
-        allocation,
+        allocation.identity(),
         trust::generate()?,
     );
     let mut state = JobState::new(spec.job.clone(), allocation.record(), template);
@@ -258,25 +264,6 @@ fn begin(
     let initial_spec = Some(InitialSpec::new(&placement, &replicated.settings));
     state.pairs = Some(PairsState { places, initial_spec, ..PairsState::default() });
     Ok((placement, state))
-}
-
-/// The job has ended: its agents have ended, and its nodes are released, unless copies may still run on them.
-pub(super) async fn close(
-    allocation: Arc<dyn Allocation>,
-    state: &mut JobState,
-    reporter: &mut Reporter,
-    (exit_code, message): (u8, String),
-) {
-    let released = tokio::task::spawn_blocking(move || allocation.release()).await;
-    let failure = match released {
-        Ok(released) => released.err().map(|error| error.to_string()),
-        Err(error) => Some(error.to_string()),
-    };
-    if let Some(reason) = failure {
-        reporter.emit(LogEvent::ReleaseFailed { reason });
-    }
-    state.running.clear();
-    state.stage = Stage::Finished { exit_code, message };
 }
 
 /// True if a job with the same pairs was finished in an earlier run.

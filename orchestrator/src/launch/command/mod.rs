@@ -8,20 +8,21 @@ pub(super) mod abort;
 pub(super) mod rank_ends;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_core::state_files;
 use holdfast_model::{NodeName, Rank, RankEnd};
+use holdfast_process::descendants;
+use rank_ends::{LauncherMessages, RankEnds};
 use serde::{Deserialize, Serialize};
 
-use super::children::Started;
-use super::{LaunchError, LineLabels, Step, StepEvent, StepPlan};
-use crate::host::own_files;
-use holdfast_rank::descendants;
-use rank_ends::RankEnds;
+use super::error::LaunchError;
+use super::growing_file::GrowingFile;
+use super::plan::{StepEvent, StepPlan};
+use super::step::Step;
 
 /// Interval at which the messages and the end of the command are polled.
 const POLL_EVERY: Duration = Duration::from_millis(10);
@@ -43,36 +44,6 @@ pub(super) struct LauncherCommand {
     pub(super) ranks: BTreeMap<Rank, NodeName>,
 }
 
-/// Parses the messages of a launcher about its ranks, and interprets its own end.
-pub(super) trait LauncherMessages {
-    /// The labels of the lines of ranks.
-    fn labels(&self) -> &'static LineLabels;
-
-    /// Parses a line of standard error without its label: of a rank, or of the launcher itself.
-    fn read_line(&mut self, rank: Option<Rank>, text: &str, ends: &mut RankEnds);
-
-    /// Polls for failures that the launcher does not report.
-    fn poll(&mut self, _directory: &Path, _ends: &mut RankEnds) {}
-
-    /// True for a signal that the launcher itself sends after the failure of another rank.
-    fn is_own_signal(&self, end: RankEnd) -> bool;
-
-    /// True for an end that was probably caused by the launcher. It is reported later, when the end of another rank or
-    /// of the launcher may explain it.
-    fn waits_for_launcher(&self, end: RankEnd) -> bool;
-
-    /// The launcher ended without starting anything, for a temporary reason: the reason, and the pause before a retry.
-    fn retry(&mut self, _launcher: RankEnd, _ends: &RankEnds) -> Option<(String, Duration)> {
-        None
-    }
-
-    /// The launcher has ended, and all its lines have been read: reports what follows.
-    fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds);
-
-    /// The end of all ranks that were not reported, given the end of the launcher.
-    fn end_of_unreported(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd;
-}
-
 /// Runs the command to its end. Retries while its messages give a reason.
 pub(super) fn supervise(
     step: &mut Step,
@@ -82,18 +53,18 @@ pub(super) fn supervise(
     // Adopts the processes that it leaves behind, so that they can be killed.
     descendants::adopt();
     let first = command.ranks.keys().next().copied().unwrap_or(Rank(0));
-    let mut watch = LauncherWatch::new(command, messages);
+    let mut watch = LauncherWatch::new(command, messages, &step.directory);
     let mut waiting_for = None;
     loop {
         match start(step, command, first) {
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(()),
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             Err(error) => return step.emit(&StepEvent::Refused { rank: first, reason: error.to_string() }),
         }
         let launcher = wait_for_end(step, &mut watch)?;
-        let again = if step.children.is_ending() { None } else { watch.retry(&step.directory, launcher) };
+        let again = if step.children.is_ending() { None } else { watch.retry(launcher) };
         let Some((reason, pause)) = again else {
-            let ended = step.emit_all(watch.finish(&step.directory, launcher));
+            let ended = step.emit_all(watch.finish(launcher));
             descendants::terminate(HELPERS_END_WITHIN);
             return ended;
         };
@@ -126,8 +97,8 @@ fn wait_for_end(step: &mut Step, watch: &mut LauncherWatch<'_, impl LauncherMess
     }
 }
 
-/// Starts the command, registered under the first rank; `None` if the step is ending.
-fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Option<Started>> {
+/// Starts the command, registered under the first rank; false if the step is ending.
+fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<bool> {
     let mut command = Command::new(&launcher.program);
     for name in &launcher.without {
         command.env_remove(name);
@@ -140,45 +111,43 @@ fn start(step: &Step, launcher: &LauncherCommand, first: Rank) -> io::Result<Opt
         .envs(&step.plan.environment)
         // That of the orchestrator; the launcher passes it on.
         .stdin(Stdio::inherit())
-        .stdout(own_files::append(&StepPlan::all_output_in(&step.directory))?)
-        .stderr(own_files::append(&StepPlan::all_errors_in(&step.directory))?);
+        .stdout(state_files::append(&StepPlan::all_output_in(&step.directory))?)
+        .stderr(state_files::append(&StepPlan::all_errors_in(&step.directory))?);
     let cannot =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot run {}: {error}", launcher.program.display()));
-    step.children.start(first, &mut command).map_err(cannot)
+    step.children.start(first, &mut command).map(|started| started.is_some()).map_err(cannot)
 }
 
 /// Reads the output of the command.
 struct LauncherWatch<'a, D> {
     messages: &'a mut D,
     ends: RankEnds,
-    errors: Option<File>,
-    offset: u64,
-    partial: Vec<u8>,
+    errors: GrowingFile,
 }
 
 impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
-    fn new(command: &LauncherCommand, messages: &'a mut D) -> Self {
-        let ends = RankEnds::new(command.ranks.clone());
-        LauncherWatch { messages, ends, errors: None, offset: 0, partial: Vec::new() }
+    fn new(command: &LauncherCommand, messages: &'a mut D, directory: &Path) -> Self {
+        let errors = GrowingFile::new(StepPlan::all_errors_in(directory), 0);
+        LauncherWatch { messages, ends: RankEnds::new(command.ranks.clone()), errors }
     }
 
     /// The events since the last poll.
     fn poll(&mut self, directory: &Path) -> Vec<StepEvent> {
-        self.read_lines(directory);
+        self.read_lines();
         self.ends.release_due(self.messages);
         self.messages.poll(directory, &mut self.ends);
         self.ends.take_events()
     }
 
     /// Whether to retry the command, which has ended like this: reason and pause.
-    fn retry(&mut self, directory: &Path, launcher: RankEnd) -> Option<(String, Duration)> {
-        self.read_lines(directory);
+    fn retry(&mut self, launcher: RankEnd) -> Option<(String, Duration)> {
+        self.read_lines();
         self.messages.retry(launcher, &self.ends)
     }
 
     /// The last events, after the command has ended like this.
-    fn finish(&mut self, directory: &Path, launcher: RankEnd) -> Vec<StepEvent> {
-        self.read_lines(directory);
+    fn finish(&mut self, launcher: RankEnd) -> Vec<StepEvent> {
+        self.read_lines();
         self.ends.release(self.messages, Some(launcher));
         self.messages.finish(launcher, &mut self.ends);
         let end = self.messages.end_of_unreported(launcher, &self.ends);
@@ -186,12 +155,12 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
         self.ends.take_events()
     }
 
-    fn read_lines(&mut self, directory: &Path) {
+    fn read_lines(&mut self) {
         let labels = self.messages.labels();
         // After a read error, the next poll retries; at the end the exit status suffices.
-        while let Ok(read) = self.read(directory) {
-            let complete = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let lines: Vec<u8> = self.partial.drain(..complete).collect();
+        while let Ok(read) = self.errors.read(PIECE_BYTES) {
+            let complete = self.errors.complete();
+            let lines: Vec<u8> = self.errors.rest.drain(..complete).collect();
             for line in lines.split(|byte| *byte == b'\n') {
                 let labelled = (labels.read)(line);
                 let (rank, text) = labelled.as_ref().map_or((None, line), |(rank, text)| (Some(*rank), text.as_ref()));
@@ -199,27 +168,13 @@ impl<'a, D: LauncherMessages> LauncherWatch<'a, D> {
                 self.ends.read_abort(rank, text);
                 self.messages.read_line(rank, text, &mut self.ends);
             }
-            if self.partial.len() > LONGEST_LINE {
-                self.partial.clear();
+            if self.errors.rest.len() > LONGEST_LINE {
+                self.errors.rest.clear();
             }
             if read < PIECE_BYTES {
                 break;
             }
         }
-    }
-
-    fn read(&mut self, directory: &Path) -> io::Result<u64> {
-        let file = match &mut self.errors {
-            Some(file) => file,
-            None => {
-                let path = StepPlan::all_errors_in(directory);
-                self.errors.insert(own_files::open(&path)?.ok_or(io::ErrorKind::NotFound)?)
-            }
-        };
-        file.seek(SeekFrom::Start(self.offset))?;
-        let read = file.take(PIECE_BYTES).read_to_end(&mut self.partial)? as u64;
-        self.offset += read;
-        Ok(read)
     }
 }
 
@@ -246,10 +201,10 @@ pub(super) mod fixtures {
         fn with<R>(&mut self, work: impl FnOnce(&mut LauncherWatch<'_, D>, &Path) -> R) -> R {
             let ranks = (0..3).map(|rank| (Rank(rank), NodeName::from("n1"))).collect();
             let (ends, offset) = self.ends.take().unwrap_or_else(|| (RankEnds::new(ranks), 0));
-            let mut watch =
-                LauncherWatch { messages: &mut self.messages, ends, errors: None, offset, partial: Vec::new() };
+            let errors = GrowingFile::new(StepPlan::all_errors_in(self.directory.path()), offset);
+            let mut watch = LauncherWatch { messages: &mut self.messages, ends, errors };
             let result = work(&mut watch, self.directory.path());
-            self.ends = Some((watch.ends, watch.offset));
+            self.ends = Some((watch.ends, watch.errors.offset));
             result
         }
 
@@ -258,11 +213,11 @@ pub(super) mod fixtures {
         }
 
         pub(in crate::launch) fn retry(&mut self, end: RankEnd) -> Option<String> {
-            self.with(|watch, directory| watch.retry(directory, end)).map(|(reason, _)| reason)
+            self.with(|watch, _| watch.retry(end)).map(|(reason, _)| reason)
         }
 
         pub(in crate::launch) fn finish(&mut self, end: RankEnd) -> Vec<StepEvent> {
-            self.with(|watch, directory| watch.finish(directory, end))
+            self.with(|watch, _| watch.finish(end))
         }
     }
 }

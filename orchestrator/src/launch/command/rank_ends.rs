@@ -1,13 +1,15 @@
-//! The ends of ranks, ordered so that the first reported one is the root cause: others may be its consequence.
+//! The ends of ranks, ordered so that the first reported one is the root cause: others may be its consequence. What a
+//! launcher reports about them is parsed by its [`LauncherMessages`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use holdfast_model::{NodeName, Rank, RankEnd};
 
-use super::LauncherMessages;
 use super::abort::Abort;
-use crate::launch::StepEvent;
+use crate::launch::labels::LineLabels;
+use crate::launch::plan::StepEvent;
 
 /// A rank that is killed by a signal is reported late, after its core file was written. Ranks that lose their
 /// connection to it fail long before. So errors are held back for this time.
@@ -19,6 +21,36 @@ const HOLD_BACK_FOR_LAUNCHER: Duration = Duration::from_secs(3);
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
+
+/// Parses the messages of a launcher about its ranks, and interprets its own end.
+pub(in crate::launch) trait LauncherMessages {
+    /// The labels of the lines of ranks.
+    fn labels(&self) -> &'static LineLabels;
+
+    /// Parses a line of standard error without its label: of a rank, or of the launcher itself.
+    fn read_line(&mut self, rank: Option<Rank>, text: &str, ends: &mut RankEnds);
+
+    /// Polls for failures that the launcher does not report.
+    fn poll(&mut self, _directory: &Path, _ends: &mut RankEnds) {}
+
+    /// True for a signal that the launcher itself sends after the failure of another rank.
+    fn is_own_signal(&self, end: RankEnd) -> bool;
+
+    /// True for an end that was probably caused by the launcher. It is reported later, when the end of another rank or
+    /// of the launcher may explain it.
+    fn waits_for_launcher(&self, end: RankEnd) -> bool;
+
+    /// The launcher ended without starting anything, for a temporary reason: the reason, and the pause before a retry.
+    fn retry(&mut self, _launcher: RankEnd, _ends: &RankEnds) -> Option<(String, Duration)> {
+        None
+    }
+
+    /// The launcher has ended, and all its lines have been read: reports what follows.
+    fn finish(&mut self, launcher: RankEnd, ends: &mut RankEnds);
+
+    /// The end of all ranks that were not reported, given the end of the launcher.
+    fn end_of_unreported(&self, launcher: RankEnd, ends: &RankEnds) -> RankEnd;
+}
 
 /// The end of a rank that is held back.
 #[derive(Clone, Copy, Debug)]

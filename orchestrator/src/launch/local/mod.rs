@@ -2,20 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use holdfast_model::{NodeName, Rank};
+use holdfast_core::state_files;
+use holdfast_model::{NodeName, Rank, RankEnd};
+use holdfast_process::OutputPipes;
+use holdfast_process::children::wait_for_any;
 use holdfast_wire::environment;
 use serde::{Deserialize, Serialize};
 
-use super::children::{Started, wait_for_any};
-use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, PlainLaunch, Step, StepEvent, StepPlan, Supervision};
-use crate::host::own_files;
-use crate::spec::{KeyFacts, LauncherFacts};
+use super::error::LaunchError;
+use super::launcher::{LaunchRequest, Launcher, LauncherEntry, PlainLaunch};
+use super::plan::{StepEvent, StepPlan};
+use super::ranks::{self, RankCommand, RankReports};
+use super::step::{Step, Supervision};
+use crate::spec::{KeyFacts, LauncherFacts, Suits};
 
 pub static ENTRY: LauncherEntry = LauncherEntry {
-    facts: LauncherFacts { name: "local", doc: "", managers: &["local"], keys: KeyFacts { takes: &[], without: &[] } },
+    facts: LauncherFacts {
+        name: "local",
+        doc: "",
+        suits: Suits::Manager("local"),
+        keys: KeyFacts { takes: &[], without: &[] },
+    },
     open: |_| Ok(Box::new(LocalLauncher)),
     supervision: |plan| Ok(Box::new(LocalSupervision { processes: plan.details()? })),
 };
@@ -68,42 +78,53 @@ struct LocalSupervision {
 
 impl Supervision for LocalSupervision {
     fn run(&mut self, step: &mut Step) -> Result<(), LaunchError> {
-        for process in &self.processes {
-            match start(step, process) {
-                Ok(Some(Started { pid, .. })) => {
-                    step.emit(&StepEvent::Started { rank: process.rank, node: process.node.clone(), pid })?;
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    step.kill_all();
-                    step.emit(&StepEvent::Refused { rank: process.rank, reason: error.to_string() })?;
-                }
-            }
-        }
-        while !step.children.is_empty() {
-            wait_for_any();
-            let ended = step.children.reap();
-            step.emit_all(ended.into_iter().map(|(rank, end)| StepEvent::Exited { rank, end }))?;
-        }
-        Ok(())
+        let (children, plan) = (Arc::clone(&step.children), step.plan.clone());
+        let command = RankCommand {
+            program: &plan.program,
+            arguments: &plan.arguments,
+            directory: &plan.working_directory,
+            environment: &plan.environment,
+        };
+        let nodes = self.processes.iter().map(|process| (process.rank, &process.node)).collect();
+        let processes = self.processes.iter().map(|process| (process.rank, &process.environment));
+        ranks::run(&children, command, processes, &mut StepReports { step, nodes })
     }
 }
 
-fn start(step: &Step, process: &StepProcess) -> io::Result<Option<Started>> {
-    let (plan, directory): (&StepPlan, &Path) = (&step.plan, &step.directory);
-    let mut command = Command::new(&plan.program);
-    command
-        .args(&plan.arguments)
-        .current_dir(&plan.working_directory)
-        .envs(&plan.environment)
-        .envs(&process.environment)
-        .stdin(Stdio::null())
-        .stdout(own_files::append(&StepPlan::output_in(directory, process.rank))?)
-        .stderr(own_files::append(&StepPlan::errors_in(directory, process.rank))?);
-    step.children.start(process.rank, &mut command).map_err(|error| {
-        let message = format!("cannot start {} for rank {}: {error}", plan.program.display(), process.rank);
-        io::Error::new(error.kind(), message)
-    })
+/// The output goes to files, so that it never waits for a reader; ends are events of the step.
+struct StepReports<'a> {
+    step: &'a mut Step,
+    nodes: BTreeMap<Rank, &'a NodeName>,
+}
+
+impl RankReports for StepReports<'_> {
+    type Error = LaunchError;
+
+    fn streams(&mut self, rank: Rank) -> io::Result<(Stdio, Stdio)> {
+        let directory = &self.step.directory;
+        let output = state_files::append(&StepPlan::output_in(directory, rank))?;
+        Ok((output.into(), state_files::append(&StepPlan::errors_in(directory, rank))?.into()))
+    }
+
+    fn started(&mut self, rank: Rank, pid: u32, _pipes: OutputPipes) -> Result<(), LaunchError> {
+        match self.nodes.get(&rank) {
+            Some(node) => self.step.emit(&StepEvent::Started { rank, node: (*node).clone(), pid }),
+            None => Ok(()),
+        }
+    }
+
+    fn refused(&mut self, rank: Rank, error: &io::Error) -> Result<(), LaunchError> {
+        self.step.emit(&StepEvent::Refused { rank, reason: error.to_string() })
+    }
+
+    fn wait(&mut self) -> Result<(), LaunchError> {
+        wait_for_any();
+        Ok(())
+    }
+
+    fn ended(&mut self, rank: Rank, end: RankEnd) -> Result<(), LaunchError> {
+        self.step.emit(&StepEvent::Exited { rank, end })
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +133,7 @@ mod tests {
     use crate::launch::fixtures::{details, launch, node};
     use crate::launch::registry::registered;
     use crate::spec::{Environment, JobSpec};
+    use std::path::Path;
 
     fn plan(sockets: &[(&str, &str)]) -> Result<StepPlan, LaunchError> {
         let spec =

@@ -14,7 +14,6 @@ pub enum Dialect {
     Hydra,
 }
 
-/// A recognised mpirun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recognised {
     pub dialect: Dialect,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::dialect::{KNOWN, Recognised, recognise};
 use crate::host::external_command::{self, ExternalCommandError};
 use crate::host::program;
+use crate::launch::error::LaunchError;
 
 /// Searched in this order if the spec names none.
 const NAMES: [&str; 4] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun"];
@@ -36,6 +37,12 @@ pub enum FindError {
     Unknown { path: PathBuf, answer: String },
     #[error("cannot get the version of mpirun: {0}; try `--version` by hand, or set `run.launcher_program`")]
     NoVersion(#[from] ExternalCommandError),
+}
+
+impl From<FindError> for LaunchError {
+    fn from(error: FindError) -> Self {
+        LaunchError::OfLauncher(error.into())
+    }
 }
 
 /// Finds mpirun (`named`, or by name in `path`), and recognises it.

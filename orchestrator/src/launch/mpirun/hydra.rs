@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use holdfast_model::{NodeName, Rank};
 
-use super::Start;
+use super::start::Start;
 
 /// Lines `node:ranks`, in the order of ranks.
 pub(super) fn host_file(homes: &BTreeMap<Rank, NodeName>) -> String {

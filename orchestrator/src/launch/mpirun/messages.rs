@@ -6,11 +6,11 @@ use std::path::Path;
 
 use holdfast_model::{NodeName, Rank, RankEnd};
 
+use super::dialect::Dialect;
 use super::rank::{self, RankReport};
-use super::{Dialect, hydra, openmpi, remote_shell};
-use crate::launch::LineLabels;
-use crate::launch::command::LauncherMessages;
-use crate::launch::command::rank_ends::{RankEnds, is_termination, may_be_consequence};
+use super::{hydra, openmpi, remote_shell};
+use crate::launch::command::rank_ends::{LauncherMessages, RankEnds, is_termination, may_be_consequence};
+use crate::launch::labels::LineLabels;
 
 /// Maximum size of the messages of mpirun that are kept to explain a failed launch.
 const LONGEST_MESSAGES: usize = 2 << 10;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `dialect` | recognises an mpirun |
 //! | `find` | finds mpirun |
-//! | `openmpi`, `hydra` | options and files of each family |
+//! | `start`, `openmpi`, `hydra` | options and files of each family |
 //! | `messages` | messages of mpirun, and the meaning of its end |
 //! | [`rank`] | the parent process of a rank |
 //! | [`remote_shell`] | starts mpirun's daemons on a node |
@@ -20,34 +20,37 @@ pub(super) mod messages;
 mod openmpi;
 pub mod rank;
 pub mod remote_shell;
+mod start;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use holdfast_model::{NodeName, Rank};
-use holdfast_wire::environment;
-use serde::{Deserialize, Serialize};
 
 use dialect::Recognised;
 pub use find::FindError;
 use find::find;
+use holdfast_core::hostlist;
+use holdfast_wire::environment;
+use serde::{Deserialize, Serialize};
 
 pub(super) use dialect::Dialect;
 pub(super) use messages::labels;
 
 use super::command::{self, LauncherCommand};
+use super::error::LaunchError;
+use super::labels::LineLabels;
+use super::launcher::{LaunchRequest, Launcher, LauncherContext, LauncherEntry, PlainLaunch, SCR_ENABLE};
 use super::named_files;
-use super::{
-    LaunchError, LaunchRequest, Launcher, LauncherContext, LauncherEntry, LineLabels, PlainLaunch, SCR_ENABLE, Step,
-    StepPlan, Supervision,
-};
-use crate::allocation::slurm;
-use crate::host::{own_files, program};
-use crate::spec::{Allocation, KeyFacts, LauncherFacts, RunSpec};
+use super::plan::StepPlan;
+use super::step::{Step, Supervision};
+use crate::allocation::registry as managers;
+use crate::host::program;
+use crate::spec::{Allocation, KeyFacts, LauncherFacts, RunSpec, Suits};
+use holdfast_core::state_files;
 use messages::MpirunMessages;
 use remote_shell::{REACH_FILE, RemoteShells};
+use start::Start;
 
 /// The file with the node of each rank.
 const HOST_FILE: &str = "hosts";
@@ -55,11 +58,9 @@ const HOST_FILE: &str = "hosts";
 const OURS: [&str; 2] = ["SCR_", "HOLDFAST_"];
 /// Variables that an outer launcher sets for its own ranks. With them, mpirun would behave as one of those ranks, or
 /// pass them on. The variables of ranks ([`environment::RANK_VARIABLES`]) are removed too.
-const OF_AN_OUTER_LAUNCHER: [&str; 20] = [
+const OF_AN_OUTER_LAUNCHER: [&str; 18] = [
     // Options of a site for ssh, which our remote shell does not support.
     "HYDRA_LAUNCHER_EXTRA_ARGS",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -83,7 +84,7 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "mpirun",
         doc: "Open MPI or MPICH under Slurm, over ssh or on virtual nodes; docs/mpirun.md",
-        managers: &["slurm", "ssh", "local"],
+        suits: Suits::RemoteShells,
         keys: KeyFacts {
             takes: &[
                 (
@@ -121,17 +122,6 @@ struct MpirunLauncher {
     hosts: Vec<String>,
 }
 
-/// The start parameters that the options of a dialect need.
-#[derive(Clone, Copy, Debug)]
-struct Start<'a> {
-    homes: &'a BTreeMap<Rank, NodeName>,
-    host_file: &'a str,
-    /// The path of the remote shell.
-    shell: &'a str,
-    /// Names of the variables to pass to the ranks.
-    variables: &'a [String],
-}
-
 impl MpirunLauncher {
     /// Finds and recognises mpirun.
     fn open(context: &LauncherContext<'_>) -> Result<Self, LaunchError> {
@@ -140,7 +130,7 @@ impl MpirunLauncher {
         let (program, Recognised { dialect, name }) = find(named, context.working_directory, path.as_deref())?;
         tracing::info!(program = %program.display(), version = name, "mpirun_found");
         let holdfast = program::ourselves()?;
-        let on_nodes = context.allocation.ssh.program.clone().unwrap_or_else(|| holdfast.clone());
+        let on_nodes = context.allocation.program().map_or_else(|| holdfast.clone(), Path::to_owned);
         let variables = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
         let hosts = usable_hosts(context.allocation);
         Ok(MpirunLauncher { program, dialect, holdfast, on_nodes, variables, hosts })
@@ -161,9 +151,8 @@ impl MpirunLauncher {
 
 /// The hosts of the ssh manager that are not excluded.
 fn usable_hosts(allocation: &Allocation) -> Vec<String> {
-    let is_excluded = |name: &str| allocation.exclude.iter().any(|node| node.as_str() == name);
-    let names = allocation.hosts.iter().map(|host| host.name.clone());
-    names.filter(|name| !is_excluded(name)).collect()
+    let usable = hostlist::subtract(&allocation.hosts, &allocation.exclude);
+    usable.iter().map(ToString::to_string).collect()
 }
 
 impl Launcher for MpirunLauncher {
@@ -205,7 +194,7 @@ impl Launcher for MpirunLauncher {
             Dialect::Hydra => hydra::host_file(&homes),
             _ => openmpi::host_file(&homes),
         };
-        own_files::replace(&host_file, hosts.as_bytes())?;
+        state_files::replace(&host_file, hosts.as_bytes())?;
 
         // The built-in examples are in the `holdfast` executable on the nodes.
         let program = if request.program == self.holdfast { &self.on_nodes } else { request.program };
@@ -243,8 +232,9 @@ impl Launcher for MpirunLauncher {
         options.extend([on_nodes, "rank".to_owned(), "--".to_owned()]);
         let of_ranks = environment::RANK_VARIABLES.iter().filter(|variables| variables.mpirun);
         let of_ranks = of_ranks.flat_map(|variables| std::iter::once(&variables.rank).chain(variables.ranks));
-        let without: BTreeSet<&str> =
-            slurm::removed_variables().iter().chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
+        // Of all managers: mpirun looks for any of them.
+        let of_managers = managers::managers().flat_map(|manager| manager.facts.variables.removed);
+        let without: BTreeSet<&str> = of_managers.chain(&OF_AN_OUTER_LAUNCHER).chain(of_ranks).copied().collect();
         let without = without.into_iter().map(str::to_owned).collect();
         let command = LauncherCommand { program: self.program.clone(), options, without, ranks: homes };
         plan.private_directory = files.into_plan();

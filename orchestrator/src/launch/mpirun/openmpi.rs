@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use holdfast_model::{NodeName, Rank};
 
-use super::{Dialect, Start};
+use super::dialect::Dialect;
+use super::start::Start;
 
 /// Disables the resource managers.
 const NO_MANAGER: &str = "^slurm,tm,lsf,gridengine";

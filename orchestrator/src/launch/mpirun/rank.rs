@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use holdfast_model::{Rank, RankEnd};
+use holdfast_process::end::{self, shell_code};
 use holdfast_wire::environment;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::host::host_name;
-use crate::launch::children::end_of;
 
 /// The prefix of our reports.
 const MARK: &str = "@holdfast-rank ";
@@ -109,25 +109,16 @@ pub fn run(command: &[String]) -> Result<u8, NoRank> {
     let ended = command.spawn().and_then(|mut child| child.wait());
     match ended {
         Ok(status) => {
-            let end = end_of(status);
+            let end = end::of(status);
             if end != RankEnd::SUCCESS {
                 report(rank, &RankReport::Ended(end));
             }
-            Ok(code_of(end))
+            Ok(shell_code(end))
         }
         Err(error) => {
             report(rank, &RankReport::Refused(format!("cannot run {program} on {}: {error}", host_name())));
             Ok(NOT_RUN)
         }
-    }
-}
-
-/// The exit code in the convention of shells.
-fn code_of(end: RankEnd) -> u8 {
-    match end {
-        RankEnd::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
-        RankEnd::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-        RankEnd::Unknown => u8::MAX,
     }
 }
 
@@ -178,11 +169,5 @@ mod tests {
         for line in ["", "rank 3 code 3", "@holdfast-rank x code 3", "@holdfast-rank 3 code x", "@holdfast-rank 3"] {
             assert_eq!(RankReport::parse(line), None, "{line}");
         }
-    }
-
-    #[test]
-    fn the_exit_code_follows_the_convention_of_shells() {
-        assert_eq!(code_of(RankEnd::Code(3)), 3);
-        assert_eq!(code_of(RankEnd::Signal(11)), 139);
     }
 }

@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use holdfast_core::state_files;
 use holdfast_model::{Generation, NodeName};
+use holdfast_process::end::{self, shell_code};
 use holdfast_wire::environment;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::allocation::RemoteShell;
-use crate::host::{own_files, program};
-use crate::launch::LaunchError;
+use crate::host::program;
+use crate::launch::error::LaunchError;
 
 /// The variable with the path of the file, for the remote shells that mpirun starts.
 pub const REACH_FILE: &str = "HOLDFAST_REACH_FILE";
@@ -100,7 +101,7 @@ impl RemoteShells {
     pub(super) fn write(&self, directory: &Path) -> Result<PathBuf, LaunchError> {
         let path = directory.join(FILE);
         let bytes = serde_json::to_vec(self).map_err(|error| LaunchError::file("write", &path)(error.into()))?;
-        own_files::replace(&path, &bytes)?;
+        state_files::replace(&path, &bytes)?;
         Ok(path)
     }
 
@@ -145,7 +146,7 @@ pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShe
     let path = PathBuf::from(file.ok_or(RemoteShellError::ByHand)?);
     let (host, line) = parts(arguments).ok_or_else(|| RemoteShellError::Arguments(arguments.to_vec()))?;
     // Its commands are executed: it must be ours.
-    let read = own_files::read(&path, LARGEST_FILE).map_err(io::Error::from);
+    let read = state_files::read(&path, LARGEST_FILE).map_err(io::Error::from);
     let read = read.and_then(|read| read.ok_or_else(|| io::ErrorKind::NotFound.into()));
     let reach = read.and_then(|bytes| serde_json::from_slice::<RemoteShells>(&bytes).map_err(io::Error::from));
     let reach = reach.map_err(|source| RemoteShellError::File { path: path.clone(), source })?;
@@ -161,9 +162,7 @@ pub fn run(arguments: &[String], file: Option<OsString>) -> Result<u8, RemoteShe
         // Hydra would wait for its daemon forever.
         record_failure(&path, node, &problem);
     }
-    let status = ended?;
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
-    Ok(u8::try_from(code).unwrap_or(u8::MAX))
+    Ok(shell_code(end::of(ended?)))
 }
 
 fn execute(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError> {
@@ -178,13 +177,19 @@ fn execute(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError>
     let mut child = Command::new(program).args(options).spawn().map_err(failed)?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     // Signals are passed on to the child. This process ends after the child was waited for, so its id is not reused.
-    std::thread::spawn(move || {
+    let pass_on = move || {
         for signal in signals.forever() {
             if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
                 let _ = kill_process(pid, signal);
             }
         }
-    });
+    };
+    if let Err(error) = std::thread::Builder::new().name("signals".to_owned()).spawn(pass_on) {
+        // A child to which no signal is passed on must not stay behind.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(failed(error));
+    }
     child.wait().map_err(failed)
 }
 
@@ -192,14 +197,14 @@ fn execute(words: &[String], host: &str) -> Result<ExitStatus, RemoteShellError>
 fn record_failure(file: &Path, node: &NodeName, problem: &str) {
     let line = format!("{node} {}\n", problem.replace('\n', " "));
     // If this fails, mpirun's own messages remain.
-    if let Ok(mut file) = own_files::append(&file.with_file_name(FAILURES)) {
+    if let Ok(mut file) = state_files::append(&file.with_file_name(FAILURES)) {
         let _ = file.write_all(line.as_bytes());
     }
 }
 
 /// The failures so far: nodes and problems.
 pub(super) fn failures(directory: &Path) -> Vec<(NodeName, String)> {
-    let Ok(Some(bytes)) = own_files::read(&directory.join(FAILURES), LARGEST_FILE) else { return Vec::new() };
+    let Ok(Some(bytes)) = state_files::read(&directory.join(FAILURES), LARGEST_FILE) else { return Vec::new() };
     let text = String::from_utf8_lossy(&bytes);
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = complete.lines().filter_map(|line| line.split_once(' '));

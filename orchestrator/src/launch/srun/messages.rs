@@ -7,9 +7,8 @@ use holdfast_core::hostlist;
 use holdfast_model::{Rank, RankEnd};
 
 use crate::allocation::slurm::refusal::{Refusal, RetrySchedule};
-use crate::launch::LineLabels;
-use crate::launch::command::LauncherMessages;
-use crate::launch::command::rank_ends::{RankEnds, is_termination, may_be_consequence};
+use crate::launch::command::rank_ends::{LauncherMessages, RankEnds, is_termination, may_be_consequence};
+use crate::launch::labels::LineLabels;
 
 /// The prefix of error messages of srun itself.
 const OWN_MESSAGE: &str = "srun: error: ";

@@ -9,17 +9,19 @@ pub(super) mod messages;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use holdfast_core::state_files;
 use holdfast_wire::environment;
+use messages::SrunMessages;
 
 use super::command::{self, LauncherCommand};
-use super::{
-    LaunchError, LaunchRequest, Launcher, LauncherEntry, LineLabels, PlainLaunch, Step, StepPlan, Supervision,
-    named_files,
-};
-use crate::allocation::slurm;
-use crate::host::own_files;
-use crate::spec::{KeyFacts, LauncherFacts};
-use messages::SrunMessages;
+use super::error::LaunchError;
+use super::labels::LineLabels;
+use super::launcher::{LaunchRequest, Launcher, LauncherEntry, PlainLaunch};
+use super::named_files;
+use super::plan::StepPlan;
+use super::step::{Step, Supervision};
+use crate::allocation::slurm::environment::REMOVED;
+use crate::spec::{KeyFacts, LauncherFacts, Suits};
 
 pub(super) use messages::LABELS;
 
@@ -32,7 +34,7 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "srun",
         doc: "",
-        managers: &["slurm"],
+        suits: Suits::Manager("slurm"),
         keys: KeyFacts { takes: &[("launcher_options", "")], without: &[] },
     },
     open: |_| Ok(Box::new(SrunLauncher::of_environment())),
@@ -65,7 +67,7 @@ impl Launcher for SrunLauncher {
         let files = named_files::directory_for(request.directory, request.job_id)?;
         let host_file = files.path.join(HOST_FILE);
         let hosts: String = homes.values().map(|node| format!("{node}\n")).collect();
-        own_files::replace(&host_file, hosts.as_bytes())?;
+        state_files::replace(&host_file, hosts.as_bytes())?;
 
         let mut plan = request.plan();
         plan.environment.extend([
@@ -75,7 +77,7 @@ impl Launcher for SrunLauncher {
         let command = LauncherCommand {
             program: PathBuf::from("srun"),
             options: self.options(&request, homes.len()),
-            without: slurm::removed_variables().iter().map(|name| (*name).to_owned()).collect(),
+            without: REMOVED.map(str::to_owned).to_vec(),
             ranks: homes,
         };
         plan.private_directory = files.into_plan();

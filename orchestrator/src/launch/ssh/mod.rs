@@ -12,17 +12,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use holdfast_core::state_files;
 use holdfast_model::{NodeName, Rank, RankEnd};
 use holdfast_wire::environment;
+use on_node::{NodeRanks, NodeRanksMessage};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{LaunchError, LaunchRequest, Launcher, LauncherEntry, Step, StepEvent, StepPlan, Supervision};
+use super::error::LaunchError;
+use super::launcher::{LaunchRequest, Launcher, LauncherEntry};
+use super::plan::{StepEvent, StepPlan};
+use super::step::{Step, Supervision};
 use crate::allocation::ssh::on_node::NodeCommand;
 use crate::allocation::ssh::{self, SshError, Target};
-use crate::host::{own_files, user_name};
-use crate::spec::{KeyFacts, LauncherFacts};
-use on_node::{NodeRanks, NodeRanksMessage};
+use crate::host::user_name;
+use crate::spec::{KeyFacts, LauncherFacts, Suits};
 
 /// Interval at which it is checked whether the step is to end.
 const POLL_EVERY: Duration = Duration::from_millis(10);
@@ -63,7 +67,7 @@ pub static ENTRY: LauncherEntry = LauncherEntry {
     facts: LauncherFacts {
         name: "ssh",
         doc: "one connection a node",
-        managers: &["ssh"],
+        suits: Suits::Manager("ssh"),
         keys: KeyFacts { takes: &[], without: &[] },
     },
     open: |context| Ok(Box::new(SshLauncher::new(ssh::targets(context.allocation, &user_name())?))),
@@ -309,7 +313,7 @@ fn passed_on(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<Stri
 
 fn append_output(directory: &Path, rank: Rank, errors: bool, bytes: &[u8]) -> Result<(), LaunchError> {
     let path = if errors { StepPlan::errors_in(directory, rank) } else { StepPlan::output_in(directory, rank) };
-    own_files::append(&path)?.write_all(bytes).map_err(LaunchError::file("write to", &path))
+    state_files::append(&path)?.write_all(bytes).map_err(LaunchError::file("write to", &path))
 }
 
 #[cfg(test)]

@@ -5,20 +5,23 @@
 //! them too, by their environment.)
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::io::{self, BufRead, Read as _, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use holdfast_model::{Rank, RankEnd};
-use parking_lot::Mutex;
+use holdfast_process::{Children, OutputPipes};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGCHLD;
 
 use crate::allocation::ssh::on_node::{NodeCommand, NodeError, message, when_connection_ends};
-use crate::launch::children::{Children, Started};
+use crate::launch::ranks::{self, RankCommand, RankReports};
 
 /// Maximum size of an output message.
 const PIECE_BYTES: usize = 32 << 10;
@@ -26,12 +29,9 @@ const PIECE_BYTES: usize = 32 << 10;
 /// behind may keep it open.
 const LEFT_OVER: Duration = Duration::from_millis(500);
 /// After its end, a rank's own output is at most what its pipe holds; what follows is of processes that it left behind.
-const PIPE_BYTES: u64 = 1 << 20;
-/// Interval at which the ends of ranks are polled.
-const POLL_EVERY: Duration = Duration::from_millis(5);
-
-/// The output stream for messages.
-type Out<W> = Arc<Mutex<W>>;
+const PIPE_BYTES: usize = 1 << 20;
+/// Interval at which it is checked whether a rank that has ended has left its pipes empty.
+const LOOK_AT_ENDING: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRanks {
@@ -78,152 +78,184 @@ impl NodeRanksMessage {
 }
 
 /// Runs the ranks to their end.
-pub fn run(input: &mut impl BufRead, output: impl Write + Send + 'static) -> Result<(), NodeError> {
+pub fn run(input: &mut impl BufRead, output: impl Write) -> Result<(), NodeError> {
     let NodeRanks { command, ranks } = message(input)?;
-    let (out, children) = (Arc::new(Mutex::new(output)), Arc::new(Children::default()));
+    let children = Arc::new(Children::default());
     let started = Arc::clone(&children);
     when_connection_ends(move || {
         started.kill_all();
         // Further messages could not be sent.
         std::process::exit(0);
     })?;
-    run_all(&command, ranks, &out, &children).map_err(NodeError::io("report", "the ranks"))
+    run_all(&command, &ranks, output, &children).map_err(NodeError::io("report", "the ranks"))
 }
 
-fn run_all<W: Write + Send + 'static>(
+fn run_all(
     command: &NodeCommand,
-    ranks: BTreeMap<Rank, BTreeMap<String, String>>,
-    out: &Out<W>,
+    ranks: &BTreeMap<Rank, BTreeMap<String, String>>,
+    output: impl Write,
     children: &Children,
 ) -> io::Result<()> {
-    send(out, &NodeRanksMessage::Up, &[])?;
-    let mut readers = BTreeMap::new();
-    for (rank, variables) in ranks {
-        match start(command, rank, &variables, children) {
-            Ok(Some(Started { output, errors, .. })) => {
-                let of_rank = [
-                    output.map(|stream| OutputReader::start(stream, rank, false, out)),
-                    errors.map(|stream| OutputReader::start(stream, rank, true, out)),
-                ];
-                readers.insert(rank, of_rank);
-            }
-            Ok(None) => break,
-            Err(error) => {
-                children.kill_all();
-                let reason = format!("cannot start {}: {error}", command.words.first().map_or("", String::as_str));
-                send(out, &NodeRanksMessage::Refused { rank, reason }, &[])?;
-                break;
-            }
-        }
-    }
-    while !children.is_empty() {
-        let ended = children.reap();
-        if ended.is_empty() {
-            std::thread::sleep(POLL_EVERY);
-        }
-        for (rank, end) in ended {
-            wait_for(readers.remove(&rank).into_iter().flatten().flatten().collect());
-            send(out, &NodeRanksMessage::Exited { rank, end }, &[])?;
-        }
-    }
-    send(out, &NodeRanksMessage::Done, &[])
-}
-
-fn start(
-    command: &NodeCommand,
-    rank: Rank,
-    variables: &BTreeMap<String, String>,
-    children: &Children,
-) -> io::Result<Option<Started>> {
     let (program, arguments) = command.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut process = Command::new(program);
-    process
-        .args(arguments)
-        .current_dir(&command.directory)
-        .envs(&command.environment)
-        .envs(variables)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    children.start(rank, &mut process)
+    let of_all = RankCommand {
+        program: Path::new(program),
+        arguments,
+        directory: &command.directory,
+        environment: &command.environment,
+    };
+    let mut connection = RankConnection::new(output)?;
+    connection.send(&NodeRanksMessage::Up, &[])?;
+    let ranks = ranks.iter().map(|(rank, variables)| (*rank, variables));
+    ranks::run(children, of_all, ranks, &mut connection)?;
+    connection.send(&NodeRanksMessage::Done, &[])
 }
 
-/// Passes on an output stream of a rank, on a separate thread.
-struct OutputReader {
-    thread: JoinHandle<()>,
-    /// The reading end of the pipe, to look at what it holds.
-    pipe: Option<OwnedFd>,
-    passed_on: Arc<PassedOn>,
+/// The ranks' output and ends, passed on by one thread. A rank whose output is not taken waits in its pipe.
+struct RankConnection<W> {
+    out: W,
+    /// Readable when a child has ended.
+    child_ended: UnixStream,
+    pipes: Vec<RankPipe>,
+    /// Ranks that have ended, and whose output is still read.
+    ending: BTreeMap<Rank, EndingRank>,
+    buffer: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
-struct PassedOn {
-    bytes: AtomicU64,
-    /// A piece was read and is being sent, which takes as long as the connection does.
-    sending: AtomicBool,
+/// An output stream of a rank.
+struct RankPipe {
+    rank: Rank,
+    /// True for standard error.
+    errors: bool,
+    pipe: OwnedFd,
 }
 
-impl OutputReader {
-    fn start<W: Write + Send + 'static>(
-        mut stream: impl Read + AsFd + Send + 'static,
-        rank: Rank,
-        errors: bool,
-        out: &Out<W>,
-    ) -> Self {
-        let (out, passed_on) = (Arc::clone(out), Arc::new(PassedOn::default()));
-        let of_thread = Arc::clone(&passed_on);
-        let pipe = stream.as_fd().try_clone_to_owned().ok();
-        let thread = std::thread::spawn(move || {
-            let mut buffer = vec![0; PIECE_BYTES];
-            loop {
-                let bytes = match stream.read(&mut buffer) {
-                    Ok(0) => return,
-                    Ok(bytes) => bytes,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(_) => return,
-                };
-                of_thread.sending.store(true, Ordering::Release);
-                if send(&out, &NodeRanksMessage::Output { rank, errors, bytes }, &buffer[..bytes]).is_err() {
-                    return;
-                }
-                of_thread.bytes.fetch_add(bytes as u64, Ordering::Release);
-                of_thread.sending.store(false, Ordering::Release);
-            }
-        });
-        OutputReader { thread, pipe, passed_on }
+struct EndingRank {
+    end: RankEnd,
+    /// What was passed on since the end.
+    bytes: usize,
+    /// When output was passed on last.
+    since: Instant,
+}
+
+impl<W: Write> RankConnection<W> {
+    fn new(out: W) -> io::Result<Self> {
+        let (child_ended, signalled) = UnixStream::pair()?;
+        child_ended.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(SIGCHLD, signalled)?;
+        Ok(RankConnection {
+            out,
+            child_ended,
+            pipes: Vec::new(),
+            ending: BTreeMap::new(),
+            buffer: vec![0; PIECE_BYTES],
+        })
     }
 
-    fn bytes(&self) -> u64 {
-        self.passed_on.bytes.load(Ordering::Acquire)
+    fn send(&mut self, message: &NodeRanksMessage, bytes: &[u8]) -> io::Result<()> {
+        send(&mut self.out, message, bytes)
     }
 
-    /// True while output waits to be sent: on a busy node the thread may not have run for some time.
-    fn has_output(&self) -> bool {
-        let holds_some = |pipe| rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0);
-        self.passed_on.sending.load(Ordering::Acquire) || self.pipe.as_ref().is_some_and(holds_some)
-    }
-}
-
-/// Waits until the output of a rank that has ended is sent: it precedes the report of the end.
-fn wait_for(readers: Vec<OutputReader>) {
-    for reader in readers {
-        let before = reader.bytes();
-        let (mut last, mut since) = (before, Instant::now());
-        while !reader.thread.is_finished() && last - before < PIPE_BYTES && since.elapsed() < LEFT_OVER {
-            std::thread::sleep(POLL_EVERY / 5);
-            let now = reader.bytes();
-            if now != last || reader.has_output() {
-                (last, since) = (now, Instant::now());
-            }
+    /// Waits for output or an end, and passes on a piece of each stream that has output.
+    fn pass_on(&mut self) -> io::Result<()> {
+        let limit = Some(LOOK_AT_ENDING).filter(|_| !self.ending.is_empty());
+        let limit = limit.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let ended = PollFd::new(&self.child_ended, PollFlags::IN);
+        let pipes = self.pipes.iter().map(|stream| PollFd::new(&stream.pipe, PollFlags::IN));
+        let mut polled: Vec<PollFd<'_>> = std::iter::once(ended).chain(pipes).collect();
+        match poll(&mut polled, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
+        let readable: Vec<bool> = polled.iter().skip(1).map(|stream| !stream.revents().is_empty()).collect();
+        while (&self.child_ended).read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
+        let mut readable = readable.into_iter();
+        let mut pipes = std::mem::take(&mut self.pipes);
+        let mut sent = Ok(());
+        pipes.retain(|stream| match &sent {
+            Ok(()) if readable.next() == Some(true) => self.pass_on_piece(stream).unwrap_or_else(|error| {
+                sent = Err(error);
+                false
+            }),
+            _ => true,
+        });
+        self.pipes = pipes;
+        sent
+    }
+
+    /// Passes on what a stream has. False at its end.
+    fn pass_on_piece(&mut self, stream: &RankPipe) -> io::Result<bool> {
+        let bytes = match rustix::io::read(&stream.pipe, &mut self.buffer) {
+            Ok(0) => return Ok(false),
+            Ok(bytes) => bytes,
+            Err(Errno::INTR) => return Ok(true),
+            Err(_) => return Ok(false),
+        };
+        let &RankPipe { rank, errors, .. } = stream;
+        send(&mut self.out, &NodeRanksMessage::Output { rank, errors, bytes }, &self.buffer[..bytes])?;
+        if let Some(ending) = self.ending.get_mut(&rank) {
+            (ending.bytes, ending.since) = (ending.bytes + bytes, Instant::now());
+        }
+        Ok(true)
+    }
+
+    /// Reports the ends of ranks whose output was passed on.
+    fn report_ends(&mut self) -> io::Result<()> {
+        let is_over = |rank: &Rank, ending: &EndingRank| {
+            ending.bytes >= PIPE_BYTES
+                || ending.since.elapsed() >= LEFT_OVER
+                || !self.pipes.iter().any(|stream| stream.rank == *rank)
+        };
+        let over: Vec<(Rank, RankEnd)> = self
+            .ending
+            .iter()
+            .filter(|(rank, ending)| is_over(rank, ending))
+            .map(|(rank, it)| (*rank, it.end))
+            .collect();
+        for (rank, end) in over {
+            self.ending.remove(&rank);
+            self.send(&NodeRanksMessage::Exited { rank, end }, &[])?;
+        }
+        Ok(())
     }
 }
 
-fn send<W: Write>(out: &Out<W>, message: &NodeRanksMessage, bytes: &[u8]) -> io::Result<()> {
+impl<W: Write> RankReports for RankConnection<W> {
+    type Error = io::Error;
+
+    fn streams(&mut self, _rank: Rank) -> io::Result<(Stdio, Stdio)> {
+        Ok((Stdio::piped(), Stdio::piped()))
+    }
+
+    fn started(&mut self, rank: Rank, _pid: u32, pipes: OutputPipes) -> io::Result<()> {
+        let output = pipes.output.map(|pipe| RankPipe { rank, errors: false, pipe: pipe.into() });
+        let errors = pipes.errors.map(|pipe| RankPipe { rank, errors: true, pipe: pipe.into() });
+        self.pipes.extend(output.into_iter().chain(errors));
+        Ok(())
+    }
+
+    fn refused(&mut self, rank: Rank, error: &io::Error) -> io::Result<()> {
+        self.send(&NodeRanksMessage::Refused { rank, reason: error.to_string() }, &[])
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        self.pass_on()?;
+        self.report_ends()
+    }
+
+    fn ended(&mut self, rank: Rank, end: RankEnd) -> io::Result<()> {
+        self.ending.insert(rank, EndingRank { end, bytes: 0, since: Instant::now() });
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.ending.is_empty()
+    }
+}
+
+fn send(out: &mut impl Write, message: &NodeRanksMessage, bytes: &[u8]) -> io::Result<()> {
     let mut message = serde_json::to_vec(message)?;
     message.push(b'\n');
     message.extend_from_slice(bytes);
-    let mut out = out.lock();
     out.write_all(&message)?;
     out.flush()
 }
@@ -242,10 +274,9 @@ mod tests {
             environment: BTreeMap::from([("JOB".to_owned(), "17".to_owned())]),
         };
         let variables = |rank: u32| BTreeMap::from([("RANK".to_owned(), rank.to_string())]);
-        let ranks = (0..ranks).map(|rank| (Rank(rank), variables(rank))).collect();
-        let out = Arc::new(Mutex::new(Vec::new()));
-        run_all(&command, ranks, &out, &Children::default()).unwrap();
-        let bytes = out.lock().clone();
+        let ranks: BTreeMap<Rank, _> = (0..ranks).map(|rank| (Rank(rank), variables(rank))).collect();
+        let mut bytes = Vec::new();
+        run_all(&command, &ranks, &mut bytes, &Children::default()).unwrap();
         let mut rest = &bytes[..];
         let mut messages = Vec::new();
         while !rest.is_empty() {
@@ -296,10 +327,10 @@ mod tests {
     fn a_missing_program_is_refused_once() {
         let command =
             NodeCommand { words: vec!["/no/such".to_owned()], directory: "/".into(), environment: BTreeMap::new() };
-        let ranks = (0..3).map(|rank| (Rank(rank), BTreeMap::new())).collect();
-        let out = Arc::new(Mutex::new(Vec::new()));
-        run_all(&command, ranks, &out, &Children::default()).unwrap();
-        let text = String::from_utf8(out.lock().clone()).unwrap();
+        let ranks: BTreeMap<Rank, _> = (0..3).map(|rank| (Rank(rank), BTreeMap::new())).collect();
+        let mut bytes = Vec::new();
+        run_all(&command, &ranks, &mut bytes, &Children::default()).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
         assert_eq!(text.matches("refused").count(), 1, "{text}");
         assert!(text.contains("/no/such"), "{text}");
     }

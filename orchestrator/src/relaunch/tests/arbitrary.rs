@@ -58,6 +58,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
         54 => Event::Restarted {
             generation,
             from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
+            protected: dice.percent(50),
             fetched_in: dice.percent(30).then_some(now),
         },
         55 => Event::CheckpointComplete {
@@ -66,6 +67,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
             protected: dice.percent(50),
             bytes: dice.below(1 << 40),
         },
+        56 if dice.percent(50) => Event::CheckpointProtected { generation, checkpoint: CheckpointId(dice.below(9)) },
         56 if dice.percent(20) => Event::Finalized { generation },
         57 if dice.percent(20) => Event::Halting { generation, reason },
         58 if dice.percent(10) => Event::Signal { name: reason },
@@ -78,6 +80,10 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
                 [ProgressFound::Progress(progress), ProgressFound::NoProgress, ProgressFound::Unknown { reason }];
             Event::ProgressChecked { generation, found: found[dice.below(3) as usize].clone() }
         }
+        59 if dice.percent(60) => Event::Superseded {
+            from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
+            failure: dice.percent(30).then_some(reason),
+        },
         59 => Event::Drained { result: DrainResult::Nothing },
         60..=62 => {
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };

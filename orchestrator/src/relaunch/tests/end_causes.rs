@@ -350,7 +350,7 @@ fn event_names_are_stable() {
 fn a_finished_job_of_which_every_dataset_was_dropped_ends_with_a_warning_and_a_code_unless_one_was_kept() {
     let generation = Generation(1);
     let checkpoint = CheckpointId(2);
-    let complete = Event::CheckpointComplete { generation, checkpoint, protected: true, bytes: 9 };
+    let complete = Event::CheckpointComplete { generation, checkpoint, protected: false, bytes: 9 };
     let flushed = Event::Flushed { generation, took: ms(1) };
     for (kept, code) in [(None, exit::DAMAGED_DATA), (Some(complete), 0), (Some(flushed), 0)] {
         let mut world = World::running();

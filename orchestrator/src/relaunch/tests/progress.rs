@@ -165,3 +165,37 @@ fn what_never_ran_and_what_is_finished_is_not_checked() {
     assert_eq!(checks(&world), []);
     assert!(world.machine.made_progress(), "a job that is finished has made progress");
 }
+
+#[test]
+fn a_complete_checkpoint_is_progress_when_it_has_the_protection_of_its_scheme() {
+    let (bytes, checkpoint) = (1, CheckpointId(1));
+    for (protected, then_protected, expected) in [(true, false, None), (true, true, Some(1)), (false, false, Some(1))] {
+        let mut world = World::running();
+        world.joined(None);
+        let generation = world.generation();
+        world.happens(Event::CheckpointComplete { generation, checkpoint, protected, bytes });
+        if then_protected {
+            world.happens(Event::CheckpointProtected { generation, checkpoint });
+        }
+        let explanation = world.machine.explain();
+        assert_eq!(
+            (explanation.newest, explanation.protected),
+            (Some(checkpoint), then_protected.then_some(checkpoint))
+        );
+        world.dies(0);
+        let checkpoint = expected.map(|id| GenerationProgress::Checkpoint { checkpoint: CheckpointId(id) });
+        assert_eq!(recorded(&world), [(checkpoint.clone(), u32::from(checkpoint.is_none()))]);
+    }
+}
+
+#[test]
+fn a_complete_checkpoint_whose_redundancy_fails_is_not_the_newest() {
+    let mut world = World::running();
+    world.joined(None);
+    world.checkpoint(3);
+    let (generation, checkpoint, reason) = (world.generation(), CheckpointId(4), "no space".to_owned());
+    world.happens(Event::CheckpointComplete { generation, checkpoint, protected: true, bytes: 1 });
+    assert_eq!(world.machine.newest(), Some(checkpoint));
+    world.happens(Event::DatasetDropped { generation, checkpoint, reason });
+    assert_eq!(world.machine.newest(), Some(CheckpointId(3)));
+}

@@ -486,3 +486,44 @@ fn an_agent_whose_loss_and_return_are_received_together_is_not_started_again() {
     assert!(!actions.iter().any(|action| matches!(action, Action::StartAgent { .. })), "{actions:?}");
     assert!(world.machine.agents().any(|(node, at)| *node == name(1) && at == address(&name(1), 9)));
 }
+
+#[test]
+fn the_drain_begins_when_the_directories_that_a_restart_supersedes_are_recorded() {
+    let mut world = World::running();
+    world.supersede = None;
+    world.joined(Some(3));
+    world.joined(Some(3));
+    let from = Some(CheckpointId(3));
+    world.ranks_end_well();
+    world.happens(Event::StepEnded { generation: world.generation(), end: holdfast_model::RankEnd::SUCCESS });
+    world.passes(ms(60_000));
+    assert!(!world.drained(), "the action is under way");
+    // An orchestrator that takes over does not know how far it came.
+    let text = serde_json::to_string(&world.machine.snapshot()).unwrap();
+    let mut twin = Machine::restore(world.machine.config().clone(), serde_json::from_str(&text).unwrap()).unwrap();
+    assert!(twin.begin(world.now).contains(&Action::Supersede { from }));
+    // The second report came during the action: its directories may be newer.
+    world.happens(Event::Superseded { from, failure: None });
+    assert!(!world.drained());
+    world.happens(Event::Superseded { from, failure: None });
+    assert!(matches!(
+        world.actions.iter().rfind(|action| matches!(action, Action::Drain { .. })),
+        Some(Action::Drain { continues: true, .. })
+    ));
+    let begun = world.actions.iter().filter(|action| matches!(action, Action::Supersede { .. }));
+    assert_eq!(begun.count(), 2);
+}
+
+#[test]
+fn a_drain_without_the_list_of_superseded_directories_continues_none() {
+    let mut world = World::running();
+    world.supersede = Some(Some("no space left".to_owned()));
+    world.joined(Some(3));
+    world.ranks_end_well();
+    world.happens(Event::StepEnded { generation: world.generation(), end: holdfast_model::RankEnd::SUCCESS });
+    let attempts = world.actions.iter().filter(|action| matches!(action, Action::Supersede { .. }));
+    assert_eq!(attempts.count(), 2, "after the restart and before the drain");
+    let drain = world.actions.iter().find(|action| matches!(action, Action::Drain { .. }));
+    assert!(matches!(drain, Some(Action::Drain { continues: false, .. })), "{drain:?}");
+    assert!(!world.machine.snapshot().knows_superseded());
+}

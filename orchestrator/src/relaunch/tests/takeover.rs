@@ -1,7 +1,7 @@
 //! Take-over of a job whose orchestrator was killed.
 
 use crate::events::{DownReason, EndCause, StopReason};
-use holdfast_model::{Generation, Rank, RankEnd};
+use holdfast_model::{CheckpointId, Generation, Rank, RankEnd};
 
 use super::world::{World, address, config, ms, name};
 use crate::relaunch::explain::{Activity, NodeCondition};
@@ -161,7 +161,7 @@ fn a_snapshot_of_another_job_or_a_damaged_one_is_refused() {
     value["version"] = 1.into();
     assert_eq!(
         refused(config(6, 4), serde_json::from_value(value).unwrap()),
-        RestoreError::Version { found: 1, known: 4 }
+        RestoreError::Version { found: 1, known: 5 }
     );
 }
 
@@ -185,5 +185,5 @@ fn whether_the_newest_checkpoint_is_protected_survives_a_take_over() {
     world.checkpoint(4);
     taken_over(&mut world);
     let explanation = world.machine.explain();
-    assert_eq!((explanation.newest, explanation.protected), (Some(holdfast_model::CheckpointId(4)), true));
+    assert_eq!((explanation.newest, explanation.protected), (Some(CheckpointId(4)), Some(CheckpointId(4))));
 }

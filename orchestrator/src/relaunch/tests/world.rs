@@ -51,6 +51,8 @@ pub struct World {
     pub before: Option<Option<BeforeFailure>>,
     /// What a check for progress finds; `None`: it has no result until the test sends one.
     pub progress: Option<ProgressFound>,
+    /// Why superseded directories cannot be recorded, if so; `None`: the action does not end.
+    pub supersede: Option<Option<String>>,
     starts: BTreeMap<NodeName, u16>,
 }
 
@@ -68,6 +70,7 @@ impl World {
             drain: DrainResult::Complete { checkpoint: CheckpointId(1) },
             before: Some(None),
             progress: Some(ProgressFound::NoProgress),
+            supersede: Some(None),
             starts: BTreeMap::new(),
         }
     }
@@ -184,6 +187,10 @@ impl World {
                 let found = self.progress.clone();
                 found.map(|found| Event::ProgressChecked { generation, found }).into_iter().collect()
             }
+            Action::Supersede { from } => {
+                let failure = self.supersede.clone();
+                failure.map(|failure| Event::Superseded { from, failure }).into_iter().collect()
+            }
             Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone() }],
             _ => vec![],
         }
@@ -209,6 +216,7 @@ impl World {
         self.happens(Event::Restarted {
             generation: self.generation(),
             from: from.map(CheckpointId),
+            protected: true,
             fetched_in: None,
         });
     }
@@ -220,6 +228,7 @@ impl World {
             protected: true,
             bytes: 1 << 20,
         });
+        self.happens(Event::CheckpointProtected { generation: self.generation(), checkpoint: CheckpointId(id) });
     }
 
     /// Each launch: its generation, and the nodes with their ranks.

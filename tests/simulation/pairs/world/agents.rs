@@ -200,7 +200,6 @@ impl World {
         links && self.link == Link::Good && self.nodes.iter().all(|node| node.agent.is_some())
     }
 
-    /// The process ends.
     pub(super) fn end(&mut self, node: usize, pair: u32, side: Side, pid: u32, end: RankEnd) {
         let newest = self.nodes[node].checkpoint(self.now, pair);
         let Some(process) = self.process(node, pair, side, pid).filter(|process| process.alive) else { return };

@@ -9,7 +9,7 @@ use crate::mapped::MAPPED;
 use crate::tracked::TRACKED;
 use crate::{next, process};
 
-/// Entire pages.
+/// The pages that contain this part of memory.
 fn memory(start: *const c_void, size: size_t) -> Range<usize> {
     // SAFETY: without conditions.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1).max(1);

@@ -29,7 +29,6 @@ static BEGIN: extern "C" fn() = {
     begin
 };
 
-/// A name that matches.
 struct Matched {
     /// As from [`resolved`].
     name: PathBuf,

@@ -160,58 +160,36 @@ fn rename_matched(before: &End, after: &End, keeps_old: bool, replaces: bool) ->
     })?
 }
 
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
-    // SAFETY: as promised by the caller.
-    let ends = unsafe { ends(AT_FDCWD, old, AT_FDCWD, new) };
-    let renamed = ends.and_then(|(before, after)| rename_matched(&before, &after, false, true));
-    // SAFETY: as promised by the caller.
-    renamed.map_or_else(|| unsafe { next::rename(old, new) }, code)
+macro_rules! naming {
+    ($(
+        fn $name:ident([$($from:ident)?] old, [$($to:ident)?] new, [$($flags:ident)?]),
+        [$from_directory:expr, $to_directory:expr], $is_followed:expr, $keeps_old:expr, $replaces:expr;
+    )*) => {$(
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($from: c_int,)?
+            old: *const c_char,
+            $($to: c_int,)?
+            new: *const c_char
+            $(, $flags: c_uint)?
+        ) -> c_int {
+            // SAFETY: as promised by the caller.
+            let ends = if $is_followed { unsafe { ends($from_directory, old, $to_directory, new) } } else { None };
+            let named = ends.and_then(|(before, after)| rename_matched(&before, &after, $keeps_old, $replaces));
+            // SAFETY: as promised by the caller.
+            named.map_or_else(|| unsafe { next::$name($($from,)? old, $($to,)? new $(, $flags)?) }, code)
+        }
+    )*};
 }
 
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int {
-    // SAFETY: as promised by the caller.
-    let ends = unsafe { ends(from, old, to, new) };
-    let renamed = ends.and_then(|(before, after)| rename_matched(&before, &after, false, true));
-    // SAFETY: as promised by the caller.
-    renamed.map_or_else(|| unsafe { next::renameat(from, old, to, new) }, code)
-}
-
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat2(
-    from: c_int,
-    old: *const c_char,
-    to: c_int,
-    new: *const c_char,
-    flags: c_uint,
-) -> c_int {
-    let mut renamed = None;
-    if flags & RENAME_EXCHANGE == 0 {
-        // SAFETY: as promised by the caller.
-        let ends = unsafe { ends(from, old, to, new) };
-        let replaces = flags & RENAME_NOREPLACE == 0;
-        renamed = ends.and_then(|(before, after)| rename_matched(&before, &after, false, replaces));
-    }
-    // SAFETY: as promised by the caller.
-    renamed.map_or_else(|| unsafe { next::renameat2(from, old, to, new, flags) }, code)
-}
-
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
-    // SAFETY: as promised by the caller.
-    let ends = unsafe { ends(AT_FDCWD, old, AT_FDCWD, new) };
-    let linked = ends.and_then(|(before, after)| rename_matched(&before, &after, true, false));
-    // SAFETY: as promised by the caller.
-    linked.map_or_else(|| unsafe { next::link(old, new) }, code)
+naming! {
+    fn rename([] old, [] new, []), [AT_FDCWD, AT_FDCWD], true, false, true;
+    fn renameat([from] old, [to] new, []), [from, to], true, false, true;
+    fn renameat2([from] old, [to] new, [flags]), [from, to],
+        flags & RENAME_EXCHANGE == 0, false, flags & RENAME_NOREPLACE == 0;
+    fn link([] old, [] new, []), [AT_FDCWD, AT_FDCWD], true, true, false;
 }
 
 /// # Safety
@@ -254,32 +232,23 @@ fn remove_matched(file: &Matched) -> Option<c_int> {
     }
 }
 
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
-    // SAFETY: as promised by the caller.
-    let file = unsafe { matched(AT_FDCWD, path) };
-    // SAFETY: as promised by the caller.
-    file.and_then(|file| remove_matched(&file)).unwrap_or_else(|| unsafe { next::unlink(path) })
+macro_rules! removing {
+    ($(fn $name:ident([$($directory:ident)?] path, [$($flags:ident)?]), $from:expr, $is_followed:expr;)*) => {$(
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($directory: c_int,)? path: *const c_char $(, $flags: c_int)?) -> c_int {
+            // SAFETY: as promised by the caller.
+            let file = if $is_followed { unsafe { matched($from, path) } } else { None };
+            let removed = file.and_then(|file| remove_matched(&file));
+            // SAFETY: as promised by the caller.
+            removed.unwrap_or_else(|| unsafe { next::$name($($directory,)? path $(, $flags)?) })
+        }
+    )*};
 }
 
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
-    // SAFETY: as promised by the caller.
-    let file = unsafe { matched(AT_FDCWD, path) };
-    // SAFETY: as promised by the caller.
-    file.and_then(|file| remove_matched(&file)).unwrap_or_else(|| unsafe { next::remove(path) })
-}
-
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as promised by the caller.
-    let file = if flags & AT_REMOVEDIR == 0 { unsafe { matched(directory, path) } } else { None };
-    // SAFETY: as promised by the caller.
-    file.and_then(|file| remove_matched(&file)).unwrap_or_else(|| unsafe { next::unlinkat(directory, path, flags) })
+removing! {
+    fn unlink([] path, []), AT_FDCWD, true;
+    fn remove([] path, []), AT_FDCWD, true;
+    fn unlinkat([directory] path, [flags]), directory, flags & AT_REMOVEDIR == 0;
 }

@@ -12,7 +12,6 @@ use libc::{
 use crate::tracked::{TRACKED, UNCHANGED};
 use crate::{next, process};
 
-/// What a function did.
 enum Outcome {
     Complete,
     Incomplete,

@@ -1,6 +1,6 @@
 //! One change of a filemap: what the log of a filemap records, and how it is carried out.
 
-use super::{CKPT, DESCRIPTOR, EXPECT, FILE, Filemap, PARTNER, RANK};
+use super::map::{CKPT, DESCRIPTOR, EXPECT, FILE, Filemap, PARTNER, RANK};
 use crate::control::{ContentError, required};
 use crate::kvtree::Tree;
 use holdfast_model::{CheckpointId, NodeName, Rank};
@@ -82,7 +82,7 @@ impl FilemapChange {
             map.get(checkpoint, rank).and_then(|entry| entry.get(FILE)).is_some_and(|files| files.get(path).is_some())
         };
         match &self.kind {
-            ChangeKind::RemoveCheckpoint => map.tree.get_kv(CKPT, checkpoint).is_none(),
+            ChangeKind::RemoveCheckpoint => map.tree().get_kv(CKPT, checkpoint).is_none(),
             ChangeKind::OfRank(rank, change) => match change {
                 RankChange::AddFile(path) => has_file(*rank, path),
                 RankChange::RemoveFile(path) => !has_file(*rank, path),

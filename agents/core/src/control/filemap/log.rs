@@ -14,7 +14,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Filemap, FilemapChange};
+use super::change::FilemapChange;
+use super::map::Filemap;
 use crate::control::{ContentError, ControlError, required};
 use crate::durable::{self, DurableError};
 use crate::kvtree::Tree;
@@ -109,9 +110,6 @@ pub fn read(path: &Path, log: &Path) -> Result<(Filemap, LogPosition), ControlEr
 
 /// Reads a log that extends no filemap file: it belongs to what `subject` identifies, and counts for nothing else. One
 /// that is missing is empty.
-///
-/// # Errors
-/// When it is there and cannot be read.
 pub fn read_alone(log: &Path, subject: &[u8]) -> Result<(Filemap, LogPosition), ControlError> {
     read_onto(Filemap::new(), LogPosition::alone(subject).base, log)
 }
@@ -169,8 +167,8 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, HashFileError> {
 /// The log of a filemap, to append to.
 #[derive(Debug)]
 pub struct FilemapLog {
-    path: PathBuf,
-    position: LogPosition,
+    pub path: PathBuf,
+    pub position: LogPosition,
     /// Opened at the first change.
     file: Option<File>,
     /// The bytes after the position must be truncated before anything is appended.
@@ -181,14 +179,6 @@ impl FilemapLog {
     /// The log at `path`, at the position that [`read`] returned; the default position belongs to no filemap file.
     pub fn new(path: PathBuf, position: LogPosition) -> Self {
         FilemapLog { path, position, file: None, has_rest: true }
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn position(&self) -> LogPosition {
-        self.position
     }
 
     /// Appends a change. When this returns, the change survives the process.
@@ -283,12 +273,12 @@ mod tests {
         }
 
         fn read(&self) -> (Filemap, LogPosition) {
-            read(&self.path(), self.log.path()).unwrap()
+            read(&self.path(), &self.log.path).unwrap()
         }
 
         /// The files have the expected content, and the log is at the expected position.
         fn check(&self) {
-            assert_eq!(self.read(), (self.map.clone(), self.log.position()));
+            assert_eq!(self.read(), (self.map.clone(), self.log.position));
         }
     }
 
@@ -320,7 +310,7 @@ mod tests {
             for (at, change) in every_change().into_iter().enumerate() {
                 if at == fold_after {
                     world.fold();
-                    assert!(world.log.position().is_folded());
+                    assert!(world.log.position.is_folded());
                 }
                 world.change(change);
                 world.check();
@@ -339,9 +329,9 @@ mod tests {
         let mut world = World::new();
         let mut lengths = Vec::new();
         for file in 10_000..12_000 {
-            let before = world.log.position().length;
+            let before = world.log.position.length;
             world.change(RankChange::AddFile(format!("/cache/{file}")));
-            lengths.push(world.log.position().length - before);
+            lengths.push(world.log.position.length - before);
         }
         assert!(lengths[1..].iter().all(|length| *length == lengths[1]), "the log grows by one record a file");
         assert!(!world.path().exists(), "the filemap was written");
@@ -353,24 +343,24 @@ mod tests {
     fn a_truncated_record_is_ignored_and_overwritten_by_the_next() {
         let mut world = World::new();
         world.change(RankChange::AddFile("/cache/a".to_owned()));
-        let (one, whole) = (world.map.clone(), world.log.position().length);
+        let (one, whole) = (world.map.clone(), world.log.position.length);
         world.change(RankChange::AddFile("/cache/b".to_owned()));
-        let bytes = fs::read(world.log.path()).unwrap();
+        let bytes = fs::read(&world.log.path).unwrap();
         for end in 0..bytes.len() {
-            fs::write(world.log.path(), &bytes[..end]).unwrap();
-            let Ok((found, position)) = read(&world.path(), world.log.path()) else {
+            fs::write(&world.log.path, &bytes[..end]).unwrap();
+            let Ok((found, position)) = read(&world.path(), &world.log.path) else {
                 assert!((end as u64) < whole, "nothing was found in {end} bytes");
                 continue;
             };
             let counts = if (end as u64) < whole { position.length } else { whole };
             assert_eq!((position.length, position.ignored), (counts, end as u64 - counts));
             assert!(end as u64 >= whole && found == one || found.is_empty(), "{end} bytes: {found:?}");
-            let mut log = FilemapLog::new(world.log.path().to_owned(), position);
+            let mut log = FilemapLog::new(world.log.path.clone(), position);
             let (mut map, change) =
                 (found, FilemapChange::of_rank(ID, RANK, RankChange::AddFile("/cache/c".to_owned())));
             log.append(&change).unwrap();
             change.apply(&mut map);
-            assert_eq!(read(&world.path(), log.path()).unwrap(), (map, log.position()), "{end} bytes");
+            assert_eq!(read(&world.path(), &log.path).unwrap(), (map, log.position), "{end} bytes");
         }
     }
 
@@ -380,18 +370,18 @@ mod tests {
         world.change(RankChange::AddFile("/cache/a".to_owned()));
         world.change(RankChange::RemoveFile("/cache/a".to_owned()));
         world.change(RankChange::AddFile("/cache/b".to_owned()));
-        let old = fs::read(world.log.path()).unwrap();
+        let old = fs::read(&world.log.path).unwrap();
         world.fold();
         // As after a kill before the log was truncated.
-        fs::write(world.log.path(), &old).unwrap();
+        fs::write(&world.log.path, &old).unwrap();
         let (found, position) = world.read();
         assert_eq!(found, world.map);
         assert!(position.is_folded() && position.ignored_bytes() == old.len() as u64);
-        let mut log = FilemapLog::new(world.log.path().to_owned(), position);
+        let mut log = FilemapLog::new(world.log.path.clone(), position);
         let change = FilemapChange::of_rank(ID, RANK, RankChange::AddFile("/cache/c".to_owned()));
         log.append(&change).unwrap();
         change.apply(&mut world.map);
-        assert_eq!(read(&world.path(), log.path()).unwrap().0, world.map);
+        assert_eq!(read(&world.path(), &log.path).unwrap().0, world.map);
     }
 
     #[test]
@@ -401,10 +391,10 @@ mod tests {
         let mut strange = Tree::new();
         strange.put("CKPT", 3);
         strange.put("CHANGE", "TURN_UPSIDE_DOWN");
-        let mut bytes = fs::read(world.log.path()).unwrap();
+        let mut bytes = fs::read(&world.log.path).unwrap();
         bytes.extend(file::encode(&strange));
-        fs::write(world.log.path(), bytes).unwrap();
-        let error = read(&world.path(), world.log.path()).unwrap_err().to_string();
+        fs::write(&world.log.path, bytes).unwrap();
+        let error = read(&world.path(), &world.log.path).unwrap_err().to_string();
         assert!(error.contains("TURN_UPSIDE_DOWN"), "{error}");
     }
 }

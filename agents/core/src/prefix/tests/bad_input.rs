@@ -7,16 +7,16 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::world::{add_now, drained_checkpoint, name, snapshot, some_time, write_tree};
+use super::world::{add_now, at, drained_checkpoint, name, snapshot, some_time, write_tree};
 use crate::control::meta::Meta;
-use crate::dataset_files::PlainFiles;
 use crate::kvtree::{Tree, file};
 use crate::prefix::add::AddOutcome;
 use crate::prefix::inspect::{LossReason, inspect};
 use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{FileDamage, ScanOptions, scan};
 use crate::prefix::verify::VerifyUnit;
-use crate::prefix::{DirectoryName, Prefix, PrefixError, index, summary};
+use crate::prefix::{index, publish, summary};
+use crate::store::{DatasetStore as _, DirectoryName, PosixStore, PrefixError};
 use holdfast_model::{CheckpointId, Rank};
 
 fn summary_tree(file_name: &str) -> Tree {
@@ -48,20 +48,23 @@ fn deep_file() -> Vec<u8> {
 fn a_summary_that_names_a_file_elsewhere_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     for bad in ["../../etc/passwd", "/etc/passwd", "..", "sub/rank_0.ckpt"] {
-        write_tree(&summary::path_in(scratch.path()), &summary_tree(bad));
+        write_tree(&scratch.path().join(summary::SUMMARY_FILE), &summary_tree(bad));
         let before = snapshot(scratch.path());
-        let error = summary::read(scratch.path()).unwrap_err();
+        let error = summary::read(&*at(scratch.path())).unwrap_err();
         assert!(matches!(&error, PrefixError::Name { name, .. } if name == bad));
         let message = error.to_string();
-        for part in
-            [summary::path_in(scratch.path()).to_str().unwrap(), "CKPT/3/RANK/0/FILE", bad, "holdfast index add"]
-        {
+        for part in [
+            scratch.path().join(summary::SUMMARY_FILE).to_str().unwrap(),
+            "CKPT/3/RANK/0/FILE",
+            bad,
+            "holdfast index add",
+        ] {
             assert!(message.contains(part), "{message}");
         }
         assert!(snapshot(scratch.path()) == before);
     }
-    write_tree(&summary::path_in(scratch.path()), &summary_tree("rank_0.ckpt"));
-    assert_eq!(summary::read(scratch.path()).unwrap().accept(1), Ok(()));
+    write_tree(&scratch.path().join(summary::SUMMARY_FILE), &summary_tree("rank_0.ckpt"));
+    assert_eq!(summary::read(&*at(scratch.path())).unwrap().accept(1), Ok(()));
 }
 
 #[test]
@@ -70,8 +73,8 @@ fn impossible_numbers_in_a_summary_are_named_with_their_place() {
     let refuse = |change: &dyn Fn(&mut Tree), part: &str| {
         let mut tree = summary_tree("rank_0.ckpt");
         change(&mut tree);
-        write_tree(&summary::path_in(scratch.path()), &tree);
-        let message = summary::read(scratch.path()).unwrap_err().to_string();
+        write_tree(&scratch.path().join(summary::SUMMARY_FILE), &tree);
+        let message = summary::read(&*at(scratch.path())).unwrap_err().to_string();
         assert!(message.contains(part), "{message}");
     };
     refuse(&|tree| tree.put("VERSION", 4), "version 4");
@@ -98,9 +101,9 @@ fn impossible_numbers_in_a_summary_are_named_with_their_place() {
 #[test]
 fn a_missing_or_outdated_summary_is_an_error_with_remedy() {
     let scratch = tempfile::tempdir().unwrap();
-    assert!(matches!(summary::read(scratch.path()), Err(PrefixError::NoSummary { .. })));
+    assert!(matches!(summary::read(&*at(scratch.path())), Err(PrefixError::NoSummary { .. })));
     fs::write(scratch.path().join("scr_summary.txt"), "0 1 2").unwrap();
-    let error = summary::read(scratch.path()).unwrap_err();
+    let error = summary::read(&*at(scratch.path())).unwrap_err();
     assert!(matches!(error, PrefixError::OldSummary { .. }));
     assert!(error.to_string().contains("scr_summary.txt"));
 }
@@ -108,7 +111,7 @@ fn a_missing_or_outdated_summary_is_an_error_with_remedy() {
 #[test]
 fn an_index_that_names_a_directory_elsewhere_is_refused_and_left_alone() {
     let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     for bad in ["../../elsewhere", "/tmp", ".."] {
         let mut tree = Tree::new();
         tree.set_kv("CKPT", 3).set_kv("DIR", bad).put("COMPLETE", 1);
@@ -126,7 +129,7 @@ fn an_index_that_names_a_directory_elsewhere_is_refused_and_left_alone() {
 #[test]
 fn a_damaged_index_is_named_and_left_alone() {
     let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     drained_checkpoint(&scratch.path().join("d"), 3, 2, 2);
     index::update(&prefix, |index| index.add(CheckpointId(1), &name("d1"), some_time())).unwrap();
     let path = scratch.path().join("index.scr");
@@ -145,40 +148,40 @@ fn a_damaged_index_is_named_and_left_alone() {
 #[test]
 fn a_current_link_that_leads_elsewhere_is_refused_and_left_alone() {
     let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     for bad in ["../other/scr.current", "/etc", ".."] {
-        symlink(bad, prefix.current_path()).unwrap();
+        symlink(bad, scratch.path().join("scr.current")).unwrap();
         let message = prefix.current().unwrap_err().to_string();
         assert!(message.contains("scr.current") && message.contains(bad), "{message}");
-        assert_eq!(fs::read_link(prefix.current_path()).unwrap(), Path::new(bad));
-        assert!(prefix.remove_current().unwrap());
+        assert_eq!(fs::read_link(scratch.path().join("scr.current")).unwrap(), Path::new(bad));
+        assert!(publish::remove_current(&prefix).unwrap());
     }
     // A file that is not a link is never removed.
-    fs::write(prefix.current_path(), "text").unwrap();
+    fs::write(scratch.path().join("scr.current"), "text").unwrap();
     assert!(prefix.current().is_err());
-    assert!(prefix.remove_current().is_err());
-    assert!(prefix.current_path().exists());
+    assert!(publish::remove_current(&prefix).is_err());
+    assert!(scratch.path().join("scr.current").exists());
 }
 
 #[test]
 fn a_prefix_or_directory_that_is_not_there_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let missing = scratch.path().join("nowhere");
-    assert!(matches!(Prefix::open(&missing), Err(PrefixError::NoPrefix { problem: "does not exist", .. })));
+    assert!(matches!(PosixStore::open(&missing), Err(PrefixError::NoPrefix { problem: "does not exist", .. })));
     fs::write(scratch.path().join("file"), "").unwrap();
     assert!(matches!(
-        Prefix::open(scratch.path().join("file")),
+        PosixStore::open(scratch.path().join("file")),
         Err(PrefixError::NoPrefix { problem: "is not a directory", .. })
     ));
     symlink("loop", scratch.path().join("loop")).unwrap();
     for (directory, part) in [("absent", "absent"), ("file", "file"), ("loop", "loop")] {
         let error = add_now(scratch.path(), directory).unwrap_err();
-        assert!(matches!(error, PrefixError::Io { .. }), "{error}");
+        assert!(matches!(error, PrefixError::Io { .. } | PrefixError::Owned(_)), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }
     assert!(!scratch.path().join("index.scr").exists());
     for given in ["../x", "/x", "a/b", "", ".."] {
-        assert!(matches!(DirectoryName::given(given), Err(PrefixError::DirectoryName { .. })), "{given}");
+        assert!(DirectoryName::given(given).is_err(), "{given}");
     }
     assert_eq!(DirectoryName::given("scr.1/").unwrap().as_str(), "scr.1");
 }
@@ -189,21 +192,21 @@ fn a_filemap_that_names_a_file_elsewhere_counts_as_lost() {
     let directory = scratch.path().join("d");
     drained_checkpoint(&directory, 3, 4, 4);
     for bad in ["../../etc/passwd", "/etc/passwd"] {
-        let path = RankFilemap::path_in(&directory, Rank(1));
+        let path = directory.join("1.scrfilemap");
         let mut tree = Tree::new();
         let record = tree.set_kv("RANK", 1).set_kv("CKPT", 3);
         record.put("EXPECT", 1);
         record.set_kv("FILE", bad);
         write_tree(&path, &tree);
-        let error = RankFilemap::read(&path).unwrap_err();
+        let error = RankFilemap::read(&*at(&directory), "1.scrfilemap").unwrap_err();
         assert!(matches!(&error, PrefixError::Name { place, .. } if place == "RANK/1/CKPT/3/FILE"), "{error}");
-        let scanned = scan(&directory, ScanOptions::default()).unwrap();
+        let scanned = scan(&at(&directory), ScanOptions::default()).unwrap();
         assert!(matches!(&scanned.damaged[..], [file] if matches!(file.damage, FileDamage::Filemap(_))));
     }
     // The XOR header lists the rank's files: the filemap is restored from it, and the forged one is removed.
     let report = add_now(scratch.path(), "d").unwrap();
     assert_eq!(report.outcome, AddOutcome::Complete);
-    let restored = RankFilemap::read(&RankFilemap::path_in(&directory, Rank(1))).unwrap();
+    let restored = RankFilemap::read(&*at(&directory), "1.scrfilemap").unwrap();
     assert_eq!(restored.files, ["2_of_4_in_0.xor", "rank_1.ckpt"]);
 }
 
@@ -239,7 +242,7 @@ fn a_verify_unit_reads_nothing_elsewhere() {
     fs::create_dir(scratch.path().join("d")).unwrap();
     fs::write(scratch.path().join("secret"), "").unwrap();
     let unit = VerifyUnit { rank: Rank(0), name: "../secret".to_owned(), size: 0, crc: 0, output_path: None };
-    assert!(matches!(unit.check(&PlainFiles::new(&scratch.path().join("d")), &|_| {}), Err(FileDamage::Unreadable(_))));
+    assert!(matches!(unit.check(&*at(&scratch.path().join("d")), &|_| {}), Err(FileDamage::Unreadable(_))));
 }
 
 #[test]
@@ -277,14 +280,14 @@ fn links_pipes_and_directories_are_not_opened_as_files() {
     symlink("/etc/passwd", directory.join("other.scr")).unwrap();
     pipe("summary.scr");
     fs::create_dir(directory.join("directory.scr")).unwrap();
-    let scanned = scan(&directory, ScanOptions::default()).unwrap();
+    let scanned = scan(&at(&directory), ScanOptions::default()).unwrap();
     let names: Vec<_> = scanned.damaged.iter().map(|file| file.name.as_str()).collect();
     for expected in ["rank_0.ckpt.scr", "3.scrfilemap", "rank_5.ckpt", "loop.scr", "other.scr", "directory.scr"] {
         assert!(names.contains(&expected), "{expected} in {names:?}");
     }
     let ranks: Vec<_> = inspect(&scanned).rebuildable.iter().flat_map(|set| &set.ranks).map(|rank| rank.0).collect();
     assert_eq!(ranks, [0, 5]);
-    assert!(matches!(summary::read(&directory), Err(PrefixError::Io { .. })));
+    assert!(matches!(summary::read(&*at(&directory)), Err(PrefixError::HashFile(_))));
     mknodat(CWD, scratch.path().join("index.scr"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     assert!(matches!(add_now(scratch.path(), "d"), Err(PrefixError::Io { .. })));
 }
@@ -324,7 +327,7 @@ fn a_file_whose_type_names_another_scheme_than_its_name_is_damaged() {
         tree.unset("TYPE");
         tree.put("TYPE", kind);
         write_tree(&path, &tree);
-        let scanned = scan(scratch.path(), ScanOptions::default()).unwrap();
+        let scanned = scan(&at(scratch.path()), ScanOptions::default()).unwrap();
         let damaged = |file: &&crate::prefix::scan::DamagedFile| file.name == file_name;
         let found = scanned.damaged.iter().find(damaged).map(|file| &file.damage);
         assert!(matches!(found, Some(FileDamage::NotASetName)), "{file_name} {kind}: {found:?}");

@@ -5,21 +5,25 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use super::world::{add_with, drained_checkpoint, name, snapshot, some_time, write_tree};
+use super::world::{PosixWorld, TestStore, add_with, at, drained_dataset, each_store, name, some_time};
 use crate::control::meta::Meta;
-use crate::dataset_files::PlainFiles;
 use crate::kvtree::file;
-use crate::prefix::add::AddOptions;
+use crate::prefix::add::{AddOptions, add};
 use crate::prefix::inspect::inspect;
 use crate::prefix::publish::{self, Publication};
 use crate::prefix::rank_filemap::RankFilemap;
 use crate::prefix::scan::{ScanOptions, scan};
 use crate::prefix::summary::{RankFiles, SummaryFile};
-use crate::prefix::{Prefix, Summary, index, rebuild, summary};
-use crate::temporary;
+use crate::prefix::{Summary, delete, index, summary};
+use crate::redundancy::directory;
+use crate::store::dataset_files::read_meta;
+use crate::store::dataset_files::write_meta;
+use crate::store::memory::{Killed, MemoryStore};
+use crate::store::{DatasetAccess, DatasetFiles, DatasetStore, FoundFile, OpenDataset, PosixStore};
 use holdfast_model::{CheckpointId, Dataset, OutputPath, Rank};
 
 /// The child process's working directory; without it the child's test does nothing.
@@ -27,8 +31,8 @@ const WHERE: &str = "HOLDFAST_TEST_PREFIX";
 /// After this many updates the child ends by itself, if it has not been killed.
 const UPDATES: u64 = 2000;
 
-fn ids(prefix: &Prefix) -> Vec<u64> {
-    let mut ids: Vec<u64> = index::read(prefix).unwrap().unwrap().entries().iter().map(|entry| entry.id.0).collect();
+fn ids(store: &dyn DatasetStore) -> Vec<u64> {
+    let mut ids: Vec<u64> = index::read(store).unwrap().unwrap().entries().iter().map(|entry| entry.id.0).collect();
     ids.sort_unstable();
     ids
 }
@@ -37,7 +41,7 @@ fn ids(prefix: &Prefix) -> Vec<u64> {
 #[ignore = "the process that the_index_is_old_or_new_whenever_its_writer_is_killed kills"]
 fn writer_that_is_killed() {
     let Some(path) = std::env::var_os(WHERE) else { return };
-    let prefix = Prefix::open(path).unwrap();
+    let prefix = PosixStore::open(path).unwrap();
     let first = index::read(&prefix).unwrap().unwrap_or_default().entries().len() as u64 + 1;
     for id in first..first + UPDATES {
         index::update(&prefix, |index| index.add(CheckpointId(id), &name(&format!("d{id}")), some_time())).unwrap();
@@ -48,7 +52,7 @@ fn writer_that_is_killed() {
 #[test]
 fn the_index_is_old_or_new_whenever_its_writer_is_killed() {
     let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     for round in 1..=12 {
         let mut writer = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "prefix::tests::crash::writer_that_is_killed", "--ignored", "--nocapture"])
@@ -72,7 +76,7 @@ fn the_index_is_old_or_new_whenever_its_writer_is_killed() {
 #[test]
 fn before_the_rename_the_index_is_the_old_one_and_can_be_updated() {
     let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     index::update(&prefix, |index| index.add(CheckpointId(1), &name("d1"), some_time())).unwrap();
     let mut new = index::read(&prefix).unwrap().unwrap();
     new.add(CheckpointId(2), &name("d2"), some_time());
@@ -88,40 +92,63 @@ fn before_the_rename_the_index_is_the_old_one_and_can_be_updated() {
 
 #[test]
 fn concurrent_updates_are_all_applied() {
-    let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..4_u64 {
-            let prefix = &prefix;
-            scope.spawn(move || {
-                for id in (1 + thread..=40).step_by(4) {
-                    index::update(prefix, |index| index.add(CheckpointId(id), &name(&format!("d{id}")), some_time()))
-                        .unwrap();
-                }
-            });
-        }
+    each_store(|world| {
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    for id in (1 + thread..=40).step_by(4) {
+                        let directory = name(&format!("d{id}"));
+                        index::update(world.store(), |index| index.add(CheckpointId(id), &directory, some_time()))
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(ids(world.store()), (1..=40).collect::<Vec<_>>());
     });
-    assert_eq!(ids(&prefix), (1..=40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_publication_that_another_process_overtakes_is_made_again() {
+    let store = MemoryStore::new();
+    drained_dataset(&store, NEW, 9, RANKS, 4);
+    let mut attempts = 0;
+    let published = index::change(&store, |change| {
+        attempts += 1;
+        change.read()?;
+        if attempts < 3 {
+            index::update(&store, |index| index.add(CheckpointId(attempts), &name("other"), some_time()))?;
+        }
+        change.update(|index| index.add(CheckpointId(9), &name(NEW), some_time()))
+    });
+    published.unwrap();
+    assert_eq!((attempts, ids(&store)), (3, vec![2, 9]));
 }
 
 #[test]
 fn an_update_that_changes_nothing_writes_nothing() {
-    let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    index::update(&prefix, |_| ()).unwrap();
-    assert!(index::read(&prefix).unwrap().is_none());
+    each_store(|world| {
+        index::update(world.store(), |_| ()).unwrap();
+        assert!(index::read(world.store()).unwrap().is_none());
+    });
 }
 
 /// The result of a drain: rank 1 lost, rank 6's filemap lost.
-fn drained(prefix: &Path) -> &'static str {
-    let directory = prefix.join("drained");
-    drained_checkpoint(&directory, 9, 8, 4);
+fn drained(world: &dyn TestStore) {
+    drained_dataset(world, NEW, 9, 8, 4);
     for file in
         ["rank_1.ckpt", "rank_1.ckpt.scr", "2_of_4_in_0.xor", "2_of_4_in_0.xor.scr", "1.scrfilemap", "6.scrfilemap"]
     {
-        fs::remove_file(directory.join(file)).unwrap();
+        world.take_away(&format!("{NEW}/{file}"));
     }
-    "drained"
+}
+
+fn opened(store: &dyn DatasetStore, directory: &str) -> Arc<dyn OpenDataset> {
+    store.open(&name(directory), DatasetAccess::Write).unwrap()
+}
+
+fn added(store: &dyn DatasetStore, directory: &str, options: &AddOptions) -> bool {
+    add(store, &name(directory), some_time(), options, &|_| {}).unwrap().is_complete()
 }
 
 /// The callers of a publication.
@@ -149,67 +176,66 @@ const OLDER: &str = "older";
 const RANKS: u32 = 8;
 
 /// Gives the files of a copied dataset output paths, and publishes it.
-fn output(prefix: &Prefix, directory: &str, id: u64) {
-    let here = prefix.path().join(directory);
+fn output(store: &dyn DatasetStore, directory: &str, id: u64) {
+    let here = opened(store, directory);
     let dataset = Dataset { name: Some("plot".to_owned()), checkpoint: false, output: true, ..Dataset::default() };
-    publish::begin(prefix, CheckpointId(id), &name(directory), &dataset, "17", some_time()).unwrap();
+    publish::begin(store, CheckpointId(id), &name(directory), &dataset, "17", some_time()).unwrap();
     for rank in 0..RANKS {
-        let file = here.join(format!("rank_{rank}.ckpt"));
         let path = OutputPath::parse(&format!("out/{rank}/rank_{rank}.ckpt")).unwrap();
-        let meta = Meta { output_path: Some(path), ..Meta::read(&file).unwrap() };
-        if Meta::read(&file).unwrap() != meta {
-            meta.write(&file).unwrap();
+        let known = read_meta(&*here, &format!("rank_{rank}.ckpt")).unwrap();
+        let meta = Meta { output_path: Some(path), ..known.clone() };
+        if known != meta {
+            write_meta(&*here, &meta).unwrap();
         }
     }
     let scanned = scan(&here, ScanOptions::default()).unwrap();
     let publication = Publication::of_scan(name(directory), &scanned, &inspect(&scanned), false, some_time());
-    assert!(publication.publish(prefix).unwrap());
+    assert!(publication.publish(store).unwrap());
 }
 
 impl Caller {
     /// Prepares the copied files, and the records of earlier work.
-    fn prepare(self, prefix: &Prefix) {
-        let older = prefix.path().join(OLDER);
-        drained_checkpoint(&older, 3, RANKS, 4);
-        add_with(prefix.path(), OLDER, &AddOptions { make_current: true, ..AddOptions::default() }).unwrap();
-        let directory = prefix.path().join(NEW);
+    fn prepare(self, world: &dyn TestStore) {
+        let store = world.store();
+        drained_dataset(world, OLDER, 3, RANKS, 4);
+        assert!(added(store, OLDER, &AddOptions { make_current: true, ..AddOptions::default() }));
         match self {
-            Caller::Flush | Caller::Direct => drained_checkpoint(&directory, 9, RANKS, 4),
-            Caller::Drain => drop(drained(prefix.path())),
+            Caller::Flush | Caller::Direct => drained_dataset(world, NEW, 9, RANKS, 4),
+            Caller::Drain => drained(world),
             Caller::Add => {
-                drained(prefix.path());
-                let scanned = scan(&directory, ScanOptions::default()).unwrap();
+                drained(world);
+                let scanned = scan(&opened(store, NEW), ScanOptions::default()).unwrap();
                 let inspection = inspect(&scanned);
-                Publication::of_scan(name(NEW), &scanned, &inspection, false, some_time()).publish(prefix).unwrap();
+                Publication::of_scan(name(NEW), &scanned, &inspection, false, some_time()).publish(store).unwrap();
             }
             Caller::Rescan => {
-                drained_checkpoint(&directory, 9, RANKS, 4);
-                assert!(add_with(prefix.path(), NEW, &AddOptions::default()).unwrap().is_complete());
+                drained_dataset(world, NEW, 9, RANKS, 4);
+                assert!(added(store, NEW, &AddOptions::default()));
                 for rank in [1, 2] {
-                    fs::remove_file(directory.join(format!("rank_{rank}.ckpt"))).unwrap();
+                    world.take_away(&format!("{NEW}/rank_{rank}.ckpt"));
                 }
             }
             Caller::Output | Caller::DeleteOutput => {
-                drained_checkpoint(&prefix.path().join(ATTEMPT), 8, RANKS, 4);
-                output(prefix, ATTEMPT, 8);
-                fs::write(prefix.path().join("out/of_the_user"), "kept").unwrap();
-                drained_checkpoint(&directory, 9, RANKS, 4);
+                drained_dataset(world, ATTEMPT, 8, RANKS, 4);
+                output(store, ATTEMPT, 8);
+                world.put("out/of_the_user", b"kept");
+                drained_dataset(world, NEW, 9, RANKS, 4);
             }
         }
     }
 
     /// The caller's work when the files exist; can be repeated.
-    fn work(self, prefix: &Prefix) {
-        let directory = prefix.path().join(NEW);
+    fn work(self, store: &dyn DatasetStore) {
         match self {
             Caller::Flush | Caller::Direct => {
                 let direct = (self == Caller::Direct).then(|| NEW.to_owned());
                 let named = (self == Caller::Direct).then(|| "shared".to_owned());
                 let dataset = Dataset { name: named, direct, ..Dataset::default() };
-                publish::begin(prefix, CheckpointId(9), &name(NEW), &dataset, "17", some_time()).unwrap();
+                publish::begin(store, CheckpointId(9), &name(NEW), &dataset, "17", some_time()).unwrap();
+                let here = opened(store, NEW);
                 let files = |rank: u32| {
                     let file = format!("rank_{rank}.ckpt");
-                    let size = fs::metadata(directory.join(&file)).unwrap().len();
+                    let FoundFile::Regular(size) = here.examine(&file, None).unwrap() else { panic!("{file}") };
                     let file = SummaryFile {
                         name: file,
                         size: Some(size),
@@ -223,77 +249,125 @@ impl Caller {
                 let by_rank = (0..RANKS).map(files).collect();
                 let summary = Summary { id: CheckpointId(9), ranks: RANKS, complete: true, by_rank };
                 let publication = Publication::of_copy(name(NEW), Some(summary), true, some_time());
-                assert!(publication.publish(prefix).unwrap());
+                assert!(publication.publish(store).unwrap());
             }
             Caller::Drain => {
-                let judged = |directory: &Path| {
-                    let scanned = scan(directory, ScanOptions::default()).unwrap();
+                let here = opened(store, NEW);
+                let judged = || {
+                    let scanned = scan(&here, ScanOptions::default()).unwrap();
                     let inspection = inspect(&scanned);
                     (scanned, inspection)
                 };
-                for set in rebuild::plan(&judged(&directory).1) {
-                    rebuild::run(&PlainFiles::of(&directory), &set, &mut |_, _| ControlFlow::Continue(())).unwrap();
+                let (scanned, inspection) = judged();
+                for set in &inspection.rebuildable {
+                    directory::rebuild(&scanned.files, set.set, &set.missing, &mut |_, _| ControlFlow::Continue(()))
+                        .unwrap();
                 }
-                let (scanned, inspection) = judged(&directory);
+                let (scanned, inspection) = judged();
                 let publication = Publication::of_scan(name(NEW), &scanned, &inspection, true, some_time());
-                assert!(publication.publish(prefix).unwrap());
+                assert!(publication.publish(store).unwrap());
             }
-            Caller::Add => {
-                let options = AddOptions { make_current: true, ..AddOptions::default() };
-                assert!(add_with(prefix.path(), NEW, &options).unwrap().is_complete());
-            }
-            Caller::Output => output(prefix, NEW, 9),
-            Caller::DeleteOutput => {
-                super::super::delete::delete(prefix, &name(ATTEMPT)).unwrap();
-            }
-            Caller::Rescan => {
-                let options = AddOptions { rescan: true, ..AddOptions::default() };
-                assert!(!add_with(prefix.path(), NEW, &options).unwrap().is_complete());
-            }
+            Caller::Add => assert!(added(store, NEW, &AddOptions { make_current: true, ..AddOptions::default() })),
+            Caller::Output => output(store, NEW, 9),
+            Caller::DeleteOutput => drop(delete::delete(store, &name(ATTEMPT)).unwrap()),
+            Caller::Rescan => assert!(!added(store, NEW, &AddOptions { rescan: true, ..AddOptions::default() })),
         }
     }
 
     /// Checks that a restart finds a usable checkpoint, whenever the work is interrupted.
-    fn check_state(self, prefix: &Prefix, killed_at: u64) {
-        let context = format!("{self:?} killed at {killed_at}");
-        let entries = index::read(prefix).unwrap().unwrap().entries();
+    fn check_state(self, world: &dyn TestStore, killed_at: u64) {
+        let (context, store) = (format!("{self:?} killed at {killed_at}: {world:?}"), world.store());
+        let entries = index::read(store).unwrap().unwrap().entries();
         for entry in entries.iter().filter(|entry| entry.complete == Some(true)) {
-            let summary = summary::read(&prefix.checkpoint_path(&entry.directory)).unwrap();
+            let here = store.open(&entry.directory, DatasetAccess::Read).unwrap();
+            let summary = summary::read(&*here).unwrap();
             assert_eq!(summary.accept(RANKS), Ok(()), "{context}: {}", entry.directory);
             // An output that is indexed as complete has its files, with their contents, at the paths.
             if !summary.output_files().is_empty() {
-                let mut scanned = scan(&prefix.checkpoint_path(&entry.directory), ScanOptions::default()).unwrap();
+                let mut scanned = scan(&here, ScanOptions::default()).unwrap();
                 scanned.verify(1, &|_| {});
                 assert_eq!(scanned.damaged, [], "{context}");
                 for rank in 0..RANKS {
-                    assert!(prefix.path().join(format!("out/{rank}/rank_{rank}.ckpt")).exists(), "{context}");
+                    assert!(world.get(&format!("out/{rank}/rank_{rank}.ckpt")).is_some(), "{context}");
                 }
             }
         }
-        let current = prefix.current().unwrap().unwrap();
+        let current = store.current().unwrap().unwrap();
         let linked = entries.iter().find(|entry| entry.directory == current).unwrap();
         assert_eq!(linked.complete, Some(true), "{context}: scr.current leads to {current}");
     }
 }
 
-/// Every file below the prefix with a digest of its content, except temporary files: a kill leaves them, and
-/// they are not read. The elements of a filemap may be in either of its two orders.
-fn files_of(prefix: &Prefix) -> BTreeMap<PathBuf, String> {
-    let digest = |path: &Path, bytes: &[u8]| match RankFilemap::read(path) {
-        Ok(filemap) => format!("{filemap:?}"),
-        Err(_) => format!("{} bytes, CRC {:#x}", bytes.len(), crc32fast::hash(bytes)),
+/// Every file of a store with a digest of its content. The elements of a filemap may be in either of its two orders.
+fn digests(world: &dyn TestStore) -> BTreeMap<String, String> {
+    let digest = |path: &str, bytes: &[u8]| match file::decode(bytes) {
+        Ok((tree, _)) if path.ends_with(".scrfilemap") => {
+            format!("{:?}", RankFilemap::from_tree(&tree, path.as_ref()).unwrap())
+        }
+        _ => format!("{} bytes, CRC {:#x}", bytes.len(), crc32fast::hash(bytes)),
     };
-    let below = |path: &Path| path.strip_prefix(prefix.path()).unwrap().to_owned();
-    let temporary = |path: &Path| temporary::is_temporary(&path.file_name().unwrap().to_string_lossy());
-    let files = snapshot(prefix.path()).into_iter().filter(|(path, _)| !temporary(path));
-    files.map(|(path, bytes)| (below(&path), digest(&path, &bytes))).collect()
+    world.files().into_iter().map(|(path, bytes)| (path.clone(), digest(&path, &bytes))).collect()
+}
+
+/// A store whose user can be killed at each of its steps.
+trait CrashStore: TestStore + Sized {
+    /// Another one with the same content, whose user lives.
+    fn again(&self) -> Self;
+
+    /// Does a caller's work until the user is killed at this instant; true if it ended before.
+    fn work_until(&self, caller: Caller, instant: u64) -> bool;
+
+    /// The store after the kill, for another process.
+    fn revived(self) -> Self;
+}
+
+impl CrashStore for PosixWorld {
+    fn again(&self) -> Self {
+        self.scratch_copy()
+    }
+
+    fn work_until(&self, caller: Caller, instant: u64) -> bool {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "prefix::tests::crash::publication_that_is_killed", "--ignored"])
+            .env(WHERE, self.scratch.path())
+            .env(WHAT, format!("{caller:?} {instant}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(ended.success() || ended.signal() == Some(9), "{caller:?} at {instant}: it failed by itself");
+        ended.success()
+    }
+
+    fn revived(self) -> Self {
+        self
+    }
+}
+
+impl CrashStore for MemoryStore {
+    fn again(&self) -> Self {
+        self.fork()
+    }
+
+    fn work_until(&self, caller: Caller, instant: u64) -> bool {
+        self.arm(instant);
+        match catch_unwind(AssertUnwindSafe(|| caller.work(self))) {
+            Ok(()) => true,
+            Err(panic) if panic.is::<Killed>() => false,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn revived(self) -> Self {
+        self.fork()
+    }
 }
 
 /// The temporary files below a directory, those in Holdfast's own directory included.
-fn temporary_files(directory: &Path) -> Vec<String> {
+fn temporary_files(directory: &std::path::Path) -> usize {
     let files = holdfast_testkit::files_below(directory).into_iter();
     let names = files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
-    names.filter(|name| temporary::is_temporary(name)).collect()
+    names.filter(|name| crate::temporary::is_temporary(name)).count()
 }
 
 /// The caller whose work the child process does, and the instant at which it is killed.
@@ -306,47 +380,36 @@ fn publication_that_is_killed() {
     let (Some(path), Ok(what)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
     let (caller, instant) = what.split_once(' ').unwrap();
     let caller = CALLERS.into_iter().find(|known| format!("{known:?}") == caller).unwrap();
-    let prefix = Prefix::open(path).unwrap();
+    let prefix = PosixStore::open(path).unwrap();
     crate::kill_point::arm(instant.parse().unwrap());
     caller.work(&prefix);
 }
 
-fn kill_at_every_instant(caller: Caller) {
-    let prepared = tempfile::tempdir().unwrap();
-    caller.prepare(&Prefix::open(prepared.path()).unwrap());
-    let undisturbed = holdfast_testkit::scratch_copy(prepared.path());
-    let prefix = Prefix::open(undisturbed.path()).unwrap();
-    caller.work(&prefix);
-    caller.check_state(&prefix, 0);
-    let expected = files_of(&prefix);
+fn kill_at_every_instant(prepared: &impl CrashStore, caller: Caller, least: u64) {
+    caller.prepare(prepared);
+    let undisturbed = prepared.again();
+    caller.work(undisturbed.store());
+    caller.check_state(&undisturbed, 0);
+    let expected = digests(&undisturbed);
     let mut instant = 1;
     loop {
-        let scratch = holdfast_testkit::scratch_copy(prepared.path());
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "prefix::tests::crash::publication_that_is_killed", "--ignored"])
-            .env(WHERE, scratch.path())
-            .env(WHAT, format!("{caller:?} {instant}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        caller.check_state(&prefix, instant);
-        if ended.success() {
+        let world = prepared.again();
+        let ended = world.work_until(caller, instant);
+        let world = world.revived();
+        caller.check_state(&world, instant);
+        if ended {
             break;
         }
-        assert_eq!(ended.signal(), Some(9), "{caller:?} at {instant}: it failed by itself");
-        caller.work(&prefix);
-        caller.check_state(&prefix, instant);
-        assert_eq!(temporary_files(scratch.path()), [""; 0], "{caller:?} killed at {instant} and repeated");
-        let (mut found, count) = (files_of(&prefix), expected.len());
+        caller.work(world.store());
+        caller.check_state(&world, instant);
+        assert_eq!(world.staged(), 0, "{caller:?} killed at {instant} and repeated");
+        let (mut found, count) = (digests(&world), expected.len());
         assert_eq!(found.len(), count, "{caller:?} killed at {instant} and repeated");
         found.retain(|path, digest| expected.get(path) != Some(digest));
         assert_eq!(found, BTreeMap::new(), "{caller:?} killed at {instant} and repeated");
         instant += 1;
     }
-    // At least summary and index, with five instants each.
-    assert!(instant > 10, "{caller:?}: only {} instants", instant - 1);
+    assert!(instant > least, "{caller:?}: only {} instants", instant - 1);
 }
 
 #[test]
@@ -354,8 +417,8 @@ fn the_next_change_of_the_index_removes_the_temporary_files_of_a_killed_process_
     let (mut left, mut instant) = (0, 1);
     loop {
         let scratch = tempfile::tempdir().unwrap();
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        fs::create_dir(prefix.path().join(NEW)).unwrap();
+        let prefix = PosixStore::open(scratch.path()).unwrap();
+        prefix.create(&name(NEW)).unwrap();
         let ended = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "prefix::tests::crash::change_of_the_index_that_is_killed", "--ignored"])
             .env(WHERE, scratch.path())
@@ -364,10 +427,10 @@ fn the_next_change_of_the_index_removes_the_temporary_files_of_a_killed_process_
             .stderr(Stdio::null())
             .status()
             .unwrap();
-        left += temporary_files(scratch.path()).len();
+        left += temporary_files(scratch.path());
         // Another change than the one that was killed.
         publish::withdraw(&prefix, &name("other")).unwrap();
-        assert_eq!(temporary_files(scratch.path()), [""; 0], "killed at {instant}");
+        assert_eq!(temporary_files(scratch.path()), 0, "killed at {instant}");
         if ended.success() {
             break;
         }
@@ -381,48 +444,59 @@ fn the_next_change_of_the_index_removes_the_temporary_files_of_a_killed_process_
         kills"]
 fn change_of_the_index_that_is_killed() {
     let (Some(path), Ok(instant)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
-    let prefix = Prefix::open(path).unwrap();
+    let prefix = PosixStore::open(path).unwrap();
     crate::kill_point::arm(instant.parse().unwrap());
     index::update(&prefix, |index| index.add(CheckpointId(9), &name(NEW), some_time())).unwrap();
     publish::make_current(&prefix, &name(NEW)).unwrap();
-    super::super::delete::delete(&prefix, &name(NEW)).unwrap();
+    delete::delete(&prefix, &name(NEW)).unwrap();
 }
 
 #[test]
 fn a_publication_that_is_killed_at_any_instant_is_old_or_new_and_is_completed_by_the_next() {
     std::thread::scope(|scope| {
         for caller in CALLERS {
-            scope.spawn(move || kill_at_every_instant(caller));
+            // At least summary and index: five instants each in a directory, one each in memory.
+            scope.spawn(move || kill_at_every_instant(&PosixWorld::new(), caller, 10));
+            scope.spawn(move || kill_at_every_instant(&MemoryStore::new(), caller, 2));
         }
     });
 }
 
 #[test]
 fn a_copy_that_failed_is_recorded_as_incomplete_and_the_link_stays() {
-    let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    Caller::Flush.prepare(&prefix);
-    publish::begin(&prefix, CheckpointId(9), &name(NEW), &Dataset::default(), "17", some_time()).unwrap();
-    let entry = |prefix: &Prefix| index::read(prefix).unwrap().unwrap().entry(&name(NEW));
-    assert_eq!(entry(&prefix).unwrap().complete, None);
-    assert!(!Publication::of_copy(name(NEW), None, true, some_time()).publish(&prefix).unwrap());
-    assert_eq!(entry(&prefix).unwrap().complete, Some(false));
-    assert!(!summary::path_in(&scratch.path().join(NEW)).exists());
-    assert_eq!(prefix.current().unwrap(), Some(name(OLDER)));
-    publish::withdraw(&prefix, &name(OLDER)).unwrap();
-    assert_eq!((entry(&prefix).is_some(), prefix.current().unwrap()), (true, None));
+    each_store(|world| {
+        let store = world.store();
+        Caller::Flush.prepare(world);
+        publish::begin(store, CheckpointId(9), &name(NEW), &Dataset::default(), "17", some_time()).unwrap();
+        let entry = || index::read(store).unwrap().unwrap().entry(&name(NEW));
+        assert_eq!(entry().unwrap().complete, None);
+        assert!(!Publication::of_copy(name(NEW), None, true, some_time()).publish(store).unwrap());
+        assert_eq!(entry().unwrap().complete, Some(false));
+        assert!(world.get(&format!("{NEW}/summary.scr")).is_none());
+        assert_eq!(store.current().unwrap(), Some(name(OLDER)));
+        publish::withdraw(store, &name(OLDER)).unwrap();
+        assert_eq!((entry().is_some(), store.current().unwrap()), (true, None));
+    });
 }
 
 #[test]
 fn an_interrupted_rebuild_leaves_no_member_that_seems_complete() {
-    let scratch = tempfile::tempdir().unwrap();
-    let directory = drained(scratch.path());
-    let path = scratch.path().join(directory);
-    let set = inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable.remove(0);
-    assert!(rebuild::run(&PlainFiles::of(&path), &set, &mut |_, _| ControlFlow::Break(())).is_err());
-    assert_eq!(inspect(&scan(&path, ScanOptions::default()).unwrap()).rebuildable, [set]);
+    each_store(|world| {
+        drained(world);
+        let here = world.dataset(NEW);
+        let set = inspect(&scan(&here, ScanOptions::default()).unwrap()).rebuildable.remove(0);
+        let files: Arc<dyn DatasetFiles> = here.clone();
+        assert!(directory::rebuild(&files, set.set, &set.missing, &mut |_, _| ControlFlow::Break(())).is_err());
+        assert_eq!(world.staged(), 0);
+        assert_eq!(inspect(&scan(&here, ScanOptions::default()).unwrap()).rebuildable, [set]);
+        assert!(added(world.store(), NEW, &AddOptions::default()));
+    });
     // Incomplete temporary files of a rebuild and of a meta file belong to no rank.
-    fs::write(path.join(".hf-rank_1.ckpt.1.tmp"), b"half").unwrap();
-    write_tree(&path.join(".hf-1.scrfilemap.2.tmp"), &crate::kvtree::Tree::new());
-    assert!(add_with(scratch.path(), directory, &AddOptions::default()).unwrap().is_complete());
+    let world = PosixWorld::new();
+    drained(&world);
+    for left in [".hf-rank_1.ckpt.1.tmp", ".hf-1.scrfilemap.2.tmp"] {
+        world.put(&format!("{NEW}/{left}"), b"half");
+    }
+    assert!(add_with(world.scratch.path(), NEW, &AddOptions::default()).unwrap().is_complete());
+    assert!(at(&world.scratch.path().join(NEW)).examine("rank_1.ckpt", None).is_ok());
 }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use holdfast_testkit::{application_bytes, fixtures, scratch_copy};
 use tempfile::TempDir;
 
-use super::world::{add_with, name, names_in};
+use super::world::{add_with, at, name, names_in};
 use crate::control::filemap::Filemap;
 use crate::kvtree::file;
 use crate::prefix::add::{AddOptions, AddOutcome, AddReport, add};
 use crate::prefix::rank_filemap::{FilemapWriter, RankFilemap};
-use crate::prefix::{Prefix, index, summary};
+use crate::prefix::{index, summary};
+use crate::store::PosixStore;
 use holdfast_model::{CheckpointId, Rank};
 
 /// Drains whose result must be better than SCR's; each has its own test below.
@@ -61,9 +62,9 @@ fn run(drain: &str) -> Drained {
     let root = fixtures("scr").join(drain);
     let scratch = scratch_copy(&root.join("input/tree/pfs"));
     let directory = drain_directory(scratch.path()).unwrap();
-    let expected = index::read(&Prefix::open(root.join("expected/tree/pfs")).unwrap()).unwrap().unwrap();
+    let expected = index::read(&PosixStore::open(root.join("expected/tree/pfs")).unwrap()).unwrap().unwrap();
     let when = expected.entry(&name(&directory)).unwrap().flushed.unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     let report = add(&prefix, &name(&directory), when, &AddOptions::default(), &|_| {}).unwrap();
     Drained { scratch, directory, report }
 }
@@ -77,8 +78,8 @@ fn every_drain_ends_as_with_scr() {
         }
         let drained = run(&drain);
         let expected = fixtures("scr").join(&drain).join("expected/tree/pfs");
-        let theirs = index::read(&Prefix::open(&expected).unwrap()).unwrap().unwrap();
-        let ours = index::read(&Prefix::open(drained.scratch.path()).unwrap()).unwrap().unwrap();
+        let theirs = index::read(&PosixStore::open(&expected).unwrap()).unwrap().unwrap();
+        let ours = index::read(&PosixStore::open(drained.scratch.path()).unwrap()).unwrap().unwrap();
         // The index of one added directory is deterministic, to the byte.
         assert_eq!(file::encode(&ours.to_tree()), fs::read(expected.join("index.scr")).unwrap(), "{drain}: index");
         let complete = theirs.entry(&name(&drained.directory)).unwrap().complete;
@@ -129,7 +130,7 @@ fn a_directory_without_any_file_is_not_indexed() {
     let report = add_with(scratch.path(), directory, &AddOptions::default()).unwrap();
     assert_eq!(report.outcome, AddOutcome::NothingUsable);
     assert!(!report.is_complete());
-    let index = index::read(&Prefix::open(scratch.path()).unwrap()).unwrap().unwrap_or_default();
+    let index = index::read(&PosixStore::open(scratch.path()).unwrap()).unwrap().unwrap_or_default();
     assert_eq!(index.entry(&name(directory)), None);
 }
 
@@ -168,14 +169,14 @@ fn trap_a_corrupt_survivor_is_never_used_for_a_rebuild() {
         let damaged: Vec<_> = drained.report.damaged.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(damaged, ["rank_1.ckpt"], "{drain}");
         assert!(!drained.checkpoint().join("rank_2.ckpt").exists(), "{drain}");
-        let summary = summary::read(&drained.checkpoint()).unwrap();
+        let summary = summary::read(&*at(&drained.checkpoint())).unwrap();
         assert!(!summary.complete);
         let listed = |rank| summary.to_fetch(Rank(rank)).map(|file| file.name.as_str()).collect::<Vec<_>>();
         assert_eq!(
             [listed(0), listed(1), listed(2), listed(3)],
             [vec!["rank_0.ckpt"], vec![], vec![], vec!["rank_3.ckpt"]]
         );
-        let index = index::read(&Prefix::open(drained.scratch.path()).unwrap()).unwrap().unwrap();
+        let index = index::read(&PosixStore::open(drained.scratch.path()).unwrap()).unwrap().unwrap();
         assert_eq!(index.entry(&name(&drained.directory)).unwrap().complete, Some(false));
     }
 }
@@ -185,7 +186,7 @@ fn trap_one_set_is_rebuilt_and_listed_although_another_is_lost() {
     let drained = run("f2-drain-xor-8nodes/group0-loses-two-group4-loses-one");
     assert_eq!(drained.report.outcome, AddOutcome::Incomplete);
     assert_eq!(drained.report.rebuilt.iter().flat_map(|set| set.ranks.clone()).collect::<Vec<_>>(), [Rank(4)]);
-    let summary = summary::read(&drained.checkpoint()).unwrap();
+    let summary = summary::read(&*at(&drained.checkpoint())).unwrap();
     assert_eq!(summary.by_rank.keys().map(|rank| rank.0).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
     let file = summary.to_fetch(Rank(4)).next().unwrap();
     let bytes = fs::read(drained.checkpoint().join(&file.name)).unwrap();
@@ -212,7 +213,7 @@ fn a_copied_rank_gets_the_filemap_that_scr_copy_wrote() {
                 for rank in cache.ranks(CheckpointId(id)) {
                     let tree = file::read(&control.join(file_name)).unwrap();
                     let record = tree.path(&["RANK", &rank.to_string(), "CKPT", &id.to_string()]).unwrap();
-                    let path = RankFilemap::path_in(&directory, rank);
+                    let path = directory.join(RankFilemap::name_of(rank));
                     // Partner copies and neighbours' descriptors are not copied by this node.
                     if record.get("PARTNER").is_some() || record.get("EXPECT").is_none() || !path.exists() {
                         continue;
@@ -227,7 +228,7 @@ fn a_copied_rank_gets_the_filemap_that_scr_copy_wrote() {
                         "{}",
                         path.display()
                     );
-                    assert_eq!(RankFilemap::read(&path).unwrap(), filemap);
+                    assert_eq!(RankFilemap::read(&*at(&directory), &RankFilemap::name_of(rank)).unwrap(), filemap);
                     compared += 1;
                 }
             }
@@ -241,8 +242,8 @@ fn a_rebuilt_rank_has_the_filemap_that_scr_rebuild_xor_wrote() {
     let expected = fixtures("scr").join("f-drain-xor/multi-file-one-node-lost/expected/tree/pfs");
     let directory = expected.join(drain_directory(&expected).unwrap());
     for rank in [4, 5].map(Rank) {
-        let path = RankFilemap::path_in(&directory, rank);
-        let filemap = RankFilemap::read(&path).unwrap();
+        let path = directory.join(RankFilemap::name_of(rank));
+        let filemap = RankFilemap::read(&*at(&directory), &RankFilemap::name_of(rank)).unwrap();
         assert_eq!(file::encode(&filemap.to_tree(FilemapWriter::Rebuild)), fs::read(&path).unwrap());
     }
 }

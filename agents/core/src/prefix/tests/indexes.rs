@@ -5,11 +5,12 @@ use std::path::Path;
 
 use holdfast_testkit::{files_below, fixtures, scratch_copy};
 
-use super::world::{name, some_time, time};
+use super::world::{at, each_store, name, some_time, time};
 use crate::kvtree::file;
 use crate::prefix::index::{self, Index, list_text};
 use crate::prefix::summary::{self, FetchRefusal, Summary};
-use crate::prefix::{Prefix, fetch};
+use crate::prefix::{fetch, publish};
+use crate::store::PosixStore;
 use holdfast_model::{CheckpointId, Rank};
 
 fn original(state: &str) -> (Vec<u8>, String) {
@@ -63,7 +64,7 @@ fn every_index_of_the_original_is_read_and_written_back_to_the_byte() {
     let mut read = 0;
     for path in files_below(&fixtures("scr")) {
         if path.file_name().is_some_and(|name| name == index::INDEX_FILE) {
-            let index = index::read(&Prefix::open(path.parent().unwrap()).unwrap()).unwrap().unwrap();
+            let index = index::read(&PosixStore::open(path.parent().unwrap()).unwrap()).unwrap().unwrap();
             assert!(file::encode(&index.to_tree()) == fs::read(&path).unwrap(), "{}", path.display());
             read += 1;
         }
@@ -77,7 +78,7 @@ fn every_list_of_a_drain_is_printed_as_by_scr() {
     for path in files_below(&fixtures("scr")) {
         let Some(root) = path.parent().and_then(Path::parent) else { continue };
         if path.ends_with("logs/scr_index_list.out") && root.join("expected/tree/pfs/index.scr").exists() {
-            let index = index::read(&Prefix::open(root.join("expected/tree/pfs")).unwrap()).unwrap().unwrap();
+            let index = index::read(&PosixStore::open(root.join("expected/tree/pfs")).unwrap()).unwrap().unwrap();
             let printed = fs::read_to_string(&path).unwrap();
             assert_eq!(list_text(&index.entries()), printed, "{}", path.display());
             compared += 1;
@@ -111,45 +112,46 @@ fn several_fetches_are_collected_and_those_of_one_second_are_one() {
 
 #[test]
 fn a_restart_takes_the_link_first_and_then_older_complete_ones_that_never_failed() {
-    let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    let directories = ["d300", "d200-new", "d200-old", "d100", "d9"];
-    let order = |prefix: &Prefix| -> Vec<String> {
-        fetch::candidates(prefix).unwrap().into_iter().map(|it| it.directory.to_string()).collect()
-    };
-    assert!(order(&prefix).is_empty());
-    index::update(&prefix, |index| {
-        for (directory, id) in
-            [("d9", 9), ("d200-old", 200), ("d200-new", 200), ("d100", 100), ("d300", 300), ("d400", 400)]
-        {
-            index.add(CheckpointId(id), &name(directory), some_time());
-            index.set_complete(&name(directory), directory != "d400");
+    each_store(|world| {
+        let prefix = world.store();
+        let directories = ["d300", "d200-new", "d200-old", "d100", "d9"];
+        let order = || -> Vec<String> {
+            fetch::candidates(prefix).unwrap().into_iter().map(|it| it.directory.to_string()).collect()
+        };
+        assert!(order().is_empty());
+        index::update(prefix, |index| {
+            for (directory, id) in
+                [("d9", 9), ("d200-old", 200), ("d200-new", 200), ("d100", 100), ("d300", 300), ("d400", 400)]
+            {
+                index.add(CheckpointId(id), &name(directory), some_time());
+                index.set_complete(&name(directory), directory != "d400");
+            }
+        })
+        .unwrap();
+        for directory in directories {
+            assert!(prefix.create(&name(directory)).unwrap());
         }
-    })
-    .unwrap();
-    for directory in directories {
-        fs::create_dir(prefix.checkpoint_path(&name(directory))).unwrap();
-    }
-    assert_eq!(order(&prefix), directories);
+        assert_eq!(order(), directories);
 
-    // The link decides: no newer checkpoint follows it.
-    prefix.set_current(&name("d200-old")).unwrap();
-    assert_eq!(order(&prefix), ["d200-old", "d200-new", "d100", "d9"]);
-    fetch::begin(&prefix, &name("d200-old"), some_time()).unwrap();
-    fetch::failed(&prefix, &name("d200-old"), some_time()).unwrap();
-    assert_eq!(prefix.current().unwrap(), None);
-    assert_eq!(order(&prefix), ["d300", "d200-new", "d100", "d9"]);
-    let failed = index::read(&prefix).unwrap().unwrap().entry(&name("d200-old")).unwrap();
-    assert_eq!((failed.fetched.len(), failed.failed.len(), failed.is_usable()), (1, 1, false));
+        // The link decides: no newer checkpoint follows it.
+        publish::make_current(prefix, &name("d200-old")).unwrap();
+        assert_eq!(order(), ["d200-old", "d200-new", "d100", "d9"]);
+        fetch::begin(prefix, &name("d200-old"), some_time()).unwrap();
+        fetch::failed(prefix, &name("d200-old"), some_time()).unwrap();
+        assert_eq!(prefix.current().unwrap(), None);
+        assert_eq!(order(), ["d300", "d200-new", "d100", "d9"]);
+        let failed = index::read(prefix).unwrap().unwrap().entry(&name("d200-old")).unwrap();
+        assert_eq!((failed.fetched.len(), failed.failed.len(), failed.is_usable()), (1, 1, false));
 
-    // Even a failed one is tried if the user sets the link to it; a dangling link has no effect.
-    prefix.set_current(&name("d200-old")).unwrap();
-    assert_eq!(order(&prefix)[0], "d200-old");
-    prefix.set_current(&name("missing")).unwrap();
-    assert_eq!(order(&prefix)[0], "d300");
-    prefix.remove_current().unwrap();
-    fetch::succeeded(&prefix, &name("d100")).unwrap();
-    assert_eq!(prefix.current().unwrap(), Some(name("d100")));
+        // Even a failed one is tried if the user sets the link to it; a dangling link has no effect.
+        publish::make_current(prefix, &name("d200-old")).unwrap();
+        assert_eq!(order()[0], "d200-old");
+        publish::make_current(prefix, &name("missing")).unwrap();
+        assert_eq!(order()[0], "d300");
+        publish::remove_current(prefix).unwrap();
+        fetch::succeeded(prefix, &name("d100")).unwrap();
+        assert_eq!(prefix.current().unwrap(), Some(name("d100")));
+    });
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn every_summary_of_the_original_is_read_and_written_back_with_the_same_content(
 fn the_summary_of_a_drain_is_written_in_the_order_of_scr() {
     let expected =
         fixtures("scr").join("f-drain-xor/one-node-lost/expected/tree/pfs/scr.2011-04-15_12:00:00.1145655.3");
-    let path = summary::path_in(&expected);
+    let path = expected.join(summary::SUMMARY_FILE);
     let summary = Summary::from_tree(&file::read(&path).unwrap(), &path).unwrap();
     // The ranks are in numeric order there, and the order of the files is kept.
     assert!(file::encode(&summary.to_tree()) == fs::read(&path).unwrap());
@@ -183,7 +185,7 @@ fn the_summary_of_a_drain_is_written_in_the_order_of_scr() {
 fn a_summary_is_refused_for_another_number_of_ranks_or_without_a_size() {
     let path = Path::new("summary.scr");
     let flushed = fixtures("scr").join("h-index/1-three-flushed/tree/pfs/scr.2026-11-20_10:26:07.1145655.3");
-    let good = summary::read(&flushed).unwrap();
+    let good = summary::read(&*at(&flushed)).unwrap();
     assert_eq!(good.accept(4), Ok(()));
     assert_eq!(good.accept(8), Err(FetchRefusal::OtherSize { written: 4, running: 8 }));
     let mut without_size = good.clone();
@@ -208,9 +210,9 @@ fn a_summary_is_refused_for_another_number_of_ranks_or_without_a_size() {
 fn a_flush_by_the_library_is_added_without_touching_its_summary() {
     let scratch = scratch_copy(&fixtures("scr").join("h-index/1-three-flushed/tree/pfs"));
     let directory = "scr.2026-11-20_10:26:07.1145655.3";
-    let summary = summary::path_in(&scratch.path().join(directory));
+    let summary = scratch.path().join(directory).join(summary::SUMMARY_FILE);
     let before = fs::read(&summary).unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     index::update(&prefix, |index| index.remove(&name(directory))).unwrap();
     assert!(super::world::add_now(scratch.path(), directory).unwrap().is_complete());
     assert!(fs::read(&summary).unwrap() == before);

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::world::{add_now, add_with, drained_checkpoint, name, some_time, time};
+use super::world::{add_now, add_with, at, drained_checkpoint, each_store, name, some_time, time};
 use crate::control::meta::Meta;
 use crate::prefix::add::{AddOptions, AddOutcome, AddStep, add};
 use crate::prefix::inspect::{Completeness, LossReason, inspect};
 use crate::prefix::scan::{FileDamage, ScanOptions, scan};
-use crate::prefix::{Prefix, index, summary};
+use crate::prefix::{index, new_directory, publish, summary};
 use crate::redundancy::xor;
+use crate::store::{DatasetStore as _, PosixStore};
 use holdfast_model::{CheckpointId, Rank};
 
 const DIRECTORY: &str = "scr.2026-11-20_10:22:24.77.5";
@@ -56,7 +57,7 @@ fn more_than_256_ranks_are_supported() {
     for rank in [3, 256, 599] {
         assert_eq!(fs::read(directory.join(format!("rank_{rank}.ckpt"))).unwrap(), data(rank));
     }
-    let summary = summary::read(&directory).unwrap();
+    let summary = summary::read(&*at(&directory)).unwrap();
     assert_eq!(summary.accept(600), Ok(()));
     assert_eq!(summary.by_rank.len(), 600);
 }
@@ -112,7 +113,7 @@ fn two_lost_members_of_one_set_do_not_affect_the_other_sets() {
         lost: 2,
         tolerance: 1
     }));
-    let summary = summary::read(&directory).unwrap();
+    let summary = summary::read(&*at(&directory)).unwrap();
     assert_eq!(summary.by_rank.keys().map(|rank| rank.0).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert!(!summary.complete);
 }
@@ -143,9 +144,9 @@ fn parallel_verification_has_the_same_result() {
     let (_scratch, directory) = world(8, 4);
     fs::write(directory.join("rank_5.ckpt"), b"data of rank        X").unwrap();
     let options = ScanOptions { threads: 1, ..ScanOptions::default() };
-    let mut here = scan(&directory, options).unwrap();
+    let mut here = scan(&at(&directory), options).unwrap();
     let verified = here.verify(3, &|_| {});
-    let mut elsewhere = scan(&directory, options).unwrap();
+    let mut elsewhere = scan(&at(&directory), options).unwrap();
     let units = elsewhere.verify_units();
     assert_eq!(units.len(), 16);
     for unit in units {
@@ -173,7 +174,8 @@ fn a_file_left_by_another_checkpoint_has_no_effect() {
     let report = add_now(scratch.path(), DIRECTORY).unwrap();
     assert_eq!((report.outcome, report.id), (AddOutcome::Complete, Some(CheckpointId(5))));
     assert_eq!(report.damaged[0].name, "0_leftover");
-    let files: Vec<_> = summary::read(&directory).unwrap().to_fetch(Rank(0)).map(|file| file.name.clone()).collect();
+    let files: Vec<_> =
+        summary::read(&*at(&directory)).unwrap().to_fetch(Rank(0)).map(|file| file.name.clone()).collect();
     assert_eq!(files, ["rank_0.ckpt"]);
 }
 
@@ -191,7 +193,7 @@ fn an_incomplete_directory_is_scanned_again_and_keeps_its_time() {
     for file in ["rank_1.ckpt", "rank_1.ckpt.scr"] {
         fs::rename(kept.path().join(file), directory.join(file)).unwrap();
     }
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     let later = time("2026-12-01T00:00:00");
     let report = add(&prefix, &name(DIRECTORY), later, &AddOptions::default(), &|_| {}).unwrap();
     assert_eq!((report.outcome, report.rebuilt.len()), (AddOutcome::Complete, 1));
@@ -203,8 +205,8 @@ fn an_incomplete_directory_is_scanned_again_and_keeps_its_time() {
 #[test]
 fn the_current_link_moves_to_complete_checkpoints_only() {
     let (scratch, directory) = world(4, 4);
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    prefix.set_current(&name("older")).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
+    publish::make_current(&prefix, &name("older")).unwrap();
     let drain = AddOptions { make_current: true, ..AddOptions::default() };
     let lost = directory.with_extension("6");
     drained_checkpoint(&lost, 6, 4, 4);
@@ -234,7 +236,7 @@ fn progress_counts_what_was_verified_and_rebuilt() {
             }
         }
     };
-    let prefix = Prefix::open(scratch.path()).unwrap();
+    let prefix = PosixStore::open(scratch.path()).unwrap();
     let report = add(&prefix, &name(DIRECTORY), some_time(), &AddOptions::default(), &on_step).unwrap();
     let (verified, rebuilt) = *counted.lock().unwrap();
     assert_eq!(verified, report.verified.bytes);
@@ -243,15 +245,15 @@ fn progress_counts_what_was_verified_and_rebuilt() {
 
 #[test]
 fn a_new_checkpoint_directory_never_reuses_an_old_one() {
-    let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    let make = || prefix.create_checkpoint_directory(some_time(), "1145655", CheckpointId(3)).unwrap();
-    let (first, second) = (make(), make());
-    assert_eq!(first.as_str(), "scr.2026-11-20_10:22:24.1145655.3");
-    assert_eq!(second.as_str(), "scr.2026-11-20_10:22:25.1145655.3");
-    let parts = first.parts().unwrap();
-    assert_eq!((parts.stamp, parts.job.as_str(), parts.id), (some_time(), "1145655", CheckpointId(3)));
-    assert!(prefix.create_checkpoint_directory(some_time(), "../x", CheckpointId(3)).is_err());
+    each_store(|world| {
+        let make = |job| new_directory::create(world.store(), some_time(), job, CheckpointId(3), None);
+        let (first, second) = (make("1145655").unwrap(), make("1145655").unwrap());
+        assert_eq!(first.as_str(), "scr.2026-11-20_10:22:24.1145655.3");
+        assert_eq!(second.as_str(), "scr.2026-11-20_10:22:25.1145655.3");
+        let parts = first.parts().unwrap();
+        assert_eq!((parts.stamp, parts.job.as_str(), parts.id), (some_time(), "1145655", CheckpointId(3)));
+        assert!(make("../x").is_err());
+    });
     for other in ["scr.2026-11-20_10:22:24.3", "scr.2026-13-20_10:22:24.j.3", "mine", "scr.2026-11-20_10:22:24.j.+3"] {
         assert_eq!(name(other).parts(), None, "{other}");
     }
@@ -259,27 +261,28 @@ fn a_new_checkpoint_directory_never_reuses_an_old_one() {
 
 #[test]
 fn a_dataset_directory_has_the_name_of_the_dataset_made_unique_by_its_id() {
-    let scratch = tempfile::tempdir().unwrap();
-    let prefix = Prefix::open(scratch.path()).unwrap();
-    let make = |id, name| {
-        let made = prefix.create_dataset_directory(some_time(), "17", CheckpointId(id), Some(name)).unwrap();
-        assert!(prefix.checkpoint_path(&made).is_dir());
-        made.to_string()
-    };
-    let long = "é".repeat(300);
-    for (name, directory) in [
-        ("step.3", "step.3"),
-        ("step.3", "step.3.7"),
-        ("step.3", "step.3.7.2"),
-        ("a/b:c", "a_b_c"),
-        ("../up", "___up"),
-        ("..", "__"),
-        ("scr.current", "scr.current.7"),
-        ("two words", "two words"),
-        (long.as_str(), &"é".repeat(100)),
-    ] {
-        assert_eq!(make(7, name), directory, "{name}");
-    }
-    let without = prefix.create_dataset_directory(some_time(), "17", CheckpointId(7), None).unwrap();
-    assert_eq!(without.parts().unwrap().id, CheckpointId(7));
+    each_store(|world| {
+        let make = |id, name| {
+            let id = CheckpointId(id);
+            let made = new_directory::create(world.store(), some_time(), "17", id, Some(name)).unwrap();
+            assert!(world.store().contains(&made));
+            made.to_string()
+        };
+        let long = "é".repeat(300);
+        for (name, directory) in [
+            ("step.3", "step.3"),
+            ("step.3", "step.3.7"),
+            ("step.3", "step.3.7.2"),
+            ("a/b:c", "a_b_c"),
+            ("../up", "___up"),
+            ("..", "__"),
+            ("scr.current", "scr.current.7"),
+            ("two words", "two words"),
+            (long.as_str(), &"é".repeat(100)),
+        ] {
+            assert_eq!(make(7, name), directory, "{name}");
+        }
+        let without = new_directory::create(world.store(), some_time(), "17", CheckpointId(7), None).unwrap();
+        assert_eq!(without.parts().unwrap().id, CheckpointId(7));
+    });
 }

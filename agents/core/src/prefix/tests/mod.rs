@@ -5,4 +5,4 @@ mod crash;
 mod drains;
 mod indexes;
 mod judgement;
-mod world;
+pub(super) mod world;

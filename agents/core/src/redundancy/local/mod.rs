@@ -1,6 +1,6 @@
 //! The LOCAL scheme: the files of a rank exist once, in the cache of its node (`SCR manual §7.1`).
 
-use holdfast_model::{RankDescriptor, Scheme};
+use holdfast_model::{Level, RankDescriptor, Scheme};
 
 use super::groups::{ForcedLocal, GroupRules, Groups, InconsistentDescriptors, Site};
 use super::scheme::RedundancyScheme;
@@ -23,7 +23,12 @@ impl RedundancyScheme for Local {
         "LOCAL keeps no second copy"
     }
 
-    fn form(&self, sites: &[Site], _: GroupRules) -> Result<Groups, ForcedLocal> {
+    /// At level 4 the files are also copied to the prefix directory.
+    fn levels(&self) -> &'static [Level] {
+        &[Level::Local, Level::Prefix]
+    }
+
+    fn form(&self, sites: &[Site], _: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
         Ok(Groups::alone(NAME, sites.len()))
     }
 

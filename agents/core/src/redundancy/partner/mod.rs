@@ -1,6 +1,6 @@
 //! The PARTNER scheme: a rank's files are copied to the node of its right neighbour (`SCR manual §7.2`, §11.8.1).
 
-use holdfast_model::{RankDescriptor, Scheme};
+use holdfast_model::{Level, RankDescriptor, Scheme};
 
 use super::error::RedundancyError;
 use super::groups::{
@@ -9,11 +9,18 @@ use super::groups::{
 };
 use super::member::{GroupMember, MemberTask};
 use super::scheme::RedundancyScheme;
+use crate::workers;
 
 pub const NAME: Scheme = Scheme::new("PARTNER");
 
 #[derive(Debug)]
 pub struct Partner;
+
+/// A member's part in the copies of its ring.
+enum Copy {
+    To(u32),
+    Of(u32),
+}
 
 impl RedundancyScheme for Partner {
     fn name(&self) -> Scheme {
@@ -24,7 +31,11 @@ impl RedundancyScheme for Partner {
         "neither files nor partner copies are left"
     }
 
-    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
+    fn levels(&self) -> &'static [Level] {
+        &[Level::Partner]
+    }
+
+    fn form(&self, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
         spread(NAME, sites, || rings(sites, rules), |sizes| vec![dealt_out(sites, sizes)])
     }
 
@@ -33,8 +44,7 @@ impl RedundancyScheme for Partner {
         let Some(asked) = descriptors.first().map(|first| &first.descriptor) else {
             return Ok(Groups::alone(NAME, sites.len()));
         };
-        let rules = GroupRules { hop_distance: asked.hop_distance.max(1), ..GroupRules::of(asked) };
-        match self.form(sites, rules) {
+        match self.form(sites, GroupRules::of(asked)) {
             Ok(groups) => {
                 groups.describe(descriptors);
                 Ok(groups)
@@ -54,17 +64,20 @@ impl RedundancyScheme for Partner {
     }
 
     fn encode(&self, task: &MemberTask, node: &dyn GroupMember) -> Result<(), RedundancyError> {
-        std::thread::scope(|scope| {
-            let sending = task.is_wanted(task.index).then(|| scope.spawn(|| node.send_copy(task.right)));
-            let received = if task.is_wanted(task.left) { node.keep_copy(task.left) } else { Ok(()) };
-            let sent = sending.map_or(Ok(()), |sending| sending.join().unwrap_or(Err(RedundancyError::ThreadFailed)));
-            received.and(sent)
-        })
+        let sending = task.is_wanted(task.index).then_some(Copy::To(task.right));
+        let keeping = task.is_wanted(task.left).then_some(Copy::Of(task.left));
+        // At once: every member of the ring sends, and waits until its neighbour has kept what it sent.
+        let copies: Vec<Copy> = keeping.into_iter().chain(sending).collect();
+        let copy = |copy: &Copy| match *copy {
+            Copy::To(member) => node.send_copy(member),
+            Copy::Of(member) => node.keep_copy(member),
+        };
+        workers::map_at_once(&copies, copy, || ()).map_err(RedundancyError::Thread)?.into_iter().collect()
     }
 }
 
 /// Rings of one rank of each failure domain; `None` where a lone rank fits into none.
-fn rings(sites: &[Site], rules: GroupRules) -> Option<Vec<Ring>> {
+fn rings(sites: &[Site], rules: GroupRules<'_>) -> Option<Vec<Ring>> {
     let mut rings: Vec<Vec<usize>> = levels(sites);
     let lone: Vec<usize> = rings.iter().filter(|ring| ring.len() == 1).map(|ring| ring[0]).collect();
     rings.retain(|ring| ring.len() > 1);
@@ -78,7 +91,7 @@ fn rings(sites: &[Site], rules: GroupRules) -> Option<Vec<Ring>> {
             .into_iter()
             .map(|order| {
                 // A hop of once around the ring would lead back to the rank itself; the original gives up there.
-                let hop = (rules.hop_distance as usize % order.len()).max(1);
+                let hop = (rules.hop_distance() as usize % order.len()).max(1);
                 Ring { order, hop }
             })
             .collect(),
@@ -92,14 +105,21 @@ fn dealt_out(sites: &[Site], sizes: &DomainSizes) -> Ring {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_model::SchemeNumbers;
+
     use super::*;
     use crate::redundancy::groups::NeighbourCopy;
+    use crate::redundancy::numbers::HOP_DISTANCE;
     use crate::redundancy::registry::form;
+
+    fn hop_distance(nodes: u32) -> SchemeNumbers {
+        [(HOP_DISTANCE.name, nodes)].into_iter().collect()
+    }
 
     #[test]
     fn files_go_to_the_node_of_the_rank_one_hop_to_the_right() {
         let sites: Vec<Site> = (0..4).map(Site::on_node).collect();
-        let groups = form(&sites, GroupRules { scheme: NAME, hop_distance: 2, set_size: 8 }).unwrap();
+        let groups = form(&sites, GroupRules { scheme: NAME, numbers: &hop_distance(2) }).unwrap();
         let to: Vec<u32> = NeighbourCopy::of_groups(&groups, &sites).iter().map(|copy| copy.to_node).collect();
         assert_eq!(to, [2, 3, 0, 1]);
     }
@@ -107,7 +127,7 @@ mod tests {
     #[test]
     fn local_groups_ask_for_no_copies() {
         let sites = [Site::on_node(0); 3];
-        let groups = form(&sites, GroupRules { scheme: NAME, hop_distance: 1, set_size: 8 }).unwrap();
+        let groups = form(&sites, GroupRules { scheme: NAME, numbers: &hop_distance(1) }).unwrap();
         assert_eq!(NeighbourCopy::of_groups(&groups, &sites), []);
     }
 }

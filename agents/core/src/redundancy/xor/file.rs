@@ -4,28 +4,29 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use super::header::XorHeader;
-use crate::dataset_files::{DatasetFiles, PlainFiles, StoredFile};
 use crate::kvtree::{Tree, file};
 use crate::redundancy::{RedundancyError, inside};
+use crate::store::{DatasetFiles, PosixDataset, StoredFile};
 
 /// An XOR file that was opened and checked: the header is valid, and exactly one chunk follows it.
 #[derive(Debug)]
 pub struct XorFile {
-    path: PathBuf,
-    tree: Tree,
-    header: XorHeader,
+    pub path: PathBuf,
+    /// The header with the file's order of elements.
+    pub tree: Tree,
+    pub header: XorHeader,
     header_bytes: u64,
     data: Box<dyn StoredFile>,
 }
 
 impl XorFile {
     pub fn open(directory: &Path, name: &str) -> Result<XorFile, RedundancyError> {
-        XorFile::open_in(&PlainFiles::new(directory), name)
+        XorFile::open_in(&PosixDataset::in_cache(directory), name)
     }
 
     /// As [`XorFile::open`], of the files of a dataset.
     pub fn open_in(files: &dyn DatasetFiles, name: &str) -> Result<XorFile, RedundancyError> {
-        let path = files.directory().join(name);
+        let path = files.path_of(name);
         let data = inside::open(files, name, None)?;
         let (tree, header_bytes) = file::decode_prefix(&mut BufReader::new(data.reader()))
             .map_err(|error| RedundancyError::Header { origin: path.display().to_string(), why: error.to_string() })?;
@@ -38,19 +39,6 @@ impl XorFile {
             });
         }
         Ok(XorFile { path, tree, header, header_bytes, data })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn header(&self) -> &XorHeader {
-        &self.header
-    }
-
-    /// The header with the file's order of elements.
-    pub fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// Bytes of header and data.

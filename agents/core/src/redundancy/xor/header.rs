@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{CheckpointId, Rank};
 
-use crate::kvtree::Tree;
+use super::name::{NAME, XorName};
+use crate::kvtree::{Tree, file};
 use crate::redundancy::RedundancyError;
-use crate::redundancy::files::{MemberFiles, bad, number};
-
-/// More members than any site would put into one set; limits the work that a damaged header can cause.
-pub const MAX_MEMBERS: u32 = 65_536;
+use crate::redundancy::files::{MAX_MEMBERS, MemberFiles, bad, number};
+use crate::redundancy::lost_member::LostFiles;
 
 /// The header of an XOR file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +23,6 @@ pub struct XorHeader {
     pub ranks: u32,
     /// World ranks of the set's members, by index.
     pub members: Vec<Rank>,
-    /// The own files.
     pub current: MemberFiles,
     /// The left neighbour's files.
     pub partner: MemberFiles,
@@ -119,6 +117,24 @@ impl XorHeader {
             }
         }
         Ok(())
+    }
+
+    /// The files of the member whose header this is, to be written again; `tree` is the header as it is in its file.
+    pub fn lost_files(&self, tree: &Tree, group_id: u32) -> LostFiles {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let (members, index) = (number(self.members.len()), self.index().map_or(0, number));
+        LostFiles {
+            scheme: NAME,
+            checkpoint: self.checkpoint,
+            ranks: self.ranks,
+            files: self.current.clone(),
+            // Checked: the number fits.
+            padded_bytes: self.chunk.saturating_mul(self.members.len() as u64 - 1),
+            redundancy_file: XorName { group_id, members, index }.to_string(),
+            head: file::encode(tree),
+            redundancy_bytes: self.chunk,
+            is_redundancy_file: |name| XorName::parse(name).is_some(),
+        }
     }
 
     /// Index of the own rank in the set.

@@ -2,6 +2,7 @@
 //! along the chain of survivors to the lost member's new home (§11.4.6).
 
 use std::io::BufWriter;
+use std::sync::Arc;
 
 use holdfast_model::RankDescriptor;
 
@@ -9,16 +10,16 @@ use super::encode::{Member, encode_member};
 use super::header::{HeaderOrder, XorHeader, chunk_size, rebuilt};
 use super::name::XorName;
 use super::rebuild::{Survivor, rebuild_root, rebuild_survivor};
-use super::writer::LostMember;
-use crate::durable::Durability;
 use crate::kvtree::{Tree, file as hash_file};
 use crate::redundancy::RedundancyError;
 use crate::redundancy::files::MemberFiles;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::LogicalFile;
+use crate::redundancy::lost_member::LostMember;
 use crate::redundancy::member::{GroupMember, MemberTask};
 use crate::redundancy::piece::BufferPool;
 use crate::regular_file;
+use crate::store::{OpenDataset, PosixDataset};
 
 type Result<T, E = RedundancyError> = std::result::Result<T, E>;
 
@@ -89,7 +90,7 @@ pub(super) fn rebuild(task: &MemberTask, missing: u32, node: &dyn GroupMember) -
 fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()> {
     let members = task.size();
     let mut survivor = open_survivor(task, node)?;
-    let chunk = survivor.xor.header().chunk;
+    let chunk = survivor.xor.header.chunk;
     let pool = BufferPool::new();
     let mut right = node.link_to((task.index + 1) % members, &pool)?;
     let mut left = match task.index {
@@ -101,15 +102,15 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
             let ([first, _], _) = receive_greeting(&mut **left)?;
             first
         }
-        None => survivor.xor.tree().clone(),
+        None => survivor.xor.tree.clone(),
     };
-    send_greeting(&mut *right, [&first, survivor.xor.tree()], &node.descriptor()?)?;
+    send_greeting(&mut *right, [&first, &survivor.xor.tree], &node.descriptor()?)?;
 
     let member = member(task, chunk, node, &pool);
     let total = chunk.saturating_mul(u64::from(members));
     let mut progress = |done| node.progress(done, total);
     let from_left = left.as_mut().map(|left| &mut **left as &mut dyn LinkReceiver);
-    rebuild_survivor(&member, &mut survivor, from_left, &mut *right, true, &mut progress)?;
+    rebuild_survivor(&member, &mut survivor, from_left, &mut *right, &mut progress)?;
     if let Some(left) = &mut left {
         left.finish().map_err(RedundancyError::left("rebuilding"))?;
     }
@@ -119,7 +120,7 @@ fn pass_on(task: &MemberTask, missing: u32, node: &dyn GroupMember) -> Result<()
 /// The own files. An own XOR file whose header cannot be used is a damaged file of this member.
 fn open_survivor(task: &MemberTask, node: &dyn GroupMember) -> Result<Survivor> {
     let name = own_name(task);
-    Survivor::open(node.directory(), &name, true).map_err(|error| match error {
+    Survivor::open(node.directory(), &name).map_err(|error| match error {
         RedundancyError::Header { why, .. } => {
             let (member, path) = (task.index, node.directory().join(&name));
             match task.rank() {
@@ -149,15 +150,16 @@ fn write_lost(task: &MemberTask, node: &dyn GroupMember) -> Result<()> {
         );
         return Err(RedundancyError::Header { origin: origin.into(), why });
     }
-    let lost =
-        LostMember::create(node.directory(), &header, task.group_id, &node.names_of_others(), Durability::Process)?;
+    let lost = parsed.lost_files(&header, task.group_id);
+    let dataset: Arc<dyn OpenDataset> = Arc::new(PosixDataset::in_cache(node.directory()));
+    let lost = LostMember::create(&dataset, lost, &node.names_of_others())?;
     let member = member(task, parsed.chunk, node, &pool);
     let total = parsed.chunk.saturating_mul(u64::from(members));
     let unconfirmed = rebuild_root(&member, lost, &mut *left, &mut |done| node.progress(done, total))?;
     left.finish().map_err(RedundancyError::left("rebuilding"))?;
     node.keep_descriptor(task.rank_of(left_member)?, &descriptor)?;
     // Entries before files; the redundancy file first, as the library does.
-    let rebuilt = unconfirmed.member();
+    let rebuilt = &unconfirmed.rebuilt;
     for meta in rebuilt.redundancy.iter().chain(&rebuilt.files) {
         node.add_file(&meta.file)?;
     }

@@ -7,39 +7,35 @@
 //! * [`name`]: the name of an XOR file; [`header`]: the hash in front of it; [`mod@file`]: header and chunk together;
 //! * [`encode`]: a member's part in making the XOR files; [`rebuild`]: its part in making a lost member's files again;
 //!   [`in_cache`]: both with the links and the file map of a member;
-//! * [`writer`]: writes a lost member's files so that they appear complete and verified, or not at all;
-//! * [`directory`]: the rebuild at the drain, with all files in one directory.
+//! * [`in_directory`]: the rebuild at the drain, with all files in one directory.
 
-pub mod directory;
 pub mod encode;
 pub mod file;
 pub mod header;
 mod in_cache;
+mod in_directory;
 pub mod name;
 pub mod rebuild;
-pub mod writer;
 
 #[cfg(test)]
-mod fixture_tests;
-#[cfg(test)]
-mod property_tests;
+mod tests;
 
 use std::io::BufReader;
 use std::sync::Arc;
 
-use holdfast_model::{RankDescriptor, Scheme};
+use holdfast_model::{Level, RankDescriptor, Scheme};
 
-use self::directory::{RebuildOptions, rebuild_member};
 use self::header::XorHeader;
 use self::name::XorName;
 use super::error::RedundancyError;
-use super::files::{DescribedHeader, FileFormat, RebuiltMember, SetFile, SetId};
-use super::groups::{ForcedLocal, GroupRules, GroupRulesError, Groups, Site, sets};
+use super::files::{DescribedHeader, FileFormat, SetFile, SetId};
+use super::groups::{ForcedLocal, GroupRules, Groups, Site, sets};
 use super::inside;
 use super::member::{GroupMember, MemberTask};
-use super::scheme::{self, RedundancyScheme, SetHeader};
-use crate::dataset_files::DatasetFiles;
+use super::numbers::{NumberError, SET_SIZE};
+use super::scheme::{OpenSet, RedundancyScheme, SetHeader};
 use crate::kvtree::{Tree, file as hash_file};
+use crate::store::DatasetFiles;
 
 pub use encode::Progress;
 pub use name::NAME;
@@ -56,14 +52,26 @@ impl RedundancyScheme for Xor {
         "XOR can rebuild one"
     }
 
-    fn check(&self, rules: GroupRules) -> Result<(), GroupRulesError> {
-        match rules.set_size {
-            size @ 0..=1 => Err(GroupRulesError::SetSize { scheme: NAME, size, least: 2 }),
+    /// Level 3 is Reed-Solomon in FTI; XOR restores one lost node a set.
+    fn levels(&self) -> &'static [Level] {
+        &[Level::Parity]
+    }
+
+    fn check(&self, rules: GroupRules<'_>) -> Result<(), NumberError> {
+        match rules.set_size() {
+            value @ 0..=1 => Err(NumberError {
+                scheme: NAME,
+                number: &SET_SIZE,
+                value,
+                why: format!("a set of {value} protects nothing"),
+                expected: "as many members as the scheme needs: 2 or more",
+                help: "write at least 2 (4 to 16 are usual), or `scheme: local`",
+            }),
             _ => Ok(()),
         }
     }
 
-    fn form(&self, sites: &[Site], rules: GroupRules) -> Result<Groups, ForcedLocal> {
+    fn form(&self, sites: &[Site], rules: GroupRules<'_>) -> Result<Groups, ForcedLocal> {
         sets(NAME, sites, rules)
     }
 
@@ -106,7 +114,7 @@ impl RedundancyScheme for Xor {
     fn read_header(&self, files: &dyn DatasetFiles, file: &SetFile) -> Result<SetHeader, RedundancyError> {
         let SetFile { set: SetId { group_id, members, .. }, member } = *file;
         let name = XorName { group_id, members, index: member }.to_string();
-        let origin = files.directory().join(&name).display().to_string();
+        let origin = files.path_of(&name).display().to_string();
         let bad = |why: String| RedundancyError::Header { origin: origin.clone(), why };
         let data = inside::open(files, &name, None)?;
         let (tree, _) =
@@ -125,16 +133,14 @@ impl RedundancyScheme for Xor {
         })
     }
 
-    fn rebuild_in(
+    fn open_set(
         &self,
         files: &Arc<dyn DatasetFiles>,
         set: SetId,
         missing: &[u32],
-        progress: &mut scheme::Progress<'_>,
-    ) -> Result<Vec<RebuiltMember>, RedundancyError> {
-        let SetId { group_id, members, .. } = set;
-        let missing = only_one(group_id, members, missing)?;
-        Ok(vec![rebuild_member(files, group_id, members, missing, &RebuildOptions::default(), progress)?])
+        piece_bytes: usize,
+    ) -> Result<OpenSet, RedundancyError> {
+        in_directory::open_set(files, set, only_one(set.group_id, set.members, missing)?, piece_bytes)
     }
 }
 

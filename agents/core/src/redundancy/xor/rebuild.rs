@@ -13,84 +13,77 @@ use std::sync::Arc;
 
 use super::encode::{Member, Progress, receive};
 use super::file::XorFile;
-use super::writer::{LostMember, Unconfirmed};
 use crate::control::meta::Meta;
-use crate::dataset_files::{DatasetFiles, PlainFiles, read_meta};
 use crate::redundancy::RedundancyError;
 use crate::redundancy::link::{LinkReceiver, LinkSender};
 use crate::redundancy::logical::{LogicalFile, Verifier};
+use crate::redundancy::lost_member::{LostMember, Unconfirmed};
 use crate::redundancy::piece::{pieces, xor_into};
+use crate::store::dataset_files::read_meta;
+use crate::store::{DatasetFiles, PosixDataset};
 
 /// The files of a survivor, opened and checked.
 #[derive(Debug)]
 pub struct Survivor {
-    /// Its XOR file.
     pub xor: XorFile,
-    /// Its application files.
     pub data: LogicalFile,
-    index: u32,
+    pub index: u32,
     xor_crc: Option<u32>,
 }
 
 impl Survivor {
-    /// Opens the survivor whose XOR file is `xor_name` in `directory`.
+    /// Opens the survivor whose XOR file is `xor_name` in a directory in cache.
     ///
-    /// With `verify`, the meta files beside the files must be there and agree with the header, and the checksums they
-    /// know are verified while the data is read.
-    pub fn open(directory: &Path, xor_name: &str, verify: bool) -> Result<Survivor, RedundancyError> {
-        Survivor::open_in(&PlainFiles::of(directory), xor_name, verify)
+    /// The meta files beside the files must be there and agree with the header, and the checksums they know are
+    /// verified while the data is read.
+    pub fn open(directory: &Path, xor_name: &str) -> Result<Survivor, RedundancyError> {
+        let dataset: Arc<dyn DatasetFiles> = Arc::new(PosixDataset::in_cache(directory));
+        Survivor::open_in(&dataset, xor_name)
     }
 
     /// As [`Survivor::open`], of the files of a dataset.
-    pub fn open_in(files: &Arc<dyn DatasetFiles>, xor_name: &str, verify: bool) -> Result<Survivor, RedundancyError> {
+    pub fn open_in(files: &Arc<dyn DatasetFiles>, xor_name: &str) -> Result<Survivor, RedundancyError> {
         let xor = XorFile::open_in(&**files, xor_name)?;
-        let current = &xor.header().current;
+        let current = &xor.header.current;
         let rank = current.rank;
-        let index = xor.header().index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let index = xor.header.index().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         let mut data = LogicalFile::open_in(files, index, current)?;
-        let mut xor_crc = None;
-        if verify {
-            let damaged = |name: &str, why: String| RedundancyError::MemberDamaged {
-                member: index,
-                rank,
-                path: files.directory().join(name),
-                why,
-            };
-            let read = |name: &str, size: u64| -> Result<Meta, RedundancyError> {
-                let meta = read_meta(&**files, name)
-                    .map_err(|error| damaged(name, format!("its meta data is not usable: {error}")))?;
-                if !meta.complete || meta.size != size || meta.rank != rank || meta.file != name {
-                    return Err(damaged(name, "its meta data marks it as incomplete or names another file".into()));
-                }
-                if meta.checkpoint != xor.header().checkpoint || meta.ranks != xor.header().ranks {
-                    return Err(damaged(name, "its meta data is of another checkpoint or run".into()));
-                }
-                Ok(meta)
-            };
-            for (at, file) in current.files.iter().enumerate() {
-                let meta = read(&file.file, file.size)?;
-                match (meta.crc, file.crc) {
-                    (Some(beside), Some(inside)) if beside != inside => {
-                        return Err(damaged(&file.file, "meta file and XOR header disagree about its CRC32".into()));
-                    }
-                    (Some(crc), _) => data.expect_crc(at, crc),
-                    (None, _) => {}
-                }
+        let damaged = |name: &str, why: String| RedundancyError::MemberDamaged {
+            member: index,
+            rank,
+            path: files.path_of(name),
+            why,
+        };
+        let read = |name: &str, size: u64| -> Result<Meta, RedundancyError> {
+            let meta = read_meta(&**files, name)
+                .map_err(|error| damaged(name, format!("its meta data is not usable: {error}")))?;
+            if !meta.complete || meta.size != size || meta.rank != rank || meta.file != name {
+                return Err(damaged(name, "its meta data marks it as incomplete or names another file".into()));
             }
-            xor_crc = read(xor_name, xor.total_bytes())?.crc;
+            if meta.checkpoint != xor.header.checkpoint || meta.ranks != xor.header.ranks {
+                return Err(damaged(name, "its meta data is of another checkpoint or run".into()));
+            }
+            Ok(meta)
+        };
+        for (at, file) in current.files.iter().enumerate() {
+            let meta = read(&file.file, file.size)?;
+            match (meta.crc, file.crc) {
+                (Some(beside), Some(inside)) if beside != inside => {
+                    return Err(damaged(&file.file, "meta file and XOR header disagree about its CRC32".into()));
+                }
+                (Some(crc), _) => data.expect_crc(at, crc),
+                (None, _) => {}
+            }
         }
+        let xor_crc = read(xor_name, xor.total_bytes())?.crc;
         Ok(Survivor { xor, data, index, xor_crc })
-    }
-
-    pub fn index(&self) -> u32 {
-        self.index
     }
 
     fn damaged_xor(&self, why: String) -> RedundancyError {
         RedundancyError::MemberDamaged {
             member: self.index,
             rank: self.data.rank(),
-            path: self.xor.path().to_owned(),
+            path: self.xor.path.to_owned(),
             why,
         }
     }
@@ -102,16 +95,15 @@ pub(crate) struct Reader<'a> {
     survivor: &'a mut Survivor,
     files: Verifier,
     xor: crc32fast::Hasher,
-    verify: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(survivor: &'a mut Survivor, verify: bool) -> Result<Self, RedundancyError> {
+    pub(crate) fn new(survivor: &'a mut Survivor) -> Result<Self, RedundancyError> {
         let mut xor = crc32fast::Hasher::new();
-        if verify && survivor.xor_crc.is_some() {
+        if survivor.xor_crc.is_some() {
             xor.update(&survivor.xor.read_header()?);
         }
-        Ok(Reader { survivor, files: Verifier::new(), xor, verify })
+        Ok(Reader { survivor, files: Verifier::new(), xor })
     }
 
     /// What this member has for `slot` at `offset`; returns how many bytes are not padding.
@@ -124,23 +116,18 @@ impl<'a> Reader<'a> {
     ) -> Result<usize, RedundancyError> {
         if slot == member.index {
             self.survivor.xor.read_data(offset, buffer)?;
-            if self.verify && self.survivor.xor_crc.is_some() {
+            if self.survivor.xor_crc.is_some() {
                 self.xor.update(buffer);
             }
             return Ok(buffer.len());
         }
         let real = self.survivor.data.read_real(member.chunk_start(slot) + offset, buffer)?;
-        if self.verify {
-            self.files.feed(&self.survivor.data, &buffer[..real])?;
-        }
+        self.files.feed(&self.survivor.data, &buffer[..real])?;
         Ok(real)
     }
 
     /// After the last slot: an error if a file does not match its meta data.
     pub(crate) fn finish(self) -> Result<(), RedundancyError> {
-        if !self.verify {
-            return Ok(());
-        }
         self.files.finish(&self.survivor.data)?;
         let found = self.xor.finalize();
         match self.survivor.xor_crc {
@@ -160,15 +147,14 @@ pub fn rebuild_survivor(
     survivor: &mut Survivor,
     mut left: Option<&mut dyn LinkReceiver>,
     right: &mut dyn LinkSender,
-    verify: bool,
     progress: &mut Progress<'_>,
 ) -> Result<(), RedundancyError> {
     member.check()?;
     member.check_fits(survivor.data.total_bytes())?;
-    if member.chunk != survivor.xor.header().chunk || member.index != survivor.index {
+    if member.chunk != survivor.xor.header.chunk || member.index != survivor.index {
         return Err(survivor.damaged_xor("the set does not agree on its chunk size or members".into()));
     }
-    let mut reader = Reader::new(survivor, verify)?;
+    let mut reader = Reader::new(survivor)?;
     let mut scratch = member.pool.take(member.largest_piece());
     let mut done = 0;
     for slot in 0..member.members {

@@ -161,7 +161,7 @@ fn an_empty_file_is_written_if_the_content_is_of_another_layout() {
 
 /// The bytes of block heads, variable entries and file metadata.
 fn metadata(file: &Checkpoint) -> std::ops::Range<usize> {
-    file.meta.data_size.unwrap() as usize..file.input.size() as usize
+    file.meta.data_size.unwrap() as usize..file.input.size as usize
 }
 
 #[test]

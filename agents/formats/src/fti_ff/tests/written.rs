@@ -1,5 +1,7 @@
 //! The writer produces FTI's bytes and the document's table, and rejects what violates the format.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::fti_ff::FtiFf;
 use crate::fti_ff::blocks::Block;
@@ -14,7 +16,7 @@ fn rewritten(before: &[Block], file: &Expected, directory: &Path) -> (Vec<Block>
     let original = Checkpoint::open(&file.path).unwrap();
     let values = file.variables();
     let order: Vec<(i32, u64)> =
-        containers::protect_order(original.blocks()).into_iter().map(|id| (id, values[&id].len() as u64)).collect();
+        protect_order(original.blocks()).into_iter().map(|id| (id, values[&id].len() as u64)).collect();
     let mut blocks = containers::next(before, &order).unwrap();
     for (mine, theirs) in blocks.iter_mut().zip(original.blocks()) {
         for (mine, theirs) in mine.entries.iter_mut().zip(&theirs.entries) {
@@ -182,4 +184,11 @@ fn variables_of_random_sizes_are_read_back_as_written() {
             assert!((variable.id, super::value(&checkpoint, variable)) == (*id, value(*id, *size)));
         }
     }
+}
+
+/// The ids in protect order, from the blocks of a checkpoint. A restarted run must keep this order.
+fn protect_order(blocks: &[Block]) -> Vec<i32> {
+    let entries = blocks.iter().flat_map(|block| &block.entries);
+    let by_place: BTreeSet<(Option<i32>, i32)> = entries.map(|entry| (entry.idx, entry.id)).collect();
+    by_place.into_iter().map(|(_, id)| id).collect()
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use holdfast_core::kvtree::file::HashFileError;
 use holdfast_core::kvtree::{Tree, file};
-use holdfast_core::prefix::names::check_base_name;
+use holdfast_core::store::base_name::check_base_name;
 use holdfast_model::{PackedFile, PackedRank, Rank};
 
-use super::RECORD_HEADER;
+use super::super::key_value::RECORD_HEADER;
 
 const VERSION: u32 = 1;
 /// No table of contents is larger.
@@ -23,7 +23,6 @@ pub(super) enum ContentsError {
     HashFile(#[from] HashFileError),
     #[error("version {0:?} of its table of contents is not known")]
     Version(Option<String>),
-    /// The physical file with it.
     #[error("its table of contents is lost: {0}")]
     Lost(String),
     #[error("its table of contents is damaged at {place}: {problem}")]

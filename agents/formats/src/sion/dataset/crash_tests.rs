@@ -2,22 +2,25 @@
 //! be read, and a repetition completes the rest.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fmt::Debug;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use chrono::NaiveDateTime;
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::dataset_files::FoundFile;
-use holdfast_core::durable::{self, CreationMode};
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::inspect::{Completeness, inspect};
 use holdfast_core::prefix::publish::{self, Publication};
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_core::prefix::scan::{Scan, ScanOptions, scan};
 use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
-use holdfast_core::prefix::{DirectoryName, Prefix, Summary, index, summary};
+use holdfast_core::prefix::{Summary, index, summary};
+use holdfast_core::store::dataset_files::write_meta;
+use holdfast_core::store::memory::{Killed, MemoryStore};
+use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, FoundFile, OpenDataset, PosixStore, Staged};
 use holdfast_core::{kill_point, temporary};
 use holdfast_model::{CheckpointId, ContainerRequest, Dataset, PackedRank, Rank};
 
@@ -65,18 +68,18 @@ fn filemap(rank: u32) -> RankFilemap {
 }
 
 /// Packs these ranks as the nodes do, and completes the container.
-fn pack(directory: &Path, ranks: &[u32], filemaps: bool) {
+fn pack(dataset: &Arc<dyn OpenDataset>, ranks: &[u32], filemaps: bool) {
     let streams = ranks.iter().map(|rank| (Rank(*rank), stream_bytes([content(*rank).len() as u64]))).collect();
-    let creation = DatasetCreation::new(directory, RANKS, &streams, 2).unwrap();
+    let creation = DatasetCreation::new(Arc::clone(dataset), RANKS, &streams, 2).unwrap();
     let places = creation.places();
-    let placed = PlacedFiles::open(directory, &places).unwrap();
+    let placed = PlacedFiles::open(&**dataset, &places).unwrap();
     let of_rank = |rank: &u32| {
         let mut writer = placed.writer(places.ranks[&Rank(*rank)]).unwrap();
         writer.add(&name(*rank), &content(*rank)).unwrap();
-        let tree = packed(directory, &meta(*rank).to_tree()).unwrap();
+        let tree = packed(dataset.location(), &meta(*rank).to_tree()).unwrap();
         writer.add(&format!("{}.scr", name(*rank)), &tree).unwrap();
         if filemaps {
-            let bytes = filemap(*rank).encode(directory, FilemapWriter::Copy).unwrap();
+            let bytes = filemap(*rank).encode(dataset.location(), FilemapWriter::Copy).unwrap();
             writer.add(&format!("{rank}.scrfilemap"), &bytes).unwrap();
         }
         (Rank(*rank), writer.end())
@@ -100,34 +103,36 @@ const CALLERS: [Caller; 3] = [Caller::Drain, Caller::RepeatedDrain, Caller::Flus
 const LOST: u32 = 2;
 
 /// Writes the files of a rank as a rebuild does.
-fn rebuild(directory: &Path, rank: u32) {
-    let path = directory.join(name(rank));
-    durable::replace(&path, CreationMode::Umask, &content(rank)).unwrap();
-    meta(rank).write(&path).unwrap();
-    filemap(rank).write(directory, FilemapWriter::Rebuild).unwrap();
+fn rebuild(dataset: &dyn OpenDataset, rank: u32) {
+    dataset.replace(&name(rank), &content(rank)).unwrap();
+    write_meta(dataset, &meta(rank)).unwrap();
+    filemap(rank).write(dataset, FilemapWriter::Rebuild).unwrap();
 }
 
-fn scanned(directory: &Path) -> Scan {
-    scan(directory, ScanOptions { threads: 1, open }).unwrap()
+fn scanned(dataset: &Arc<dyn OpenDataset>) -> Scan {
+    scan(dataset, ScanOptions { threads: 1, open }).unwrap()
+}
+
+fn opened(store: &dyn DatasetStore) -> Arc<dyn OpenDataset> {
+    store.open(&directory(), DatasetAccess::Write).unwrap()
 }
 
 impl Caller {
-    fn prepare(self, prefix: &Prefix) {
-        let directory = prefix.checkpoint_path(&directory());
-        fs::create_dir(&directory).unwrap();
+    fn prepare(self, store: &dyn DatasetStore) {
+        assert!(store.create(&directory()).unwrap());
         if self == Caller::RepeatedDrain {
-            pack(&directory, &[0, 1], true);
-            rebuild(&directory, LOST);
+            pack(&opened(store), &[0, 1], true);
+            rebuild(&*opened(store), LOST);
         }
     }
 
     /// All steps; can be repeated.
-    fn work(self, prefix: &Prefix) {
-        let path = prefix.checkpoint_path(&directory());
-        temporary::remove_abandoned(&path).unwrap();
+    fn work(self, store: &dyn DatasetStore) {
+        let here = opened(store);
+        here.remove_staged(Staged::Abandoned).unwrap();
         if self == Caller::Flush {
-            publish::begin(prefix, ID, &directory(), &Dataset::default(), "17", now()).unwrap();
-            pack(&path, &[0, 1, 2, 3], false);
+            publish::begin(store, ID, &directory(), &Dataset::default(), "17", now()).unwrap();
+            pack(&here, &[0, 1, 2, 3], false);
             let file = |rank: u32| SummaryFile {
                 name: name(rank),
                 size: Some(meta(rank).size),
@@ -139,14 +144,14 @@ impl Caller {
             let files = |rank| (Rank(rank), RankFiles { expected: None, files: vec![file(rank)] });
             let summary = Summary { id: ID, ranks: RANKS, complete: true, by_rank: (0..RANKS).map(files).collect() };
             let publication = Publication::of_copy(directory(), Some(summary), true, now());
-            assert!(publication.publish(prefix).unwrap());
+            assert!(publication.publish(store).unwrap());
             return;
         }
-        pack(&path, &[0, 1, 3], true);
-        let mut found = scanned(&path);
+        pack(&here, &[0, 1, 3], true);
+        let mut found = scanned(&here);
         if !found.ranks.contains_key(&Rank(LOST)) || inspect(&found).completeness != Completeness::Complete {
-            rebuild(&path, LOST);
-            found = scanned(&path);
+            rebuild(&*here, LOST);
+            found = scanned(&here);
         }
         let plain = |rank: &Rank| !found.files.is_packed(&name(rank.0));
         let plain: BTreeMap<Rank, Vec<String>> =
@@ -154,30 +159,30 @@ impl Caller {
         if !plain.is_empty() {
             let streams = plain.keys().map(|rank| (*rank, 2000)).collect();
             repack(&*found.files, &ContainerRequest { ranks: RANKS, streams, files: 1 }, &plain).unwrap();
-            found = scanned(&path);
+            found = scanned(&here);
         }
         let inspection = inspect(&found);
         let publication = Publication::of_scan(directory(), &found, &inspection, true, now());
-        assert!(publication.publish(prefix).unwrap(), "{inspection:?}");
+        assert!(publication.publish(store).unwrap(), "{inspection:?}");
     }
 
     /// What the index lists as complete can be read.
-    fn check(self, prefix: &Prefix, killed_at: u64) {
-        let context = format!("{self:?} killed at {killed_at}");
-        let path = prefix.checkpoint_path(&directory());
-        let entries = index::read(prefix).unwrap().unwrap_or_default().entries();
+    fn check(self, store: &dyn DatasetStore, killed_at: u64) {
+        let context = format!("{self:?} killed at {killed_at}, {}", store.location().display());
+        let here = opened(store);
+        let entries = index::read(store).unwrap().unwrap_or_default().entries();
         let is_complete = entries.iter().any(|entry| entry.complete == Some(true));
-        if prefix.current().unwrap().is_some() {
+        if store.current().unwrap().is_some() {
             assert!(is_complete, "{context}: scr.current leads to what is not complete");
         }
         if is_complete {
-            assert_eq!(summary::read(&path).unwrap().accept(RANKS), Ok(()), "{context}");
-            let mut found = scanned(&path);
+            assert_eq!(summary::read(&*here).unwrap().accept(RANKS), Ok(()), "{context}");
+            let mut found = scanned(&here);
             found.verify(1, &|_| {});
             assert_eq!((found.damaged.len(), found.ranks.len()), (0, RANKS as usize), "{context}: {found:?}");
         }
         // Whatever is found under the name of a file of a rank is what was written.
-        let files = open(&path).unwrap();
+        let files = open(here).unwrap();
         for rank in 0..RANKS {
             if let Ok(found) = files.examine(&name(rank), None) {
                 assert_eq!(found, FoundFile::Regular(meta(rank).size), "{context}");
@@ -190,12 +195,91 @@ impl Caller {
     }
 }
 
-/// All names below the prefix.
-fn names(prefix: &Prefix) -> Vec<PathBuf> {
-    let mut names = holdfast_testkit::files_below(prefix.path());
-    names.iter_mut().for_each(|path| *path = path.strip_prefix(prefix.path()).unwrap().to_owned());
-    names.sort();
-    names
+/// A store whose user can be killed at each of its steps.
+trait CrashStore: Debug + Sized {
+    fn store(&self) -> &dyn DatasetStore;
+
+    /// Another one with the same content, whose user lives.
+    fn again(&self) -> Self;
+
+    /// Does a caller's work until the user is killed at this instant; true if it ended before.
+    fn work_until(&self, caller: Caller, instant: u64) -> bool;
+
+    /// The store after the kill, for another process.
+    fn revived(self) -> Self;
+
+    /// All files below the store, with those that were begun.
+    fn names(&self) -> Vec<String>;
+}
+
+#[derive(Debug)]
+struct InDirectory(tempfile::TempDir, PosixStore);
+
+impl InDirectory {
+    fn of(scratch: tempfile::TempDir) -> Self {
+        let store = PosixStore::open(scratch.path()).unwrap();
+        InDirectory(scratch, store)
+    }
+}
+
+impl CrashStore for InDirectory {
+    fn store(&self) -> &dyn DatasetStore {
+        &self.1
+    }
+
+    fn again(&self) -> Self {
+        InDirectory::of(holdfast_testkit::scratch_copy(self.0.path()))
+    }
+
+    fn work_until(&self, caller: Caller, instant: u64) -> bool {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sion::dataset::crash_tests::writer_that_is_killed", "--ignored"])
+            .env(WHERE, self.0.path())
+            .env(WHAT, format!("{caller:?} {instant}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(ended.success() || ended.signal() == Some(9), "{caller:?} at {instant}: it failed by itself");
+        ended.success()
+    }
+
+    fn revived(self) -> Self {
+        self
+    }
+
+    fn names(&self) -> Vec<String> {
+        let below = |path: &Path| path.strip_prefix(self.0.path()).unwrap().to_str().unwrap().to_owned();
+        holdfast_testkit::files_below(self.0.path()).iter().map(|path| below(path)).collect()
+    }
+}
+
+impl CrashStore for MemoryStore {
+    fn store(&self) -> &dyn DatasetStore {
+        self
+    }
+
+    fn again(&self) -> Self {
+        self.fork()
+    }
+
+    fn work_until(&self, caller: Caller, instant: u64) -> bool {
+        self.arm(instant);
+        match catch_unwind(AssertUnwindSafe(|| caller.work(self))) {
+            Ok(()) => true,
+            Err(panic) if panic.is::<Killed>() => false,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn revived(self) -> Self {
+        self.fork()
+    }
+
+    fn names(&self) -> Vec<String> {
+        assert_eq!(self.staged(), 0);
+        self.files().into_keys().collect()
+    }
 }
 
 #[test]
@@ -204,54 +288,49 @@ fn writer_that_is_killed() {
     let (Some(path), Ok(what)) = (std::env::var_os(WHERE), std::env::var(WHAT)) else { return };
     let (caller, instant) = what.split_once(' ').unwrap();
     let caller = CALLERS.into_iter().find(|known| format!("{known:?}") == caller).unwrap();
-    let prefix = Prefix::open(path).unwrap();
+    let store = PosixStore::open(path).unwrap();
     kill_point::arm(instant.parse().unwrap());
-    caller.work(&prefix);
+    caller.work(&store);
 }
 
-fn kill_at_every_instant(caller: Caller) {
-    let prepared = tempfile::tempdir().unwrap();
-    caller.prepare(&Prefix::open(prepared.path()).unwrap());
+fn kill_at_every_instant(prepared: &impl CrashStore, caller: Caller, least: u64) {
+    caller.prepare(prepared.store());
     let mut instant = 1;
     loop {
-        let scratch = holdfast_testkit::scratch_copy(prepared.path());
-        let prefix = Prefix::open(scratch.path()).unwrap();
-        let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "sion::dataset::crash_tests::writer_that_is_killed", "--ignored"])
-            .env(WHERE, scratch.path())
-            .env(WHAT, format!("{caller:?} {instant}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        caller.check(&prefix, instant);
-        if ended.success() {
+        let world = prepared.again();
+        let ended = world.work_until(caller, instant);
+        let world = world.revived();
+        caller.check(world.store(), instant);
+        if ended {
             break;
         }
-        assert_eq!(ended.signal(), Some(9), "{caller:?} at {instant}: it failed by itself");
-        caller.work(&prefix);
-        caller.check(&prefix, instant);
-        assert_eq!(prefix.current().unwrap(), Some(directory()), "{caller:?} killed at {instant} and repeated");
+        caller.work(world.store());
+        caller.check(world.store(), instant);
+        let current = world.store().current().unwrap();
+        assert_eq!(current, Some(directory()), "{caller:?} killed at {instant} and repeated");
         // Containers only, and nothing temporary.
-        for path in names(&prefix) {
-            let text = path.file_name().unwrap().to_str().unwrap();
+        for path in world.names() {
+            let text = path.rsplit('/').next().unwrap();
             let known = ["index.scr", "summary.scr", "dataset.scr", "scr.current"].contains(&text)
                 || text.starts_with("holdfast-")
-                || path.starts_with(".holdfast")
-                || path.starts_with(".scr");
-            assert!(known && !temporary::is_temporary(text), "{caller:?} killed at {instant} and repeated: {path:?}");
+                || path.starts_with(".holdfast/")
+                || path.starts_with(".scr/");
+            assert!(known && !temporary::is_temporary(text), "{caller:?} killed at {instant} and repeated: {path}");
         }
         instant += 1;
     }
-    // Two files of a container, summary, index and link, with several instants each.
-    assert!(instant > 20, "{caller:?}: only {} instants", instant - 1);
+    assert!(instant > least, "{caller:?}: only {} instants", instant - 1);
 }
 
 #[test]
 fn a_container_is_complete_or_not_there_whenever_its_writer_is_killed() {
     std::thread::scope(|scope| {
         for caller in CALLERS {
-            scope.spawn(move || kill_at_every_instant(caller));
+            // Two files of a container, summary, index and link: several instants each in a directory.
+            scope.spawn(move || {
+                kill_at_every_instant(&InDirectory::of(tempfile::tempdir().unwrap()), caller, 20);
+            });
+            scope.spawn(move || kill_at_every_instant(&MemoryStore::new(), caller, 5));
         }
     });
 }

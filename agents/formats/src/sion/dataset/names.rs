@@ -1,9 +1,9 @@
 //! The names of containers in the directory of a dataset.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use holdfast_core::control::meta;
+use holdfast_core::store::{DatasetFiles, FoundFile};
 
 const BEFORE: &str = "holdfast-";
 const EXTENSION: &str = ".sion";
@@ -31,11 +31,8 @@ pub fn is_container_name(name: &str) -> bool {
 
 /// True for a file with the name of a container that has a meta file: it is a plain file of a rank, which the
 /// application named so. Containers have none.
-pub fn is_rank_file(path: &Path) -> bool {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| is_container_name(name)) else {
-        return false;
-    };
-    path.with_file_name(meta_name(name)).symlink_metadata().is_ok_and(|found| found.is_file())
+pub(crate) fn is_rank_file(files: &dyn DatasetFiles, name: &str) -> bool {
+    is_container_name(name) && matches!(files.examine(&meta_name(name), None), Ok(FoundFile::Regular(_)))
 }
 
 /// The name of the meta file of a file.

@@ -5,31 +5,28 @@ use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use holdfast_core::dataset_files::{DatasetFiles, FoundFile, ListedFile, PlainFiles, StoredFile};
 use holdfast_core::prefix::inspect::{Completeness, inspect};
 use holdfast_core::prefix::scan::{ScanOptions, scan};
+use holdfast_core::store::{DatasetFiles, FoundFile, ListedFile, OpenDataset, StoredFile};
 use holdfast_model::{OutputPath, Rank};
 
-use super::super::SionError;
+use super::super::container::TaskStream;
+use super::super::error::SionError;
 use super::super::fault::Fault;
 use super::super::header::KeyValue;
+use super::super::key_value::RECORD_HEADER;
 use super::super::physical_file::PhysicalFile;
-use super::super::slot::part_path;
-use super::super::tables::Mapping;
-use super::RECORD_HEADER;
+use super::super::slot::{Slot, part_name, part_path, place};
 use super::contents::{Contents, ContentsEntry, ContentsError};
 use super::names::{container_name, containers, meta_name};
 
 /// Opens the files of a dataset's directory: those in its containers, and plain ones. A
-/// [`DatasetOpener`](holdfast_core::dataset_files::DatasetOpener).
-///
-/// # Errors
-/// When the directory cannot be listed.
-pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
-    let listing = Listing::of(directory)?;
+/// [`DatasetOpener`](holdfast_core::store::DatasetOpener).
+pub fn open(dataset: Arc<dyn OpenDataset>) -> io::Result<Arc<dyn DatasetFiles>> {
+    let listing = Listing::of(&*dataset)?;
     let sets = containers(listing.names());
     if sets.is_empty() {
-        return Ok(PlainFiles::of(directory));
+        return Ok(dataset);
     }
     let (mut opened, mut damaged, mut without_first) = (Vec::new(), Vec::new(), Vec::new());
     // An application can give its files such names.
@@ -46,7 +43,7 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
             if is_newest { &mut damaged } else { &mut without_first }.push((name, problem));
             continue;
         };
-        match OpenContainer::open_no_link(&directory.join(name)) {
+        match OpenContainer::open_in(&dataset, name) {
             Ok(container) => opened.push(Arc::new(container)),
             Err(_) if is_rank_file(name) => continue,
             Err(error) => damaged.push(((*name).to_owned(), error.to_string())),
@@ -55,40 +52,39 @@ pub fn open(directory: &Path) -> io::Result<Arc<dyn DatasetFiles>> {
     }
     let plain_names = listing.0.into_iter().filter(|file| !parts.contains(&file.name));
     let plain_names = plain_names.map(|file| (file.name, file.is_regular)).collect();
-    let plain = PlainFiles::new(directory);
-    Ok(Arc::new(PackedFiles { plain, plain_names, containers: opened, damaged, without_first }))
+    Ok(Arc::new(PackedFiles { dataset, plain_names, containers: opened, damaged, without_first }))
 }
 
 /// True if the directory has all files of all ranks that meta files, file maps and the summary list. Their contents are
 /// not read.
-pub(super) fn is_complete(directory: &Path) -> bool {
+pub(super) fn is_complete(dataset: &Arc<dyn OpenDataset>) -> bool {
     let options = ScanOptions { open, ..ScanOptions::default() };
-    scan(directory, options).is_ok_and(|found| inspect(&found).completeness == Completeness::Complete)
+    scan(dataset, options).is_ok_and(|found| inspect(&found).completeness == Completeness::Complete)
 }
 
 /// The names in a directory.
 pub(super) struct Listing(Vec<ListedFile>);
 
 impl Listing {
-    pub(super) fn of(directory: &Path) -> io::Result<Listing> {
-        Ok(Listing(PlainFiles::new(directory).list()?))
+    pub(super) fn of(dataset: &dyn OpenDataset) -> io::Result<Listing> {
+        Ok(Listing(dataset.list()?))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|file| file.name.as_str())
     }
+}
 
-    /// Those of the files in a container of which the physical file can be used.
-    pub(super) fn usable_in(&self, path: &Path) -> HashSet<String> {
-        let Ok(container) = OpenContainer::open_no_link(path) else { return HashSet::new() };
-        let usable = container.contents.files.iter().filter(|(_, entry)| container.has_part_of(entry.rank));
-        usable.map(|(name, _)| name.clone()).collect()
-    }
+/// Those of the files in a container of which the physical file can be used.
+pub(super) fn usable_in(dataset: &Arc<dyn OpenDataset>, name: &str) -> HashSet<String> {
+    let Ok(container) = OpenContainer::open_in(dataset, name) else { return HashSet::new() };
+    let usable = container.contents.files.iter().filter(|(_, entry)| container.has_part_of(entry.rank));
+    usable.map(|(name, _)| name.clone()).collect()
+}
 
-    /// The files in a container; `None` if it cannot be read.
-    pub(super) fn contents_of(&self, path: &Path) -> Option<HashMap<String, ContentsEntry>> {
-        Some(OpenContainer::open_no_link(path).ok()?.contents.files)
-    }
+/// The files in a container; `None` if it cannot be read.
+pub(super) fn contents_of(dataset: &Arc<dyn OpenDataset>, name: &str) -> Option<HashMap<String, ContentsEntry>> {
+    Some(OpenContainer::open_in(dataset, name).ok()?.contents.files)
 }
 
 /// Why a container is not used.
@@ -106,43 +102,63 @@ pub(super) enum ContainerError {
 /// others when a file in them is needed: a node that fetches its ranks opens few of them.
 #[derive(Debug)]
 pub(super) struct OpenContainer {
+    /// The first file.
     path: PathBuf,
-    /// Opens the physical files.
-    opener: Opener,
+    source: PartSource,
     parts: Vec<OnceLock<Result<PhysicalFile, String>>>,
-    /// The physical file and the task in it of each rank, and of the table of contents.
-    places: Vec<(usize, usize)>,
+    /// Of each rank, and of the table of contents.
+    places: Vec<Slot>,
     pub(super) contents: Contents,
 }
 
-type Opener = fn(&Path) -> Result<PhysicalFile, SionError>;
+/// Where the physical files of a container are.
+#[derive(Clone, Debug)]
+enum PartSource {
+    /// At the path that the user gave, and beside it.
+    Path(PathBuf),
+    /// In a dataset, with this name of the first one.
+    Dataset(Arc<dyn OpenDataset>, String),
+}
+
+impl PartSource {
+    fn path(&self, number: u32) -> PathBuf {
+        match self {
+            PartSource::Path(path) => part_path(path, number),
+            PartSource::Dataset(dataset, name) => dataset.path_of(&part_name(name, number)),
+        }
+    }
+
+    fn open(&self, number: u32) -> Result<PhysicalFile, SionError> {
+        match self {
+            PartSource::Path(path) => PhysicalFile::open(&part_path(path, number)),
+            PartSource::Dataset(dataset, name) => PhysicalFile::open_in(&**dataset, &part_name(name, number)),
+        }
+    }
+}
 
 impl OpenContainer {
     /// Opens a container that the user named, also by a link.
     pub(super) fn open(path: &Path) -> Result<OpenContainer, ContainerError> {
-        OpenContainer::open_with(path, PhysicalFile::open)
+        OpenContainer::open_from(PartSource::Path(path.to_owned()))
     }
 
     /// Opens a container in the directory of a dataset. As for its plain files, links are not followed.
-    pub(super) fn open_no_link(path: &Path) -> Result<OpenContainer, ContainerError> {
-        OpenContainer::open_with(path, PhysicalFile::open_no_link)
+    pub(super) fn open_in(dataset: &Arc<dyn OpenDataset>, name: &str) -> Result<OpenContainer, ContainerError> {
+        OpenContainer::open_from(PartSource::Dataset(Arc::clone(dataset), name.to_owned()))
     }
 
-    fn open_with(path: &Path, opener: Opener) -> Result<OpenContainer, ContainerError> {
-        let first = opener(path)?;
-        let header = first.header();
+    fn open_from(source: PartSource) -> Result<OpenContainer, ContainerError> {
+        let first = source.open(0)?;
+        let header = &first.header;
         let files = header.files;
         if header.key_value != KeyValue::Inline || !header.belongs(0, files) {
             return Err(ContainerError::NotOurs);
         }
-        let places: Vec<(usize, usize)> = match first.mapping() {
-            Mapping::Entries(entries) if !entries.is_empty() => {
-                let place =
-                    |(file, task): &(i32, i32)| Some((usize::try_from(*file).ok()?, usize::try_from(*task).ok()?));
-                entries.iter().map(place).collect::<Option<_>>().ok_or(ContainerError::NotOurs)?
+        let places: Vec<Slot> = match first.mapping().unwrap_or_default() {
+            [] if files == 1 => (0..header.tasks()).map(|local| Slot { part: 0, local }).collect(),
+            entries => {
+                entries.iter().map(|entry| Slot::of(*entry)).collect::<Option<_>>().ok_or(ContainerError::NotOurs)?
             }
-            _ if files == 1 => (0..header.tasks()).map(|task| (0, task)).collect(),
-            _ => return Err(ContainerError::NotOurs),
         };
         // The number of files is not larger than that of the tasks in the mapping, which is in the file.
         let parts =
@@ -150,8 +166,8 @@ impl OpenContainer {
         let ranks = places.len().checked_sub(1).and_then(|ranks| u32::try_from(ranks).ok());
         let ranks = ranks.ok_or(ContainerError::NotOurs)?;
         let mut container = OpenContainer {
-            path: path.to_owned(),
-            opener,
+            path: source.path(0),
+            source,
             parts: (0..parts).map(|_| OnceLock::new()).collect(),
             places,
             contents: Contents::default(),
@@ -160,9 +176,9 @@ impl OpenContainer {
             // It is empty.
             let _ = slot.set(Ok(first));
         }
-        let contents = container.stream(ranks).map_err(ContentsError::Lost)?;
-        let mut reader = BufReader::with_capacity(1 << 18, StreamReader { stream: contents, offset: RECORD_HEADER });
-        container.contents = Contents::read(path, &mut reader, ranks)?;
+        let contents = container.stream(ranks, RECORD_HEADER).map_err(ContentsError::Lost)?;
+        let mut reader = BufReader::with_capacity(1 << 18, contents);
+        container.contents = Contents::read(&container.path, &mut reader, ranks)?;
         Ok(container)
     }
 
@@ -171,40 +187,39 @@ impl OpenContainer {
         let files = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
         let part = slot.get_or_init(|| {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
-            let path = part_path(&self.path, number);
-            let part = (self.opener)(&path).map_err(|error| error.to_string())?;
-            let header = part.header();
+            let part = self.source.open(number).map_err(|error| error.to_string())?;
+            let header = &part.header;
             if header.belongs(number, files) && header.key_value == KeyValue::Inline {
                 Ok(part)
             } else {
-                Err(format!("{} is a file of another set", path.display()))
+                Err(format!("{} is a file of another set", part.path.display()))
             }
         });
         part.as_ref().map_err(Clone::clone)
     }
 
-    /// The stream of a rank, or after the last rank the table of contents.
-    fn stream(&self, rank: u32) -> Result<Stream<'_>, String> {
+    /// The stream of a rank from an offset on, or after the last rank the table of contents.
+    fn stream(&self, rank: u32, offset: u64) -> Result<TaskStream<'_>, String> {
         let task = usize::try_from(rank).unwrap_or(usize::MAX);
-        let (number, local) = *self.places.get(task).ok_or("its mapping lacks the rank")?;
-        let part = self.part(number)?;
-        if part.header().global_ranks.get(local).copied() != Some(i64::from(rank)) {
-            let stored = part.header().global_ranks.get(local).copied().unwrap_or(-1);
+        let Slot { part, local } = *self.places.get(task).ok_or("its mapping lacks the rank")?;
+        let part = self.part(part)?;
+        if part.header.global_ranks.get(local).copied() != Some(i64::from(rank)) {
+            let stored = part.header.global_ranks.get(local).copied().unwrap_or(-1);
             let fault = Fault::MappingRank { rank: rank.into(), stored };
-            return Err(SionError::damaged(part.path())(fault).to_string());
+            return Err(SionError::damaged(&part.path)(fault).to_string());
         }
-        Ok(Stream { part, local })
+        Ok(TaskStream::at(part, local, offset))
     }
 
     /// The stream of a rank, if it has the length that the table of contents records.
-    fn checked_stream(&self, rank: Rank) -> Result<Stream<'_>, String> {
-        let stream = self.stream(rank.0)?;
-        let (stored, recorded) = (stream.bytes(), self.contents.streams.get(&rank).copied().unwrap_or(0));
+    fn checked_stream(&self, rank: Rank, offset: u64) -> Result<TaskStream<'_>, String> {
+        let stream = self.stream(rank.0, offset)?;
+        let (stored, recorded) = (stream.length, self.contents.streams.get(&rank).copied().unwrap_or(0));
         match stored == recorded {
             true => Ok(stream),
             false => Err(format!(
                 "{}: the stream of rank {rank} has {stored} bytes, the table of contents records {recorded}",
-                stream.part.path().display()
+                stream.path().display()
             )),
         }
     }
@@ -213,14 +228,14 @@ impl OpenContainer {
     pub(super) fn damaged_parts(&self) -> Vec<DamagedPart> {
         let mut ranks: BTreeMap<usize, Vec<Rank>> = (0..self.parts.len()).map(|part| (part, Vec::new())).collect();
         for rank in self.contents.streams.keys() {
-            if let Some((part, _)) = self.places.get(task_of(*rank)) {
+            if let Some(Slot { part, .. }) = self.places.get(task_of(*rank)) {
                 ranks.entry(*part).or_default().push(*rank);
             }
         }
         let damaged = ranks.into_iter().filter_map(|(number, ranks)| {
             let problem = self.part(number).err()?;
-            let path = part_path(&self.path, u32::try_from(number).unwrap_or(u32::MAX));
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let path = self.source.path(u32::try_from(number).unwrap_or(u32::MAX));
+            let name = place(&path);
             Some(DamagedPart { name, problem, ranks })
         });
         damaged.collect()
@@ -228,7 +243,7 @@ impl OpenContainer {
 
     /// True if the physical file with the stream of a rank can be used.
     fn has_part_of(&self, rank: Rank) -> bool {
-        self.places.get(task_of(rank)).is_some_and(|(part, _)| self.part(*part).is_ok())
+        self.places.get(task_of(rank)).is_some_and(|place| self.part(place.part).is_ok())
     }
 
     fn find(&self, name: &str) -> Option<ContentsEntry> {
@@ -248,40 +263,10 @@ fn task_of(rank: Rank) -> usize {
     usize::try_from(rank.0).unwrap_or(usize::MAX)
 }
 
-/// The stream of one rank.
-#[derive(Debug)]
-struct Stream<'a> {
-    part: &'a PhysicalFile,
-    local: usize,
-}
-
-impl Stream<'_> {
-    fn bytes(&self) -> u64 {
-        self.part.table().stream_bytes(self.local)
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.part.read_at(self.local, offset, buffer)
-    }
-}
-
-struct StreamReader<'a> {
-    stream: Stream<'a>,
-    offset: u64,
-}
-
-impl io::Read for StreamReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.stream.read_at(self.offset, buffer)?;
-        self.offset = self.offset.saturating_add(read as u64);
-        Ok(read)
-    }
-}
-
 /// The files of a directory with containers.
 #[derive(Debug)]
 pub(super) struct PackedFiles {
-    plain: PlainFiles,
+    dataset: Arc<dyn OpenDataset>,
     /// Whether each is a regular file.
     plain_names: HashMap<String, bool>,
     /// Newest first.
@@ -292,9 +277,9 @@ pub(super) struct PackedFiles {
 
 impl PackedFiles {
     /// The files of one container, whatever is beside it.
-    pub(super) fn of_container(directory: &Path, container: Arc<OpenContainer>) -> PackedFiles {
+    pub(super) fn of_container(dataset: Arc<dyn OpenDataset>, container: Arc<OpenContainer>) -> PackedFiles {
         PackedFiles {
-            plain: PlainFiles::new(directory),
+            dataset,
             plain_names: HashMap::new(),
             containers: vec![container],
             damaged: Vec::new(),
@@ -321,7 +306,7 @@ impl PackedFiles {
         let mut with_file = self.containers.iter().filter_map(|container| Some((container, container.find(name)?)));
         let newest = with_file.next()?;
         let is_usable =
-            |(container, entry): &(&Arc<OpenContainer>, ContentsEntry)| container.checked_stream(entry.rank).is_ok();
+            |(container, entry): &(&Arc<OpenContainer>, ContentsEntry)| container.checked_stream(entry.rank, 0).is_ok();
         if is_usable(&newest) {
             return Some(newest);
         }
@@ -334,8 +319,12 @@ fn unreadable(problem: String) -> io::Error {
 }
 
 impl DatasetFiles for PackedFiles {
-    fn directory(&self) -> &Path {
-        self.plain.directory()
+    fn location(&self) -> &Path {
+        self.dataset.location()
+    }
+
+    fn stored(&self) -> Arc<dyn OpenDataset> {
+        Arc::clone(&self.dataset)
     }
 
     fn list(&self) -> io::Result<Vec<ListedFile>> {
@@ -354,9 +343,9 @@ impl DatasetFiles for PackedFiles {
 
     fn examine(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<FoundFile> {
         match self.packed(name) {
-            None => self.plain.examine(name, output_path).map_err(|error| self.missing(error)),
+            None => self.dataset.examine(name, output_path).map_err(|error| self.missing(error)),
             Some((container, entry)) => {
-                container.checked_stream(entry.rank).map_err(unreadable)?;
+                container.checked_stream(entry.rank, 0).map_err(unreadable)?;
                 Ok(FoundFile::Regular(entry.bytes))
             }
         }
@@ -364,7 +353,7 @@ impl DatasetFiles for PackedFiles {
 
     fn open(&self, name: &str, output_path: Option<&OutputPath>) -> io::Result<Box<dyn StoredFile>> {
         match self.packed(name) {
-            None => self.plain.open(name, output_path).map_err(|error| self.missing(error)),
+            None => self.dataset.open(name, output_path).map_err(|error| self.missing(error)),
             Some((container, entry)) => Ok(Box::new(PackedContent::open(container, name, entry)?)),
         }
     }
@@ -394,14 +383,14 @@ pub(super) struct PackedContent {
 
 impl PackedContent {
     pub(super) fn open(container: &Arc<OpenContainer>, name: &str, entry: ContentsEntry) -> io::Result<PackedContent> {
-        let stream = container.checked_stream(entry.rank).map_err(unreadable)?;
+        let before = entry.offset.saturating_sub(RECORD_HEADER);
+        let mut stream = container.checked_stream(entry.rank, before).map_err(unreadable)?;
         let mut header = [[0_u8; 8]; 2];
-        let mut at = StreamReader { stream, offset: entry.offset.saturating_sub(RECORD_HEADER) };
-        at.read_exact(header.as_flattened_mut())?;
-        let order = at.stream.part.header().byte_order;
+        stream.read_exact(header.as_flattened_mut())?;
+        let order = stream.part.header.byte_order;
         let [key, length] = header.map(|bytes| order.u64(bytes));
         if (key, length) != (entry.key, entry.bytes) {
-            let path = at.stream.part.path().display();
+            let path = stream.path().display();
             let problem = format!("{path}: the record of {name} is not the one that the table of contents records");
             return Err(unreadable(problem));
         }
@@ -417,7 +406,7 @@ impl StoredFile for PackedContent {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let ContentsEntry { rank, offset: begin, bytes, .. } = self.entry;
         let left = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
-        let stream = self.container.stream(rank.0).map_err(unreadable)?;
-        stream.read_at(begin.saturating_add(offset), buffer.get_mut(..left).unwrap_or_default())
+        let mut stream = self.container.stream(rank.0, begin.saturating_add(offset)).map_err(unreadable)?;
+        stream.read(buffer.get_mut(..left).unwrap_or_default())
     }
 }

@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use holdfast_model::{Rank, RankPlace};
 
+use super::super::byte_order::ByteOrder;
+use super::super::header::KeyValue;
+use super::super::key_value::RECORD_HEADER;
 use super::super::limits::MOST_TASKS;
 use super::super::plan::{FileDistribution, Plan, PlanOptions, TaskPlan};
-use super::super::{KeyValue, PlanError};
-use super::{BYTE_ORDER, RECORD_HEADER};
+use super::super::plan_error::PlanError;
+
+/// The byte order of all that is written: all writers of a container must agree.
+pub(super) const BYTE_ORDER: ByteOrder = ByteOrder::Little;
 
 /// A meta file has about 250 bytes, and the name of its file. If a stream is longer than planned, it continues in
 /// another chunk.
@@ -27,9 +32,9 @@ pub fn stream_bytes(files: impl IntoIterator<Item = u64>) -> u64 {
 
 /// The layout of a container for a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DatasetPlan {
-    plan: Plan,
-    ranks: u32,
+pub(super) struct DatasetPlan {
+    pub plan: Plan,
+    pub ranks: u32,
 }
 
 /// Plans a container of at most `files` physical files for a dataset of so many ranks, of which `streams` gives the
@@ -37,7 +42,7 @@ pub struct DatasetPlan {
 ///
 /// # Errors
 /// When there is no rank, or the container would be larger than a file can be.
-pub fn plan_dataset(
+pub(super) fn plan_dataset(
     ranks: u32,
     streams: &BTreeMap<Rank, u64>,
     files: u32,
@@ -65,11 +70,6 @@ pub fn plan_dataset(
 }
 
 impl DatasetPlan {
-    /// Number of ranks.
-    pub fn ranks(&self) -> u32 {
-        self.ranks
-    }
-
     /// The places of all ranks that have one.
     pub fn places(&self) -> BTreeMap<Rank, RankPlace> {
         (0..self.ranks).filter_map(|rank| Some((Rank(rank), self.place(rank)?))).collect()
@@ -77,21 +77,17 @@ impl DatasetPlan {
 
     fn place(&self, rank: u32) -> Option<RankPlace> {
         let slot = self.plan.slot(usize::try_from(rank).ok()?)?;
-        let layout = self.plan.parts().get(slot.part)?.layout();
+        let layout = &self.plan.parts.get(slot.part)?.layout;
         let chunk_bytes = layout.chunk_size(slot.local);
         let offset = layout.chunk_position(slot.local, 0)?;
-        let (file, stride) = (u32::try_from(slot.part).ok()?, layout.block_skip());
+        let (file, stride) = (u32::try_from(slot.part).ok()?, layout.block_skip);
         (chunk_bytes > 0).then_some(RankPlace { file, offset, chunk_bytes, stride, first_chunk: 0 })
     }
 
     /// The chunk size of a task.
     pub(super) fn chunk_bytes(&self, task: usize) -> u64 {
-        let layout = self.plan.slot(task).and_then(|slot| Some((self.plan.parts().get(slot.part)?, slot.local)));
-        layout.map_or(0, |(part, local)| part.layout().chunk_size(local))
-    }
-
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
+        let layout = self.plan.slot(task).and_then(|slot| Some((self.plan.parts.get(slot.part)?, slot.local)));
+        layout.map_or(0, |(part, local)| part.layout.chunk_size(local))
     }
 }
 

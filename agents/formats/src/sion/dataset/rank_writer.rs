@@ -1,30 +1,29 @@
 //! Writing the streams of ranks at their places, by a process that did not plan the container.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_core::regular_file;
+use holdfast_core::store::{OpenDataset, StagedWriter};
 use holdfast_model::{ContainerPlaces, PackedFile, PackedRank, RankPlace};
 
-use super::super::SionError;
+use super::super::error::SionError;
 use super::super::input_mismatch::InputMismatch;
-use super::{BYTE_ORDER, RECORD_HEADER};
+use super::super::key_value::RECORD_HEADER;
+use super::plan::BYTE_ORDER;
 
 /// The physical files of a container that another process created, open for writing. Only those are opened that have a
 /// place. Several threads can write.
 #[derive(Debug)]
 pub struct PlacedFiles {
-    files: Vec<Option<(PathBuf, File)>>,
+    files: Vec<Option<(PathBuf, Box<dyn StagedWriter>)>>,
 }
 
 impl PlacedFiles {
-    /// Opens the physical files in the directory.
+    /// Opens the physical files in the dataset.
     ///
     /// # Errors
     /// When a file cannot be opened, or a place names a file that is not listed.
-    pub fn open(directory: &Path, places: &ContainerPlaces) -> Result<PlacedFiles, SionError> {
+    pub fn open(dataset: &dyn OpenDataset, places: &ContainerPlaces) -> Result<PlacedFiles, SionError> {
         let mut files = PlacedFiles { files: Vec::new() };
         files.files.resize_with(places.files.len(), || None);
         for place in places.ranks.values() {
@@ -32,11 +31,11 @@ impl PlacedFiles {
             let slot = files.files.get_mut(number).zip(places.files.get(number));
             let Some((slot, name)) = slot.filter(|(_, name)| !name.contains('/')) else {
                 let mismatch = InputMismatch::NoRoom { task: number };
-                return Err(SionError::Input { path: directory.to_owned(), mismatch });
+                return Err(SionError::Input { path: dataset.location().to_owned(), mismatch });
             };
             if slot.is_none() {
-                let path = directory.join(name);
-                let file = regular_file::open_writable(&path).map_err(SionError::io("open", &path))?;
+                let path = dataset.path_of(name);
+                let file = dataset.attach(name).map_err(SionError::io("open", &path))?;
                 *slot = Some((path, file));
             }
         }
@@ -46,24 +45,21 @@ impl PlacedFiles {
     /// A writer for the stream of the rank with this place. `None` if its file is not open.
     pub fn writer(&self, place: RankPlace) -> Option<RankWriter<'_>> {
         let (path, file) = self.files.get(usize::try_from(place.file).ok()?)?.as_ref()?;
-        (place.chunk_bytes > 0).then(|| RankWriter { path, file, place, at: 0, files: Vec::new() })
+        (place.chunk_bytes > 0).then(|| RankWriter { path, file: &**file, place, at: 0, files: Vec::new() })
     }
 
     /// Synchronises what was written. Only then may it be reported.
-    ///
-    /// # Errors
-    /// When the file system fails.
     pub fn synchronise(&self) -> Result<(), SionError> {
         let mut open = self.files.iter().flatten();
-        open.try_for_each(|(path, file)| file.sync_all().map_err(SionError::io("synchronise", path)))
+        open.try_for_each(|(path, file)| file.sync().map_err(SionError::io("synchronise", path)))
     }
 }
 
 /// Writes the files of one rank as the records of its stream.
 #[derive(Debug)]
 pub struct RankWriter<'a> {
-    path: &'a Path,
-    file: &'a File,
+    pub path: &'a Path,
+    file: &'a dyn StagedWriter,
     place: RankPlace,
     /// The end of the last record.
     at: u64,
@@ -71,11 +67,6 @@ pub struct RankWriter<'a> {
 }
 
 impl RankWriter<'_> {
-    /// The physical file.
-    pub fn path(&self) -> &Path {
-        self.path
-    }
-
     /// Writes the content of the next file. Without [`RankWriter::finish`] it is discarded: the next file is written
     /// over it.
     pub fn content(&self) -> ContentWriter<'_> {
@@ -83,9 +74,6 @@ impl RankWriter<'_> {
     }
 
     /// Ends a file with a content of so many bytes, which was written.
-    ///
-    /// # Errors
-    /// When the header of the record cannot be written.
     pub fn finish(&mut self, name: &str, bytes: u64) -> Result<(), SionError> {
         let mut header = [0; 16];
         let (key, length) = header.split_at_mut(8);
@@ -98,9 +86,6 @@ impl RankWriter<'_> {
     }
 
     /// Writes a small file.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn add(&mut self, name: &str, content: &[u8]) -> Result<(), SionError> {
         self.content().write_all(content).map_err(SionError::io("write", self.path))?;
         self.finish(name, content.len() as u64)
@@ -120,7 +105,7 @@ impl RankWriter<'_> {
             let position = chunk.checked_mul(stride).and_then(|at| at.checked_add(begin)?.checked_add(inside));
             let room = usize::try_from(chunk_bytes - inside).unwrap_or(usize::MAX).min(bytes.len());
             let (now, later) = bytes.split_at(room);
-            self.file.write_all_at(now, position.ok_or_else(too_large)?)?;
+            self.file.write_at(now, position.ok_or_else(too_large)?)?;
             offset = offset.checked_add(now.len() as u64).ok_or_else(too_large)?;
             bytes = later;
         }

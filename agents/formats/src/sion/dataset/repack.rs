@@ -4,17 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use holdfast_core::control::ControlError;
 use holdfast_core::control::content::{ContentMismatch, FileContent, RecordedContent};
 use holdfast_core::control::meta::EXTENSION;
-use holdfast_core::dataset_files::{self, DatasetFiles, FoundFile, StoredFile};
 use holdfast_core::prefix::rank_filemap::RankFilemap;
+use holdfast_core::store::dataset_files::read_meta;
+use holdfast_core::store::{DatasetFiles, FoundFile, StoredFile};
 use holdfast_core::workers;
 use holdfast_model::{ContainerRequest, PackedRank, Rank};
 
-use super::super::SionError;
+use super::super::error::SionError;
 use super::create::DatasetCreation;
 use super::rank_writer::{PlacedFiles, RankWriter};
 use crate::input::PIECE_BYTES;
@@ -28,25 +29,11 @@ pub enum RepackError {
     /// A meta file cannot be used.
     #[error(transparent)]
     Meta(#[from] ControlError),
-    /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file is not what its meta file records.
     #[error("{} {mismatch}", path.display())]
-    Mismatch {
-        /// The rank that owns it.
-        rank: Rank,
-        /// The file.
-        path: PathBuf,
-        /// The difference.
-        mismatch: ContentMismatch,
-    },
-    /// The request lacks a rank.
+    Mismatch { rank: Rank, path: PathBuf, mismatch: ContentMismatch },
     #[error("the container has no room for rank {0}")]
     NoPlace(Rank),
 }
@@ -62,11 +49,11 @@ pub fn repack(
     request: &ContainerRequest,
     of_rank: &BTreeMap<Rank, Vec<String>>,
 ) -> Result<Option<SionError>, RepackError> {
-    let directory = files.directory();
+    let dataset = files.stored();
     let ContainerRequest { ranks, streams, files: parts } = request;
-    let creation = DatasetCreation::new(directory, *ranks, streams, *parts)?;
+    let creation = DatasetCreation::new(files.stored(), *ranks, streams, *parts)?;
     let places = creation.places();
-    let placed = PlacedFiles::open(directory, &places)?;
+    let placed = PlacedFiles::open(&*dataset, &places)?;
     let listed: Vec<(&Rank, &Vec<String>)> = of_rank.iter().collect();
     let packed = workers::map(&listed, workers::default_threads(), 1, |(rank, names)| {
         let place = places.ranks.get(rank).and_then(|place| placed.writer(*place));
@@ -74,7 +61,7 @@ pub fn repack(
         for name in *names {
             add(files, **rank, &mut writer, name)?;
         }
-        let filemap = RankFilemap::path_in(Path::new(""), **rank).display().to_string();
+        let filemap = RankFilemap::name_of(**rank);
         if matches!(files.examine(&filemap, None), Ok(FoundFile::Regular(_))) {
             copy(files, &mut writer, &filemap)?;
         }
@@ -87,15 +74,15 @@ pub fn repack(
 
 /// Adds a file and its meta file.
 fn add(files: &dyn DatasetFiles, rank: Rank, writer: &mut RankWriter<'_>, name: &str) -> Result<(), RepackError> {
-    let meta = dataset_files::read_meta(files, name)?;
+    let meta = read_meta(files, name)?;
     let content = copy(files, writer, name)?;
-    let mismatch = |mismatch| RepackError::Mismatch { rank, path: files.directory().join(name), mismatch };
+    let mismatch = |mismatch| RepackError::Mismatch { rank, path: files.path_of(name), mismatch };
     RecordedContent::from(&meta).check(content).map_err(mismatch)?;
     copy(files, writer, &format!("{name}{EXTENSION}")).map(drop)
 }
 
 fn copy(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Result<FileContent, RepackError> {
-    let unreadable = |source| RepackError::Read { path: files.directory().join(name), source };
+    let unreadable = |source| RepackError::Read { path: files.path_of(name), source };
     let stored = files.open(name, None).map_err(unreadable)?;
     let length = usize::try_from(stored.length()).unwrap_or(PIECE_BYTES);
     let mut piece = vec![0; length.clamp(1, PIECE_BYTES)];
@@ -112,7 +99,7 @@ fn copy(files: &dyn DatasetFiles, writer: &mut RankWriter<'_>, name: &str) -> Re
         };
         let now = piece.get(..read).unwrap_or_default();
         hasher.update(now);
-        content.write_all(now).map_err(SionError::io("write", writer.path()))?;
+        content.write_all(now).map_err(SionError::io("write", writer.path))?;
         bytes = bytes.saturating_add(read as u64);
     }
     writer.finish(name, bytes)?;

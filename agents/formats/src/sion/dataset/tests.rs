@@ -2,19 +2,24 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use holdfast_core::control::meta::{FileKind, Meta};
-use holdfast_core::dataset_files::{DatasetFiles, FoundFile};
 use holdfast_core::kvtree::file::packed;
 use holdfast_core::prefix::inspect::inspect;
 use holdfast_core::prefix::rank_filemap::{FilemapWriter, RankFilemap};
 use holdfast_core::prefix::scan::{ScanOptions, scan};
+use holdfast_core::store::{DatasetFiles, FoundFile, OpenDataset, PosixDataset};
 use holdfast_model::{CheckpointId, ContainerPlaces, PackedRank, Rank};
 
 use super::packed_files::is_complete;
 use super::*;
 use crate::sion::{Container, JoinInput, SplitOptions, VerifyOptions, defrag, join, split, verify};
 use crate::{Destination, recognise};
+
+fn at(directory: &Path) -> Arc<dyn OpenDataset> {
+    Arc::new(PosixDataset::at(directory))
+}
 
 type RankContent = Vec<(String, Vec<u8>)>;
 
@@ -27,12 +32,12 @@ fn content(rank: u32, files: u32, bytes: usize) -> RankContent {
 /// Plans for streams of this many bytes, whatever is then written.
 fn create(directory: &Path, ranks: u32, files: u32, planned: u64) -> DatasetCreation {
     let streams = (0..ranks).map(|rank| (Rank(rank), planned)).collect();
-    DatasetCreation::new(directory, ranks, &streams, files).unwrap()
+    DatasetCreation::new(at(directory), ranks, &streams, files).unwrap()
 }
 
 fn write(directory: &Path, places: &ContainerPlaces, rank: u32, files: &RankContent) -> PackedRank {
     let places = places.of([Rank(rank)], 0);
-    let placed = PlacedFiles::open(directory, &places).unwrap();
+    let placed = PlacedFiles::open(&*at(directory), &places).unwrap();
     let mut writer = placed.writer(places.ranks[&Rank(rank)]).unwrap();
     for (name, bytes) in files {
         writer.add(name, bytes).unwrap();
@@ -76,7 +81,7 @@ fn files_that_were_packed_are_read_back_and_split_as_they_were() {
         let path = packed.path().join("holdfast-1.sion");
         let checked = verify(&path, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
         assert!(checked.is_intact(), "{:?}", checked.damages);
-        let files = open(packed.path()).unwrap();
+        let files = open(at(packed.path())).unwrap();
         assert!(files.damaged_containers().is_empty());
         let mut listed: Vec<String> = files.list().unwrap().into_iter().map(|file| file.name).collect();
         listed.sort();
@@ -106,7 +111,7 @@ fn a_file_of_a_container_without_its_first_file_is_missing_with_the_name_of_that
     let packed = tempfile::tempdir().unwrap();
     example(packed.path(), 20_000);
     fs::remove_file(packed.path().join("holdfast-1.sion")).unwrap();
-    let files = open(packed.path()).unwrap();
+    let files = open(at(packed.path())).unwrap();
     for error in [read(&*files, "rank_0.0").unwrap_err(), files.examine("rank_0.0", None).unwrap_err()] {
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         assert!(error.to_string().contains("the first file of its set, holdfast-1.sion, is missing"), "{error}");
@@ -118,7 +123,7 @@ fn a_file_in_a_lost_further_file_of_a_container_cannot_be_read_with_the_name_of_
     let packed = tempfile::tempdir().unwrap();
     let contents = example(packed.path(), 20_000);
     fs::remove_file(packed.path().join("holdfast-1.sion.000001")).unwrap();
-    let files = open(packed.path()).unwrap();
+    let files = open(at(packed.path())).unwrap();
     let names = contents.values().flatten().map(|(name, _)| name);
     let errors: Vec<String> = names.filter_map(|name| Some(read(&*files, name).err()?.to_string())).collect();
     assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("holdfast-1.sion.000001")), "{errors:?}");
@@ -130,21 +135,21 @@ fn a_file_that_failed_is_replaced_by_the_next_and_a_second_round_writes_behind_t
     let creation = create(scratch.path(), 2, 1, 5000);
     let places = creation.places();
     let first = places.of([Rank(0)], 0);
-    let placed = PlacedFiles::open(scratch.path(), &first).unwrap();
+    let placed = PlacedFiles::open(&*at(scratch.path()), &first).unwrap();
     let mut writer = placed.writer(first.ranks[&Rank(0)]).unwrap();
     writer.add("a", b"content of a").unwrap();
     writer.content().write_all(&[7; 3000]).unwrap();
     writer.add("b", b"content of b").unwrap();
     let one = writer.end();
     let second = places.of([Rank(1)], 1);
-    let placed = PlacedFiles::open(scratch.path(), &second).unwrap();
+    let placed = PlacedFiles::open(&*at(scratch.path()), &second).unwrap();
     let mut writer = placed.writer(second.ranks[&Rank(1)]).unwrap();
     writer.add("c", b"content of c").unwrap();
     let two = writer.end();
     // The node of rank 1 was given up, and still writes at its place of the first round.
     write(scratch.path(), &places, 1, &vec![("c".to_owned(), vec![9; 4000])]);
     creation.commit(&BTreeMap::from([(Rank(0), one), (Rank(1), two)])).unwrap();
-    let files = open(scratch.path()).unwrap();
+    let files = open(at(scratch.path())).unwrap();
     for name in ["a", "b", "c"] {
         assert_eq!(read(&*files, name).unwrap(), format!("content of {name}").as_bytes());
     }
@@ -156,7 +161,7 @@ fn a_container_that_is_not_committed_leaves_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let creation = create(scratch.path(), 4, 2, 100);
     write(scratch.path(), &creation.places(), 1, &content(1, 1, 10));
-    assert!(open(scratch.path()).unwrap().list().unwrap().is_empty());
+    assert!(open(at(scratch.path())).unwrap().list().unwrap().is_empty());
     drop(creation);
     assert!(names(scratch.path()).is_empty());
     create(scratch.path(), 4, 2, 100).commit(&BTreeMap::new()).unwrap();
@@ -216,7 +221,7 @@ fn a_part_without_the_first_file_is_kept_until_no_process_can_complete_its_set()
     fs::write(&part, "of a process that completes the container now").unwrap();
     pack_described(scratch.path(), &[0, 1, 2], 1);
     assert_eq!(names(scratch.path()), ["holdfast-1.sion.000001", "holdfast-2.sion"]);
-    assert!(open(scratch.path()).unwrap().damaged_containers().is_empty());
+    assert!(open(at(scratch.path())).unwrap().damaged_containers().is_empty());
     set_age(&part, 48);
     pack_described(scratch.path(), &[0, 1, 2], 1);
     assert_eq!(names(scratch.path()), ["holdfast-3.sion"]);
@@ -232,11 +237,11 @@ fn the_parts_of_a_container_that_lost_its_first_file_are_kept_until_the_dataset_
     // Only rank 2, which was rebuilt: rank 1 is in the part.
     pack_described(scratch.path(), &[2], 1);
     assert_eq!(names(scratch.path()), ["holdfast-1.sion.000001", "holdfast-2.sion"]);
-    let found = inspect(&scan(scratch.path(), ScanOptions { threads: 1, open }).unwrap());
+    let found = inspect(&scan(&at(scratch.path()), ScanOptions { threads: 1, open }).unwrap());
     let named: Vec<String> = found.damaged.iter().map(ToString::to_string).collect();
     assert_eq!(named.len(), 1, "{named:?}");
     assert!(named[0].starts_with("holdfast-1.sion.000001: ") && named[0].contains(", holdfast-1.sion, is missing"));
-    let refused = open(scratch.path()).unwrap().open("rank_1.ckpt", None).unwrap_err().to_string();
+    let refused = open(at(scratch.path())).unwrap().open("rank_1.ckpt", None).unwrap_err().to_string();
     assert!(refused.contains("the first file of its set, holdfast-1.sion, is missing"), "{refused}");
     let checked = verify(&part, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
     assert!(!checked.is_intact(), "{:?}", checked.notes);
@@ -247,7 +252,7 @@ fn the_parts_of_a_container_that_lost_its_first_file_are_kept_until_the_dataset_
     let checked = verify(&part, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
     assert!(checked.is_intact(), "{:?}", checked.damages);
     assert!(checked.notes.iter().any(|note| note.what.contains("complete dataset")), "{:?}", checked.notes);
-    assert!(inspect(&scan(scratch.path(), ScanOptions { threads: 1, open }).unwrap()).damaged.is_empty());
+    assert!(inspect(&scan(&at(scratch.path()), ScanOptions { threads: 1, open }).unwrap()).damaged.is_empty());
     pack_described(scratch.path(), &[2], 1);
     assert!(!part.exists());
 }
@@ -263,7 +268,7 @@ fn a_container_that_another_process_completed_meanwhile_is_not_replaced() {
         let refused = late.commit(&packed.into()).unwrap_err();
         assert!(matches!(refused, crate::sion::SionError::Taken { .. }), "{refused}");
         assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001"]);
-        let files = open(scratch.path()).unwrap();
+        let files = open(at(scratch.path())).unwrap();
         for (name, bytes) in before.values().flatten() {
             assert_eq!(read(&*files, name).unwrap(), *bytes, "{name}");
         }
@@ -286,7 +291,7 @@ fn what_is_packed_replaces_plain_files_of_an_earlier_copy() {
     }
     let packed = example(scratch.path(), 20_000);
     assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001", "rank_3.0", "summary.scr"]);
-    let files = open(scratch.path()).unwrap();
+    let files = open(at(scratch.path())).unwrap();
     for (name, bytes) in packed.values().flatten() {
         assert_eq!(read(&*files, name).unwrap(), *bytes, "{name}");
     }
@@ -303,7 +308,7 @@ fn an_intact_file_of_an_older_container_is_read_if_the_newer_part_is_lost() {
     assert_eq!(part, 1, "neither the first nor the last file");
     let packed = [0, 1, 2, 4].map(|rank| (Rank(rank), write(scratch.path(), &places, rank, &content(rank, 3, 9))));
     creation.commit(&packed.into()).unwrap();
-    let first = |rank: u32| read(&*open(scratch.path()).unwrap(), &format!("rank_{rank}.0"));
+    let first = |rank: u32| read(&*open(at(scratch.path())).unwrap(), &format!("rank_{rank}.0"));
     assert_eq!(first(2).unwrap(), content(2, 1, 9)[0].1);
     fs::remove_file(scratch.path().join("holdfast-2.sion.000001")).unwrap();
     assert_eq!(first(2).unwrap(), content(2, 1, 5)[0].1);
@@ -379,9 +384,9 @@ fn a_container_can_be_defragmented_or_joined_again_and_read_as_before() {
     let path = scratch.path().join("holdfast-1.sion");
     let readable = |path: &Path| {
         for (name, bytes) in (0..3).flat_map(described) {
-            assert_eq!(read(&*open(path.parent().unwrap()).unwrap(), &name).unwrap(), bytes, "{name}");
+            assert_eq!(read(&*open(at(path.parent().unwrap())).unwrap(), &name).unwrap(), bytes, "{name}");
         }
-        assert!(is_complete(scratch.path()));
+        assert!(is_complete(&at(scratch.path())));
     };
     let checks = |path: &Path| {
         let checked = verify(path, &VerifyOptions::default(), &mut |_, _| ()).unwrap();
@@ -421,12 +426,12 @@ fn a_container_that_is_a_link_is_not_used() {
     for part in ["holdfast-1.sion", "holdfast-1.sion.000001"] {
         let (scratch, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         pack_described(scratch.path(), &[0, 1, 2], 2);
-        assert!(is_complete(scratch.path()));
+        assert!(is_complete(&at(scratch.path())));
         let moved = elsewhere.path().join(part);
         fs::copy(scratch.path().join(part), &moved).unwrap();
         fs::remove_file(scratch.path().join(part)).unwrap();
         std::os::unix::fs::symlink(&moved, scratch.path().join(part)).unwrap();
-        let files = open(scratch.path()).unwrap();
+        let files = open(at(scratch.path())).unwrap();
         let damaged = files.damaged_containers();
         assert!(damaged.iter().any(|(_, problem)| problem.contains("it is a link")), "{part}: {damaged:?}");
         assert!(read(&*files, "rank_2.ckpt").is_err(), "{part}");
@@ -446,11 +451,11 @@ fn a_plain_file_of_a_rank_that_has_the_name_of_a_container_is_no_damage() {
         fs::write(&path, [2; 900]).unwrap();
         meta.write(&path).unwrap();
         let filemap = RankFilemap { rank: Rank(2), id: meta.checkpoint, files: vec![name.to_owned()], expected: 1 };
-        filemap.write(scratch.path(), FilemapWriter::Copy).unwrap();
-        let files = open(scratch.path()).unwrap();
+        filemap.write(&*at(scratch.path()), FilemapWriter::Copy).unwrap();
+        let files = open(at(scratch.path())).unwrap();
         assert_eq!((files.damaged_containers(), files.containers_without_first_file()), (vec![], vec![]), "{name}");
         assert_eq!(read(&*files, name).unwrap(), [2; 900], "{name}");
-        assert!(is_complete(scratch.path()), "{name}");
+        assert!(is_complete(&at(scratch.path())), "{name}");
         assert!(recognise(&path).unwrap().format.is_none(), "{name}");
         // A drain that packs the others leaves it.
         set_age(&path, 48);
@@ -470,7 +475,7 @@ fn plain_files_replace_packed_ones_and_a_later_container_an_earlier_one() {
     pack(scratch.path(), &[0, 1, 2]);
     assert_eq!(names(scratch.path()), ["holdfast-1.sion", "holdfast-1.sion.000001", "holdfast-2.sion"]);
     fs::write(scratch.path().join("rank_1.0"), "rebuilt").unwrap();
-    let files = open(scratch.path()).unwrap();
+    let files = open(at(scratch.path())).unwrap();
     assert_eq!(read(&*files, "rank_0.0").unwrap(), content(0, 1, 5)[0].1);
     assert_eq!(read(&*files, "rank_4.2").unwrap(), old[&4][2].1);
     assert_eq!(read(&*files, "rank_1.0").unwrap(), b"rebuilt");
@@ -493,7 +498,7 @@ fn damaged_containers_give_no_wrong_content_and_are_named() {
                 fs::write(scratch.path().join(name), bytes).unwrap();
             }
         }
-        let files = open(scratch.path()).unwrap();
+        let files = open(at(scratch.path())).unwrap();
         let listed = files.list().unwrap();
         let readable = listed.iter().filter(|file| read(&*files, &file.name).is_ok()).count();
         let wrong = contents

@@ -3,16 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_core::dataset_files::StoredFile;
+use holdfast_core::store::StoredFile;
 
 use super::super::copying::{copy_exactly, each};
 use super::super::fault::Fault;
-use super::super::split::{Split, SplitFile};
+use super::super::split_result::{Split, SplitFile};
 use super::contents::ContentsError;
 use super::names::parse;
 use super::packed_files::{ContainerError, OpenContainer, PackedContent};
 use super::verify::damaged_files;
-use crate::{Destination, FormatsError, Progress};
+use crate::destination::Destination;
+use crate::error::FormatsError;
+use crate::format::Progress;
 
 /// True if a container holds the files of a dataset: it has a table of contents, or the name of one that must have it.
 /// [`unpack`] says what is wrong if the table cannot be used.
@@ -31,13 +33,7 @@ pub fn is_dataset(path: &Path) -> bool {
 ///
 /// # Errors
 /// When the container is not one of a dataset or no file in it can be found, or a file cannot be written.
-pub fn unpack(
-    path: &Path,
-    to: &Destination,
-    dry_run: bool,
-    threads: Option<usize>,
-    progress: Progress<'_>,
-) -> Result<Split, FormatsError> {
+pub fn unpack(path: &Path, to: &Destination, dry_run: bool, progress: Progress<'_>) -> Result<Split, FormatsError> {
     let container = match OpenContainer::open(path) {
         Ok(container) => Arc::new(container),
         Err(ContainerError::Sion(error)) => return Err(error.into()),
@@ -58,7 +54,7 @@ pub fn unpack(
     let damaged = damaged_files(path, &container, &mut |done, _| progress(done.min(total), twice))?;
     let mut copied = |done: u64, _| progress(total.saturating_add(done), twice);
     // Errors of writing have another type than those of reading, and are returned in the result of the job.
-    let done = each(&entries, threads, total, &mut copied, |(name, entry)| {
+    let done = each(&entries, total, &mut copied, |(name, entry)| {
         if let Some(problem) = damaged.get(name) {
             let (name, problem) = (name.clone(), problem.clone());
             return Ok((Ok(Some(Fault::FileDamaged { rank: entry.rank.0, name, problem })), entry.bytes));

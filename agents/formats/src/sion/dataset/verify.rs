@@ -4,34 +4,35 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_core::dataset_files::DatasetFiles;
 use holdfast_core::prefix::scan::{DamagedFile, FileDamage, Scan, scan_files};
 use holdfast_core::prefix::verify::VerifyUnit;
+use holdfast_core::store::DatasetFiles;
 use holdfast_core::workers;
 use holdfast_model::Rank;
 
-use super::super::SionError;
 use super::super::copying::each;
-use super::super::verify::{SetDamage, place};
+use super::super::damages::SetDamage;
+use super::super::error::SionError;
+use super::super::slot::{directory_and_name, place};
 use super::names::{containers, is_rank_file, parse};
-use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete};
-use crate::{Damage, FileCheck, FormatsError, Progress};
+use super::packed_files::{DamagedPart, Listing, OpenContainer, PackedFiles, is_complete, usable_in};
+use crate::error::FormatsError;
+use crate::file_check::{Damage, FileCheck};
+use crate::format::Progress;
 
 /// Ranks of a lost physical file that are listed.
 const LISTED_RANKS: usize = 16;
 
 /// Adds what is wrong with the files in the container at `path`, and the damages of its set. A container that does not
 /// hold a dataset has no other ones.
-///
-/// # Errors
-/// When the directory cannot be read.
-pub(in super::super) fn verify_files(
+pub fn verify_files(
     path: &Path,
     set: Vec<SetDamage>,
     check: &mut FileCheck,
     progress: Progress<'_>,
 ) -> Result<(), SionError> {
-    let number = path.file_name().and_then(|name| name.to_str()).and_then(parse).filter(|_| !is_rank_file(path));
+    let (dataset, name) = directory_and_name(path);
+    let number = parse(&name).filter(|_| !is_rank_file(&*dataset, &name));
     if number.is_some() && !path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let what = "it is a link, which a restart does not follow";
         check.damage(Damage::new("unreadable", place(path), what));
@@ -40,8 +41,11 @@ pub(in super::super) fn verify_files(
     if let Some((_, 1..)) = number {
         return of_further_file(path, set, check);
     }
-    let open = if number.is_some() { OpenContainer::open_no_link } else { OpenContainer::open };
-    let container = match open(path) {
+    let opened = match number {
+        Some(_) => OpenContainer::open_in(&dataset, &name),
+        None => OpenContainer::open(path),
+    };
+    let container = match opened {
         Ok(container) => Arc::new(container),
         Err(error) => {
             // It can be a container of another program, and its damage may be known.
@@ -49,7 +53,7 @@ pub(in super::super) fn verify_files(
             let what = format!("the files in it cannot be found: {error}");
             let contents = unknown.then(|| Damage::new("contents", place(path), what));
             let damages: Vec<Damage> = set.into_iter().map(|it| it.damage).chain(contents).collect();
-            let is_replaced = number.is_some() && !damages.is_empty() && is_complete(directory_of(path));
+            let is_replaced = number.is_some() && !damages.is_empty() && is_complete(&dataset);
             add_all(damages, is_replaced, check);
             return Ok(());
         }
@@ -72,8 +76,7 @@ pub(in super::super) fn verify_files(
             (true, true) => check.note(Damage::new("set", name, "no file is lost with it")),
         }
     }
-    let directory = directory_of(path);
-    let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(directory, Arc::clone(&container)));
+    let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(dataset, Arc::clone(&container)));
     // Only the container is listed, and it is open.
     let Ok(mut scan) = scan_files(files, workers::default_threads()) else { return Ok(()) };
     let verified = verify_contents(&mut scan, progress)?;
@@ -144,16 +147,17 @@ fn lost_parts(container: &OpenContainer, path: &Path, in_dataset: bool) -> Resul
 /// has all files of the dataset without it. A damage of the file itself is a note if other files replace those in it.
 fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> Result<(), SionError> {
     let first = path.with_extension("");
+    let (dataset, first_name) = directory_and_name(&first);
     let damages = set.into_iter().map(|it| it.damage);
     let what = match first.symlink_metadata() {
         Ok(found) if found.is_file() => {
             if damages.len() > 0 {
-                let is_replaced = match OpenContainer::open_no_link(&first) {
+                let is_replaced = match OpenContainer::open_in(&dataset, &first_name) {
                     Ok(container) => {
                         let lost = lost_parts(&container, &first, true)?;
                         lost.iter().any(|lost| lost.name == place(path) && lost.is_replaced())
                     }
-                    Err(_) => is_complete(directory_of(path)),
+                    Err(_) => is_complete(&dataset),
                 };
                 add_all(damages, is_replaced, check);
             }
@@ -163,7 +167,7 @@ fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> R
         Err(_) => "is missing",
     };
     let what = format!("the first file of its set, {}, {what}", place(&first));
-    let is_replaced = is_complete(directory_of(path));
+    let is_replaced = is_complete(&dataset);
     add_all(damages, is_replaced, check);
     if is_replaced {
         let what = format!("{what}; the other files of the directory are the complete dataset");
@@ -174,20 +178,14 @@ fn of_further_file(path: &Path, set: Vec<SetDamage>, check: &mut FileCheck) -> R
     Ok(())
 }
 
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// The files in a container that are not as their meta files record them, with what differs.
-///
-/// # Errors
-/// When the files cannot be listed or read.
 pub(super) fn damaged_files(
     path: &Path,
     container: &Arc<OpenContainer>,
     progress: Progress<'_>,
 ) -> Result<HashMap<String, String>, FormatsError> {
-    let files: Arc<dyn DatasetFiles> = Arc::new(PackedFiles::of_container(directory_of(path), Arc::clone(container)));
+    let files: Arc<dyn DatasetFiles> =
+        Arc::new(PackedFiles::of_container(directory_and_name(path).0, Arc::clone(container)));
     let mut scan = scan_files(files, workers::default_threads())
         .map_err(|error| FormatsError::damaged("list the files in", path, error))?;
     verify_contents(&mut scan, progress)?;
@@ -209,7 +207,7 @@ fn verify_contents(scan: &mut Scan, progress: Progress<'_>) -> Result<VerifiedCo
     let bytes = units.iter().map(|unit| unit.size).fold(0, u64::saturating_add);
     let files = Arc::clone(&scan.files);
     let compare = |unit: &VerifyUnit| Ok((unit.check(&*files, &|_| {}).err(), unit.size));
-    let damages = each(&units, None, bytes, progress, compare)?;
+    let damages = each(&units, bytes, progress, compare)?;
     for (unit, damage) in units.iter().zip(damages) {
         if let Some(damage) = damage {
             scan.apply_failure(unit, damage);
@@ -229,17 +227,16 @@ fn replaced_files(path: &Path, number: Option<u32>) -> Result<HashSet<String>, S
 /// The files of which the directory has a plain file, or one in another container than that at `path`: of a file in a
 /// lost part, also an older one is read.
 fn other_files(path: &Path) -> Result<HashSet<String>, SionError> {
-    let number = path.file_name().and_then(|name| name.to_str()).and_then(parse).map(|(number, _)| number);
+    let number = parse(&directory_and_name(path).1).map(|(number, _)| number);
     files_beside(path, |other| Some(other) != number)
 }
 
 fn files_beside(path: &Path, uses: impl Fn(u32) -> bool) -> Result<HashSet<String>, SionError> {
-    let directory = directory_of(path);
-    let listing = Listing::of(directory).map_err(SionError::io("read the directory", directory))?;
+    let (dataset, _) = directory_and_name(path);
+    let listing = Listing::of(&*dataset).map_err(SionError::io("read the directory", dataset.location()))?;
     let mut files: HashSet<String> = listing.names().map(str::to_owned).collect();
     for (_, parts) in containers(listing.names()).into_iter().filter(|(number, _)| uses(*number)) {
-        let first = parts.get(&0).map(|name| directory.join(name));
-        files.extend(first.into_iter().flat_map(|first| listing.usable_in(&first)));
+        files.extend(parts.get(&0).into_iter().flat_map(|first| usable_in(&dataset, first)));
     }
     Ok(files)
 }

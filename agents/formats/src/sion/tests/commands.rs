@@ -34,7 +34,7 @@ fn defrag_in_place_works_in_both_byte_orders() {
         fs::copy(first_file(&fixture), &path).unwrap();
         defrag(&path, &path, &DefragOptions::default(), &mut nothing()).unwrap();
         let container = Container::open(&path).unwrap();
-        assert_eq!(container.parts()[0].table().blocks(), 1);
+        assert_eq!(container.parts[0].table.blocks, 1);
         for task in 0..container.tasks() {
             assert_eq!(Some(stream(&container, task)), expected_stream(&fixture, task), "{name}");
         }

@@ -45,11 +45,11 @@ fn corpus() -> Vec<Seed> {
             let head = 0..52.min(length);
             let mut fields = Vec::from([head]);
             if let Ok(part) = PhysicalFile::open(&paths[0]) {
-                let tail = part.layout().tail(part.table().blocks()).unwrap() as usize;
-                let tasks = part.header().tasks();
+                let tail = part.layout.tail(part.table.blocks).unwrap() as usize;
+                let tasks = part.header.tasks();
                 fields.extend([1076..1088 + 16 * tasks, tail..length]);
-                if part.header().key_value == KeyValue::Inline {
-                    let data = part.layout().start_of_data() as usize;
+                if part.header.key_value == KeyValue::Inline {
+                    let data = part.layout.start_of_data as usize;
                     fields.push(data..data + 64);
                 }
             }
@@ -93,7 +93,7 @@ fn run_everything(path: &Path, scratch: &Path) {
     for container in [Container::open(path), recover(path)].into_iter().flatten() {
         let total: u64 =
             (0..container.tasks()).map(|task| container.stream_bytes(task).unwrap()).fold(0, u64::saturating_add);
-        assert!(total <= container.parts().iter().map(PhysicalFile::length).sum(), "more data than the files have");
+        assert!(total <= container.parts.iter().map(|part| part.length).sum(), "more data than the files have");
         let mut buffer = vec![0; 4096];
         for task in 0..container.tasks().min(64) {
             let bytes = container.stream_bytes(task).unwrap();
@@ -104,7 +104,7 @@ fn run_everything(path: &Path, scratch: &Path) {
         drop(Sion.describe(path));
         if total < MOST_BYTES {
             let to = Destination::new(scratch, true).unwrap();
-            let options = SplitOptions { recover: true, dry_run: true, threads: Some(1), ..SplitOptions::default() };
+            let options = SplitOptions { recover: true, dry_run: true, ..SplitOptions::default() };
             drop(split(path, &to, &options, &mut nothing()));
             let options = DefragOptions { recover: true, dry_run: true, ..DefragOptions::default() };
             drop(defrag(path, &scratch.join("out.sion"), &options, &mut nothing()));

@@ -13,9 +13,9 @@ const QUIRKS: [&str; 2] = ["kv1_zero_first", "kv1_zero_last"];
 fn reads_head_tables_and_offsets_of_every_container() {
     for fixture in intact() {
         let container = Container::open(&first_file(&fixture)).unwrap();
-        assert!(container.warnings().is_empty(), "{:?}", container.warnings());
+        assert!(container.warnings.is_empty(), "{:?}", container.warnings);
         let json = serde_json::to_value(Sion.describe(&first_file(&fixture)).unwrap()).unwrap();
-        for (index, part) in container.parts().iter().enumerate() {
+        for (index, part) in container.parts.iter().enumerate() {
             let (listed, ours) = (&fixture["files"][index], &json["files"][index]);
             for field in [
                 "size",
@@ -41,10 +41,10 @@ fn reads_head_tables_and_offsets_of_every_container() {
             ] {
                 assert_eq!(listed[field], ours[field], "{} file {index}: {field}", fixture["name"]);
             }
-            let table = part.table();
+            let table = &part.table;
             for (block, row) in listed["chunk_bytes"].as_array().unwrap().iter().enumerate() {
                 for (task, bytes) in integers(row).into_iter().enumerate() {
-                    let ours = table.chunk_bytes(task).nth(block).map_or(table.unused_mark(), u64::cast_signed);
+                    let ours = table.chunk_bytes(task).nth(block).map_or(table.unused_mark, u64::cast_signed);
                     assert_eq!(bytes, ours, "{} block {block} task {task}", fixture["name"]);
                 }
             }
@@ -153,7 +153,7 @@ fn dump_equals_output_of_siondump() {
         }
         let parts = [("siondump_k.txt", true, false), ("siondump_keys.txt", false, true)];
         for (name, keys, records) in parts {
-            let ours = text(&container, &DumpOptions { tasks: false, keys, records, mapping: false, recover: false });
+            let ours = text(&container, &DumpOptions { tasks: false, keys, records, mapping: false });
             let begin = ours.find("---").unwrap();
             assert_eq!(ours[begin..], expected(name), "{}", path.display());
         }
@@ -166,7 +166,7 @@ fn file_of_a_set_opened_alone_shows_its_tasks_with_a_warning() {
     let container = Container::open(&path).unwrap();
     assert_eq!(container.tasks(), 4);
     assert_eq!(stream(&container, 3), content(7, 0, 0..5000));
-    let anomalies: Vec<_> = container.warnings().iter().map(|warning| warning.anomaly.clone()).collect();
+    let anomalies: Vec<_> = container.warnings.iter().map(|warning| warning.anomaly.clone()).collect();
     assert_eq!(anomalies, [Anomaly::PartAlone { number: 1, files: 2 }]);
 }
 

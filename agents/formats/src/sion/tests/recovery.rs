@@ -1,6 +1,7 @@
 //! Recovery of containers that were never closed or lost their tail.
 
 use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ fn damaged(name: &str) -> PathBuf {
 }
 
 fn anomalies(container: &Container) -> Vec<&'static str> {
-    container.warnings().iter().map(|warning| warning.anomaly.kind()).collect()
+    container.warnings.iter().map(|warning| warning.anomaly.kind()).collect()
 }
 
 /// A copy in the state before its writer closed it.
@@ -22,9 +23,9 @@ fn unclosed(source: &Path, directory: &Path) -> PathBuf {
     let copy = directory.join(source.file_name().unwrap());
     fs::copy(source, &copy).unwrap();
     let file = OpenOptions::new().write(true).open(&copy).unwrap();
-    let tail = part.layout().tail(part.table().blocks()).unwrap();
+    let tail = part.layout.tail(part.table.blocks).unwrap();
     file.set_len(tail).unwrap();
-    file.write_all_at(&[0; 12], 1076 + 16 * part.header().tasks() as u64).unwrap();
+    file.write_all_at(&[0; 12], 1076 + 16 * part.header.tasks() as u64).unwrap();
     copy
 }
 
@@ -37,7 +38,7 @@ fn equal_but_for_zeros(recovered: &[u8], written: &[u8]) -> bool {
 fn recovery_of_intact_container_changes_nothing() {
     for fixture in intact() {
         let container = recover(&first_file(&fixture)).unwrap();
-        assert!(container.warnings().is_empty());
+        assert!(container.warnings.is_empty());
     }
 }
 
@@ -76,8 +77,8 @@ fn recovers_unclosed_containers_except_for_zeros_at_chunk_ends() {
         for task in 0..intact.tasks() {
             let (ours, slot) = (stream(&container, task), intact.slot(task).unwrap());
             // A shortened chunk moves the following ones: compare chunk by chunk.
-            let table = intact.parts()[slot.part].table();
-            let recovered = container.parts()[slot.part].table();
+            let table = &intact.parts[slot.part].table;
+            let recovered = &container.parts[slot.part].table;
             let (mut at, mut of) = (0, 0);
             let written = stream(&intact, task);
             let mut counts = recovered.chunk_bytes(slot.local);
@@ -99,7 +100,7 @@ fn recovers_unclosed_containers_except_for_zeros_at_chunk_ends() {
 fn finds_tail_of_container_with_unclosed_head() {
     let container = recover(&damaged("unclosed_header")).unwrap();
     let intact = Container::open(&first_file(&named("ser4_fs512"))).unwrap();
-    assert!(container.warnings().iter().any(|warning| warning.anomaly == Anomaly::TailFound));
+    assert!(container.warnings.iter().any(|warning| warning.anomaly == Anomaly::TailFound));
     for task in 0..intact.tasks() {
         assert_eq!(stream(&container, task), stream(&intact, task));
     }
@@ -124,7 +125,7 @@ fn recovers_all_streams_without_mapping_and_warns() {
 fn recovers_other_tasks_when_a_file_is_lost() {
     let container = recover(&damaged("multi_missing_part")).unwrap();
     assert_eq!(container.tasks(), 4);
-    assert!(container.warnings().iter().any(|warning| warning.anomaly.is_loss()));
+    assert!(container.warnings.iter().any(|warning| warning.anomaly.is_loss()));
     assert_eq!(stream(&container, 3), content(3, 0, 0..5000));
 }
 
@@ -145,7 +146,7 @@ fn streams_keep_rank_numbers_when_a_file_is_lost() {
     let creation = Creation::new(&path, plan).unwrap();
     let write = |rank: usize| {
         let mut writer = creation.task(rank).unwrap();
-        writer.write_whole(&content(rank as i64, 0, 0..100)).unwrap();
+        writer.write_all(&content(rank as i64, 0, 0..100)).unwrap();
         writer.finish()
     };
     let usages: Vec<_> = (0..6).map(write).collect();

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::prefix::Summary;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerRequest, Dataset, NodeName, PackedRank, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Outcome, ToMember};

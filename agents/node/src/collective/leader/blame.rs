@@ -5,7 +5,7 @@ use holdfast_model::{Failure, FailureKind, NodeName};
 use holdfast_wire::agent::AgentEvent;
 
 use super::context::Context;
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 
 /// What an error of a restart is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

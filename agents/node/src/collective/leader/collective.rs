@@ -1,23 +1,23 @@
 //! One collective call, from the ranks' calls to their results.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_core::control::halt::reason;
-use holdfast_model::{CheckpointId, Dataset, HaltState, Rank};
+use holdfast_model::{Dataset, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{Order, Outcome};
+use holdfast_wire::peer::Outcome;
 use holdfast_wire::rank::{Call, Reply};
 
 use super::action::HaltWork;
 use super::context::Context;
 use super::gather::{Calls, agree, ranks_where};
+use super::halt::{halt_condition, spread_halt};
 use super::{awaiting, checkpoint, datasets, files, flush, restart};
-use crate::collective::CallError;
-use crate::collective::error::named;
+use crate::collective::error::{CallError, named};
 
 /// Carries out a collective. Its results are on disk when this returns.
 pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcome> {
+    cx.with(|state| state.collective = seq);
     let outcome = Arc::new(dispatch(&cx, calls).await);
     let mut memory = cx.memory(|memory| memory.clone());
     memory.seq = seq;
@@ -29,9 +29,6 @@ pub(super) async fn carry_out(cx: Context, seq: u64, calls: Calls) -> Arc<Outcom
         memory.seq = seq;
         memory.outcome = outcome.clone();
     });
-    for checkpoint in cx.take_deletions() {
-        flush::discard_output(&cx, checkpoint).await;
-    }
     outcome
 }
 
@@ -122,7 +119,7 @@ fn is_terminated(cx: &Context, calls: &Calls) -> bool {
 async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     let state = files::halt(cx, HaltWork::SetReason(reason::FINALIZE_CALLED.to_owned())).await?;
     spread_halt(cx, state).await?;
-    cx.flush_ended().await;
+    cx.ended(|_| true).await;
     let newest = cx.memory(|memory| memory.complete);
     if let Some(checkpoint) = newest {
         flush::if_needed(cx, checkpoint).await;
@@ -130,40 +127,4 @@ async fn finalize(cx: &Context) -> Result<Reply, CallError> {
     cx.memory(|memory| memory.finalized = true);
     cx.emit(AgentEvent::Finalized { generation: cx.generation() });
     Ok(Reply::Done)
-}
-
-/// The halt condition that is met now, if any.
-pub(super) async fn halt_condition(cx: &Context) -> Result<Option<String>, CallError> {
-    Ok(files::halt(cx, HaltWork::Read).await?.met)
-}
-
-/// Writes the halt conditions to every node, so that they survive the loss of the leader's node; returns the one that
-/// is met.
-pub(super) async fn spread_halt(cx: &Context, state: HaltState) -> Result<Option<String>, CallError> {
-    let met = state.met.clone();
-    cx.order(cx.all_nodes(&Order::Halt { state })).await?;
-    Ok(met)
-}
-
-/// Deletes a dataset in cache, on every node.
-pub(super) async fn delete(cx: &Context, checkpoint: CheckpointId) -> Result<(), CallError> {
-    let order = Order::Delete { checkpoints: vec![checkpoint], all_but: None };
-    cx.order(cx.all_nodes(&order)).await?;
-    cx.memory(|memory| {
-        memory.datasets.remove(&checkpoint);
-        memory.forget(|id| id == checkpoint);
-    });
-    flush::abandon(cx, checkpoint).await;
-    Ok(())
-}
-
-/// Deletes everything in cache but these checkpoints.
-pub(super) async fn clear_cache(cx: &Context, all_but: BTreeSet<CheckpointId>) -> Result<(), CallError> {
-    let order = Order::Delete { checkpoints: Vec::new(), all_but: Some(all_but.clone()) };
-    cx.order(cx.all_nodes(&order)).await?;
-    cx.memory(|memory| memory.forget(|id| !all_but.contains(&id)));
-    for checkpoint in cx.unfinished_flushes().into_keys().filter(|id| !all_but.contains(id)) {
-        flush::abandon(cx, checkpoint).await;
-    }
-    Ok(())
 }

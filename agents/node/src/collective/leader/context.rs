@@ -1,7 +1,7 @@
 //! The state that the leader's procedures share, and the only things that they wait for.
 //!
 //! A procedure is an `async fn` over a [`Context`]. It waits for nothing but the results of orders, the results of file
-//! work, and the end of the flush in the background; each of these is a value in [`LeaderState`] that an event puts
+//! work, and the end of a procedure in the background; each of these is a value in [`LeaderState`] that an event puts
 //! there. The machine owns the futures and polls them after each event, with a waker that does nothing: there is no
 //! runtime, thread or clock, and the same events always lead to the same actions. The compiler generates the states of
 //! a protocol of ten steps with three fallbacks, which would otherwise be written by hand.
@@ -15,27 +15,30 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Dataset, Generation, NodeName, Rank};
+use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind, Generation, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{Order, OrderResult};
+use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
 use holdfast_wire::run::{RunPlan, Settings};
 use parking_lot::Mutex;
 
 use super::action::{LeaderAction, LeaderWork};
-use super::awaiting::Awaiting;
+use super::background::{Background, Procedures};
 use super::dispatch::Dispatch;
 use super::event::{WorkOutput, WorkResult};
 use super::layout::Layout;
 use super::memory::{LeaderMemory, UnfinishedFlushes};
+use super::programs::Programs;
 use super::request::Requests;
 use super::waves::Waves;
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 use crate::sources::SourcePolicy;
 
-/// A handle to the leader's state for its procedures.
+/// A handle to the leader's state for one of its procedures.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     shared: Arc<Shared>,
+    /// The procedure, if it runs beside the collectives.
+    background: Option<Background>,
 }
 
 #[derive(Debug)]
@@ -54,19 +57,15 @@ pub(super) struct LeaderState {
     pub(super) work: PendingWork,
     /// To be performed when the event is handled.
     pub(super) actions: Vec<LeaderAction>,
-    /// The dataset that is being flushed in the background.
-    pub(super) flushing: Option<CheckpointId>,
-    /// Its procedure is not started yet.
-    pub(super) flush_requested: bool,
-    /// Something waits for its end: it has no limits.
-    flush_awaited: bool,
-    /// Datasets to delete when the results of the current collective are on disk.
-    deletions: Vec<CheckpointId>,
+    /// The collective that is under way, or the last one.
+    pub(super) collective: u64,
+    /// The procedures beside it.
+    pub(super) background: Procedures,
     flushes: UnfinishedFlushes,
     pub(super) policy: Box<dyn SourcePolicy>,
     pub(super) requests: Requests,
     /// For ranks that wait for their next checkpoint.
-    pub(super) awaiting: Awaiting,
+    pub(super) programs: Programs,
     /// The nodes whose ranks were sent SIGTERM.
     pub(super) terminated: BTreeSet<NodeName>,
     /// The ranks whose programs had ended when they last waited, not because they were sent SIGTERM.
@@ -111,22 +110,20 @@ impl Context {
     ) -> Context {
         let state = LeaderState {
             now: Duration::ZERO,
+            collective: memory.seq,
             memory,
             dispatch: Dispatch::new(instance),
             work: PendingWork::default(),
             actions: Vec::new(),
-            flushing: None,
-            flush_requested: false,
-            flush_awaited: false,
-            deletions: Vec::new(),
+            background: Procedures::default(),
             flushes,
             policy,
             requests: Requests::default(),
-            awaiting: Awaiting::default(),
+            programs: Programs::default(),
             terminated: BTreeSet::new(),
             ended: BTreeSet::new(),
         };
-        Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }) }
+        Context { shared: Arc::new(Shared { plan, layout, state: Mutex::new(state) }), background: None }
     }
 
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut LeaderState) -> R) -> R {
@@ -203,7 +200,13 @@ impl Context {
         &self,
         orders: BTreeMap<NodeName, Order>,
     ) -> Result<BTreeMap<NodeName, OrderResult>, CallError> {
-        let batch = self.with(|state| state.dispatch.begin(orders, state.now, &mut state.actions));
+        let of = self.background;
+        let batch = self.with(|state| {
+            if of.is_some_and(|name| state.background.is_cancelled(name)) {
+                return Err(cancelled());
+            }
+            Ok(state.dispatch.begin(orders, of, state.now, &mut state.actions))
+        })?;
         Ok(self.wait_until(|state| state.dispatch.take(batch)).await?)
     }
 
@@ -233,67 +236,54 @@ impl Context {
         Ok(self.wait_until(|state| state.work.take(id)).await?)
     }
 
-    /// Waits until no flush is under way in the background. Its limits are lifted: they are for flushes that nothing
-    /// waits for.
-    pub(super) async fn flush_ended(&self) {
-        if self.flushing().is_some() {
-            self.lift_flush_limits();
-        }
-        self.wait_until(|state| state.flushing.is_none().then_some(())).await;
+    /// Requests a procedure in the background, in the name of the collective that is under way.
+    pub(super) fn request(&self, name: Background) {
+        self.with(|state| state.background.request(name, state.collective));
     }
 
-    /// Waits until this dataset is not being flushed in the background; lifts its limits as
-    /// [`flush_ended`](Self::flush_ended) does.
-    pub(super) async fn flush_ended_of(&self, checkpoint: CheckpointId) {
-        if self.flushing() == Some(checkpoint) {
-            self.lift_flush_limits();
-        }
-        self.wait_until(|state| (state.flushing != Some(checkpoint)).then_some(())).await;
+    /// The handle for a procedure in the background.
+    pub(super) fn of(&self, name: Background) -> Context {
+        Context { shared: self.shared.clone(), background: Some(name) }
     }
 
-    fn lift_flush_limits(&self) {
+    /// Waits until none of these procedures is left in the background. Their limits are lifted: they are for
+    /// procedures that nothing waits for.
+    pub(super) async fn ended(&self, which: impl Fn(Background) -> bool) {
         self.with(|state| {
-            state.flush_awaited = true;
-            state.dispatch.lift_flush_limits(state.now, &mut state.actions);
+            for name in state.background.expect_end(&which) {
+                state.dispatch.lift_limits(name, state.now, &mut state.actions);
+            }
+        });
+        self.wait_until(|state| (!state.background.any(&which)).then_some(())).await;
+    }
+
+    /// Waits until no flush is under way in the background.
+    pub(super) async fn flush_ended(&self) {
+        self.ended(|name| matches!(name, Background::Flush(_))).await;
+    }
+
+    /// Waits until nothing in the background concerns this dataset.
+    pub(super) async fn ended_of(&self, checkpoint: CheckpointId) {
+        self.ended(|name| name.dataset() == checkpoint).await;
+    }
+
+    /// Cancels a procedure: its orders fail. File work that is under way is completed.
+    pub(super) fn cancel(&self, name: Background) {
+        self.with(|state| {
+            state.background.cancel(name);
+            state.dispatch.cancel(name, &cancelled(), state.now, &mut state.actions);
         });
     }
 
-    /// Something waits for the end of the flush in the background: it has no limits.
-    pub(super) fn flush_is_awaited(&self) -> bool {
-        self.with(|state| state.flush_awaited)
-    }
-
-    /// The flush in the background has ended.
-    pub(super) fn end_flush(&self) {
-        self.with(|state| (state.flushing, state.flush_awaited) = (None, false));
+    /// The limits of each of so many nodes that carry out an order of this procedure.
+    pub(super) fn limits(&self, nodes: usize) -> CopyLimits {
+        let limits = |name| self.with(|state| state.background.limits(name, &self.settings().flush, nodes));
+        self.background.map_or(CopyLimits::NONE, limits)
     }
 
     /// The dataset that is being flushed in the background.
     pub(super) fn flushing(&self) -> Option<CheckpointId> {
-        self.with(|state| state.flushing)
-    }
-
-    /// Requests a flush in the background; from now on [`Context::flush_ended`] waits for it.
-    pub(super) fn request_flush(&self, checkpoint: CheckpointId) {
-        self.with(|state| {
-            state.flushing = Some(checkpoint);
-            state.flush_requested = true;
-        });
-    }
-
-    /// Takes the requested flush.
-    pub(super) fn take_flush_request(&self) -> Option<CheckpointId> {
-        self.with(|state| std::mem::take(&mut state.flush_requested).then_some(state.flushing).flatten())
-    }
-
-    /// Deletes a dataset when the results of the current collective are on disk. Before that, a restarted leader
-    /// repeats the collective and needs the dataset unchanged.
-    pub(super) fn delete_after_results(&self, checkpoint: CheckpointId) {
-        self.with(|state| state.deletions.push(checkpoint));
-    }
-
-    pub(super) fn take_deletions(&self) -> Vec<CheckpointId> {
-        self.with(|state| std::mem::take(&mut state.deletions))
+        self.with(|state| state.background.flushing())
     }
 
     /// Waits until the results of this collective are on disk.
@@ -331,4 +321,8 @@ impl Context {
     pub(super) async fn wait_until<R>(&self, mut look: impl FnMut(&mut LeaderState) -> Option<R>) -> R {
         poll_fn(|_| self.with(&mut look).map_or(Poll::Pending, Poll::Ready)).await
     }
+}
+
+fn cancelled() -> Failure {
+    Failure::new(FailureKind::Cancelled, "cancelled: the dataset is deleted")
 }

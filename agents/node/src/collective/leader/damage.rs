@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::redundancy::plan::RestartPlan;
-use holdfast_model::{CheckpointId, FailureKind, NodeName, Rank};
+use holdfast_model::{CheckpointId, FailureKind, NodeName, Protection, Rank};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{Order, OrderResult};
 
 use super::context::Context;
-use super::restart::Inventories;
-use crate::collective::CallError;
+use super::inventories::Inventories;
+use crate::collective::error::CallError;
 
 /// The files of a rank on a node, by its position in the plan of the run, and what is wrong with one of them.
 pub(super) type DamagedFiles = BTreeMap<(u32, Rank), String>;
@@ -50,7 +50,7 @@ impl Damage {
             for holding in inventory.holdings.iter_mut().filter(|holding| holding.checkpoint == checkpoint) {
                 if let Some(fault) = self.0.get(&(*at, holding.rank)) {
                     changed |= holding.complete;
-                    holding.complete = false;
+                    (holding.complete, holding.protection) = (false, Protection::Nothing);
                     holding.fault = Some(fault.clone());
                 }
             }

@@ -5,20 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::prefix::DirectoryName;
-use holdfast_core::redundancy::inventory::candidates;
-use holdfast_core::redundancy::plan::plan;
+use holdfast_core::store::DirectoryName;
 use holdfast_model::dataset::{check_name, default_name};
-use holdfast_model::{CheckpointId, Dataset, FlushMode};
-use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::Order;
+use holdfast_model::{CheckpointId, Dataset};
 use holdfast_wire::rank::Reply;
 
-use super::collective::{clear_cache, delete};
+use super::background::Background;
 use super::context::Context;
-use super::restart::{Inventories, note_in_cache, restarted};
-use super::{blame, checkpoint, fetch, files, flush, rebuild};
-use crate::collective::CallError;
+use super::deletion::{clear_cache, delete};
+use super::restart::restarted;
+use super::{blame, checkpoint, fetch, files};
+use crate::collective::error::CallError;
 
 /// Begins a dataset that the application described.
 pub(super) async fn start_output(cx: &Context, dataset: Dataset, bypass: bool) -> Result<Reply, CallError> {
@@ -29,52 +26,6 @@ pub(super) async fn start_output(cx: &Context, dataset: Dataset, bypass: bool) -
         return Err(CallError::NoPurpose);
     }
     checkpoint::begin(cx, dataset, bypass).await
-}
-
-/// Records on every node what a dataset is, before there are files of it.
-pub(super) async fn describe(cx: &Context, checkpoint: CheckpointId, dataset: Dataset) -> Result<(), CallError> {
-    if dataset.is_plain() && cx.dataset(checkpoint).is_plain() {
-        return Ok(());
-    }
-    cx.order(cx.all_nodes(&Order::Describe { checkpoint, dataset: dataset.clone() })).await?;
-    cx.memory(|memory| memory.datasets.insert(checkpoint, dataset));
-    Ok(())
-}
-
-/// Output that an earlier run did not flush: it is rebuilt and flushed now. Output that cannot be saved is reported and
-/// never keeps the run from starting. Returns whether the inventories have changed.
-pub(super) async fn rescue_output(cx: &Context, held: &Inventories) -> Result<bool, CallError> {
-    let mut changed = false;
-    for checkpoint in candidates(held.iter().map(|(_, held)| held)).into_iter().rev() {
-        let dataset = cx.dataset(checkpoint);
-        if !dataset.output {
-            continue;
-        }
-        changed = true;
-        let flushed = note_in_cache(cx, checkpoint, held).await?;
-        let saved = if flushed { Ok(()) } else { rescue(cx, checkpoint, held).await? };
-        if let Err(reason) = saved {
-            let name = dataset.name.clone().unwrap_or_else(|| default_name(checkpoint));
-            cx.emit(AgentEvent::Notice { message: format!("the output {name} is lost: {reason}") });
-        }
-        if !dataset.checkpoint {
-            delete(cx, checkpoint).await?;
-        }
-    }
-    Ok(changed)
-}
-
-/// Returns why the output is lost, if it is. What prevents the restart for another reason is an error.
-async fn rescue(cx: &Context, checkpoint: CheckpointId, held: &Inventories) -> Result<Result<(), String>, CallError> {
-    let plan = match plan(checkpoint, &cx.layout().sites, held) {
-        Ok(plan) => plan,
-        Err(unusable) => return Ok(Err(unusable.to_string())),
-    };
-    if let Err(error) = rebuild::carry_out(cx, plan).await {
-        return Ok(Err(blame::reason_of(cx, error)?));
-    }
-    flush::flush(cx, checkpoint, FlushMode::Sync).await;
-    Ok(Ok(()))
 }
 
 /// The name of the dataset that the ranks restart from.
@@ -99,7 +50,7 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
     let mut known: BTreeSet<CheckpointId> = files::datasets_here(cx, None).await?.into_iter().collect();
     known.extend(cx.memory(|memory| memory.datasets.keys().copied().collect::<Vec<_>>()));
     for id in known.into_iter().filter(|id| *id > checkpoint) {
-        cx.flush_ended_of(id).await;
+        cancel_flush(cx, id).await;
         delete(cx, id).await?;
     }
     cx.memory(|memory| {
@@ -114,7 +65,7 @@ pub(super) async fn current(cx: &Context, name: String) -> Result<Reply, CallErr
 pub(super) async fn load(cx: &Context) -> Result<Reply, CallError> {
     expect_closed(cx)?;
     let begun = cx.now();
-    cx.flush_ended().await;
+    cx.ended(|_| true).await;
     clear_cache(cx, BTreeSet::new()).await?;
     let found = fetch::restart(cx, None).await.inspect_err(|error| blame::report(cx, error))?;
     Ok(restarted(cx, found, begun).await)
@@ -136,6 +87,9 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
         Some(given) => given == name,
         None => default_name(*id) == name,
     });
+    if let Some(checkpoint) = cached {
+        cancel_flush(cx, checkpoint).await;
+    }
     let (indexed, directory) = match find(cx, name).await {
         Ok((checkpoint, directory)) => (Some(checkpoint), Some(directory)),
         // Never flushed: there is nothing on the prefix directory.
@@ -143,7 +97,7 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
         Err(error) => return Err(error),
     };
     if let Some(checkpoint) = cached.or(indexed) {
-        cx.flush_ended_of(checkpoint).await;
+        cx.ended_of(checkpoint).await;
         delete(cx, checkpoint).await?;
     }
     if let Some(directory) = directory {
@@ -151,6 +105,12 @@ pub(super) async fn delete_named(cx: &Context, name: String) -> Result<Reply, Ca
         files::delete_directory(cx, &directory).await?;
     }
     Ok(Reply::Done)
+}
+
+/// Ends the flush of a dataset that is to be deleted, and waits for what else concerns it.
+async fn cancel_flush(cx: &Context, checkpoint: CheckpointId) {
+    cx.cancel(Background::Flush(checkpoint));
+    cx.ended_of(checkpoint).await;
 }
 
 async fn find(cx: &Context, name: String) -> Result<(CheckpointId, DirectoryName), CallError> {

@@ -5,22 +5,23 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::prefix::Summary;
+use holdfast_core::store::{DirectoryName, PrefixError};
 use holdfast_model::{CheckpointId, Dataset, Failure, Location, Locations, Scheme};
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{DatasetFile, Order};
 use holdfast_wire::rank::Reply;
 
 use super::blame::reason_of;
-use super::checkpoint::{self, next_id};
-use super::collective::delete;
 use super::context::Context;
-use super::fetch::{self, fetched};
-use super::flush::summary_of;
-use super::restart::{FoundCheckpoint, attempt_failed, note};
-use super::{datasets, files};
-use crate::collective::CallError;
-use crate::events::total_bytes;
+use super::deletion::delete;
+use super::files;
+use super::found::{FoundCheckpoint, attempt_failed, fetched};
+use super::open_dataset::{mark_begun, next_id};
+use super::records::{describe, note};
+use super::summary::{dataset_file, summary_of};
+use crate::collective::error::CallError;
+use crate::report::events::total_bytes;
 
 /// The scheme of such a dataset in the log: the redundancy is the parallel file system's own.
 pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
@@ -29,15 +30,15 @@ pub(super) const SCHEME: Scheme = Scheme::new("PREFIX");
 pub(super) async fn start(cx: &Context, mut dataset: Dataset) -> Result<Reply, CallError> {
     let begun_before = cx.memory(|memory| memory.open);
     let checkpoint = next_id(cx);
-    checkpoint::mark_begun(cx, &dataset);
+    mark_begun(cx, &dataset);
     // A start that failed is resumed in the directory that it made. Otherwise a record of this id belongs to an older
     // dataset, which the run did not restart from and whose files are kept.
     let made = begun_before.and_then(|_| cx.dataset(checkpoint).direct);
-    let made = made.map(|made| DirectoryName::given(&made)).transpose()?;
+    let made = made.map(|made| DirectoryName::given(&made)).transpose().map_err(PrefixError::from)?;
     let directory = files::make_directory(cx, checkpoint, dataset.name.clone(), made).await?;
     dataset.direct = Some(directory.to_string());
     files::enter_index(cx, checkpoint, &directory, dataset.clone()).await?;
-    datasets::describe(cx, checkpoint, dataset).await?;
+    describe(cx, checkpoint, dataset).await?;
     let path = cx.settings().prefix.join(directory.as_str());
     cx.order(cx.nodes_with_ranks(&Order::OpenDirect { checkpoint, directory: path })).await?;
     cx.emit(AgentEvent::CheckpointStarted { generation: cx.generation(), checkpoint });
@@ -51,7 +52,7 @@ pub(super) async fn complete(
     directory: &str,
     dataset: &Dataset,
 ) -> Result<u64, CallError> {
-    let directory = DirectoryName::given(directory)?;
+    let directory = DirectoryName::given(directory).map_err(PrefixError::from)?;
     let summary = if files::is_usable(cx, &directory).await? {
         // Published by a leader that was restarted before its results were on disk: the nodes may have closed the
         // dataset and cannot seal it again.
@@ -110,7 +111,7 @@ pub(super) async fn restart(
 }
 
 async fn try_directory(cx: &Context, directory: &str) -> Result<FoundCheckpoint, CallError> {
-    let directory = DirectoryName::given(directory)?;
+    let directory = DirectoryName::given(directory).map_err(PrefixError::from)?;
     if !files::is_usable(cx, &directory).await? {
         return Err(CallError::Incomplete(directory));
     }
@@ -128,7 +129,7 @@ pub(super) async fn read(
     let checkpoint = summary.id;
     // The summary lists files as a filemap does, newest first.
     let files_of = cx.ranks().map(|rank| {
-        let mut files: Vec<DatasetFile> = summary.to_fetch(rank).map(fetch::dataset_file).collect();
+        let mut files: Vec<DatasetFile> = summary.to_fetch(rank).map(dataset_file).collect();
         files.reverse();
         (rank, (rank, files))
     });
@@ -139,7 +140,8 @@ pub(super) async fn read(
     });
     cx.order(orders.collect()).await?;
     note(cx, checkpoint, Locations { cache: false, pfs: true, flushing: false }).await?;
-    Ok(fetched(checkpoint, directory))
+    // The parallel file system protects it.
+    Ok(fetched(checkpoint, directory, true))
 }
 
 /// Bytes of all files; one that several ranks wrote counts once.

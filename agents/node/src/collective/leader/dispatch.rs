@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_model::{Failure, FailureKind, NodeName};
-use holdfast_wire::peer::{CopyLimits, Order, OrderResult, ToMember};
+use holdfast_wire::peer::{Order, OrderResult, ToMember};
 
 use super::action::LeaderAction;
+use super::background::Background;
 
 /// How often a batch is tried when a peer was lost on the way, and the first pause, which doubles: in all long enough
 /// for an agent that died alone to be started again.
@@ -35,6 +36,10 @@ pub(super) struct Dispatch {
 #[derive(Debug)]
 struct Batch {
     orders: BTreeMap<NodeName, Order>,
+    /// The procedure in the background that it belongs to.
+    of: Option<Background>,
+    /// Why it is not tried again.
+    cancelled: Option<Failure>,
     tries: u32,
     stage: Stage,
 }
@@ -73,12 +78,13 @@ impl Dispatch {
     pub(super) fn begin(
         &mut self,
         orders: BTreeMap<NodeName, Order>,
+        of: Option<Background>,
         now: Duration,
         out: &mut Vec<LeaderAction>,
     ) -> u64 {
         let number = self.next_batch;
         self.next_batch += 1;
-        let mut batch = Batch { orders, tries: 0, stage: Stage::Paused { until: now } };
+        let mut batch = Batch { orders, of, cancelled: None, tries: 0, stage: Stage::Paused { until: now } };
         self.attempt(&mut batch, out);
         batch.settle(now);
         self.batches.insert(number, batch);
@@ -180,18 +186,14 @@ impl Dispatch {
         }
     }
 
-    /// Flushes under way are carried out without their limits from now on: their orders are cancelled, and given again.
+    /// The orders of a procedure are carried out without their limits from now on: they are cancelled, and given again.
     /// Files that were copied are not copied again.
-    pub(super) fn lift_flush_limits(&mut self, now: Duration, out: &mut Vec<LeaderAction>) {
-        for batch in self.batches.values_mut() {
+    pub(super) fn lift_limits(&mut self, of: Background, now: Duration, out: &mut Vec<LeaderAction>) {
+        let batches = self.batches.values_mut();
+        for batch in batches.filter(|batch| batch.of == Some(of) && batch.cancelled.is_none()) {
             let mut lifted = false;
-            for order in batch.orders.values_mut() {
-                if let Order::Flush { limits, .. } = order
-                    && (limits.bandwidth > 0 || limits.percent > 0.0)
-                {
-                    *limits = CopyLimits { width: limits.width, ..CopyLimits::NONE };
-                    lifted = true;
-                }
+            for limits in batch.orders.values_mut().filter_map(Order::limits_mut) {
+                lifted |= limits.lift();
             }
             if let Stage::Open(attempt) = &mut batch.stage
                 && lifted
@@ -199,6 +201,19 @@ impl Dispatch {
                 attempt.cancel(&self.links, out);
                 batch.settle(now);
             }
+        }
+    }
+
+    /// The orders of a procedure are cancelled, and fail for this reason.
+    pub(super) fn cancel(&mut self, of: Background, why: &Failure, now: Duration, out: &mut Vec<LeaderAction>) {
+        for batch in self.batches.values_mut().filter(|batch| batch.of == Some(of)) {
+            batch.cancelled = Some(why.clone());
+            match &mut batch.stage {
+                Stage::Open(attempt) => attempt.cancel(&self.links, out),
+                Stage::Paused { .. } => batch.stage = Stage::Finished(Err(why.clone())),
+                Stage::Finished(_) => {}
+            }
+            batch.settle(now);
         }
     }
 
@@ -226,8 +241,15 @@ impl Batch {
             return;
         }
         let failures = std::mem::take(&mut attempt.failures);
-        // A disk error explains more than the connections that were lost because of it.
-        let worst = failures.iter().min_by_key(|(_, failure)| failure.retryable);
+        if let Some(why) = self.cancelled.as_ref().filter(|_| !failures.is_empty()) {
+            self.stage = Stage::Finished(Err(why.clone()));
+            return;
+        }
+        // A disk error explains more than the connections that were lost because of it, and a rank's damaged file more
+        // than the wrong result that was computed from it.
+        let names_a_damaged_file =
+            |failure: &Failure| failure.kind == FailureKind::Damaged && failure.subject.rank.is_some();
+        let worst = failures.iter().min_by_key(|(_, failure)| (failure.retryable, !names_a_damaged_file(failure)));
         let worst = worst.map(|(node, failure)| failure.clone().on_node(node));
         self.stage = match worst {
             Some(failure) if failure.retryable && self.tries < TRIES => {

@@ -1,8 +1,9 @@
 //! The events of the leader's machine: messages of members, links, results of file work, time.
 
+use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, ContainerPlaces, Dataset, Failure, HaltState, Locations, NodeName};
 use holdfast_wire::peer::ToLeader;
 

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::prefix::DirectoryName;
-use holdfast_core::prefix::summary::SummaryFile;
-use holdfast_model::{CheckpointId, CrcOnCopy, Failure, Location, Locations, RestartSource};
-use holdfast_wire::peer::{DatasetFile, FetchRank, Order, SealCrc};
+use holdfast_core::redundancy::registry::is_unprotected;
+use holdfast_core::store::{DirectoryName, PrefixError};
+use holdfast_model::{CheckpointId, CrcOnCopy, Failure, Location, Locations};
+use holdfast_wire::peer::{FetchRank, Order, SealCrc};
 
 use super::action::FetchStage;
 use super::blame::{Blame, blame};
-use super::checkpoint::protect;
-use super::collective::delete;
 use super::context::Context;
-use super::restart::{FoundCheckpoint, attempt_failed, note};
+use super::deletion::delete;
+use super::found::{FoundCheckpoint, attempt_failed, fetched};
+use super::protection::{encode, seal};
+use super::records::{describe, note};
+use super::summary::dataset_file;
 use super::waves::Waves;
-use super::{datasets, direct, files};
-use crate::collective::CallError;
+use super::{direct, files};
+use crate::collective::error::CallError;
 
 /// The fetch loop: the current link first, then the index, until one works. An error that is not
 /// the fault of the dataset ends it: every other dataset would fail in the same way.
@@ -74,7 +76,7 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
     let checkpoint = summary.id;
     if let Some(dataset) = files::read_dataset(cx, directory).await? {
         let direct = dataset.direct.is_some();
-        datasets::describe(cx, checkpoint, dataset).await?;
+        describe(cx, checkpoint, dataset).await?;
         if direct {
             return direct::read(cx, directory, &summary).await;
         }
@@ -97,32 +99,17 @@ async fn fetch(cx: &Context, directory: &DirectoryName) -> Result<FoundCheckpoin
         CrcOnCopy::Never => SealCrc::None,
         CrcOnCopy::WithRedundancy | CrcOnCopy::Always => SealCrc::Keep,
     };
-    protect(cx, checkpoint, protection, crc).await?;
+    let bytes = seal(cx, checkpoint, crc).await?;
+    encode(cx, checkpoint, protection, &bytes).await?;
     cx.order(cx.nodes_with_ranks(&Order::Commit { checkpoint })).await?;
     note(cx, checkpoint, Locations { cache: true, pfs: true, flushing: false }).await?;
     mark(cx, directory, FetchStage::Succeeded).await?;
-    Ok(fetched(checkpoint, directory))
-}
-
-/// A file of a summary that can be fetched.
-pub(super) fn dataset_file(file: &SummaryFile) -> DatasetFile {
-    let SummaryFile { name, size, crc, output_path, .. } = file.clone();
-    DatasetFile { name, size: size.unwrap_or(0), crc, output_path }
-}
-
-pub(super) fn fetched(checkpoint: CheckpointId, directory: &DirectoryName) -> FoundCheckpoint {
-    FoundCheckpoint {
-        checkpoint,
-        source: RestartSource::Fetched,
-        rebuilt: Vec::new(),
-        moved: Vec::new(),
-        fetched: Some(directory.to_string()),
-    }
+    Ok(fetched(checkpoint, directory, !is_unprotected(protection.scheme())))
 }
 
 /// Marks this directory as failed in the index.
 pub(super) async fn failed(cx: &Context, directory: &str) -> Result<(), CallError> {
-    mark(cx, &DirectoryName::given(directory)?, FetchStage::Failed).await
+    mark(cx, &DirectoryName::given(directory).map_err(PrefixError::from)?, FetchStage::Failed).await
 }
 
 /// Records how far a fetch came. An index that cannot be written is no damage of the dataset.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{
     CheckpointId, ContainerPlaces, ContainerRequest, Dataset, HaltState, Locations, PackedRank, Rank,
 };
@@ -13,7 +14,7 @@ use super::action::{FetchStage, HaltWork, LeaderWork};
 use super::context::Context;
 use super::event::WorkOutput;
 use super::memory::LeaderMemory;
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 
 /// The output of this kind, or an error that names the other kind.
 macro_rules! expect {

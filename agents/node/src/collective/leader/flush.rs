@@ -3,20 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use holdfast_core::prefix::summary::{RankFiles, SummaryFile};
-use holdfast_core::prefix::unfinished::UnfinishedFlush;
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::store::DirectoryName;
 use holdfast_formats::sion::dataset::stream_bytes;
 use holdfast_model::{CheckpointId, ContainerPlaces, ContainerRequest, Failure, FlushMode, Locations, NodeName, Rank};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{CopyLimits, DatasetFile, Order, OrderResult};
+use holdfast_wire::peer::{CopyLimits, Order, OrderResult};
 
-use super::collective::delete;
+use super::background::Background;
 use super::context::Context;
 use super::files;
-use super::restart::note;
+use super::records::note;
+use super::summary::summary_of;
 use super::waves::Waves;
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 
 /// True if the settings ask for a flush of this id.
 pub(super) fn is_due(cx: &Context, checkpoint: CheckpointId) -> bool {
@@ -62,7 +61,7 @@ pub(super) async fn output(cx: &Context, checkpoint: CheckpointId) -> Result<(),
     }
     cx.flush_ended().await;
     if (flushed || flush(cx, checkpoint, FlushMode::Sync).await) && !dataset.checkpoint {
-        cx.delete_after_results(checkpoint);
+        cx.request(Background::Discard(checkpoint));
     }
     Ok(())
 }
@@ -78,70 +77,15 @@ pub(super) async fn in_background(cx: &Context, checkpoint: CheckpointId) -> Res
         return Ok(());
     }
     note(cx, checkpoint, Locations { cache: true, pfs: false, flushing: true }).await?;
-    cx.request_flush(checkpoint);
+    cx.request(Background::Flush(checkpoint));
     Ok(())
 }
 
-/// The flush in the background, requested by collective `seq`.
-pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, seq: u64) {
+/// The flush in the background that this collective requested.
+pub(super) async fn run_in_background(cx: Context, checkpoint: CheckpointId, collective: u64) {
     let flushed = flush(&cx, checkpoint, FlushMode::Async).await;
     if flushed && !cx.dataset(checkpoint).checkpoint {
-        cx.results_saved(seq).await;
-        discard_output(&cx, checkpoint).await;
-    }
-}
-
-/// The flush in the background that an earlier leader of this run did not end: the newest of a dataset that is still in
-/// cache. It is continued at once, because no rank repeats the call that requested it.
-pub(super) fn interrupted(cx: &Context) -> Option<CheckpointId> {
-    if cx.settings().flush.mode != FlushMode::Async {
-        // The ranks wait for it, and repeat their call.
-        return None;
-    }
-    let cached = cx.memory(|memory| memory.cached.clone());
-    cx.unfinished_flushes().into_keys().rfind(|checkpoint| cached.contains(checkpoint))
-}
-
-/// A generation begins: takes over the flushes that earlier ones did not end. The flush of the dataset that the run
-/// restarts from continues in its directory; [`abandon`] ends the others when their datasets are deleted.
-pub(super) async fn take_over(cx: &Context) {
-    let found = match files::unfinished_flushes(cx).await {
-        Ok(found) => found,
-        // The driver has reported it. The drain looks for them again.
-        Err(_) => return,
-    };
-    for UnfinishedFlush { checkpoint, directory } in found {
-        match cx.unfinished_flush(checkpoint) {
-            Some(known) if known == directory.as_str() => {}
-            Some(_) => end(cx, &directory).await,
-            None => cx.record_flush(checkpoint, Some(directory.as_str())).await,
-        }
-    }
-}
-
-/// The dataset was deleted from the caches: an unfinished flush of it cannot be continued.
-pub(super) async fn abandon(cx: &Context, checkpoint: CheckpointId) {
-    if let Some(directory) = cx.unfinished_flush(checkpoint).and_then(|name| DirectoryName::new(name).ok()) {
-        end(cx, &directory).await;
-    }
-    // The id may be given out again, and then means other files.
-    cx.record_flush(checkpoint, None).await;
-}
-
-async fn end(cx: &Context, directory: &DirectoryName) {
-    // The driver reports a failure. The drain tries again.
-    if files::abandon_flush(cx, directory).await.is_ok_and(|removed| removed) {
-        cx.emit(AgentEvent::Notice { message: format!("the unfinished flush to {directory} was removed") });
-    }
-}
-
-/// Deletes output that is on the prefix directory from the caches: it is needed there only.
-pub(super) async fn discard_output(cx: &Context, checkpoint: CheckpointId) {
-    if let Err(error) = delete(cx, checkpoint).await {
-        let reason = Failure::from(error);
-        cx.emit(AgentEvent::Notice {
-            message: format!("dataset {checkpoint} stays in cache after its flush: {reason}"),
-        });
+        cx.with(|state| state.background.request(Background::Discard(checkpoint), collective));
     }
 }
 
@@ -273,15 +217,7 @@ async fn copy_files(
             let limits = CopyLimits { width: waves.files_on_a_node, ..CopyLimits::NONE };
             cx.order_in_waves(orders(limits), waves).await
         }
-        FlushMode::Async => {
-            // The nodes share the bandwidth; each limits itself, so that no coordination is needed.
-            let share = settings.flush.bandwidth.div_ceil(u64::try_from(nodes.max(1)).unwrap_or(u64::MAX));
-            let limits = match cx.flush_is_awaited() {
-                true => CopyLimits::NONE,
-                false => CopyLimits { bandwidth: share, percent: settings.flush.percent, ..CopyLimits::NONE },
-            };
-            cx.order(orders(limits)).await
-        }
+        FlushMode::Async => cx.order(orders(cx.limits(nodes))).await,
     }
 }
 
@@ -295,22 +231,4 @@ fn unlisted<'a>(cx: &Context, results: impl Iterator<Item = &'a OrderResult>) ->
         .flatten()
         .collect();
     cx.ranks().filter(|rank| !listed.contains(rank)).collect()
-}
-
-/// The summary of a complete dataset whose files the nodes listed.
-pub(super) fn summary_of(cx: &Context, id: CheckpointId, results: impl Iterator<Item = OrderResult>) -> Summary {
-    let mut by_rank: BTreeMap<Rank, RankFiles> = cx.ranks().map(|rank| (rank, RankFiles::default())).collect();
-    for result in results {
-        let OrderResult::Flushed(files) = result else { continue };
-        for (rank, files) in files {
-            by_rank.entry(rank).or_default().files = files
-                .into_iter()
-                .map(|DatasetFile { name, size, crc, output_path }| {
-                    let (size, fetch, failed) = (Some(size), true, false);
-                    SummaryFile { name, size, crc, fetch, failed, output_path }
-                })
-                .collect();
-        }
-    }
-    Summary { id, ranks: cx.layout().ranks(), complete: true, by_rank }
 }

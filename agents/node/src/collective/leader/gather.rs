@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_model::Rank;
 use holdfast_wire::rank::{Call, LARGEST_GATHERED, Reply};
 
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 
 /// The calls of the collectives that have not begun.
 #[derive(Debug)]
@@ -111,11 +111,6 @@ impl Gather {
     /// True if this collective is being carried out.
     pub(super) fn is_under_way(&self, seq: u64) -> bool {
         self.under_way && seq == self.ended + 1
-    }
-
-    /// The collective that is under way, or else the last one that ended.
-    pub(super) fn current(&self) -> u64 {
-        self.ended + u64::from(self.under_way)
     }
 
     pub(super) fn end(&mut self) {

@@ -5,13 +5,12 @@ use std::rc::Rc;
 
 use holdfast_core::redundancy::descriptor::select;
 use holdfast_core::redundancy::groups::{Group, GroupRules, GroupRulesError, Groups, Site};
-use holdfast_core::redundancy::levels;
-use holdfast_core::redundancy::registry::{form, get};
+use holdfast_core::redundancy::registry::{self, form, get};
 use holdfast_model::{CheckpointId, Dataset, Descriptor, NodeName, Rank, RankDescriptor, Scheme};
 use holdfast_wire::peer::{GroupWork, Member};
 use holdfast_wire::run::RunPlan;
 
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 
 /// Why a plan allows no groups.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +93,7 @@ impl Layout {
         let Some(level) = dataset.level else {
             return self.protection(checkpoint).ok_or(CallError::NoDescriptor(checkpoint));
         };
-        let scheme = levels::scheme(level);
+        let scheme = registry::of_level(level);
         let requested = self.protections.iter().find(|each| each.requested == scheme && each.descriptor.enabled);
         requested.or_else(|| self.protection(checkpoint)).ok_or(CallError::NoDescriptorOfLevel { level, scheme })
     }

@@ -1,5 +1,6 @@
 //! The leader as a machine: events in, actions out, time passed in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,15 +14,15 @@ use holdfast_wire::peer::{Outcome, ToLeader};
 use holdfast_wire::run::RunPlan;
 
 use super::action::LeaderAction;
+use super::background::Background;
 use super::collective::carry_out;
 use super::context::Context;
 use super::event::LeaderEvent;
-use super::flush;
 use super::gather::Gather;
 use super::layout::{Layout, LayoutError};
 use super::memory::{LeaderMemory, UnfinishedFlushes};
-use super::request;
-use crate::collective::CallError;
+use super::{deletion, flush, unfinished};
+use crate::collective::error::CallError;
 use crate::sources::SourcePolicy;
 
 /// The input of a new machine.
@@ -45,8 +46,8 @@ pub struct LeaderMachine {
     gather: Gather,
     /// The collective that is under way.
     collective: Option<Collective>,
-    /// The flush in the background.
-    flush: Option<Procedure<()>>,
+    /// Those beside it, by priority.
+    background: BTreeMap<Background, Procedure<()>>,
 }
 
 type Procedure<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -66,10 +67,10 @@ impl LeaderMachine {
         let layout = Layout::new(&plan, directories)?;
         let gather = Gather::new(layout.ranks(), memory.seq);
         let context = Context::new(plan, layout, instance, memory, flushes, policy);
-        if let Some(checkpoint) = flush::interrupted(&context) {
-            context.request_flush(checkpoint);
+        if let Some(checkpoint) = unfinished::interrupted(&context) {
+            context.request(Background::Flush(checkpoint));
         }
-        Ok(LeaderMachine { gather, context, collective: None, flush: None })
+        Ok(LeaderMachine { gather, context, collective: None, background: BTreeMap::new() })
     }
 
     /// Handles one event at `now`, which is counted from any fixed instant and never goes back.
@@ -90,7 +91,7 @@ impl LeaderMachine {
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } }
                     if self.gather.is_under_way(seq) =>
                 {
-                    state.awaiting.update(calls, state.terminated.contains(&node));
+                    state.programs.update(calls, state.terminated.contains(&node));
                 }
                 LeaderEvent::Received { node, message: ToLeader::Calls { seq, calls } } => {
                     let rank = calls.first().map(|(rank, _)| *rank);
@@ -113,8 +114,10 @@ impl LeaderMachine {
                     }
                 }
                 LeaderEvent::WorkFinished { id, result } => state.work.finish(id, result),
-                LeaderEvent::HaltChanged => state.awaiting.check_halt = true,
-                LeaderEvent::CheckpointRequested { after } => request::add(state, after),
+                LeaderEvent::HaltChanged => state.programs.check_halt = true,
+                LeaderEvent::CheckpointRequested { after } => {
+                    state.requests.add(&state.memory, &*state.policy, after);
+                }
                 LeaderEvent::Tick => {}
             }
             state.dispatch.tick(now, &mut state.actions);
@@ -125,17 +128,17 @@ impl LeaderMachine {
 
     /// Begins a request: for a checkpoint with a larger id than this, which has not begun.
     pub fn new_request(&mut self) -> CheckpointId {
-        self.context.with(request::begin)
+        self.context.with(|state| state.requests.begin(&state.memory))
     }
 
     /// What became of the checkpoint that was requested with this id.
     pub fn state_of_request(&self, after: CheckpointId) -> RequestState {
-        self.context.with(|state| request::state_of(state, after))
+        self.context.with(|state| state.requests.state_of(&state.memory, &*state.policy, after))
     }
 
     /// When the next [`LeaderEvent::Tick`] is due.
     pub fn deadline(&self) -> Option<Duration> {
-        self.context.with(|state| state.dispatch.deadline().into_iter().chain(state.awaiting.wake_at).min())
+        self.context.with(|state| state.dispatch.deadline().into_iter().chain(state.programs.wake_at).min())
     }
 
     /// Polls the procedures until each waits for an event.
@@ -148,9 +151,9 @@ impl LeaderMachine {
                 self.collective = Some(Collective { seq, procedure });
             }
             let collective_ended = self.advance_collective();
-            let flush_ended = self.advance_flush();
+            let other_ended = self.advance_background();
             // One may wait for the end of the other.
-            if !collective_ended && !flush_ended {
+            if !collective_ended && !other_ended {
                 return;
             }
         }
@@ -177,18 +180,20 @@ impl LeaderMachine {
         });
     }
 
-    fn advance_flush(&mut self) -> bool {
-        if let Some(checkpoint) = self.context.take_flush_request() {
-            // Only a collective requests a flush: the one that is under way, or that ended just now.
-            let seq = self.gather.current();
-            self.flush = Some(Box::pin(flush::run_in_background(self.context.clone(), checkpoint, seq)));
+    /// Begins the procedures in the background that can begin, and polls all of them.
+    fn advance_background(&mut self) -> bool {
+        while let Some((name, collective)) = self.context.with(|state| state.background.begin()) {
+            let context = self.context.of(name);
+            let procedure: Procedure<()> = match name {
+                Background::Discard(checkpoint) => Box::pin(deletion::discard_output(context, checkpoint, collective)),
+                Background::Flush(checkpoint) => Box::pin(flush::run_in_background(context, checkpoint, collective)),
+            };
+            self.background.insert(name, procedure);
         }
-        let ended = self.flush.as_mut().is_some_and(|procedure| poll(procedure).is_ready());
-        if ended {
-            self.flush = None;
-            self.context.end_flush();
-        }
-        ended
+        let ended = self.background.extract_if(.., |_, procedure| poll(procedure).is_ready());
+        let ended: Vec<Background> = ended.map(|(name, _)| name).collect();
+        self.context.with(|state| ended.iter().for_each(|name| state.background.end(*name)));
+        !ended.is_empty()
     }
 }
 
@@ -204,7 +209,7 @@ impl fmt::Debug for LeaderMachine {
             .field("context", &self.context)
             .field("gather", &self.gather)
             .field("collective", &self.collective.as_ref().map(|collective| collective.seq))
-            .field("flushes", &self.flush.is_some())
+            .field("background", &self.background.keys())
             .finish()
     }
 }

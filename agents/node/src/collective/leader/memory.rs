@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use holdfast_core::redundancy::registry::is_unprotected;
 use holdfast_model::{CheckpointId, Dataset, Generation, Scheme};
 use holdfast_wire::peer::Outcome;
 use holdfast_wire::rank::Reply;
@@ -35,6 +36,9 @@ pub struct LeaderMemory {
     /// earlier leader was killed while evicting it.
     #[serde(default)]
     pub cached: BTreeSet<CheckpointId>,
+    /// Those of them that survive the loss of a node.
+    #[serde(default)]
+    pub protected: BTreeSet<CheckpointId>,
     /// What the application declared of the datasets; plain checkpoints are not listed.
     #[serde(default)]
     pub datasets: BTreeMap<CheckpointId, Dataset>,
@@ -51,8 +55,16 @@ pub struct CompletedDataset {
     pub scheme: Scheme,
     /// Bytes of all ranks' files.
     pub bytes: u64,
-    /// How long the ranks waited for it.
+    /// How long the ranks waited until all files were complete, and until they were protected.
     pub millis: u64,
+    pub protected_millis: u64,
+}
+
+impl CompletedDataset {
+    /// True if it survives the loss of a node.
+    pub fn is_protected(&self) -> bool {
+        !is_unprotected(self.scheme)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +86,7 @@ impl LeaderMemory {
             complete: None,
             restart: None,
             cached: BTreeSet::new(),
+            protected: BTreeSet::new(),
             datasets: BTreeMap::new(),
             finalized: false,
         }
@@ -89,6 +102,7 @@ impl LeaderMemory {
     /// Removes datasets that are no longer in cache: they are neither flushed at the end nor confirmed by the ranks.
     pub(super) fn forget(&mut self, deleted: impl Fn(CheckpointId) -> bool) {
         self.cached.retain(|id| !deleted(*id));
+        self.protected.retain(|id| !deleted(*id));
         self.complete = self.complete.filter(|complete| !deleted(*complete));
         self.restart = self.restart.take().filter(|restart| !deleted(restart.checkpoint));
     }

@@ -10,15 +10,16 @@ use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::peer::{GroupRebuild, GroupWork, Member, Order, RankTransfer};
 
 use super::context::Context;
-use super::restart::FoundCheckpoint;
-use crate::collective::CallError;
+use super::found::FoundCheckpoint;
+use super::rounds;
+use crate::collective::error::CallError;
 
 /// Carries out the plan; afterwards every rank has its files where it runs.
 pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<FoundCheckpoint, CallError> {
     let checkpoint = plan.checkpoint;
     discard(cx, checkpoint, &plan.deletions).await?;
     if !plan.moves.is_empty() {
-        cx.order(transfers(cx, &plan)).await?;
+        in_rounds(cx, transfers(cx, &plan)).await?;
     }
     let adopt = cx.layout().members(&plan.descriptors).into_iter();
     cx.order(adopt.map(|(node, members)| (node, Order::Adopt { checkpoint, members })).collect()).await?;
@@ -26,10 +27,10 @@ pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<FoundCh
     if !plan.rebuilds.is_empty() {
         let (generation, ranks) = (cx.generation(), rebuilt.clone());
         cx.emit(AgentEvent::RebuildStarted { generation, checkpoint, ranks });
-        cx.order(rebuilds(cx, &plan)).await?;
+        in_rounds(cx, rebuilds(cx, &plan)).await?;
     }
     if !plan.recopy.is_empty() {
-        cx.order(copies(cx, &plan)).await?;
+        in_rounds(cx, copies(cx, &plan)).await?;
     }
     discard(cx, checkpoint, &plan.surplus).await?;
     let moved: Vec<Rank> = plan.moves.iter().map(|step| step.rank).collect();
@@ -40,6 +41,7 @@ pub(super) async fn carry_out(cx: &Context, plan: RestartPlan) -> Result<FoundCh
         rebuilt,
         moved,
         fetched: None,
+        protected: plan.protected,
     })
 }
 
@@ -60,55 +62,72 @@ async fn discard(cx: &Context, checkpoint: CheckpointId, deletions: &[Deletion])
     Ok(())
 }
 
-fn transfers(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
-    let checkpoint = plan.checkpoint;
-    let mut nodes: BTreeMap<u32, (Vec<RankTransfer>, Vec<Member>)> = BTreeMap::new();
-    for step in &plan.moves {
-        let (Some(_), Some(to)) = (node(cx, step.from_node), node(cx, step.to_node)) else { continue };
-        let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
-        let outgoing = RankTransfer { rank: step.rank, to: to.clone() };
-        nodes.entry(step.from_node).or_default().0.push(outgoing);
-        let member = Member { rank: step.rank, descriptor: descriptor.clone() };
-        nodes.entry(step.to_node).or_default().1.push(member);
+type Rounds = Vec<BTreeMap<NodeName, Order>>;
+
+async fn in_rounds(cx: &Context, rounds: Rounds) -> Result<(), CallError> {
+    for round in rounds {
+        cx.order(round).await?;
     }
-    let nodes = nodes.into_iter().filter_map(|(at, steps)| Some((node(cx, at)?.clone(), steps)));
-    nodes.map(|(node, (outgoing, incoming))| (node, Order::Transfer { checkpoint, outgoing, incoming })).collect()
+    Ok(())
 }
 
-fn rebuilds(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
+fn transfers(cx: &Context, plan: &RestartPlan) -> Rounds {
+    #[derive(Clone)]
+    enum End {
+        Outgoing(RankTransfer),
+        Incoming(Member),
+    }
+    let checkpoint = plan.checkpoint;
+    let mut ends: BTreeMap<NodeName, Vec<End>> = BTreeMap::new();
+    for step in &plan.moves {
+        let (Some(from), Some(to)) = (node(cx, step.from_node), node(cx, step.to_node)) else { continue };
+        let Some(descriptor) = plan.descriptors.get(step.rank.index()) else { continue };
+        let outgoing = RankTransfer { rank: step.rank, to: to.clone() };
+        ends.entry(from.clone()).or_default().push(End::Outgoing(outgoing));
+        let incoming = Member { rank: step.rank, descriptor: descriptor.clone() };
+        ends.entry(to.clone()).or_default().push(End::Incoming(incoming));
+    }
+    let rank = |end: &End| match end {
+        End::Outgoing(transfer) => transfer.rank,
+        End::Incoming(member) => member.rank,
+    };
+    let order = |ends: Vec<End>| {
+        let (mut outgoing, mut incoming) = (Vec::new(), Vec::new());
+        for end in ends {
+            match end {
+                End::Outgoing(transfer) => outgoing.push(transfer),
+                End::Incoming(member) => incoming.push(member),
+            }
+        }
+        Order::Transfer { checkpoint, outgoing, incoming }
+    };
+    let rounds = rounds::split(&ends, rank, cx.settings().redundancy_width).into_iter();
+    rounds.map(|round| round.into_iter().map(|(node, ends)| (node, order(ends))).collect()).collect()
+}
+
+fn rebuilds(cx: &Context, plan: &RestartPlan) -> Rounds {
     let checkpoint = plan.checkpoint;
     let missing: BTreeMap<u32, &[u32]> =
         plan.rebuilds.iter().map(|rebuild| (rebuild.group_id, rebuild.missing.as_slice())).collect();
     let work = cx.layout().work_of(&plan.groups, |group| missing.contains_key(&group.id), &BTreeMap::new());
-    let orders = work.into_iter().map(|(node, groups)| {
+    let rounds = rounds::split(&work, |group| Rank(group.group_id), cx.settings().redundancy_width).into_iter();
+    let order = |groups: Vec<GroupWork>| {
         let groups = groups.into_iter().filter_map(|group| {
             let (own, _) = group.members.get(group.member as usize)?;
             let descriptor = plan.descriptors.get(own.index())?.clone();
             let missing = missing.get(&group.group_id)?.to_vec();
             Some(GroupRebuild { group, missing, descriptor })
         });
-        (node, Order::Rebuild { checkpoint, groups: groups.collect() })
-    });
-    orders.collect()
+        Order::Rebuild { checkpoint, groups: groups.collect() }
+    };
+    rounds.map(|round| round.into_iter().map(|(node, groups)| (node, order(groups))).collect()).collect()
 }
 
 /// The neighbours' copies that are missing.
-fn copies(cx: &Context, plan: &RestartPlan) -> BTreeMap<NodeName, Order> {
-    let checkpoint = plan.checkpoint;
+fn copies(cx: &Context, plan: &RestartPlan) -> Rounds {
     let copied: BTreeSet<Rank> = plan.recopy.iter().map(|copy| copy.rank).collect();
     let some = |group: &Group| group.members.iter().any(|rank| copied.contains(rank));
     let work = cx.layout().work_of(&plan.groups, some, &BTreeMap::new());
-    let orders = work.into_iter().filter_map(|(node, mut groups)| {
-        // Only the copies of a node's own groups, and only nodes that take part in one: a list of all copies for every
-        // node would grow with the square of the run.
-        let copied_in = |group: &GroupWork| -> Vec<Rank> {
-            group.members.iter().map(|(rank, _)| *rank).filter(|rank| copied.contains(rank)).collect()
-        };
-        groups.retain(|group| !copied_in(group).is_empty());
-        let only: BTreeSet<Rank> = groups.iter().flat_map(copied_in).collect();
-        let only = (!only.is_empty()).then(|| only.into_iter().collect())?;
-        let crc = cx.settings().crc.on_copy != CrcOnCopy::Never;
-        Some((node, Order::Encode { checkpoint, groups, crc, only: Some(only) }))
-    });
-    orders.collect()
+    let crc = cx.settings().crc.on_copy != CrcOnCopy::Never;
+    rounds::encode(plan.checkpoint, &work, Some(&copied), crc, cx.settings().redundancy_width)
 }

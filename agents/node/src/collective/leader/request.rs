@@ -6,7 +6,8 @@
 use holdfast_model::CheckpointId;
 use holdfast_wire::agent::RequestState;
 
-use super::context::LeaderState;
+use super::memory::LeaderMemory;
+use crate::sources::SourcePolicy;
 
 /// What the leader knows of requests.
 #[derive(Clone, Debug, Default)]
@@ -25,43 +26,48 @@ pub(super) struct DroppedCheckpoint {
     pub(super) reason: String,
 }
 
-/// Returns the newest dataset that the ranks have begun: a checkpoint with a larger id is requested.
-pub(super) fn begin(state: &mut LeaderState) -> CheckpointId {
-    let last = state.memory.last;
-    let after = begun(state).map_or(last, |begun| begun.max(last));
-    // One that could not be begun has a larger id, and is not the requested one.
-    state.requests.dropped.take_if(|dropped| dropped.checkpoint > after);
-    after
-}
-
-/// The dataset that the ranks write.
-fn begun(state: &LeaderState) -> Option<CheckpointId> {
-    state.memory.open.filter(|open| state.requests.not_begun != Some(*open))
-}
-
-/// Makes a checkpoint due, unless one with a larger id has begun.
-pub(super) fn add(state: &mut LeaderState, after: CheckpointId) {
-    if state_of(state, after) == RequestState::Waiting {
-        state.requests.waiting = true;
+impl Requests {
+    /// Returns the newest dataset that the ranks have begun: a checkpoint with a larger id is requested.
+    pub(super) fn begin(&mut self, memory: &LeaderMemory) -> CheckpointId {
+        let after = self.begun(memory).map_or(memory.last, |begun| begun.max(memory.last));
+        // One that could not be begun has a larger id, and is not the requested one.
+        self.dropped.take_if(|dropped| dropped.checkpoint > after);
+        after
     }
-}
 
-/// What became of a checkpoint with a larger id.
-pub(super) fn state_of(state: &LeaderState, after: CheckpointId) -> RequestState {
-    if let Some(reason) = state.policy.refuses_requests() {
-        return RequestState::Refused { reason: reason.to_owned() };
+    /// The dataset that the ranks write.
+    fn begun(&self, memory: &LeaderMemory) -> Option<CheckpointId> {
+        memory.open.filter(|open| self.not_begun != Some(*open))
     }
-    let memory = &state.memory;
-    let newer = |id: Option<CheckpointId>| id.filter(|id| *id > after);
-    // Output has ids, too.
-    let open = begun(state).filter(|open| memory.dataset(*open).checkpoint);
-    if let Some(checkpoint) = newer(memory.complete) {
-        RequestState::Complete { checkpoint }
-    } else if let Some(checkpoint) = newer(open) {
-        RequestState::Begun { checkpoint }
-    } else if let Some(dropped) = state.requests.dropped.as_ref().filter(|dropped| dropped.checkpoint > after) {
-        RequestState::Dropped { checkpoint: dropped.checkpoint, reason: dropped.reason.clone() }
-    } else {
-        RequestState::Waiting
+
+    /// Makes a checkpoint due, unless one with a larger id has begun.
+    pub(super) fn add(&mut self, memory: &LeaderMemory, policy: &dyn SourcePolicy, after: CheckpointId) {
+        if self.state_of(memory, policy, after) == RequestState::Waiting {
+            self.waiting = true;
+        }
+    }
+
+    /// What became of a checkpoint with a larger id.
+    pub(super) fn state_of(
+        &self,
+        memory: &LeaderMemory,
+        policy: &dyn SourcePolicy,
+        after: CheckpointId,
+    ) -> RequestState {
+        if let Some(reason) = policy.refuses_requests() {
+            return RequestState::Refused { reason: reason.to_owned() };
+        }
+        let newer = |id: Option<CheckpointId>| id.filter(|id| *id > after);
+        // Output has ids, too.
+        let open = self.begun(memory).filter(|open| memory.dataset(*open).checkpoint);
+        if let Some(checkpoint) = newer(memory.complete) {
+            RequestState::Complete { checkpoint }
+        } else if let Some(checkpoint) = newer(open) {
+            RequestState::Begun { checkpoint }
+        } else if let Some(dropped) = self.dropped.as_ref().filter(|dropped| dropped.checkpoint > after) {
+            RequestState::Dropped { checkpoint: dropped.checkpoint, reason: dropped.reason.clone() }
+        } else {
+            RequestState::Waiting
+        }
     }
 }

@@ -7,33 +7,22 @@ use std::time::Duration;
 
 use holdfast_core::redundancy::inventory::candidates;
 use holdfast_core::redundancy::plan::plan;
-use holdfast_model::{CheckpointId, Inventory, Location, Locations, Rank, RestartSource};
+use holdfast_model::{CheckpointId, Location, RestartSource};
 use holdfast_wire::agent::AgentEvent;
-use holdfast_wire::peer::{Order, OrderResult};
 use holdfast_wire::rank::{Reply, Restart};
 
 use super::action::HaltWork;
-use super::checkpoint::needed;
-use super::collective::{clear_cache, delete, spread_halt};
 use super::context::Context;
 use super::damage::{self, Damage};
+use super::deletion::{clear_cache, delete};
+use super::eviction::needed;
+use super::found::{FoundCheckpoint, attempt_failed};
+use super::halt::spread_halt;
+use super::inventories::{Inventories, inventories};
 use super::memory::Restarted;
-use super::{blame, datasets, direct, fetch, files, flush, rebuild};
-use crate::collective::CallError;
-
-/// What the run restarts from.
-#[derive(Debug)]
-pub(super) struct FoundCheckpoint {
-    pub(super) checkpoint: CheckpointId,
-    pub(super) source: RestartSource,
-    pub(super) rebuilt: Vec<Rank>,
-    pub(super) moved: Vec<Rank>,
-    /// Directory below the prefix, if it was fetched.
-    pub(super) fetched: Option<String>,
-}
-
-/// What each node of the plan holds, with the node's position in it.
-pub(super) type Inventories = Vec<(u32, Inventory)>;
+use super::records::note_in_cache;
+use super::{blame, direct, fetch, files, flush, rebuild, rescue, unfinished};
+use crate::collective::error::CallError;
 
 /// All ranks join the run.
 pub(super) async fn init(cx: &Context) -> Result<Reply, CallError> {
@@ -57,7 +46,7 @@ async fn join(cx: &Context) -> Result<Reply, CallError> {
             halt: Some(reason),
         }));
     }
-    flush::take_over(cx).await;
+    unfinished::take_over(cx).await;
     restart_below(cx, None, begun).await
 }
 
@@ -102,7 +91,7 @@ pub(super) async fn accept(cx: &Context, checkpoint: CheckpointId) -> Result<(),
 async fn restart_below(cx: &Context, limit: Option<CheckpointId>, begun: Duration) -> Result<Reply, CallError> {
     let restart = cx.settings().restart;
     let mut held = inventories(cx).await?;
-    if datasets::rescue_output(cx, &held).await? {
+    if rescue::rescue_output(cx, &held).await? {
         held = inventories(cx).await?;
     }
     let mut found = newest_known(cx, limit, &held).await?;
@@ -125,13 +114,15 @@ pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begu
         // All others were deleted.
         let in_cache = found.as_ref().filter(|found| memory.dataset(found.checkpoint).direct.is_none());
         memory.cached = in_cache.map(|found| found.checkpoint).into_iter().collect();
+        let protected = found.as_ref().filter(|found| found.protected);
+        memory.protected = protected.map(|found| found.checkpoint).into_iter().collect();
         memory.last = found.as_ref().map_or(CheckpointId::NONE, |found| found.checkpoint);
     });
     let source = found.as_ref().map_or(RestartSource::Fresh, |found| found.source);
-    let checkpoint = found.as_ref().map(|found| found.checkpoint);
+    let (checkpoint, protected) = found.as_ref().map(|found| (found.checkpoint, found.protected)).unzip();
     let (rebuilt, moved) = found.map(|found| (found.rebuilt, found.moved)).unwrap_or_default();
     let (generation, millis) = (cx.generation(), cx.millis_since(begun));
-    cx.emit(AgentEvent::Restarted { generation, checkpoint, source, rebuilt, moved, millis });
+    cx.emit(AgentEvent::Restarted { generation, checkpoint, protected, source, rebuilt, moved, millis });
     cx.policy(|policy, now| policy.computing_begins(now));
     if let Some(checkpoint) = checkpoint
         && source != RestartSource::Fetched
@@ -141,10 +132,6 @@ pub(super) async fn restarted(cx: &Context, found: Option<FoundCheckpoint>, begu
     }
     let level = checkpoint.and_then(|checkpoint| cx.dataset(checkpoint).level);
     Reply::Restart(Restart { checkpoint, source, directory: None, files: Vec::new(), level, halt: None })
-}
-
-pub(super) fn attempt_failed(cx: &Context, checkpoint: CheckpointId, from: Location, reason: String) {
-    cx.emit(AgentEvent::RestartAttempt { generation: cx.generation(), checkpoint, from, reason });
 }
 
 /// The newest checkpoint that the nodes hold in cache or have a record of, if it can be used: highest id first, as in
@@ -230,38 +217,4 @@ async fn from_cache(
     attempt_failed(cx, checkpoint, Location::Cache, reason);
     delete(cx, checkpoint).await?;
     Ok(None)
-}
-
-/// What every node holds; the leader takes the records of the datasets from it.
-async fn inventories(cx: &Context) -> Result<Inventories, CallError> {
-    let mut results = cx.order(cx.all_nodes(&Order::Inventory)).await?;
-    let mut inventories = Vec::with_capacity(results.len());
-    for (at, node) in (0u32..).zip(&cx.plan().nodes) {
-        let Some(OrderResult::Inventory(held)) = results.remove(&node.name) else { continue };
-        cx.memory(|memory| {
-            memory.datasets.extend(held.datasets.iter().map(|(id, dataset)| (*id, dataset.clone())));
-        });
-        for fault in &held.faults {
-            cx.emit(AgentEvent::Notice { message: format!("node {}: {fault}", node.name) });
-        }
-        inventories.push((at, held));
-    }
-    Ok(inventories)
-}
-
-/// Records in the flush files that a dataset is in cache, and on the prefix directory if any node's flush file lists it
-/// there; returns whether one does.
-pub(super) async fn note_in_cache(
-    cx: &Context,
-    checkpoint: CheckpointId,
-    held: &Inventories,
-) -> Result<bool, CallError> {
-    let pfs = held.iter().any(|(_, held)| held.flush.get(&checkpoint).is_some_and(|at| at.pfs));
-    note(cx, checkpoint, Locations { cache: true, pfs, flushing: false }).await?;
-    Ok(pfs)
-}
-
-/// Records in the flush files of the nodes with ranks where a dataset is.
-pub(super) async fn note(cx: &Context, checkpoint: CheckpointId, locations: Locations) -> Result<(), CallError> {
-    cx.order(cx.nodes_with_ranks(&Order::Note { checkpoint, locations })).await.map(drop)
 }

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use holdfast_model::pair::{CopyState, CopyStatus, FailureCause, JobRunState, PairChange, PairCommand};
 use holdfast_model::{RankEnd, Side};
-use holdfast_shm::process::start_time;
+use holdfast_process::identity::start_time;
 use holdfast_shm::{Registry, Seat, ShmError, SlotState};
 use holdfast_wire::agent::{Empty, OF_USER, POLL, PollRequest, REQUEST_OF};
 use holdfast_wire::pairs::{
     COMMAND, CommandRequest, PLAN, PairsAccepted, PairsPlan, PairsReport, PairsStop, PairsSync, STOP, SYNC,
 };
-use holdfast_wire::run::NodeIdentitySource;
+use holdfast_wire::run::{Lookup, SharedStart};
 use holdfast_wire::trust;
 use rustix::process::{Signal, geteuid};
 
+use crate::fixtures::fixture_start;
 use crate::server::client;
-use crate::store::fixture_node::fixture_start;
 
 use world::{LIMIT, NODE, World, config, fail_over, failed, job, kill, signal, start_agent_with};
 
@@ -136,7 +136,7 @@ fn world_of_script(script: &str) -> World {
 
 /// The program that registered as the main, which is not the process that was started.
 fn program_of(world: &World, main: &CopyStatus) -> u32 {
-    let slot = Registry::open(&world.directory().join(super::REGISTRY)).unwrap().copy(0, Side::Main);
+    let slot = Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap().copy(0, Side::Main);
     assert_ne!(Some(slot.pid), main.pid);
     slot.pid
 }
@@ -211,7 +211,7 @@ fn a_program_in_another_process_group_is_killed_with_a_damaged_registry() {
     let (main, _) = world.settled();
     let program = program_of(&world, &main);
     world.kill_agent();
-    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::REGISTRY)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::registry_file::NAME)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
     world.start_agent();
     world.wait_change("the failure", failed(Side::Main));
@@ -224,7 +224,9 @@ fn copies_outlive_their_agent_and_a_new_one_handles_later_failures() {
     let mut world = World::of("count");
     let before = world.settled();
     world.kill_agent();
-    let beats = |world: &World| Registry::open(&world.directory().join(super::REGISTRY)).unwrap().beats(0, Side::Main);
+    let beats = |world: &World| {
+        Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap().beats(0, Side::Main)
+    };
     let seen = beats(&world);
     let begun = Instant::now();
     while beats(&world) == seen {
@@ -263,7 +265,7 @@ fn copies_of_a_damaged_registry_are_killed_and_started_afresh() {
     let mut world = World::of("count");
     let (main, replica) = world.settled();
     world.kill_agent();
-    let registry = world.directory().join(super::REGISTRY);
+    let registry = world.directory().join(super::registry_file::NAME);
     let file = fs::OpenOptions::new().write(true).open(&registry).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
     let is_alive = |copy: &CopyStatus| {
@@ -288,7 +290,7 @@ fn copies_of_a_registry_that_is_gone_are_killed_and_started_afresh_and_an_event_
     let (main, replica) = world.settled();
     assert_eq!(world.changes().iter().find_map(replaced), None);
     world.kill_agent();
-    fs::remove_file(world.directory().join(super::REGISTRY)).unwrap();
+    fs::remove_file(world.directory().join(super::registry_file::NAME)).unwrap();
     world.start_agent();
     assert_eq!(world.wait_change("the event", replaced), "the file is gone");
     let (new_main, new_replica) = world.settled();
@@ -303,7 +305,7 @@ fn copies_of_a_registry_that_is_gone_are_killed_and_started_afresh_and_an_event_
 fn a_header_that_was_overwritten_keeps_no_copy_from_being_started_again() {
     let world = World::of("count");
     let (main, _) = world.settled();
-    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::REGISTRY)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(world.directory().join(super::registry_file::NAME)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 64], 0).unwrap();
     kill(&main);
     world.wait_change("a fail-over", fail_over);
@@ -337,7 +339,7 @@ fn jobs_that_do_not_obey_are_shown_while_they_end() {
 fn garbage_in_the_slots_of_a_registry_does_not_disturb_the_agent() {
     let world = World::with(vec![config("count0"), config("count1")], Vec::new());
     world.settled();
-    let registry = world.directory().join(super::REGISTRY);
+    let registry = world.directory().join(super::registry_file::NAME);
     let file = fs::OpenOptions::new().write(true).open(&registry).unwrap();
     // The area of pair 0, behind the header's page: slots, numbers and heads of checkpoints, but no heartbeats.
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 2048], 4096 + 512).unwrap();
@@ -359,7 +361,7 @@ fn another_user_cannot_map_a_registry() {
     }
     let world = World::of("count");
     world.settled();
-    let registry = world.directory().join(super::REGISTRY);
+    let registry = world.directory().join(super::registry_file::NAME);
     let directory = fs::metadata(world.directory()).unwrap();
     assert_eq!(directory.permissions().mode() & 0o777, 0o700);
     let read = Command::new("cat").arg(&registry).uid(12345).gid(12345).output().unwrap();
@@ -470,7 +472,7 @@ fn a_copy_that_has_more_work_after_all_is_not_killed() {
     config.start_within = Duration::from_secs(8);
     let world = World::with(vec![config], Vec::new());
     let (main, _) = world.settled();
-    let registry = Registry::open(&world.directory().join(super::REGISTRY)).unwrap();
+    let registry = Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap();
     world.wait_output("resume.main.log", "done");
     // Its heartbeats have ceased; the agent has seen why.
     let seen = registry.beats(0, Side::Main);
@@ -540,7 +542,7 @@ fn jobs_are_started_again_and_end_with_the_pairs() {
 fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
     let mut world = World::idle(vec![config("count"), config("work")], Vec::new(), Duration::from_millis(100));
     world.post::<PairsAccepted>(PLAN, &world.plan);
-    let registry = || Registry::open(&world.directory().join(super::REGISTRY)).unwrap();
+    let registry = || Registry::open(&world.directory().join(super::registry_file::NAME)).unwrap();
     let main = |count: u64| {
         let begun = Instant::now();
         loop {
@@ -568,14 +570,20 @@ fn an_agent_without_orchestrator_stays_while_its_pairs_work() {
     }
 }
 
-/// Slurm sends SIGTERM to all processes of a job that ends: the agent leaves it to the orchestrator while that lives.
+/// Some managers send SIGTERM to all processes of a job that ends: the agent leaves it to the orchestrator while that
+/// lives.
 #[test]
 fn requests_of_users_do_not_have_an_agent_leave_sigterm_to_the_orchestrator() {
     let (root, trust) = (holdfast_testkit::fast_directory(), trust::generate().unwrap());
     let mut start = fixture_start(root.path(), NODE);
-    (start.trust, start.identity) = (trust.clone(), NodeIdentitySource::Slurm);
-    let slurm = [("SLURMD_NODENAME", NODE), ("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")];
-    let (mut agent, address) = start_agent_with(&start, &slurm);
+    start.trust = trust.clone();
+    start.shared = Some(SharedStart {
+        node: Lookup::Variable("OWN_NODE".to_owned()),
+        toward: Lookup::Variable("HEAD".to_owned()),
+        logs: root.path().to_owned(),
+        is_signalled_with_job: true,
+    });
+    let (mut agent, address) = start_agent_with(&start, &[("OWN_NODE", NODE), ("HEAD", "127.0.0.1")]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let request = |headers: String| {
         let (trust, body) = (trust.clone(), serde_json::to_string(&PollRequest::HEALTH_ONLY).unwrap());

@@ -29,8 +29,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::fixtures::fixture_start;
 use crate::server::client;
-use crate::store::fixture_node::fixture_start;
 
 pub(super) const NODE: &str = "node0";
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -293,7 +293,6 @@ impl World {
         self.wait_for(what, |report| report.pairs[0].replica.filter(&is))
     }
 
-    /// Kills the agent.
     pub(super) fn kill_agent(&mut self) {
         self.agent.kill().unwrap();
         self.agent.wait().unwrap();
@@ -354,7 +353,7 @@ impl World {
         let request = PollRequest { after: 0, wait_ms: 0, allocation_end: None, known: None };
         let reply: PollReply = self.post(POLL, &request);
         let change = |event| match event {
-            AgentEvent::Pair(event) => Some(event.change),
+            AgentEvent::Pair { change, .. } => Some(change),
             _ => None,
         };
         reply.events.into_iter().filter_map(|numbered| change(numbered.event)).collect()
@@ -375,7 +374,7 @@ impl World {
 
     pub(super) fn directory(&self) -> PathBuf {
         let start = fixture_start(self.root.path(), NODE);
-        crate::paths::Paths::new(&start).control().join(crate::pairs::DIRECTORY)
+        crate::directories::paths::Paths::new(&start).control().join(crate::pairs::DIRECTORY)
     }
 
     pub(super) fn output(&self, name: &str) -> String {
@@ -389,14 +388,15 @@ impl World {
         self.post::<Empty>(STOP, &PairsStop { epoch: 1, at_once: false });
         let left = self.processes();
         assert!(left.is_empty(), "{left:?}");
-        for name in [crate::pairs::REGISTRY, "state"] {
+        for name in [crate::pairs::registry_file::NAME, "state"] {
             assert!(!self.directory().join(name).exists(), "{name}");
         }
     }
 
     /// The processes of copies of this world, and those that the agent has not waited for.
     pub(super) fn processes(&self) -> Vec<u32> {
-        let registry = format!("{}={}", environment::PAIRS, self.directory().join(crate::pairs::REGISTRY).display());
+        let registry =
+            format!("{}={}", environment::PAIRS, self.directory().join(crate::pairs::registry_file::NAME).display());
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let own = self.agent.id();

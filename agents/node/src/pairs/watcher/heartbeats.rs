@@ -9,7 +9,7 @@ use holdfast_shm::schedule::{BEAT_THREAD, early_look, next_look};
 use rustix::time::{ClockId, Itimerspec, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_settime};
 
 use super::super::process::copy_threads;
-use super::{Place, Watcher};
+use super::{CopyRun, Watcher};
 
 /// How often registrations are looked for while a copy is awaited, if the heartbeats are slower.
 const REGISTRATION: Duration = Duration::from_millis(5);
@@ -60,7 +60,7 @@ impl SilentCopy {
 }
 
 impl Watcher {
-    /// Reads all heartbeats.
+    /// Reads the heartbeats of all copies that are watched, and reports those that missed too many.
     pub(super) fn beats(&mut self, now: Duration) {
         self.resumed(now);
         let registry = &self.registry;
@@ -71,21 +71,21 @@ impl Watcher {
             let incarnation = missed.incarnation;
             if slot.incarnation == incarnation && slot.state == SlotState::Finished {
                 if let Some(pair) = self.pairs.get_mut(at) {
-                    pair.places[side.index()].finishing = true;
+                    pair.runs[side.index()].finishing = true;
                 }
                 self.feed(at, now, Event::Finishing { side, incarnation });
                 continue;
             }
-            let Some(place) = self.pairs.get_mut(at).map(|pair| &mut pair.places[side.index()]) else { continue };
-            let since = match place.excused {
+            let Some(run) = self.pairs.get_mut(at).map(|pair| &mut pair.runs[side.index()]) else { continue };
+            let since = match run.excused {
                 Some((of, since)) if of == missed.beats => since,
                 _ => now,
             };
-            place.excused = Some((missed.beats, since));
-            let threads = copy_threads(&slot, place.process.as_ref());
+            run.excused = Some((missed.beats, since));
+            let threads = copy_threads(&slot, run.process.as_ref());
             let silent = SilentCopy {
                 silent: now.saturating_sub(since),
-                awake: place.woken.map(|woken| now.saturating_sub(woken)),
+                awake: run.woken.map(|woken| now.saturating_sub(woken)),
                 noticed: slot.state == SlotState::Awake,
                 threads,
                 has_beaten: self.registry.beats(missed.pair, side) != missed.beats,
@@ -119,14 +119,14 @@ impl Watcher {
         for at in 0..self.pairs.len() {
             for side in Side::BOTH {
                 let Some(pair) = self.pairs.get_mut(at) else { continue };
-                let place = &mut pair.places[side.index()];
-                if !place.finishing {
+                let run = &mut pair.runs[side.index()];
+                if !run.finishing {
                     continue;
                 }
                 let slot = self.registry.copy(pair.index, side);
-                let incarnation = place.incarnation;
+                let incarnation = run.incarnation;
                 if slot.incarnation == incarnation && slot.state == SlotState::Awake {
-                    place.finishing = false;
+                    run.finishing = false;
                     self.feed(at, now, Event::Resumed { side, incarnation });
                 }
             }
@@ -136,11 +136,11 @@ impl Watcher {
     /// The timer runs while there are heartbeats to read, or while a copy is to register, or to end after its work: it
     /// may have more work after all.
     pub(super) fn set_timer(&mut self) {
-        let awaited = |place: &Place| {
-            let exists = place.process.is_some();
-            exists && place.finishing || !place.registered && (place.starting || exists)
+        let awaited = |run: &CopyRun| {
+            let exists = run.process.is_some();
+            exists && run.finishing || !run.registered && (run.starting || exists)
         };
-        let starting = || self.pairs.iter().any(|pair| pair.places.iter().any(awaited));
+        let starting = || self.pairs.iter().any(|pair| pair.runs.iter().any(awaited));
         let wanted = match self.watch.is_empty() {
             false => Some(self.period.min(if starting() { REGISTRATION } else { self.period })),
             true => starting().then_some(REGISTRATION),

@@ -12,8 +12,10 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_failover::{Action, BeatWatch, Event, Found, HeldLease, LocalSides, PairMachine, Watched};
 use holdfast_model::Side;
-use holdfast_model::pair::{CopyState, MirroredCheckpoint, PairChange, PairEvent, PairStatus, Term};
+use holdfast_model::pair::{CopyState, MirroredCheckpoint, PairChange, PairStatus, Term};
+use holdfast_process::{ObservedProcess, ProcessId};
 use holdfast_shm::{CopySlot, Registry, SlotState};
+use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::environment;
 use holdfast_wire::pairs::{AdoptedCopy, PairOnNode, PairsPlan, PeerOfPair, SidesOnNode};
 use rustix::event::Timespec;
@@ -27,9 +29,9 @@ use super::clock;
 use super::freezer;
 use super::jobs::{Effects, Jobs};
 use super::mirror::{Mirror, Task};
-use super::process::{CopyProcess, ProcessId};
+use super::process::{ProcessOwner, registered_program};
 use super::requests::{CommandFault, Inbox, Request};
-use super::start::{Start, Whose, Work};
+use super::start::{Start, Work};
 use super::state::{PairState, State, StateChange};
 
 /// Events that are taken at a time.
@@ -46,32 +48,30 @@ fn key(at: usize, side: Side) -> u64 {
     (at as u64) << 1 | side.index() as u64
 }
 
-/// The place of a copy's process.
+/// The process of a copy, and what is known of it.
 #[derive(Debug, Default)]
-struct Place {
+struct CopyRun {
     incarnation: u64,
     /// The process that was started: its end is the copy's end.
-    process: Option<CopyProcess>,
+    process: Option<ObservedProcess>,
     /// The program that registered, if that is another process, and may be in another process group.
-    program: Option<CopyProcess>,
-    /// It is being started.
+    program: Option<ObservedProcess>,
     starting: bool,
     registered: bool,
     /// It said that its work is done.
     finishing: bool,
     /// Sent as soon as it is started.
     signal: Option<Signal>,
-    /// When it was woken.
     woken: Option<Duration>,
     /// Since when its missed heartbeats are excused.
     excused: Option<(u64, Duration)>,
 }
 
-impl Place {
+impl CopyRun {
     /// Opens the program that has registered, while its number is its own.
     fn hold_program(&mut self, slot: &CopySlot) {
         if self.program.is_none() && slot.incarnation == self.incarnation {
-            self.program = CopyProcess::registered(slot, self.process.as_ref());
+            self.program = registered_program(slot, self.process.as_ref());
         }
     }
 
@@ -97,7 +97,7 @@ struct Pair {
     index: u32,
     plan: PairOnNode,
     machine: PairMachine,
-    places: [Place; 2],
+    runs: [CopyRun; 2],
     lease: Option<(Term, Duration)>,
     /// The term under which a copy of this node works, or worked last: its checkpoints are of this term, also while
     /// the lease of a later one is held.
@@ -114,11 +114,11 @@ impl Pair {
     /// The number and the state, unless this state was saved last: a renewed lease, for instance, changes nothing in
     /// it.
     fn unsaved(&mut self) -> Option<(u32, PairState)> {
-        let of = |place: &Place, process: &Option<CopyProcess>| Some((place.incarnation, process.as_ref()?.id));
+        let of = |run: &CopyRun, process: &Option<ObservedProcess>| Some((run.incarnation, process.as_ref()?.id));
         let state = PairState {
             snapshot: self.machine.snapshot(),
-            processes: self.places.each_ref().map(|place| of(place, &place.process)),
-            programs: self.places.each_ref().map(|place| of(place, &place.program)),
+            processes: self.runs.each_ref().map(|run| of(run, &run.process)),
+            programs: self.runs.each_ref().map(|run| of(run, &run.program)),
             lease: self.lease.map(|(term, _)| term),
             worked: self.worked,
         };
@@ -143,7 +143,7 @@ pub(super) struct Watcher {
     plan: PairsPlan,
     registry: Arc<Registry>,
     pairs: Vec<Pair>,
-    /// Positions by number.
+    /// The position in `pairs`, by the number of a pair in the job.
     positions: BTreeMap<u32, usize>,
     jobs: Jobs,
     watch: BeatWatch,
@@ -167,28 +167,29 @@ pub(super) struct Watcher {
     /// milliseconds, in which other copies may fail.
     touched: BTreeSet<usize>,
     starts: Vec<Start>,
-    reports: Vec<PairEvent>,
+    reports: Vec<AgentEvent>,
     stopping: Vec<oneshot::Sender<()>>,
 }
 
-fn name_in(names: &BTreeMap<u32, String>) -> impl Fn(u32) -> String {
-    |pair| names.get(&pair).cloned().unwrap_or_default()
+/// The name of the pair with this number.
+fn pair_name(pairs: &[Pair], index: u32) -> String {
+    pairs.iter().find(|pair| pair.index == index).map(|pair| pair.plan.config.name.clone()).unwrap_or_default()
 }
 
 fn local(sides: SidesOnNode) -> LocalSides {
     sides.only().map_or(LocalSides::Both, LocalSides::Only)
 }
 
-/// What an earlier agent has left of a copy: its processes, as [`Place`] has them.
+/// What an earlier agent has left of a copy: its processes, as [`CopyRun`] has them.
 fn found(
     registry: &Registry,
     index: u32,
     side: Side,
     kept: Option<&PairState>,
-) -> (Option<Found>, [Option<CopyProcess>; 2]) {
+) -> (Option<Found>, [Option<ObservedProcess>; 2]) {
     let slot = registry.copy(index, side);
     let open = |saved: Option<(u64, ProcessId)>| {
-        let (of, process) = saved.and_then(|(of, id)| Some((of, CopyProcess::open(id)?)))?;
+        let (of, process) = saved.and_then(|(of, id)| Some((of, ObservedProcess::open(id)?)))?;
         if of != slot.incarnation {
             // No copy that this agent can wake, or tell to stop: it may be awake.
             tracing::warn!(pair = index, %side, pid = process.id.pid, "unexpected_copy_killed");
@@ -202,7 +203,7 @@ fn found(
         return (None, [None, None]);
     }
     // What has registered is this process or a child of it. A child may have outlived it.
-    let program = program.or_else(|| CopyProcess::registered(&slot, started.as_ref()));
+    let program = program.or_else(|| registered_program(&slot, started.as_ref()));
     let (process, program) = match started {
         Some(started) => (Some(started), program),
         None => (program, None),
@@ -226,9 +227,6 @@ fn found(
 
 impl Watcher {
     /// Starts all pairs and jobs of a plan; those that an earlier agent has left go on.
-    ///
-    /// # Errors
-    /// Those of the system.
     pub fn new(
         plan: PairsPlan,
         kept: Option<State>,
@@ -277,7 +275,7 @@ impl Watcher {
         for (at, pair) in watcher.plan.pairs.clone().into_iter().enumerate() {
             let state = kept.as_ref().and_then(|kept| kept.pairs.get(&pair.index));
             let sides = local(pair.sides);
-            let (mut places, mut all_found) = ([Place::default(), Place::default()], Vec::new());
+            let (mut runs, mut all_found) = ([CopyRun::default(), CopyRun::default()], Vec::new());
             for side in Side::BOTH.into_iter().filter(|side| sides.contains(*side)) {
                 let (found, [process, program]) = found(&watcher.registry, pair.index, side, state);
                 if let Some(process) = &process {
@@ -286,10 +284,10 @@ impl Watcher {
                 if let Some(Found { incarnation, pid: None, .. }) = found {
                     watcher.registry.fence(pair.index, side, incarnation);
                 }
-                let place = &mut places[side.index()];
-                place.incarnation = found.map_or(0, |found| found.incarnation);
-                (place.process, place.program) = (process, program);
-                place.registered = found.is_some_and(|found| found.state != CopyState::Starting);
+                let run = &mut runs[side.index()];
+                run.incarnation = found.map_or(0, |found| found.incarnation);
+                (run.process, run.program) = (process, program);
+                run.registered = found.is_some_and(|found| found.state != CopyState::Starting);
                 all_found.extend(found);
             }
             let held = pair.sides.only().and_then(|side| watcher.registry.held_until(pair.index, side));
@@ -318,7 +316,7 @@ impl Watcher {
                 index: pair.index,
                 plan: pair,
                 machine,
-                places,
+                runs,
                 lease,
                 worked,
                 deadline: None,
@@ -388,7 +386,6 @@ impl Watcher {
         }
     }
 
-    /// A process has ended.
     fn ended(&mut self, now: Duration, data: u64) {
         if data & JOB != 0 {
             let effects = self.jobs.exited((data & !JOB) as usize, now);
@@ -401,17 +398,17 @@ impl Watcher {
             self.feed(at, now, Event::Tick);
         }
         let Some(pair) = self.pairs.get_mut(at) else { return };
-        let place = &mut pair.places[side.index()];
-        let Some(process) = place.process.take() else { return };
-        let incarnation = place.incarnation;
+        let run = &mut pair.runs[side.index()];
+        let Some(process) = run.process.take() else { return };
+        let incarnation = run.incarnation;
         let end = process.reap();
         // It is not awake any more: the checkpoints of another node are accepted. A program that has not registered yet
         // will not be awake, and one that has, and is in another process group, works no longer.
         self.registry.fence(pair.index, side, incarnation);
         let slot = self.registry.copy(pair.index, side);
         let finished = slot.incarnation == incarnation && slot.state == SlotState::Finished;
-        place.hold_program(&slot);
-        if let Some(program) = place.program.take() {
+        run.hold_program(&slot);
+        if let Some(program) = run.program.take() {
             program.signal_beside(&process, Signal::KILL);
         }
         // What is called without a process has no effect: the descriptor leaves the set when it is closed.
@@ -430,12 +427,12 @@ impl Watcher {
             for side in Side::BOTH {
                 let pair = &self.pairs[at];
                 let slot = self.registry.copy(pair.index, side);
-                let place = &pair.places[side.index()];
-                let current = slot.incarnation == place.incarnation && !place.registered;
+                let run = &pair.runs[side.index()];
+                let current = slot.incarnation == run.incarnation && !run.registered;
                 if current && slot.incarnation != 0 && slot.state == SlotState::Asleep {
-                    let place = &mut self.pairs[at].places[side.index()];
-                    place.registered = true;
-                    place.hold_program(&slot);
+                    let run = &mut self.pairs[at].runs[side.index()];
+                    run.registered = true;
+                    run.hold_program(&slot);
                     self.feed(at, now, Event::Registered { side, incarnation: slot.incarnation });
                 }
             }
@@ -446,12 +443,11 @@ impl Watcher {
         self.inbox.clear();
         while let Some(request) = self.inbox.next() {
             match request {
-                Request::Started { whose: Whose::Copy { at, side, incarnation }, process } => {
+                Request::Started { owner: ProcessOwner::Copy { at, side, incarnation }, process } => {
                     self.started(at, side, incarnation, now, process);
                 }
-                Request::Started { whose: Whose::Job { at }, process } => {
-                    let names = self.names();
-                    let effects = self.jobs.started(at, process, now, name_in(&names));
+                Request::Started { owner: ProcessOwner::Job { at }, process } => {
+                    let effects = self.jobs.started(at, process, now, |pair| pair_name(&self.pairs, pair));
                     self.follow_job(at);
                     self.take_effects(effects);
                 }
@@ -517,19 +513,19 @@ impl Watcher {
         side: Side,
         incarnation: u64,
         now: Duration,
-        process: Result<CopyProcess, String>,
+        process: Result<ObservedProcess, String>,
     ) {
         let Some(pair) = self.pairs.get_mut(at) else { return };
-        let place = &mut pair.places[side.index()];
-        place.starting = false;
+        let run = &mut pair.runs[side.index()];
+        run.starting = false;
         match process {
             Ok(process) => {
                 let pid = process.id.pid;
-                if let Some(signal) = place.signal.take() {
+                if let Some(signal) = run.signal.take() {
                     process.signal(signal);
                 }
-                place.program.take_if(|program| program.id == process.id);
-                place.process = Some(process);
+                run.program.take_if(|program| program.id == process.id);
+                run.process = Some(process);
                 self.follow(at, side);
                 self.feed(at, now, Event::Started { side, incarnation, pid });
             }
@@ -552,7 +548,7 @@ impl Watcher {
         Ok(status)
     }
 
-    /// What time alone decides.
+    /// Applies the deadlines that have passed.
     fn tick(&mut self, now: Duration) {
         for at in 0..self.pairs.len() {
             if self.pairs[at].deadline.is_some_and(|deadline| deadline <= now) {
@@ -590,7 +586,7 @@ impl Watcher {
                 self.registry.expect(index, side, incarnation);
                 // Which forgets the lease of the copy before.
                 hold(&self.registry, pair, side);
-                pair.places[side.index()] = Place { incarnation, starting: true, ..Place::default() };
+                pair.runs[side.index()] = CopyRun { incarnation, starting: true, ..CopyRun::default() };
                 let command = match side {
                     Side::Main => config.main.clone(),
                     Side::Replica => config.replica.clone(),
@@ -605,8 +601,8 @@ impl Watcher {
                     (environment::PAIR_PERIOD, config.period.as_micros().to_string()),
                 ];
                 let output = format!("{}.{side}.log", config.name);
-                let whose = Whose::Copy { at, side, incarnation };
-                self.starts.push(Start { whose, command, environment, output });
+                let owner = ProcessOwner::Copy { at, side, incarnation };
+                self.starts.push(Start { owner, command, environment, output });
             }
             Action::Wake { side, incarnation } => {
                 if let Some((term, _)) = pair.lease {
@@ -615,17 +611,17 @@ impl Watcher {
                 }
                 pair.woken_at = Some(newest_checkpoint(&self.registry, index));
                 self.registry.wake(index, side, incarnation);
-                pair.places[side.index()].woken = Some(now);
+                pair.runs[side.index()].woken = Some(now);
             }
             Action::Stop { side, incarnation } => {
                 self.registry.request_stop(index, side, incarnation);
                 let slot = self.registry.copy(index, side);
-                signal(&mut pair.places[side.index()], incarnation, &slot, Signal::TERM);
+                signal(&mut pair.runs[side.index()], incarnation, &slot, Signal::TERM);
             }
             Action::Kill { side, incarnation } => {
                 self.registry.fence(index, side, incarnation);
                 let slot = self.registry.copy(index, side);
-                signal(&mut pair.places[side.index()], incarnation, &slot, Signal::KILL);
+                signal(&mut pair.runs[side.index()], incarnation, &slot, Signal::KILL);
             }
             Action::Watch { side, incarnation } => {
                 let watched = Watched { incarnation, period: config.period, misses: config.misses };
@@ -638,13 +634,11 @@ impl Watcher {
             }
             Action::SuspendJobs => {
                 let suspends = config.suspends.clone();
-                let names = self.names();
-                let effects = self.jobs.suspend(index, suspends.as_deref(), name_in(&names));
+                let effects = self.jobs.suspend(index, suspends.as_deref(), |pair| pair_name(&self.pairs, pair));
                 self.take_effects(effects);
             }
             Action::ResumeJobs => {
-                let names = self.names();
-                let effects = self.jobs.resume(index, name_in(&names));
+                let effects = self.jobs.resume(index, |pair| pair_name(&self.pairs, pair));
                 self.take_effects(effects);
             }
             Action::FlushMirror => self.mirror.flush(),
@@ -686,11 +680,6 @@ impl Watcher {
         change
     }
 
-    /// The names of the pairs by their numbers.
-    fn names(&self) -> BTreeMap<u32, String> {
-        self.pairs.iter().map(|pair| (pair.index, pair.plan.config.name.clone())).collect()
-    }
-
     fn take_effects(&mut self, effects: Effects) {
         self.changed.jobs = true;
         self.reports.extend(effects.reports.into_iter().map(|(name, change)| event(name, change)));
@@ -698,13 +687,13 @@ impl Watcher {
             let Some(config) = self.jobs.config(at) else { continue };
             let output = format!("{}.log", config.name);
             let (command, environment) = (config.command.clone(), Vec::new());
-            self.starts.push(Start { whose: Whose::Job { at }, command, environment, output });
+            self.starts.push(Start { owner: ProcessOwner::Job { at }, command, environment, output });
         }
     }
 
     /// Watches for the end of a process.
     fn follow(&self, at: usize, side: Side) {
-        if let Some(process) = self.pairs.get(at).and_then(|pair| pair.places[side.index()].process.as_ref()) {
+        if let Some(process) = self.pairs.get(at).and_then(|pair| pair.runs[side.index()].process.as_ref()) {
             self.add(process, key(at, side));
         }
     }
@@ -715,7 +704,7 @@ impl Watcher {
         }
     }
 
-    fn add(&self, process: &CopyProcess, data: u64) {
+    fn add(&self, process: &ObservedProcess, data: u64) {
         if let Err(error) = epoll::add(&self.epoll, process.ended(), EventData::new_u64(data), EventFlags::IN) {
             tracing::error!(pid = process.id.pid, %error, "process_not_watched");
         }
@@ -788,9 +777,8 @@ impl Watcher {
 
     /// All were ended on request, and are gone.
     fn is_done(&self) -> bool {
-        let gone = |pair: &Pair| {
-            pair.machine.is_gone() && pair.places.iter().all(|place| place.process.is_none() && !place.starting)
-        };
+        let gone =
+            |pair: &Pair| pair.machine.is_gone() && pair.runs.iter().all(|run| run.process.is_none() && !run.starting);
         !self.stopping.is_empty() && self.jobs.are_gone() && self.pairs.iter().all(gone)
     }
 }
@@ -798,7 +786,7 @@ impl Watcher {
 /// Enters in the registry until when a copy may be awake, for the case that no agent is left to end it. A copy of a
 /// split pair without a lease must not be awake at all.
 fn hold(registry: &Registry, pair: &Pair, side: Side) {
-    if pair.machine.sides() != LocalSides::Both {
+    if pair.machine.sides != LocalSides::Both {
         let until = pair.lease.map_or(Duration::from_nanos(1), |(_, until)| until);
         registry.hold_until(pair.index, side, Some(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -821,15 +809,15 @@ fn mirrored(pair: &Pair) -> Option<Task> {
     Some(Task { pair: pair.index, term: pair.worked?, peer: pair.plan.peer?, period })
 }
 
-fn event(name: String, change: PairChange) -> PairEvent {
-    PairEvent { name, at: SystemTime::now().into(), change }
+pub(super) fn event(name: String, change: PairChange) -> AgentEvent {
+    AgentEvent::Pair { name, at: SystemTime::now().into(), change }
 }
 
 /// Signals a copy, now or as soon as it is started.
-fn signal(place: &mut Place, incarnation: u64, slot: &CopySlot, signal: Signal) {
-    if place.incarnation == incarnation {
-        place.hold_program(slot);
-        place.signal(signal);
+fn signal(run: &mut CopyRun, incarnation: u64, slot: &CopySlot, signal: Signal) {
+    if run.incarnation == incarnation {
+        run.hold_program(slot);
+        run.signal(signal);
     }
 }
 

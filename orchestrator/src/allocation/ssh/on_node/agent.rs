@@ -11,7 +11,8 @@ use holdfast_wire::run::AgentStart;
 use tokio::process::Command;
 
 use super::{NodeError, message};
-use crate::allocation::agents::handshake::{self, StartLog};
+use crate::allocation::agents::handshake;
+use crate::allocation::agents::logs::StartLog;
 use crate::host::{process, program};
 
 /// Time limit for the start of an agent, also on a busy machine.
@@ -23,14 +24,15 @@ const KILLED: Duration = Duration::from_secs(5);
 pub fn start(input: &mut impl BufRead, mut output: impl Write, log: &Path) -> Result<(), NodeError> {
     let start: AgentStart = message(input)?;
     let program = program::ourselves()?;
-    let log = StartLog::new(log.to_owned());
+    let (log, file) =
+        StartLog::open_in_time(log.to_owned()).map_err(NodeError::io("open", log.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(NodeError::io("wait for", "the agent"))?;
     let started = runtime.block_on(async {
         // The agent must not keep the user's home busy.
         let mut command = Command::new(program);
         command.args(["agent", "--own-session"]).current_dir("/");
-        handshake::start(&mut command, &start, &log, READY_WITHIN, |_| ()).await
+        handshake::start(&mut command, &start, file, READY_WITHIN, |_| ()).await
     });
     let ready = started.map_err(|problem| NodeError::Agent {
         problem: Box::new(problem),

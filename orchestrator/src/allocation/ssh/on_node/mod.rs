@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::agents::handshake::HandshakeError;
-use crate::allocation::error::after_colon;
+use crate::allocation::agents::start_error::after_colon;
 use crate::host::program::ProgramError;
 
 /// Maximum length of a message, which is one line.

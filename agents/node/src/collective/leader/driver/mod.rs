@@ -21,7 +21,7 @@ use super::event::LeaderEvent;
 use super::layout::LayoutError;
 use super::machine::{LeaderMachine, LeaderStart};
 use crate::agent::Agent;
-use crate::collective::CallError;
+use crate::collective::error::CallError;
 use crate::sources::CheckpointSource;
 
 /// The input of a run's leader.
@@ -32,7 +32,7 @@ pub struct Leader {
 }
 
 #[derive(Debug)]
-pub(in crate::collective) struct Driver {
+pub(crate) struct Driver {
     machine: LeaderMachine,
     plan: Arc<RunPlan>,
     inputs: mpsc::UnboundedReceiver<Input>,
@@ -58,7 +58,7 @@ enum Input {
 
 impl Leader {
     /// Sets up the leader of a run with what an earlier one saved in the control directory. Blocks.
-    pub(in crate::collective) fn open(
+    pub(crate) fn open(
         agent: &Agent,
         plan: Arc<RunPlan>,
         source: &dyn CheckpointSource,
@@ -82,35 +82,32 @@ impl Leader {
     }
 
     /// A member can be reached; returns the link's number, to end it with.
-    pub(in crate::collective) fn link_up(&self, node: &NodeName, to_member: mpsc::UnboundedSender<ToMember>) -> u64 {
+    pub(crate) fn link_up(&self, node: &NodeName, to_member: mpsc::UnboundedSender<ToMember>) -> u64 {
         let link = self.links.fetch_add(1, Ordering::Relaxed);
         self.put(Input::LinkUp { node: node.clone(), link, to_member });
         link
     }
 
     /// A member's link broke.
-    pub(in crate::collective) fn link_down(&self, node: &NodeName, link: u64) {
+    pub(crate) fn link_down(&self, node: &NodeName, link: u64) {
         self.put(Input::Event(LeaderEvent::LinkDown { node: node.clone(), link }));
     }
 
-    pub(in crate::collective) fn receive(&self, node: &NodeName, message: ToLeader) {
+    pub(crate) fn receive(&self, node: &NodeName, message: ToLeader) {
         self.put(Input::Event(LeaderEvent::Received { node: node.clone(), message }));
     }
 
-    pub(in crate::collective) fn node_down(&self, node: &NodeName) {
+    pub(crate) fn node_down(&self, node: &NodeName) {
         self.put(Input::Event(LeaderEvent::NodeDown { node: node.clone() }));
     }
 
-    pub(in crate::collective) fn halt_changed(&self) {
+    pub(crate) fn halt_changed(&self) {
         self.put(Input::Event(LeaderEvent::HaltChanged));
     }
 
     /// Requests a checkpoint with a larger id, or one that has not begun yet; returns what has become of it. `None`
     /// after the end of the run.
-    pub(in crate::collective) async fn request_checkpoint(
-        &self,
-        after: Option<CheckpointId>,
-    ) -> Option<RequestedCheckpoint> {
+    pub(crate) async fn request_checkpoint(&self, after: Option<CheckpointId>) -> Option<RequestedCheckpoint> {
         let (answer, answered) = oneshot::channel();
         self.put(Input::CheckpointRequest { after, answer });
         answered.await.ok()
@@ -123,7 +120,7 @@ impl Leader {
 }
 
 /// Drives the leader until the task is aborted at the end of the run.
-pub(in crate::collective) async fn drive(agent: Arc<Agent>, driver: Driver) {
+pub(crate) async fn drive(agent: Arc<Agent>, driver: Driver) {
     let Driver { mut machine, plan, mut inputs, results, work } = driver;
     let mut performer = Performer::new(WorkContext { agent, plan, results, work, containers: Arc::default() });
     let begun = Instant::now();
@@ -249,12 +246,13 @@ async fn finish(context: WorkContext, id: u64, work: LeaderWork, counted: TaskTr
 
 #[cfg(test)]
 mod tests {
-    use holdfast_model::{CheckpointId, Descriptor, Generation, Rank, RunNode, Scheme};
+    use holdfast_model::{CheckpointId, Descriptor, Generation, Rank, RunNode, Scheme, SchemeNumbers};
     use holdfast_wire::plan::RunRequest;
     use holdfast_wire::rank::{Call, Reply};
 
+    use crate::agent::fixtures::fixture_agent;
     use crate::collective::{Collectives, adopt, begin_run};
-    use crate::store::fixture_node::{base, fixture_agent, fixture_request};
+    use crate::fixtures::{base, fixture_request};
 
     /// A run of one rank on one node.
     fn alone() -> RunRequest {
@@ -266,8 +264,7 @@ mod tests {
             interval: 1,
             base: base("node1"),
             scheme: Scheme::new("LOCAL"),
-            hop_distance: 1,
-            set_size: 8,
+            numbers: SchemeNumbers::default(),
         }];
         request.nodes = Some(vec![RunNode {
             name: "node1".into(),

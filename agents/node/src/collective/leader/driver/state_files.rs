@@ -6,7 +6,7 @@ use std::path::Path;
 use holdfast_model::Generation;
 
 use super::super::memory::{LeaderMemory, UnfinishedFlushes};
-use crate::state_file;
+use crate::state::state_file;
 
 const LEADER: &str = "holdfast.leader";
 const FLUSHES: &str = "holdfast.flushes";

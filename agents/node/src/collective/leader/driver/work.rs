@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io;
 
 use chrono::{Local, NaiveDateTime, Utc};
+use holdfast_core::control::ControlError;
 use holdfast_core::prefix::publish::{self, Publication};
-use holdfast_core::prefix::{DirectoryName, Prefix, dataset, delete, fetch, index, summary, unfinished};
-use holdfast_core::temporary;
-use holdfast_formats::sion::dataset::DatasetCreation;
+use holdfast_core::prefix::{dataset, delete, fetch, index, new_directory, summary, unfinished};
+use holdfast_core::store::{self, DatasetAccess, DirectoryName, Staged};
+use holdfast_formats::sion::dataset::{DatasetCreation, open as open_dataset};
 use holdfast_model::{ContainerRequest, HaltChange, HaltState};
 use holdfast_wire::run::RunPlan;
 use parking_lot::Mutex;
@@ -16,9 +17,7 @@ use super::super::action::{FetchStage, HaltWork, LeaderWork};
 use super::super::event::WorkOutput;
 use super::state_files;
 use crate::agent::Agent;
-use crate::collective::CallError;
-use crate::dataset_directory::OPEN_DATASET;
-use crate::halt::HaltError;
+use crate::collective::error::CallError;
 
 /// The containers of flushes under way, by directory. Those that are not completed are removed with the leader.
 pub(super) type Containers = Mutex<HashMap<DirectoryName, DatasetCreation>>;
@@ -30,7 +29,7 @@ pub(super) fn perform(
     work: LeaderWork,
 ) -> Result<WorkOutput, CallError> {
     // Not made here: while its file system is away, it would be made below the mount point, on a disk of this node.
-    let prefix = || Prefix::open(&plan.settings.prefix);
+    let store = || store::open(&plan.settings.prefix);
     Ok(match work {
         LeaderWork::SaveMemory(leader) => {
             state_files::write_memory(&agent.paths.control(), &leader).map_err(|source| not_saved(agent, source))?;
@@ -48,29 +47,29 @@ pub(super) fn perform(
             WorkOutput::Locations(locations.get(&checkpoint).copied().unwrap_or_default())
         }
         LeaderWork::MakeDirectory { checkpoint, name, resume } => {
-            let prefix = prefix()?;
-            let directory = match resume.filter(|known| prefix.checkpoint_path(known).is_dir()) {
+            let store = store()?;
+            let directory = match resume.filter(|known| store.contains(known)) {
                 Some(known) => known,
                 None => {
                     let job = &agent.start.job_id;
-                    prefix.create_dataset_directory(now(), job, checkpoint, name.as_deref())?
+                    new_directory::create(&*store, now(), job, checkpoint, name.as_deref())?
                 }
             };
             WorkOutput::Directory(directory)
         }
         LeaderWork::EnterIndex { checkpoint, directory, dataset } => {
-            publish::begin(&prefix()?, checkpoint, &directory, &dataset, &agent.start.job_id, now())?;
+            publish::begin(&*store()?, checkpoint, &directory, &dataset, &agent.start.job_id, now())?;
             WorkOutput::Done
         }
         LeaderWork::CreateContainer { directory, request } => {
             let ContainerRequest { ranks, streams, files } = request;
-            let path = prefix()?.checkpoint_path(&directory);
+            let dataset = store()?.open(&directory, DatasetAccess::Write)?;
             // An attempt that failed: its files are removed, also those of a leader that was killed.
             containers.lock().remove(&directory);
-            if let Err(error) = temporary::remove_abandoned(&path) {
+            if let Err(error) = dataset.remove_staged(Staged::Abandoned) {
                 tracing::warn!(%error, "temporary_files_not_removed");
             }
-            match DatasetCreation::new(&path, ranks, &streams, files) {
+            match DatasetCreation::new(dataset, ranks, &streams, files) {
                 Ok(created) => {
                     let places = created.places();
                     containers.lock().insert(directory, created);
@@ -90,52 +89,50 @@ pub(super) fn perform(
             // The flush failed: its container is not completed.
             containers.lock().remove(&directory);
             let summary = summary.map(|summary| *summary);
-            Publication::of_copy(directory, summary, make_current, now()).publish(&prefix()?)?;
+            Publication::of_copy(directory, summary, make_current, now()).publish(&*store()?)?;
             WorkOutput::Done
         }
-        LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&prefix()?, &directory)?),
-        LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&prefix()?, &name)?),
+        LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&*store()?, &directory)?),
+        LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&*store()?, &name)?),
         LeaderWork::MakeCurrent { directory } => {
-            publish::make_current(&prefix()?, &directory)?;
+            publish::make_current(&*store()?, &directory)?;
             WorkOutput::Done
         }
         LeaderWork::Withdraw { directory } => {
-            publish::withdraw(&prefix()?, &directory)?;
+            publish::withdraw(&*store()?, &directory)?;
             WorkOutput::Done
         }
         // Without a prefix directory there is no flush; it is not created for that.
         LeaderWork::UnfinishedFlushes if !plan.settings.prefix.exists() => WorkOutput::UnfinishedFlushes(Vec::new()),
         LeaderWork::UnfinishedFlushes => {
-            WorkOutput::UnfinishedFlushes(unfinished::of_job(&prefix()?, &agent.start.job_id, OPEN_DATASET)?)
+            WorkOutput::UnfinishedFlushes(unfinished::of_job(&*store()?, &agent.start.job_id, open_dataset)?)
         }
-        LeaderWork::AbandonFlush { directory } => WorkOutput::Removed(unfinished::abandon(&prefix()?, &directory)?),
+        LeaderWork::AbandonFlush { directory } => WorkOutput::Removed(unfinished::abandon(&*store()?, &directory)?),
         LeaderWork::DeleteDirectory { directory } => {
-            delete::delete(&prefix()?, &directory)?;
+            delete::delete(&*store()?, &directory)?;
             WorkOutput::Done
         }
         // Without a prefix directory there is nothing to fetch; it is not created for that.
         LeaderWork::Candidates if !plan.settings.prefix.exists() => WorkOutput::Candidates(Vec::new()),
-        LeaderWork::Candidates => WorkOutput::Candidates(fetch::candidates(&prefix()?)?),
+        LeaderWork::Candidates => WorkOutput::Candidates(fetch::candidates(&*store()?)?),
         LeaderWork::LookUp { directory } => {
-            let index = index::read(&prefix()?)?;
+            let index = index::read(&*store()?)?;
             let entry = index.and_then(|index| index.entry(&directory));
             WorkOutput::Usable(entry.is_some_and(|entry| entry.is_usable()))
         }
-        LeaderWork::ReadSummary { directory } => {
-            WorkOutput::Summary(Box::new(summary::read(&prefix()?.checkpoint_path(&directory))?))
-        }
+        LeaderWork::ReadSummary { directory } => WorkOutput::Summary(Box::new(summary::of(&*store()?, &directory)?)),
         LeaderWork::MarkFetch { directory, stage } => {
             match stage {
-                FetchStage::Begun => fetch::begin(&prefix()?, &directory, now())?,
-                FetchStage::Failed => fetch::failed(&prefix()?, &directory, now())?,
-                FetchStage::Succeeded => fetch::succeeded(&prefix()?, &directory)?,
+                FetchStage::Begun => fetch::begin(&*store()?, &directory, now())?,
+                FetchStage::Failed => fetch::failed(&*store()?, &directory, now())?,
+                FetchStage::Succeeded => fetch::succeeded(&*store()?, &directory)?,
             }
             WorkOutput::Done
         }
     })
 }
 
-fn halt(agent: &Agent, plan: &RunPlan, work: HaltWork) -> Result<HaltState, HaltError> {
+fn halt(agent: &Agent, plan: &RunPlan, work: HaltWork) -> Result<HaltState, ControlError> {
     let moment = agent.halt.moment(Utc::now().timestamp(), &plan.settings);
     match work {
         HaltWork::Read => Ok(agent.halt.state(&moment)),

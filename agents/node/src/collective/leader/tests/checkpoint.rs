@@ -19,7 +19,10 @@ fn a_checkpoint_is_prepared_sealed_encoded_committed_and_noted_in_this_order() {
     assert_eq!(world.orders_of("n4"), ["halt"], "a spare has no part in it");
     let flush = world.nodes[&"n1".into()].flush[&CheckpointId(1)];
     assert_eq!(flush, Locations { cache: true, pfs: false, flushing: false });
-    assert_eq!(world.reported()[1..], ["checkpoint_started", "encode_started", "checkpoint_complete"]);
+    assert_eq!(
+        world.reported()[1..],
+        ["checkpoint_started", "checkpoint_complete", "encode_started", "checkpoint_protected"]
+    );
     let complete = world.events.iter().find_map(|event| match event {
         AgentEvent::CheckpointComplete { bytes, .. } => Some(*bytes),
         _ => None,

@@ -47,7 +47,7 @@ fn is_finished(dispatch: &mut Dispatch, batch: u64) -> bool {
 #[test]
 fn a_member_without_a_link_gets_its_order_when_it_connects() {
     let (mut dispatch, mut out) = (linked(&[]), Vec::new());
-    let batch = dispatch.begin(orders(&["a"], &Order::Inventory), T0, &mut out);
+    let batch = dispatch.begin(orders(&["a"], &Order::Inventory), None, T0, &mut out);
     assert_eq!(sent(&mut out), []);
     dispatch.link_up(&"a".into(), 1, T0, &mut out);
     assert_eq!(sent(&mut out), [("a".into(), 8)]);
@@ -58,7 +58,7 @@ fn a_member_without_a_link_gets_its_order_when_it_connects() {
 #[test]
 fn a_spare_that_is_down_is_not_waited_for_in_this_batch_or_later_ones() {
     let (mut dispatch, mut out) = (linked(&["a"]), Vec::new());
-    let batch = dispatch.begin(orders(&["a", "spare"], &Order::Inventory), T0, &mut out);
+    let batch = dispatch.begin(orders(&["a", "spare"], &Order::Inventory), None, T0, &mut out);
     assert_eq!(sent(&mut out), [("a".into(), 8)]);
     dispatch.node_down(&"spare".into(), T0, &mut out);
     assert_eq!(sent(&mut out), [("a".into(), -8)]);
@@ -68,14 +68,14 @@ fn a_spare_that_is_down_is_not_waited_for_in_this_batch_or_later_ones() {
     assert_eq!(sent(&mut out), [("a".into(), 9)]);
     dispatch.done(&"a".into(), 9, Ok(OrderResult::Done), retry, &mut out);
     assert_eq!(dispatch.take(batch).unwrap().unwrap().len(), 1);
-    let later = dispatch.begin(orders(&["spare"], &Order::Inventory), retry, &mut out);
+    let later = dispatch.begin(orders(&["spare"], &Order::Inventory), None, retry, &mut out);
     assert!(is_finished(&mut dispatch, later), "nothing is left to order");
 }
 
 #[test]
 fn a_failure_cancels_the_order_once_on_the_others_and_the_batch_is_tried_again_under_a_new_number() {
     let (mut dispatch, mut out) = (linked(&["a", "b", "c"]), Vec::new());
-    let batch = dispatch.begin(orders(&["a", "b", "c"], &joint()), T0, &mut out);
+    let batch = dispatch.begin(orders(&["a", "b", "c"], &joint()), None, T0, &mut out);
     assert_eq!(sent(&mut out), [("a".into(), 8), ("b".into(), 8), ("c".into(), 8)]);
     dispatch.done(&"a".into(), 8, lost(), T0, &mut out);
     assert_eq!(sent(&mut out), [("b".into(), -8), ("c".into(), -8)]);
@@ -99,7 +99,7 @@ fn a_failure_cancels_the_order_once_on_the_others_and_the_batch_is_tried_again_u
 #[test]
 fn pauses_double_and_tries_are_limited() {
     let (mut dispatch, mut out) = (linked(&["a"]), Vec::new());
-    let batch = dispatch.begin(orders(&["a"], &Order::Inventory), T0, &mut out);
+    let batch = dispatch.begin(orders(&["a"], &Order::Inventory), None, T0, &mut out);
     let (mut now, mut pauses) = (T0, Vec::new());
     for order in 8.. {
         dispatch.done(&"a".into(), order, lost(), now, &mut out);
@@ -116,7 +116,7 @@ fn pauses_double_and_tries_are_limited() {
 #[test]
 fn a_full_disk_is_reported_before_lost_peers_and_not_tried_again() {
     let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
-    let batch = dispatch.begin(orders(&["a", "b"], &joint()), T0, &mut out);
+    let batch = dispatch.begin(orders(&["a", "b"], &joint()), None, T0, &mut out);
     dispatch.done(&"a".into(), 8, lost(), T0, &mut out);
     dispatch.done(&"b".into(), 8, Err(Failure::new(FailureKind::Io, "no space left")), T0, &mut out);
     let failure = dispatch.take(batch).unwrap().unwrap_err();
@@ -125,10 +125,21 @@ fn a_full_disk_is_reported_before_lost_peers_and_not_tried_again() {
 }
 
 #[test]
+fn a_damaged_file_of_a_rank_is_reported_before_the_wrong_result_that_came_of_it() {
+    let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
+    let batch = dispatch.begin(orders(&["a", "b"], &joint()), None, T0, &mut out);
+    dispatch.done(&"a".into(), 8, Err(Failure::new(FailureKind::Damaged, "wrong data")), T0, &mut out);
+    let damaged = Failure::new(FailureKind::Damaged, "rank_2.ckpt is damaged").of_rank(Rank(2));
+    dispatch.done(&"b".into(), 8, Err(damaged), T0, &mut out);
+    let failure = dispatch.take(batch).unwrap().unwrap_err();
+    assert_eq!((failure.subject.node, failure.subject.rank), (Some("b".into()), Some(Rank(2))));
+}
+
+#[test]
 fn a_new_link_repeats_an_order_that_is_not_joint_and_ends_a_joint_one() {
     let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
-    let alone = dispatch.begin(orders(&["a", "b"], &Order::Inventory), T0, &mut out);
-    let together = dispatch.begin(orders(&["a", "b"], &joint()), T0, &mut out);
+    let alone = dispatch.begin(orders(&["a", "b"], &Order::Inventory), None, T0, &mut out);
+    let together = dispatch.begin(orders(&["a", "b"], &joint()), None, T0, &mut out);
     sent(&mut out);
     dispatch.link_down(&"a".into(), 1);
     dispatch.link_up(&"a".into(), 7, T0, &mut out);
@@ -154,7 +165,7 @@ fn the_end_of_an_old_link_does_not_end_the_new_one() {
 #[test]
 fn results_of_nodes_without_an_open_order_are_ignored() {
     let (mut dispatch, mut out) = (linked(&["a", "b"]), Vec::new());
-    let batch = dispatch.begin(orders(&["a", "b"], &Order::Inventory), T0, &mut out);
+    let batch = dispatch.begin(orders(&["a", "b"], &Order::Inventory), None, T0, &mut out);
     let files = |rank| OrderResult::Files(BTreeMap::from([(Rank(rank), Vec::new())]));
     dispatch.done(&"x".into(), 8, Ok(OrderResult::Done), T0, &mut out);
     dispatch.done(&"a".into(), 8, Ok(files(1)), T0, &mut out);

@@ -1,6 +1,7 @@
 //! The leader's machine, driven by a simulated cluster without threads, clocks or files.
 
 mod awaiting;
+mod background;
 mod checkpoint;
 mod datasets;
 mod dispatch;

@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::redundancy::numbers::SET_SIZE;
 use holdfast_model::{
     CheckpointId, Failure, FailureKind, Generation, HaltState, Level, NodeName, Rank, RestartSource, RunNode, Scheme,
+    SchemeNumbers,
 };
 use holdfast_wire::agent::AgentEvent;
 use holdfast_wire::fixtures;
@@ -457,6 +459,11 @@ fn machine(plan: &RunPlan, instance: u64, memory: &LeaderMemory, flushes: &Unfin
     .unwrap()
 }
 
+/// The numbers of a descriptor with sets of this size.
+pub(super) fn sets_of(size: u32) -> SchemeNumbers {
+    [(SET_SIZE.name, size)].into_iter().collect()
+}
+
 /// A run with these ranks on nodes n0, n1, ….
 pub(super) fn plan(ranks: &[&[u32]]) -> RunPlan {
     let node = |(at, ranks): (usize, &&[u32])| RunNode {
@@ -466,7 +473,7 @@ pub(super) fn plan(ranks: &[&[u32]]) -> RunPlan {
         ranks: ranks.iter().copied().map(Rank).collect(),
     };
     let mut settings = fixtures::settings("/prefix", BASE, 2, XOR);
-    settings.descriptors[0].set_size = 4;
+    settings.descriptors[0].numbers = sets_of(4);
     settings.flush.bandwidth = 7;
     settings.crc.on_restart = true;
     let nodes = ranks.iter().enumerate().map(node).collect();

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_model::{
-    CheckpointId, Dataset, Failure, FailureKind, HaltState, HeldFile, Holding, Inventory, Locations, NodeName, Rank,
-    RankDescriptor,
+    CheckpointId, Dataset, Failure, FailureKind, HaltState, HeldFile, Holding, Inventory, Locations, NodeName,
+    Protection, Rank, RankDescriptor,
 };
 use holdfast_wire::peer::{DatasetFile, Order, OrderResult, SealedFiles};
 
@@ -42,7 +42,7 @@ impl Node {
     fn inventory(&self) -> Inventory {
         Inventory {
             node: Some(self.name.clone()),
-            holdings: self.held.values().flat_map(BTreeMap::values).cloned().collect(),
+            holdings: self.held.values().flat_map(BTreeMap::values).cloned().map(protected).collect(),
             flush: self.flush.clone(),
             datasets: self.datasets.clone(),
             nodes: None,
@@ -52,8 +52,8 @@ impl Node {
 
     fn hold(&mut self, checkpoint: CheckpointId, rank: Rank, complete: bool, descriptor: RankDescriptor) {
         let files = vec![HeldFile { name: format!("ckpt.{rank}"), size: 10 }];
-        let holding =
-            Holding { expected: Some(1), complete, descriptor: Some(descriptor), files, ..of(checkpoint, rank) };
+        let (expected, descriptor) = (Some(1), Some(descriptor));
+        let holding = Holding { expected, complete, descriptor, files, ..of(checkpoint, rank) };
         self.held.entry(checkpoint).or_default().insert(rank, holding);
     }
 
@@ -61,6 +61,13 @@ impl Node {
         let file = |rank| DatasetFile { name: format!("ckpt.{rank}"), size: 10, crc: None, output_path: None };
         self.ranks.iter().map(|rank| (*rank, vec![file(*rank)])).collect()
     }
+}
+
+/// The simulated nodes always make the redundancy of complete files.
+fn protected(mut holding: Holding) -> Holding {
+    let scheme = holding.descriptor.as_ref().filter(|_| holding.complete).map(|known| known.descriptor.scheme);
+    holding.protection = scheme.map_or(Protection::Nothing, Protection::Scheme);
+    holding
 }
 
 /// An entry without files of one rank.
@@ -72,6 +79,7 @@ fn of(checkpoint: CheckpointId, rank: Rank) -> Holding {
         expected: None,
         complete: false,
         fault: None,
+        protection: Protection::Nothing,
         partner_of: None,
         descriptor: None,
         files: Vec::new(),

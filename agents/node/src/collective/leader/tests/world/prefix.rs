@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
-use holdfast_core::prefix::{DirectoryName, Summary};
+use holdfast_core::store::DirectoryName;
 use holdfast_model::{CheckpointId, Dataset, Failure, FailureKind};
 
 use super::super::super::{FetchStage, LeaderWork, WorkOutput, WorkResult};

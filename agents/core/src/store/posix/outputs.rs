@@ -1,0 +1,249 @@
+//! The files of outputs, which lie at the paths below the prefix directory that the application named.
+//!
+//! They are copied to the directory of their dataset like all files, and moved to their paths when the dataset is
+//! complete ([`crate::prefix::outputs`]). So a file of an output is in the dataset's directory, or else at its path.
+//!
+//! Other users may write to the prefix directory: no link on the way to a file is followed, and only a file of this
+//! user is moved to its path.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use holdfast_model::OutputPath;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, linkat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::owned::{Found, MissingDirectories, OwnedError, SharedDirectory};
+use crate::store::dataset_store::{OutputDirectory, OutputOccupant};
+use crate::store::directory_name::DirectoryName;
+use crate::{regular_file, temporary};
+
+/// An open directory that contains output files.
+#[derive(Debug)]
+pub(super) struct PosixOutputDirectory<'a> {
+    prefix: &'a Path,
+    at: SharedDirectory,
+}
+
+/// Opens the directory of an output path; `None` if it does not exist.
+pub(super) fn open<'a>(prefix: &'a Path, output_path: &OutputPath) -> io::Result<Option<PosixOutputDirectory<'a>>> {
+    match walk(prefix, output_path, MissingDirectories::Fail) {
+        Ok(at) => Ok(Some(PosixOutputDirectory { prefix, at })),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(plain(error)),
+    }
+}
+
+/// As [`open`]; directories that are missing are made.
+pub(super) fn create<'a>(prefix: &'a Path, output_path: &OutputPath) -> io::Result<PosixOutputDirectory<'a>> {
+    let at = walk(prefix, output_path, MissingDirectories::Create).map_err(plain)?;
+    Ok(PosixOutputDirectory { prefix, at })
+}
+
+/// What is at an output path.
+pub(super) fn examine(prefix: &Path, output_path: &OutputPath) -> io::Result<OutputOccupant> {
+    let Some(directory) = open(prefix, output_path)? else { return Ok(OutputOccupant::Nothing) };
+    directory.occupant(output_path.base_name())
+}
+
+/// Opens the regular file at an output path for reading.
+pub(super) fn open_file(prefix: &Path, output_path: &OutputPath) -> io::Result<File> {
+    let Some(directory) = open(prefix, output_path)? else { return Err(io::ErrorKind::NotFound.into()) };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat(&directory.at, output_path.base_name(), flags, Mode::empty())?;
+    regular_file::regular(File::from(opened))
+}
+
+/// Removes the directories of an output path that are empty, the innermost first.
+pub(super) fn remove_empty_directories(prefix: &Path, output_path: &OutputPath) {
+    let mut parents: Vec<&OsStr> = output_path.parents().map(OsStr::new).collect();
+    while let Some(name) = parents.pop() {
+        let Ok(above) = SharedDirectory::open(prefix, parents.iter().copied(), MissingDirectories::Fail) else {
+            return;
+        };
+        // One that is not empty ends it. What remains is removed by the user.
+        if unlinkat(&above, name, AtFlags::REMOVEDIR).is_err() {
+            return;
+        }
+    }
+}
+
+fn walk(prefix: &Path, output_path: &OutputPath, missing: MissingDirectories) -> Result<SharedDirectory, OwnedError> {
+    SharedDirectory::open(prefix, output_path.parents().map(OsStr::new), missing)
+}
+
+/// The system's own error; the caller names the file.
+fn plain(error: OwnedError) -> io::Error {
+    match error {
+        OwnedError::Io { source, .. } => source,
+        refused => refused.into(),
+    }
+}
+
+impl PosixOutputDirectory<'_> {
+    /// Gives an open file this name, too; a file of this name is replaced.
+    fn link(&self, file: &OwnedFd, name: &str) -> Result<(), Errno> {
+        let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let link = |name: &str| linkat(CWD, &opened, &self.at, name, AtFlags::SYMLINK_FOLLOW);
+        match link(name) {
+            Err(Errno::EXIST) => {}
+            linked => return linked,
+        }
+        let temporary = temporary::name();
+        link(&temporary)?;
+        let renamed = renameat(&self.at, &temporary, &self.at, name);
+        // A rename to another name of the same file does nothing.
+        match unlinkat(&self.at, &temporary, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => renamed,
+            Err(errno) => renamed.and(Err(errno)),
+        }
+    }
+}
+
+impl OutputDirectory for PosixOutputDirectory<'_> {
+    fn occupant(&self, name: &str) -> io::Result<OutputOccupant> {
+        match statat(&self.at, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(OutputOccupant::Nothing),
+            Err(errno) => Err(errno.into()),
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile => {
+                Ok(OutputOccupant::File(u64::try_from(found.st_size).unwrap_or_default()))
+            }
+            Ok(_) => Ok(OutputOccupant::Other),
+        }
+    }
+
+    fn take(&self, dataset: &DirectoryName, name: &str) -> io::Result<()> {
+        if self.occupant(name)? == OutputOccupant::Other {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is not a regular file"));
+        }
+        let from = SharedDirectory::open(self.prefix, [OsStr::new(dataset.as_str())], MissingDirectories::Fail)?;
+        from.check_owner()?;
+        let file = openat(&from, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = fstat(&file)?;
+        let (owner, ours) = (found.st_uid, geteuid().as_raw());
+        let refused = match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile if owner == ours => None,
+            FileType::RegularFile => Some(Found::OtherOwner { owner, ours }),
+            _ => Some(Found::NotARegularFile),
+        };
+        if let Some(refused) = refused {
+            return Err(OwnedError::refused(&from.path().join(name), refused).into());
+        }
+        if !from.others_may_write()? {
+            return Ok(renameat(&from, name, &self.at, name)?);
+        }
+        // Another user may exchange the file until it is renamed: the one that was examined gets the name.
+        self.link(&file, name).map_err(|errno| match errno {
+            Errno::PERM | Errno::NOTSUP | Errno::NOSYS => io::Error::other(format!(
+                "other users may write to {}, and its file system has no hard links ({errno}): withdraw their \
+                 permission with `chmod go-w`",
+                from.path().display()
+            )),
+            errno => errno.into(),
+        })?;
+        Ok(unlinkat(&from, name, AtFlags::empty())?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.at, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn sync(&self, taken_from: Option<&DirectoryName>) -> io::Result<()> {
+        self.at.sync().map_err(plain)?;
+        match taken_from {
+            Some(dataset) => {
+                let from = SharedDirectory::open(self.prefix, [OsStr::new(dataset.as_str())], MissingDirectories::Fail);
+                from.and_then(|from| from.sync()).map_err(plain)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+
+    fn output(path: &str) -> OutputPath {
+        OutputPath::parse(path).unwrap()
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let prefix = tempfile::tempdir().unwrap();
+        let dataset = DirectoryName::new("plot").unwrap();
+        fs::create_dir(prefix.path().join("plot")).unwrap();
+        let new = prefix.path().join("plot/a");
+        let there = output("x/y/a");
+        assert!(open(prefix.path(), &there).unwrap().is_none());
+        let directory = create(prefix.path(), &there).unwrap();
+        let target = prefix.path().join("x/y/a");
+        symlink("elsewhere", &target).unwrap();
+        fs::write(&new, "new").unwrap();
+        assert!(directory.take(&dataset, "a").is_err() && new.exists());
+        fs::remove_file(&target).unwrap();
+        fs::write(&target, "old").unwrap();
+        directory.take(&dataset, "a").unwrap();
+        assert_eq!((fs::read(&target).unwrap(), new.exists()), (b"new".to_vec(), false));
+        assert_eq!(directory.occupant("a").unwrap(), OutputOccupant::File(3));
+        directory.remove("a").unwrap();
+        remove_empty_directories(prefix.path(), &there);
+        assert!(!prefix.path().join("x").exists() && prefix.path().exists());
+    }
+
+    #[test]
+    fn no_link_on_the_way_to_an_output_is_followed() {
+        let (prefix, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        symlink(other.path(), prefix.path().join("link")).unwrap();
+        let there = output("link/a");
+        fs::write(other.path().join("a"), "content").unwrap();
+        assert!(create(prefix.path(), &there).is_err());
+        assert!(examine(prefix.path(), &there).is_err() && open_file(prefix.path(), &there).is_err());
+        fs::remove_file(other.path().join("a")).unwrap();
+        fs::create_dir(other.path().join("empty")).unwrap();
+        remove_empty_directories(prefix.path(), &output("link/empty/a"));
+        assert!(other.path().join("empty").is_dir());
+    }
+
+    #[test]
+    fn only_a_file_of_this_user_is_moved_to_its_path() {
+        let prefix = tempfile::tempdir().unwrap();
+        let (dataset, there) = (DirectoryName::new("plot").unwrap(), output("x/a"));
+        let from = prefix.path().join("plot");
+        fs::create_dir(&from).unwrap();
+        for mode in [0o755, 0o775] {
+            fs::set_permissions(&from, fs::Permissions::from_mode(mode)).unwrap();
+            fs::write(from.join("a"), format!("{mode:o}")).unwrap();
+            let directory = create(prefix.path(), &there).unwrap();
+            directory.take(&dataset, "a").unwrap();
+            assert_eq!(fs::read_to_string(prefix.path().join("x/a")).unwrap(), format!("{mode:o}"));
+            assert_eq!(fs::read_dir(prefix.path().join("x")).unwrap().count(), 1);
+            assert!(!from.join("a").exists());
+            // A kill may leave it in both places.
+            fs::hard_link(prefix.path().join("x/a"), from.join("a")).unwrap();
+            directory.take(&dataset, "a").unwrap();
+            assert_eq!(fs::read_dir(prefix.path().join("x")).unwrap().count(), 1);
+            let _ = fs::remove_file(from.join("a"));
+            symlink("/etc/hostname", from.join("a")).unwrap();
+            let refused = directory.take(&dataset, "a").unwrap_err().to_string();
+            assert!(refused.contains("is not a regular file"), "{refused}");
+            fs::remove_file(from.join("a")).unwrap();
+            if geteuid().is_root() {
+                fs::write(from.join("a"), "foreign").unwrap();
+                lchown(from.join("a"), Some(65_534), None).unwrap();
+                let refused = directory.take(&dataset, "a").unwrap_err().to_string();
+                assert!(refused.contains("belongs to user id 65534"), "{refused}");
+                fs::remove_file(from.join("a")).unwrap();
+            }
+        }
+    }
+}

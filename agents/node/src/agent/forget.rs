@@ -1,0 +1,179 @@
+//! Removes what finished steps of the job left on this node before the next step begins. Its checkpoints count from 1
+//! again, and it must neither restart from theirs nor stop because of their halt conditions.
+//!
+//! The directories of another job with the same id are removed too, before an agent uses them.
+//!
+//! A state file records up to which step this was done. It is written last, so that the request is repeated if the
+//! agent dies before; an agent that is restarted later keeps what the present step has in cache.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use holdfast_core::control::ControlError;
+use holdfast_model::{CheckpointId, Generation};
+
+use crate::agent::Agent;
+use crate::directories::claim::{self, ClaimError};
+use crate::directories::paths::Paths;
+use crate::state::memory;
+use crate::store::{FlushRecord, StoreError};
+
+/// Why the remains of a finished step could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgetError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Halt(#[from] ControlError),
+    #[error("cannot record in {directory} what was removed: {source}; is it full or read-only?")]
+    Record { directory: String, source: std::io::Error },
+    #[error(
+        "the control directory holds checkpoint {checkpoint} of the prefix directory {}, which is not there yet; save \
+         it with `holdfast drain --prefix {}`",
+        prefix.display(),
+        prefix.display()
+    )]
+    Undrained { checkpoint: CheckpointId, prefix: PathBuf },
+    #[error(
+        "{} is used by the job in the prefix directory {}, which runs in the same allocation; run one job after the \
+         other, or give each directories of its own (`checkpoint.control.base` and the bases of `checkpoint.cache`)",
+        control.display(),
+        prefix.display()
+    )]
+    Running { control: PathBuf, prefix: PathBuf },
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+/// Deletes datasets and halt conditions of the steps up to generation `finished`, unless that was done before. Blocks.
+///
+/// # Errors
+/// When something cannot be deleted; it can be done again.
+pub fn finished_steps(agent: &Agent, finished: Generation) -> Result<(), ForgetError> {
+    let control = agent.paths.control();
+    if memory::read_forgotten(&control) >= finished {
+        return Ok(());
+    }
+    agent.halt.clear()?;
+    clear_caches(agent)?;
+    memory::write_forgotten(&control, finished)
+        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+}
+
+/// Removes the directories of the job in another prefix directory: two jobs in one Slurm allocation have the same id,
+/// and so the same directories. The agent of that job must have ended, and its newest checkpoint be on its prefix
+/// directory. No file of its state may stay: its generations have the same numbers. Blocks.
+///
+/// # Errors
+/// [`ForgetError::Running`], [`ForgetError::Undrained`], or something cannot be removed.
+pub(crate) fn other_job(paths: &Paths, prefix: &Path, bases: &[String]) -> Result<(), ForgetError> {
+    let paths = paths.of_owner(prefix);
+    let control = claim::directory(&paths, paths.control_node_path())?;
+    let running = || ForgetError::Running { control: paths.control(), prefix: prefix.to_owned() };
+    let claim = claim::claim_unused(control)?.ok_or_else(running)?;
+    let planned = memory::read_plan(&paths.control()).map(|plan| plan.shared.settings.caches).unwrap_or_default();
+    let planned = planned.into_iter().map(|cache| cache.base);
+    let bases: BTreeSet<String> = bases.iter().cloned().chain(planned).collect();
+    let locations = FlushRecord::open(&paths).locations()?;
+    let newest = locations.iter().rev().find(|(_, at)| at.cache);
+    if let Some((checkpoint, _)) = newest.filter(|(_, at)| !at.pfs) {
+        return Err(ForgetError::Undrained { checkpoint: *checkpoint, prefix: prefix.to_owned() });
+    }
+    claim::remove(&paths, bases.into_iter())?;
+    drop(claim);
+    Ok(())
+}
+
+/// Deletes all datasets, also those that LLNL's library has written since this agent read the filemaps.
+fn clear_caches(agent: &Agent) -> Result<(), StoreError> {
+    agent.store.begin_run(&[], &[])?;
+    agent.store.clear()
+}
+
+/// Removes the halt conditions of earlier runs in this allocation, unless that was done before: each run has conditions
+/// of its own, and the reason why the last one ended must not end this one. Blocks.
+///
+/// # Errors
+/// When they cannot be removed; it can be done again.
+pub fn earlier_runs(agent: &Agent, runs: u32) -> Result<(), ForgetError> {
+    let control = agent.paths.control();
+    if memory::read_ended_runs(&control) >= runs {
+        return Ok(());
+    }
+    agent.halt.clear()?;
+    memory::write_ended_runs(&control, runs)
+        .map_err(|source| ForgetError::Record { directory: control.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::fixtures::fixture_agent;
+    use crate::agent::fixtures::set_up;
+    use crate::state::halt::Moment;
+    use holdfast_model::Locations;
+
+    #[test]
+    fn a_finished_step_is_forgotten_once_even_if_the_agent_is_restarted() {
+        let (_root, agent) = fixture_agent("node0", "1145655");
+        let moment = Moment::default();
+        let files = |agent: &Agent| agent.store.checkpoints().len();
+        assert!(files(&agent) > 0 && agent.store.flush.newest().is_some());
+        agent.halt.set_reason("FINALIZE_CALLED", &moment).unwrap();
+        finished_steps(&agent, Generation(2)).unwrap();
+        assert_eq!((files(&agent), agent.store.flush.newest()), (0, None));
+        assert_eq!(agent.halt.state(&moment).met, None);
+
+        agent.halt.set_reason("of the next step", &moment).unwrap();
+        let restarted = set_up(agent.start.clone(), agent.paths.clone()).unwrap();
+        assert_eq!(files(&restarted), 0);
+        finished_steps(&restarted, Generation(2)).unwrap();
+        assert!(restarted.halt.state(&moment).met.is_some());
+        finished_steps(&restarted, Generation(5)).unwrap();
+        assert_eq!(restarted.halt.state(&moment).met, None);
+    }
+    #[test]
+    fn halt_conditions_of_an_earlier_run_are_removed_once_and_files_are_kept() {
+        let (_root, agent) = fixture_agent("node0", "1145655");
+        let moment = Moment::default();
+        let files = agent.store.checkpoints().len();
+        agent.halt.set_reason("USER_REQUEST", &moment).unwrap();
+        earlier_runs(&agent, 1).unwrap();
+        assert_eq!(agent.halt.state(&moment).met, None);
+        assert_eq!(agent.store.checkpoints().len(), files);
+
+        agent.halt.set_reason("of the second run", &moment).unwrap();
+        earlier_runs(&agent, 1).unwrap();
+        assert!(agent.halt.state(&moment).met.is_some());
+        earlier_runs(&agent, 2).unwrap();
+        assert_eq!(agent.halt.state(&moment).met, None);
+    }
+    #[test]
+    fn directories_of_another_job_with_the_same_id_are_removed_when_its_files_are_on_its_prefix_directory() {
+        let (_root, agent) = fixture_agent("node0", "1145655");
+        let other = Path::new("/other");
+        let bases: Vec<String> = agent.start.cache_bases.keys().cloned().collect();
+        let paths = agent.paths.of_owner(other);
+        for node_path in [paths.control_node_path().to_owned(), paths.cache_node_path(&bases[0])] {
+            claim::directory(&paths, &node_path).unwrap();
+        }
+        let ours = agent.paths.of_owner(Path::new("/ours"));
+        let refused = claim::directory(&ours, ours.control_node_path()).unwrap_err();
+        assert_eq!(refused.other_prefix(), Some(other));
+
+        let newest = agent.store.flush.newest().unwrap();
+        let undrained = Locations { cache: true, ..Locations::default() };
+        agent.store.flush.note(newest, undrained).unwrap();
+        let refused = other_job(&ours, other, &bases).unwrap_err().to_string();
+        assert!(refused.contains("holdfast drain --prefix /other"), "{refused}");
+
+        agent.store.flush.note_flushed(newest).unwrap();
+        let running = claim::claim(claim::directory(&paths, paths.control_node_path()).unwrap()).unwrap();
+        let refused = other_job(&ours, other, &bases).unwrap_err();
+        assert!(matches!(&refused, ForgetError::Running { prefix, .. } if prefix == other), "{refused}");
+        drop(running);
+        other_job(&ours, other, &bases).unwrap();
+        assert!(!paths.control().exists() && !paths.real(&paths.cache_node_path(&bases[0])).unwrap().exists());
+        claim::directory(&ours, ours.control_node_path()).unwrap();
+    }
+}

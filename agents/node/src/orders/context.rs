@@ -1,0 +1,95 @@
+//! What the orders share: the agent, the run, and what an order may use.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdfast_core::store::{DatasetAccess, OpenDataset};
+use holdfast_core::workers;
+use holdfast_model::{CheckpointId, NodeName, Rank};
+use holdfast_wire::peer::Purpose;
+use tokio_util::sync::CancellationToken;
+
+use super::error::OrderError;
+use crate::agent::Agent;
+use crate::copy::pipeline::Pipeline;
+use crate::run::Run;
+use crate::store::StoreError;
+use crate::stream::{IncomingStream, OutgoingStream};
+
+/// The directory of a rank's files of a checkpoint on this node.
+pub(super) fn rank_directory(agent: &Agent, checkpoint: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
+    agent.store.rank_directory(checkpoint, rank)
+}
+
+pub(super) type Result<T, E = OrderError> = std::result::Result<T, E>;
+
+/// What an order is carried out with.
+pub(super) struct OrderContext<'a> {
+    pub(super) agent: &'a Arc<Agent>,
+    pub(super) run: &'a Arc<Run>,
+    pub(super) order: u64,
+    /// Cancelled when the order is, when the link to the leader breaks, and when the run is over.
+    pub(super) cancelled: &'a CancellationToken,
+}
+
+impl OrderContext<'_> {
+    /// The dataset in a store that this order reads or writes. Orders name no directory elsewhere.
+    pub(super) fn dataset(&self, directory: &Path, access: DatasetAccess) -> Result<Arc<dyn OpenDataset>> {
+        Ok(self.agent.prefixes.open(directory, access)?)
+    }
+
+    pub(super) fn local(&self) -> &[Rank] {
+        &self.run.plan.local
+    }
+
+    /// A stream to the agent of another node.
+    pub(super) fn connect(&self, node: &NodeName, purpose: Purpose) -> Result<OutgoingStream> {
+        let plan = &self.run.plan;
+        Ok(self.agent.streams.connect(plan.generation, node, purpose, plan.settings.stream_timeout)?)
+    }
+
+    /// The stream that the agent of another node opens.
+    pub(super) fn claim(&self, purpose: &Purpose) -> Result<IncomingStream> {
+        let plan = &self.run.plan;
+        Ok(self.agent.streams.claim(plan.generation, purpose, plan.settings.stream_timeout)?)
+    }
+
+    /// For copies of files that end when the order is cancelled.
+    pub(super) fn pipeline(&self) -> Pipeline {
+        let settings = &self.run.plan.settings;
+        Pipeline::new(settings.copy_bytes, settings.copy_threads, self.cancelled.clone())
+    }
+
+    /// Between init and the first start, routed files are looked for in this checkpoint.
+    pub(super) fn remember_restart(&self, checkpoint: CheckpointId) -> Result<()> {
+        self.remember(|memory| {
+            if memory.open.is_none() {
+                memory.restart = Some(checkpoint);
+                memory.direct = None;
+            }
+        })
+    }
+
+    pub(super) fn remember(&self, change: impl FnOnce(&mut crate::state::memory::Memory)) -> Result<()> {
+        self.run
+            .memory
+            .change(change)
+            .map_err(OrderError::file("record the run's checkpoints in", self.agent.paths.control()))
+    }
+
+    /// Does `work` for all items at once, because they wait for peers, which wait for others of them. The leader limits
+    /// how many items an order has (`checkpoint.redundancy_width`). Returns the first error when all have ended.
+    pub(super) fn at_once<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        work: impl Fn(&T) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let stop = || self.agent.streams.cancel(self.order);
+        workers::map_at_once(items, work, stop).map_err(OrderError::Thread)?.into_iter().collect()
+    }
+
+    pub(super) fn routed(&self, checkpoint: CheckpointId) -> BTreeMap<Rank, Vec<String>> {
+        self.local().iter().map(|rank| (*rank, self.agent.store.files(checkpoint, *rank))).collect()
+    }
+}

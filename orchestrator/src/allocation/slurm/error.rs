@@ -1,0 +1,40 @@
+//! Errors that only Slurm has.
+
+use super::query::QueryError;
+use crate::allocation::error::AllocationError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SlurmError {
+    /// This process is not in an allocation.
+    #[error(
+        "this is not an allocation of slurm: {missing} is not set; start `holdfast run` in a batch script (`sbatch`) \
+        or an interactive allocation (`salloc`)"
+    )]
+    Outside {
+        /// The variable that is set in every allocation.
+        missing: &'static str,
+    },
+    /// A Slurm without overlapping steps.
+    #[error("this is Slurm {found}; overlapping steps need Slurm {}.{:02} or newer", oldest.0, oldest.1)]
+    Old {
+        /// Its answer to `--version`.
+        found: String,
+        /// The oldest supported version.
+        oldest: (u32, u32),
+    },
+}
+
+impl From<SlurmError> for AllocationError {
+    fn from(error: SlurmError) -> Self {
+        match error {
+            SlurmError::Outside { .. } => AllocationError::Unsuitable(error.into()),
+            SlurmError::Old { .. } => AllocationError::Unavailable(error.into()),
+        }
+    }
+}
+
+impl From<QueryError> for AllocationError {
+    fn from(error: QueryError) -> Self {
+        AllocationError::Unavailable(error.into())
+    }
+}

@@ -1,0 +1,126 @@
+//! The dry run: what `holdfast run` would start where. Changes nothing.
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use holdfast_model::{NodeName, Rank};
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::error::RunError;
+use super::preflight::{Prepared, preflight};
+use super::state::{JobState, Stage, StateError};
+use super::state_file::JobLock;
+use super::{replicated, start};
+use crate::events::ranks_text;
+use crate::relaunch::placement::first_placement;
+use crate::spec::{JobSpec, RunSpec, Step, virtual_node};
+
+/// What `holdfast run --dry-run` shows.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// What would be started where.
+    pub text: String,
+    /// Why a run would begin nothing.
+    pub refusal: Option<RunError>,
+}
+
+/// The plan of a run. Changes nothing.
+///
+/// # Errors
+/// Those of the preflight checks.
+pub fn plan(spec: &JobSpec, again: bool) -> Result<Plan, RunError> {
+    let mut plan = Plan::default();
+    let here = env::current_dir().map_err(RunError::io("find the working directory"))?;
+    let job_prefix = start::canonical(&here.join(&spec.prefix));
+    plan.refuse(check_prefix(&job_prefix));
+    if let Some(pairs) = &spec.replicated {
+        let (text, refusal) = replicated::plan(spec, pairs, &job_prefix)?;
+        plan.text.push_str(&text);
+        plan.refuse(refusal.map_or(Ok(()), Err));
+    }
+    for step in &spec.steps {
+        let prepared = preflight(spec, step)?;
+        let Prepared { program, working_directory, .. } = &prepared;
+        let prefix = start::canonical(&here.join(&step.prefix));
+        plan.line(format_args!("{}: {} {}", step.name, program.display(), step.run.command[1..].join(" ")));
+        plan.line(format_args!("  in {}, prefix {}", working_directory.display(), prefix.display()));
+        plan.nodes(spec, step);
+        let request = start::allocation_request(spec, &[&prepared], &job_prefix);
+        let preview = (prepared.manager.preview)(&request)?;
+        preview.lines.iter().for_each(|line| plan.line(format_args!("  {line}")));
+        plan.refuse(preview.refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
+        if let Some(old) = JobState::read(&prefix)? {
+            plan.earlier_job(&prefix, &old);
+            if old.is_finished(spec, step) && !again {
+                plan.line(format_args!("  was finished in an earlier run and would not run; `--again` repeats it"));
+            }
+        }
+    }
+    Ok(plan)
+}
+
+impl Plan {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// The ranks of each node.
+    fn nodes(&mut self, spec: &JobSpec, step: &Step) {
+        let name =
+            |index: u32| spec.allocation.hosts.get(index as usize).cloned().unwrap_or_else(|| virtual_node(index));
+        let nodes: Vec<NodeName> = (0..spec.allocation.nodes).map(name).collect();
+        let usable: Vec<bool> = nodes.iter().map(|node| !spec.allocation.exclude.contains(node)).collect();
+        let RunSpec { ranks, ranks_per_node, nodes: used, .. } = step.run;
+        let homes = first_placement(ranks, ranks_per_node, used, &usable).unwrap_or_default();
+        for ((index, node), usable) in (0u32..).zip(&nodes).zip(usable) {
+            let ranks = (0u32..).zip(&homes).filter(|(_, home)| **home == index).map(|(rank, _)| Rank(rank));
+            let ranks: Vec<Rank> = ranks.collect();
+            match (usable, ranks.is_empty()) {
+                (false, _) => self.line(format_args!("  {node}: excluded")),
+                (true, true) => self.line(format_args!("  {node}: spare")),
+                (true, false) => self.line(format_args!("  {node}: {}", ranks_text(&ranks))),
+            }
+        }
+    }
+
+    /// Keeps the first refusal.
+    fn refuse(&mut self, checked: Result<(), RunError>) {
+        self.refusal = self.refusal.take().or(checked.err());
+    }
+
+    /// The job whose state is in the prefix directory of a step.
+    fn earlier_job(&mut self, prefix: &Path, old: &JobState) {
+        let job_id = &old.agents.job_id;
+        if JobLock::is_held(prefix) {
+            let running = StateError::Running { prefix: prefix.to_owned(), pid: Some(old.orchestrator) };
+            return self.refuse(Err(running.into()));
+        }
+        match &old.stage {
+            Stage::Running if old.has_nodes() => {
+                self.line(format_args!("  would take over job {job_id} in generation {}", old.generation()));
+            }
+            Stage::Undrained { reason } if old.has_nodes() => {
+                self.line(format_args!("  would first drain job {job_id}: {reason}"));
+            }
+            Stage::Kept { .. } if old.has_nodes() => self.line(format_args!(
+                "  would continue after generation {} with the caches that job {job_id} left in {}",
+                old.generation(),
+                old.allocation.place()
+            )),
+            Stage::Running | Stage::Undrained { .. } | Stage::Kept { .. } | Stage::Finished { .. } => {}
+        }
+    }
+}
+
+/// Checks that the prefix directory, or the directory in which it would be made, can be written to.
+fn check_prefix(prefix: &Path) -> Result<(), RunError> {
+    let existing = prefix.ancestors().find(|above| above.exists()).unwrap_or(prefix);
+    let usable = match existing.is_dir() {
+        true => rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK),
+        false => Err(Errno::NOTDIR),
+    };
+    usable.map_err(|errno| RunError::PrefixUnusable { path: existing.to_owned(), source: errno.into() })
+}

@@ -1,0 +1,328 @@
+//! The job: its sections as written, and the complete spec.
+
+use std::path::PathBuf;
+
+use holdfast_core::owned::Access;
+use holdfast_model::NodeName;
+use serde::{Deserialize, Serialize};
+
+use super::allocation::{self, Allocation};
+use super::checkpoint::Checkpoint;
+use super::checkpoint_source::CheckpointSource;
+use super::keys::{Parameter, keys, list, scr, section, section_as_above, section_unless, words};
+use super::pairs::{self, Replicated};
+use super::reading::Reader;
+use super::registered::ManagerFacts;
+use super::registry::Registry;
+use super::run::{self, RunSpec};
+use super::settings::Settings;
+use super::supervision::{Halt, Health, Progress, Relaunch, Requeue, SiteCommand};
+use super::value_kinds::{Choice, ParameterValue, choice, path, text};
+
+/// A job: the series of runs and allocations that completes one simulation.
+#[derive(Clone, Debug)]
+pub struct JobSpec {
+    /// The job's name; a single path component.
+    pub job: String,
+    /// The job's directory on the parallel file system.
+    pub prefix: PathBuf,
+    pub group_access: GroupAccess,
+    pub keep_cache: KeepCache,
+    pub requeue: Option<Requeue>,
+    pub allocation: Allocation,
+    /// Commands that run once in an allocation, before the first launch.
+    pub before: Vec<SiteCommand>,
+    /// Commands that run once in an allocation, after the last launch and before the drain.
+    pub after: Vec<SiteCommand>,
+    /// The steps, at least one, in the order in which they run: each follows all that it needs. The short form
+    /// (top-level `run:`) is one step named after the job. None if the job is [replicated](JobSpec::replicated).
+    pub steps: Vec<Step>,
+    /// Instead of steps: pairs of main and replica.
+    pub replicated: Option<Replicated>,
+    pub relaunch: Relaunch,
+    pub progress: Progress,
+    pub health: Health,
+    pub halt: Halt,
+    /// User and job id of directory names, where parameters set them.
+    pub identity: GivenIdentity,
+    /// Every setting and its origin.
+    pub settings: Settings,
+    /// Settings that have no effect on this job, or an unexpected one.
+    pub warnings: Vec<String>,
+}
+
+/// One step of a job: an application with its own checkpoints.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// A single path component.
+    pub name: String,
+    /// The directory of its checkpoints and index: the job's prefix, or, in a job of several steps, `<prefix>/<name>`.
+    pub prefix: PathBuf,
+    /// The names of the steps that must have finished before it begins.
+    pub needs: Vec<String>,
+    pub run: RunSpec,
+    pub checkpoint: Checkpoint,
+    /// In front of the paths of its keys in [`JobSpec::settings`]; empty, or with a `.` at its end.
+    pub key_path: String,
+    /// What [`Checkpoint::source`] names.
+    pub source: &'static CheckpointSource,
+}
+
+/// The user and the job id of directory names, where parameters set them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenIdentity {
+    /// `SCR_USER_NAME`
+    pub user: Option<String>,
+    /// `SCR_JOB_ID`
+    pub job_id: Option<String>,
+}
+
+/// What a spec describes.
+#[derive(Clone, Copy, PartialEq)]
+enum JobKind {
+    /// A job that is relaunched on healthy nodes when it loses a node.
+    Job,
+    /// Pairs of main and replica.
+    Replicated,
+}
+
+impl Choice for JobKind {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("job", JobKind::Job), ("replicated", JobKind::Replicated)];
+}
+
+/// What the group of the prefix directory's state may do with a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupAccess {
+    #[default]
+    None,
+    /// Read what `holdfast status` shows, as far as the umask permits it.
+    Status,
+}
+
+impl Choice for GroupAccess {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("none", GroupAccess::None), ("status", GroupAccess::Status)];
+    const LATER: &'static [&'static str] = &[];
+}
+
+impl GroupAccess {
+    /// The access of other users to the files that `status` reads.
+    pub fn access(self) -> Access {
+        match self {
+            GroupAccess::None => Access::Private,
+            GroupAccess::Status => Access::GroupRead,
+        }
+    }
+}
+
+/// What stays in the nodes' caches and control directories when a run ends and the job is not finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepCache {
+    /// Everything, for another run in the same allocation.
+    #[default]
+    All,
+    /// Nothing.
+    None,
+}
+
+impl Choice for KeepCache {
+    const AVAILABLE: &'static [(&'static str, Self)] = &[("all", KeepCache::All), ("none", KeepCache::None)];
+}
+
+impl JobSpec {
+    /// True if `run` is a top-level key: one step, in the job's own prefix.
+    pub fn has_short_form(&self) -> bool {
+        matches!(&self.steps[..], [step] if step.prefix == self.prefix)
+    }
+}
+
+type CompleteJob = dyn FnOnce(Allocation, Vec<Step>, Option<Replicated>) -> JobSpec;
+
+/// The spec as written; numbers of nodes and ranks still depend on each other.
+pub struct WrittenJob {
+    pub(super) allocation: allocation::WrittenAllocation,
+    steps: Vec<WrittenStep>,
+    replicated: Option<pairs::WrittenReplicated>,
+    /// The spec with these, when they are complete.
+    complete: Box<CompleteJob>,
+}
+
+pub struct WrittenStep {
+    name: String,
+    prefix: PathBuf,
+    /// Default: the step before it.
+    needs: Option<Vec<String>>,
+    run: run::WrittenRun,
+    checkpoint: Checkpoint,
+}
+
+/// Relative paths are relative to the working directory.
+const PREFIX: Parameter = Parameter {
+    value: Some(ParameterValue::Text),
+    default: Some(""),
+    effect: "key {key}; a warning if the spec names another directory",
+    ..scr("SCR_PREFIX")
+};
+
+keys! {
+    JobSpec => WrittenJob;
+    /// Kind of the spec. `job`: after a node loss the job is relaunched on healthy nodes. `replicated`: `pairs` of main
+    /// and replica, see docs/pairs.md; of the other keys only `job`, `prefix`, `group_access`, `requeue`, `allocation`,
+    /// `checkpoint.control`, `health` and `halt.before_end` have an effect.
+    kind = choice().or(JobKind::Job),
+    /// The job's name; becomes part of paths.
+    job = text().or("job".to_owned()).scr(scr("SCR_JOB_NAME").default("")),
+    /// The job's directory on the parallel file system: index.scr, scr.current, the checkpoints,
+    /// .holdfast/events.jsonl. Relative to the working directory.
+    prefix = path().or(".".into()).scr(PREFIX),
+    /// What members of the group of `<prefix>/.holdfast` may do. `status`: run `holdfast status`, if the umask permits
+    /// the group to read (027 or 022, for example); they never get the job's key.
+    group_access = choice().or(GroupAccess::None),
+    /// What stays in the caches and control directories of the nodes when a run ends with exit code 75. `all`: another
+    /// `holdfast run` in the same allocation restarts from the caches, and `holdfast drain` removes them; `none`:
+    /// nothing. After any other end nothing stays, except files that could not be drained.
+    keep_cache = choice().or(KeepCache::All),
+    /// What submits the next allocation when a run ends with exit code 75: at the very end, once in an allocation, and
+    /// never after another exit code. If it fails, the exit code is 69.
+    requeue = section::<Requeue>(),
+    /// The nodes of the job.
+    allocation = section::<Allocation>(),
+    /// Commands that run once in an allocation, before the first launch, one after the other, on nodes whose agents are
+    /// up and healthy: `{command: [./stage-in, input.nc]}`. If one fails, nothing is launched. One that succeeded is
+    /// not run again in the same allocation; one that failed, or was interrupted, is. Output:
+    /// `<prefix>/.holdfast/commands`.
+    before = list::<SiteCommand>(),
+    /// The application.
+    run = section_unless::<RunSpec>("steps"),
+    /// The checkpoints of the run.
+    checkpoint = section_unless::<Checkpoint>("steps"),
+    /// Instead of `run` and `checkpoint`: several steps. They run one after the other in this order, each with its own
+    /// checkpoints in `<prefix>/<name>`. They share nodes, agents and control directory. If a step fails, those that
+    /// need it are skipped and the others run; the exit code is that of the first one that failed. A step that is
+    /// finished is not run again by the next `holdfast run`.
+    steps = list::<Step>(),
+    /// With `kind: replicated`: the pairs of main and replica.
+    pairs = list::<pairs::Pairs>(),
+    /// With `kind: replicated`: non-critical jobs, which may be suspended while a replica is awake on their node.
+    jobs = list::<pairs::Jobs>(),
+    /// With `kind: replicated`: what all pairs have in common.
+    replication = section::<pairs::Replication>(),
+    /// As `before`, but after the last launch and before the drain, and each time the job ends in an allocation. If one
+    /// fails, the others are not run; the exit code of the job does not change.
+    after = list::<SiteCommand>(),
+    /// When the application is relaunched after it ended without finishing.
+    relaunch = section::<Relaunch>(),
+    /// What counts as progress besides a newer complete checkpoint, for programs that keep their own state. The limits
+    /// `relaunch.no_progress_limit` and `requeue.no_progress_limit` use it: see docs/progress.md.
+    progress = section::<Progress>(),
+    /// When a node counts as down. A down node is not used again in this allocation.
+    health = section::<Health>(),
+    /// When the job stops by itself, with a checkpoint, so that another allocation can continue. Conditions can be
+    /// changed while the job runs: `holdfast halt`.
+    halt = section::<Halt>(),
+    |section| {
+        if kind == JobKind::Replicated && pairs.as_ref().is_none_or(Vec::is_empty) {
+            let help = "write `pairs: [{name: dnn0, main: [./dnn, main, \"0\"], replica: [./dnn, replica, \"0\"]}]`";
+            section.mistake("pairs", "`kind: replicated` needs `pairs`", help);
+        }
+        if steps.as_ref().is_some_and(Vec::is_empty) {
+            section.mistake("steps", "the list is empty", "list at least one step, or write `run:` instead");
+        }
+        let mut steps = steps.unwrap_or_default();
+        steps.iter_mut().for_each(|step| step.prefix = prefix.join(&step.name));
+        let replicated = (kind == JobKind::Replicated).then(|| pairs::WrittenReplicated {
+            pairs: pairs.unwrap_or_default(),
+            jobs: jobs.unwrap_or_default(),
+            settings: replication,
+            control: checkpoint.as_ref().map(|checkpoint| checkpoint.control.clone()),
+        });
+        if replicated.is_some() {
+            steps.clear();
+        } else if let (Some(run), Some(checkpoint)) = (run, checkpoint) {
+            steps.push(WrittenStep { name: job.clone(), prefix: prefix.clone(), needs: None, run, checkpoint });
+        }
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        let complete = move |allocation, steps, replicated| JobSpec {
+            job,
+            prefix,
+            group_access,
+            keep_cache,
+            requeue,
+            allocation,
+            before,
+            after,
+            steps,
+            replicated,
+            relaunch,
+            progress,
+            health,
+            halt,
+            identity: GivenIdentity::default(),
+            settings: Settings::default(),
+            warnings: Vec::new(),
+        };
+        WrittenJob { allocation, steps, replicated, complete: Box::new(complete) }
+    }
+}
+
+keys! {
+    Step => WrittenStep;
+    /// The step's name; a single path component.
+    name = text().optional(),
+    /// As `run` above.
+    run = section_as_above::<RunSpec>(),
+    /// As `checkpoint` above.
+    checkpoint = section_as_above::<Checkpoint>(),
+    /// Names of steps that must have finished before this one begins: `[prepare, simulate]`. Default: the step before
+    /// it in the list. `[]`: none.
+    needs = words(),
+    |section| {
+        if name.is_none() {
+            section.mistake("name", "the step has no name", "write `name: prepare`");
+        }
+        let name = name.unwrap_or_default();
+        WrittenStep { prefix: PathBuf::new(), name, needs, run, checkpoint }
+    }
+}
+
+impl WrittenJob {
+    /// The complete spec. `allocated_nodes` is the size of the allocation, and `allocated` its nodes, if the
+    /// environment defines them.
+    pub(super) fn completed(
+        self,
+        manager: Option<&'static ManagerFacts>,
+        allocated_nodes: Option<u32>,
+        allocated: Vec<NodeName>,
+        registry: &Registry,
+        reader: &Reader,
+    ) -> JobSpec {
+        let WrittenJob { allocation, steps, replicated, complete } = self;
+        let allocation = allocation.within(allocated_nodes, allocated);
+        let mut previous: Option<String> = None;
+        let complete_step = |step: WrittenStep| {
+            let WrittenStep { name, prefix, needs, run, checkpoint } = step;
+            let needs = needs.unwrap_or_else(|| previous.iter().cloned().collect());
+            previous = Some(name.clone());
+            // The name was read as that of a source.
+            Some(Step {
+                name,
+                prefix,
+                needs,
+                key_path: String::new(),
+                run: run.within(allocation.usable().map(|usable| usable.max(1)), reader),
+                source: registry.source(checkpoint.source)?,
+                checkpoint,
+            })
+        };
+        let steps: Vec<Step> = steps.into_iter().filter_map(complete_step).collect();
+        let of_pairs = replicated.as_ref().map(pairs::WrittenReplicated::nodes_needed);
+        let needed = steps.iter().map(|step| step.run.nodes).chain(of_pairs).max().unwrap_or(1);
+        let allocation = match &replicated {
+            // Copies are placed by position: an excluded node needs no other one.
+            Some(_) => allocation.with_exactly(needed),
+            None => allocation.with_nodes(needed),
+        };
+        let replicated = replicated.map(|replicated| replicated.completed(&allocation, manager, reader));
+        complete(allocation, steps, replicated)
+    }
+}

@@ -1,0 +1,114 @@
+//! A spec from a file, from text, or from a command line: reads it, checks it, and fills in what the environment
+//! determines.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use super::diagnostics::{Diagnostic, Diagnostics};
+use super::document::{self, MAX_BYTES, YamlNode};
+use super::environment::Environment;
+use super::job::JobSpec;
+use super::keys::Keys;
+use super::reading::Reader;
+use super::{applies, former_names, quantity, step_order, validation, warnings};
+
+impl JobSpec {
+    /// Reads a spec from a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds mistakes: all of them.
+    pub fn load(path: &Path, environment: &Environment) -> Result<JobSpec, Diagnostics> {
+        let name = path.display().to_string();
+        JobSpec::parse(&read_text(path, &name)?, &name, environment)
+    }
+
+    /// Reads a spec from text; `file_name` is its name in messages.
+    ///
+    /// # Errors
+    /// All mistakes in it, and in those parameters.
+    pub fn parse(text: &str, file_name: &str, environment: &Environment) -> Result<JobSpec, Diagnostics> {
+        let mut root = document::read(text).map_err(|mistake| Diagnostics::new(file_name, text, vec![mistake]))?;
+        let notes = former_names::replace(&mut root);
+        let mut spec = JobSpec::from_document(&root, environment)
+            .map_err(|mistakes| Diagnostics::new(file_name, text, mistakes))?;
+        spec.warnings.extend(notes);
+        Ok(spec)
+    }
+
+    /// The spec of a command line: `command`, everything else from the environment or the defaults.
+    ///
+    /// # Errors
+    /// The command is empty, or a mistake in the parameters.
+    pub fn from_command(command: &[String], environment: &Environment) -> Result<JobSpec, Diagnostics> {
+        let root = document::of_command(command);
+        let mut spec = JobSpec::from_document(&root, environment).map_err(|mut mistakes| {
+            mistakes.iter_mut().for_each(|mistake| mistake.place = None);
+            Diagnostics::new("command line", "", mistakes)
+        })?;
+        spec.settings.mark_command_line();
+        Ok(spec)
+    }
+
+    fn from_document(root: &YamlNode, environment: &Environment) -> Result<JobSpec, Vec<Diagnostic>> {
+        let registry = &environment.registered;
+        let manager_keys = registry.manager_keys().iter().map(|keys| keys.read).collect();
+        let reader = Reader::new((**registry).clone(), manager_keys, environment.overrides.clone());
+        let written = <JobSpec as Keys>::read(reader.root(root));
+        let manager = environment.manager(written.allocation.manager);
+        let allocated_nodes = manager.and_then(|manager| environment.allocated_nodes(manager));
+        let allocated = manager.map(|manager| environment.allocated_names(manager)).unwrap_or_default();
+        let mut spec = written.completed(manager, allocated_nodes, allocated, registry, &reader);
+        if !spec.has_short_form() {
+            spec.steps.iter_mut().enumerate().for_each(|(at, step)| step.key_path = format!("steps[{at}]."));
+        }
+        validation::check(&spec, manager, &reader);
+        step_order::check(&spec, &reader);
+        applies::check(&spec, manager, registry, &reader);
+        spec.identity = environment.identity.clone();
+        let unused = reader.unused_directories();
+        let (mistakes, mut settings, notes) = reader.finish();
+        settings.retain(|key| applies::is_in_force(&spec, registry, key));
+        spec.settings = settings;
+        spec.warnings = warnings::of(root, &spec, manager, environment, &unused);
+        spec.warnings.extend(notes);
+        if let Ok(order) = step_order::order(&spec.steps) {
+            spec.steps = order.into_iter().map(|at| spec.steps[at].clone()).collect();
+        }
+        if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
+    }
+}
+
+/// The text of the spec, which may be missing, too large, a directory, or not UTF-8.
+fn read_text(path: &Path, name: &str) -> Result<String, Diagnostics> {
+    let unreadable = |error: std::io::Error| {
+        let (message, help) = match error.kind() {
+            ErrorKind::NotFound => {
+                ("there is no such file".to_owned(), "check the path; `holdfast run -- ./app args` needs no spec")
+            }
+            ErrorKind::PermissionDenied => ("permission denied".to_owned(), "check its owner and mode"),
+            ErrorKind::IsADirectory => {
+                ("this is a directory, not a file".to_owned(), "give the path of the spec file in it")
+            }
+            _ => (format!("cannot read the file: {error}"), "check the file and its file system"),
+        };
+        Diagnostics::of_file(name, message, help)
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        let message = format!("the file is larger than {}", quantity::format_bytes(MAX_BYTES));
+        return Err(Diagnostics::of_file(
+            name,
+            message,
+            "check that this is the job spec: a spec is about a page of YAML",
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let message = format!("the file is not valid UTF-8: invalid byte at offset {at} (line {line})");
+        Diagnostics::of_file(name, message, "check that this is the job spec, and save it as UTF-8")
+    })
+}
