@@ -13,8 +13,9 @@ pub const DAMAGED_DATA: u8 = 65;
 pub const UNAVAILABLE: u8 = 69;
 /// A defect of Holdfast.
 pub const INTERNAL: u8 = 70;
-/// A drain could not write to the prefix directory. The data is still on the nodes: correct the cause, then run
-/// `holdfast drain` again.
+/// A drain could not write to the prefix directory: the data is still on the nodes; correct the cause, then run
+/// `holdfast drain` again. Or files of a complete output are not at their paths, because something else is there:
+/// `holdfast index place`.
 pub const CANNOT_WRITE: u8 = 73;
 /// Not finished; another allocation can continue: halted, out of nodes, out of time.
 pub const NOT_FINISHED: u8 = 75;

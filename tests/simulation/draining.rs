@@ -152,7 +152,7 @@ impl World {
             DrainEnd::Failed(error) => DrainResult::from(&error),
         };
         self.check_drain(&result, undisturbed);
-        self.notify(Event::Drained { result });
+        self.notify(Event::Drained { result, unplaced: Vec::new() });
     }
 
     /// A request of the drain is performed, whether or not its orchestrator is still alive.
@@ -292,7 +292,7 @@ impl World {
                 }
                 let complete = self.prefix.publish(&directory, summary.as_ref(), make_current, usize::MAX);
                 self.check_published(&directory, complete, world);
-                Answer::Published { refused: None }
+                Answer::Published { refused: None, unplaced: None }
             }
             DrainAction::CloseDirectory { .. } => {
                 self.prefix.drain = None;

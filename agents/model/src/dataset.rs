@@ -1,9 +1,12 @@
 //! What an application declares about a dataset when it begins to write it (`SCR_Start_output` of SCR 3).
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::CheckpointId;
 use crate::level::Level;
+use crate::output_path::OutputPath;
 
 /// The longest name, bytes: with its NUL it fills a buffer of `SCR_MAX_FILENAME`.
 pub const LONGEST_NAME: usize = 1023;
@@ -36,6 +39,34 @@ impl Dataset {
     /// True for what needs no record: a checkpoint without a name, in cache.
     pub fn is_plain(&self) -> bool {
         *self == Dataset::default()
+    }
+}
+
+/// Files of a complete output that are in the directory of their dataset, and not at the paths that the application
+/// named, because something else is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unplaced {
+    /// The directory of the dataset below the prefix.
+    pub directory: String,
+    /// The first of the paths, below the prefix.
+    pub path: OutputPath,
+    /// The number of files.
+    pub files: u64,
+}
+
+impl fmt::Display for Unplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unplaced { directory, path, files } = self;
+        let name = path.base_name();
+        match files {
+            1 => write!(f, "{directory}/{name} stays there, because something else is at {path}")?,
+            _ => write!(
+                f,
+                "{files} files of the output stay in {directory}, because something else is at their paths \
+                 ({directory}/{name} belongs at {path})"
+            )?,
+        }
+        write!(f, "; move that away, or have it replaced: `holdfast index place {directory} --replace`")
     }
 }
 

@@ -43,7 +43,7 @@ pub mod vocabulary;
 pub use container::{
     ContainerKind, ContainerPlaces, ContainerPolicy, ContainerRequest, PackedFile, PackedRank, RankPlace,
 };
-pub use dataset::Dataset;
+pub use dataset::{Dataset, Unplaced};
 pub use descriptor::{Descriptor, NumberName, RankDescriptor, Scheme, SchemeNumbers};
 pub use failure::{Failure, FailureKind, Subject};
 pub use halt::{HaltChange, HaltCondition, HaltState};

@@ -31,8 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use holdfast_model::pair::PairChange;
 use holdfast_model::{
-    CheckpointId, ContainerPlaces, Generation, Location, NodeName, PackedRank, Progress, Rank, RestartSource, Scheme,
-    Timestamp, vocabulary,
+    CheckpointId, ContainerPlaces, Generation, Location, NodeName, OutputPath, PackedRank, Progress, Rank,
+    RestartSource, Scheme, Timestamp, vocabulary,
 };
 
 use crate::pairs;
@@ -368,6 +368,17 @@ vocabulary! {
         /// Its directory below the prefix.
         directory: String,
         reason: String,
+    },
+    /// Files of a complete output stay in the directory of their dataset, because something else is at the paths that
+    /// the application named: `holdfast index place`. Since 1.8.
+    OutputNotPlaced {
+        checkpoint: CheckpointId,
+        /// Its directory below the prefix.
+        directory: String,
+        /// The first of the paths, below the prefix.
+        path: OutputPath,
+        /// The number of files.
+        files: u64,
     },
     /// A flush failed; the checkpoint is still in cache.
     FlushFailed {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use holdfast_core::hostlist;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Unplaced};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -36,10 +36,12 @@ Examples:
   holdfast drain --prefix ./pfs --root ./nodes --job-id 1145655 --user user1
                                             files of SCR's library in nodes/node1/tmp/user1/scr.1145655, …
 
-JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes, left}
+JSON: {version, checkpoint, directory, complete, reason, copied_ranks, copied_bytes, rebuilt_ranks, failed_nodes, left, \
+unplaced: [{directory, path, files}…]}; unplaced: outputs of the job with files that are not at their paths
 
 Exit codes: 0 complete, or nothing to save; 65 saved, but not complete; 69 no node could be reached; 73 \
-the prefix directory could not be written to: correct the cause, then drain again; \
+the prefix directory could not be written to: correct the cause, then drain again; or files of an output are not at \
+their paths, because something else is there: `holdfast index place`; \
 78 the job's state belongs to another user")]
 pub struct DrainArgs {
     /// The job
@@ -175,10 +177,17 @@ pub(super) struct Drained(pub(super) Option<DrainReport>);
 impl Drained {
     fn exit_code(&self) -> u8 {
         match self.0.as_ref().map(|report| &report.result) {
-            None | Some(DrainResult::Nothing | DrainResult::Complete { .. }) => exit::FINISHED,
+            None | Some(DrainResult::Nothing | DrainResult::Complete { .. }) if self.unplaced().is_empty() => {
+                exit::FINISHED
+            }
+            None | Some(DrainResult::Nothing | DrainResult::Complete { .. }) => exit::CANNOT_WRITE,
             Some(result) if result.is_unwritable() => exit::CANNOT_WRITE,
             Some(DrainResult::Incomplete { .. } | DrainResult::Failed { .. }) => exit::DAMAGED_DATA,
         }
+    }
+
+    fn unplaced(&self) -> &[Unplaced] {
+        self.0.as_ref().map_or(&[], |report| &report.unplaced)
     }
 
     fn checkpoint(&self) -> Option<CheckpointId> {
@@ -208,10 +217,10 @@ impl Report for Drained {
         if !report.left.is_empty() {
             writeln!(to, "only the nodes have {}: nothing on them is deleted; {KEPT}", report.left_text())?;
         }
-        match &report.result {
-            result if result.is_unwritable() => writeln!(to, "{}", DrainResult::MEND),
-            _ => Ok(()),
+        if report.result.is_unwritable() {
+            writeln!(to, "{}", DrainResult::MEND)?;
         }
+        self.unplaced().iter().try_for_each(|unplaced| writeln!(to, "{}", printable(&unplaced.to_string())))
     }
 
     fn json(&self) -> Value {
@@ -230,6 +239,7 @@ impl Report for Drained {
             "rebuilt_ranks": report.map(|report| &report.rebuilt),
             "failed_nodes": report.map(|report| &report.failed_nodes),
             "left": report.map(|report| &report.left),
+            "unplaced": self.unplaced(),
         }))
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use chrono::{DateTime, Local};
+use holdfast_core::prefix::outputs;
+use holdfast_core::store::{self, DirectoryName};
 use holdfast_model::{CheckpointId, HaltState, NodeName, Timestamp};
 use holdfast_wire::agent::Health;
 use serde_json::{Value, json};
@@ -27,11 +29,11 @@ Examples:
   holdfast status --json --prefix ./heat-run
 
 JSON: {version, job, job_id, orchestrator, generation, phase, checkpoint, level, protected, newest_protected, \
-nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, halt, stage, exit_code, outcome, \
+nodes: [{name, state, ranks, reason, excluded}…], without_progress, progress, unplaced, halt, stage, exit_code, outcome, \
 steps: [{name, stage, exit_code, outcome}…], pairs, jobs}; level: that of a checkpoint of variables, or null; \
 stage: running, undrained, kept, finished (the job has ended), not_started (steps only); \
 without_progress: generations in a row that ended without progress; progress: the last one that was seen, as in the \
-event generation_ended; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
+event generation_ended; unplaced: outputs with files that are not at their paths, {directory, path, files}; of a job with pairs also pairs and jobs, as in `holdfast pairs list`
 
 With `group_access: status` in the spec, members of the group may run it too; they see the state that the orchestrator \
 recorded, because agents answer only the job's user.
@@ -56,13 +58,28 @@ pub(super) fn run(args: StatusArgs, style: Style) -> Result<u8, Failure> {
         style.warn(&error.to_string());
         None
     });
+    let history = history.map(|history| with_current_outputs(history, &job)).unwrap_or_default();
     let explanation = job.state.explain();
     let pairs = match job.state.pairs {
         Some(_) => Some(super::runtime::block_on(job.pairs())?),
         None => None,
     };
-    style.result(&Status { job, steps, explanation, health, halt, pairs, history: history.unwrap_or_default() })?;
+    style.result(&Status { job, steps, explanation, health, halt, pairs, history })?;
     Ok(exit::FINISHED)
+}
+
+/// Leaves out the outputs whose files the user has moved since.
+fn with_current_outputs(mut history: History, job: &RunningJob) -> History {
+    if !history.unplaced.is_empty() {
+        // What cannot be examined now is shown as it was recorded.
+        let store = store::open(&job.prefix).ok();
+        let is_placed = |directory: &String| {
+            let name = DirectoryName::new(directory.as_str()).ok();
+            store.as_ref().zip(name).is_some_and(|(store, name)| outputs::unplaced(&**store, &name).is_none())
+        };
+        history.unplaced.retain(|directory, _| !is_placed(directory));
+    }
+    history
 }
 
 pub(super) struct Status {
@@ -316,6 +333,9 @@ impl Report for Status {
             }
             super::pairs::write_pairs(pairs, to, "  ")?;
         }
+        for unplaced in self.history.unplaced.values() {
+            writeln!(to, "output: {}", printable(&unplaced.to_string()))?;
+        }
         for past in &self.history.generations {
             let from = match past.from {
                 None => "not started yet".to_owned(),
@@ -361,6 +381,7 @@ impl Report for Status {
             "nodes": self.nodes().iter().map(NodeLine::json).collect::<Vec<_>>(),
             "without_progress": self.explanation.as_ref().map(|explanation| explanation.without_progress),
             "progress": self.history.generations.iter().rev().find_map(|past| past.progress.as_ref()),
+            "unplaced": self.history.unplaced.values().collect::<Vec<_>>(),
             "halt": self.halt,
             "stage": stage_name(Some(&state.stage)),
             "exit_code": exit_code(Some(&state.stage)),

@@ -78,7 +78,16 @@ pub struct DrainOrder {
 /// The drain could not be carried out; files that were copied are kept.
 pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     match DrainDriver::new(order, LOST_AGENT_WAIT, false).run().await {
-        DrainEnd::Drained(report) => Ok(report),
+        DrainEnd::Drained(mut report) => {
+            let (prefix, job_id) = (order.prefix.clone(), order.job_id.clone());
+            match blocking(move || prefix_steps::unplaced(prefix, &job_id)).await {
+                Ok(unplaced) => report.unplaced = unplaced,
+                Err(failure) => {
+                    tracing::warn!(reason = failure.reason, "whether all outputs are at their paths is not known");
+                }
+            }
+            Ok(report)
+        }
         DrainEnd::Surveyed(_) => Ok(DrainReport::nothing()),
         DrainEnd::Failed(error) => Err(error),
     }
@@ -300,8 +309,7 @@ async fn carry_out(order: Arc<DrainOrder>, containers: Containers, action: Drain
         },
         DrainAction::Publish { findings, .. } => {
             let prefix = prefix.clone();
-            let refused = blocking(move || prefix_steps::publish(prefix, *findings)).await?;
-            Ok(Answer::Published { refused })
+            blocking(move || prefix_steps::publish(prefix, *findings)).await
         }
         DrainAction::CloseDirectory { .. } => {
             let prefix = prefix.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_core::prefix::scan::{FileDamage, Scan};
 use holdfast_core::store::DirectoryName;
-use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, Rank};
+use holdfast_model::{CheckpointId, ContainerPlaces, Inventory, Rank, Unplaced};
 use holdfast_wire::agent::CopyReply;
 
 use super::error::RequestFailure;
@@ -69,6 +69,8 @@ pub enum Answer {
     Published {
         /// Why a dataset with all its files is recorded as incomplete: an output whose paths belong to another dataset.
         refused: Option<String>,
+        /// Files of a complete output that are not at their paths.
+        unplaced: Option<Unplaced>,
     },
     /// The record of the drain under way is removed.
     DirectoryClosed,

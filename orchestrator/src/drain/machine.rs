@@ -313,7 +313,9 @@ impl DrainMachine {
                 self.found_damaged(rank, reason);
             }
             (RequestPurpose::Prefix(PrefixStep::Scan), Answer::Scanned(scan)) => self.scanned(scan),
-            (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published { refused }) => self.published(refused),
+            (RequestPurpose::Prefix(PrefixStep::Publish), Answer::Published { refused, unplaced }) => {
+                self.published(refused, unplaced)
+            }
             (RequestPurpose::Prefix(PrefixStep::CloseDirectory), Answer::DirectoryClosed) => {}
             (RequestPurpose::Prefix(PrefixStep::AbandonFlushes), Answer::FlushesAbandoned { directories }) => {
                 let removed = |directory: DirectoryName| LogEvent::FlushAbandoned { directory: directory.to_string() };

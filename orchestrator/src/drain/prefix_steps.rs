@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use chrono::Local;
 use holdfast_core::prefix::inspect::SetRebuild;
-use holdfast_core::prefix::publish::Publication;
+use holdfast_core::prefix::publish::{Publication, Published};
 use holdfast_core::prefix::scan::{self, FileDamage, Scan, ScanOptions, scan};
 use holdfast_core::prefix::verify::VerifyUnit;
-use holdfast_core::prefix::{flushed, new_directory, unfinished};
+use holdfast_core::prefix::{flushed, new_directory, outputs, unfinished};
 use holdfast_core::redundancy::directory;
 use holdfast_core::store::{self, DatasetAccess, DatasetFiles, DirectoryName, OpenDataset, PrefixError, Staged};
 use holdfast_formats::sion::SionError;
 use holdfast_formats::sion::dataset::{self, DatasetCreation, RepackError};
-use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank};
+use holdfast_model::{CheckpointId, ContainerRequest, PackedRank, Rank, Unplaced};
 
 use super::action::Findings;
 use super::error::PrefixStepError;
+use super::event::Answer;
 use super::resume;
 
 /// The directory of a dataset that is being drained.
@@ -171,19 +172,24 @@ fn open_files(
     Ok(dataset::open(opened).map_err(scan::unlisted(&location))?)
 }
 
-/// Records what a directory contains. Returns why an output with all its files cannot be complete.
-pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<Option<String>, PrefixStepError> {
+/// Records what a directory contains. An output with all its files may be refused, and is recorded as incomplete then.
+pub(super) fn publish(prefix: PathBuf, findings: Findings) -> Result<Answer, PrefixStepError> {
     let Findings { directory, scan, inspection, make_current } = findings;
     let now = Local::now().naive_local();
     let publication = Publication::of_scan(directory, &scan, &inspection, make_current, now);
     match publication.publish(&*store::open(prefix)?) {
-        Ok(_) => Ok(None),
+        Ok(Published { unplaced, .. }) => Ok(Answer::Published { refused: None, unplaced }),
         // It is recorded as incomplete, and its files stay in its directory. Other datasets are drained nevertheless.
         Err(refused @ (PrefixError::OutputPathTaken { .. } | PrefixError::InDataset { .. })) => {
-            Ok(Some(refused.to_string()))
+            Ok(Answer::Published { refused: Some(refused.to_string()), unplaced: None })
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The complete outputs of a job with files that are not at their paths.
+pub(super) fn unplaced(prefix: PathBuf, job_id: &str) -> Result<Vec<Unplaced>, PrefixStepError> {
+    Ok(outputs::unplaced_of_job(&*store::open(prefix)?, job_id)?)
 }
 
 /// Removes the record that a directory is being written.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_model::{CheckpointId, Inventory, NodeName, Rank};
+use holdfast_model::{CheckpointId, Inventory, NodeName, Rank, Unplaced};
 
 use super::error::DrainError;
 use super::plan::DrainPlan;
@@ -36,6 +36,8 @@ pub struct DrainReport {
     pub retry_may_help: bool,
     /// If one dataset was requested: others that only the nodes have, and that must not be deleted.
     pub left: BTreeSet<CheckpointId>,
+    /// The complete outputs of the job, also earlier ones, with files that are not at their paths.
+    pub unplaced: Vec<Unplaced>,
 }
 
 impl DrainReport {
@@ -49,6 +51,7 @@ impl DrainReport {
             failed_nodes: BTreeMap::new(),
             retry_may_help: false,
             left: BTreeSet::new(),
+            unplaced: Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_model::{CheckpointId, Generation, Level, Timestamp};
+use holdfast_model::{CheckpointId, Generation, Level, Timestamp, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
 use super::log::Record;
@@ -17,6 +17,8 @@ pub struct History {
     pub generations: Vec<PastGeneration>,
     /// The complete checkpoints, those of earlier allocations too.
     pub checkpoints: BTreeMap<CheckpointId, PastCheckpoint>,
+    /// Outputs with files that were not put at their paths; the user may have moved them since.
+    pub unplaced: BTreeMap<String, Unplaced>,
     /// The last event that has a sentence, with its time.
     pub last: Option<(Timestamp, String)>,
 }
@@ -82,6 +84,9 @@ impl History {
                 self.checkpoints.insert(checkpoint, PastCheckpoint { level, protected: false });
             }
             AgentEvent::CheckpointProtected { checkpoint, .. } => self.checkpoint(checkpoint).protected = true,
+            AgentEvent::OutputNotPlaced { directory, path, files, .. } => {
+                self.unplaced.insert(directory.clone(), Unplaced { directory, path, files });
+            }
             // A level 4 that is in cache only is one of level 1.
             AgentEvent::FlushFailed { checkpoint, .. } => {
                 let past = self.checkpoints.get_mut(&checkpoint).and_then(|past| past.level.as_mut());

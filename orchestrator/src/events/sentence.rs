@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Local};
 use holdfast_model::pair::PairChange;
-use holdfast_model::{Location, RestartSource};
+use holdfast_model::{Location, RestartSource, Unplaced};
 use holdfast_wire::agent::AgentEvent;
 
 use super::reason::{GenerationProgress, nodes_text, ranks_text};
@@ -284,6 +284,10 @@ impl AgentReport {
             }
             AgentEvent::PlainFilesKept { checkpoint, directory, reason, .. } => {
                 format!("warning: files of checkpoint {checkpoint} in {directory} are not in a container: {reason}")
+            }
+            AgentEvent::OutputNotPlaced { checkpoint, directory, path, files } => {
+                let unplaced = Unplaced { directory: directory.clone(), path: path.clone(), files: *files };
+                format!("warning: dataset {checkpoint}: {unplaced}")
             }
             AgentEvent::FlushFailed { checkpoint, reason, .. } => {
                 format!("checkpoint {checkpoint} was not flushed: {reason}")

@@ -36,11 +36,11 @@ impl StepDriver<'_> {
             }
             TaskResult::Launched(running) => self.launched(*running),
             TaskResult::Drained(report) => {
-                let result = report.result.clone();
+                let (result, unplaced) = (report.result.clone(), report.unplaced.clone());
                 // Written together with the machine's state, before the agents remove files.
                 self.record.state.keeps_data = report.retry_may_help;
                 self.drain.finish(*report);
-                self.feed(Event::Drained { result });
+                self.feed(Event::Drained { result, unplaced });
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource};
+use holdfast_model::{CheckpointId, Generation, NodeName, Rank, RankEnd, RestartSource, Unplaced};
 use holdfast_wire::agent::{AgentEvent, QuietRank};
 use serde::{Deserialize, Serialize};
 
@@ -165,7 +165,11 @@ pub enum Event {
         failure: Option<String>,
     },
     /// [`Action::Drain`](super::Action::Drain) ended.
-    Drained { result: DrainResult },
+    Drained {
+        result: DrainResult,
+        /// The complete outputs of the job with files that are not at their paths.
+        unplaced: Vec<Unplaced>,
+    },
     /// The end of the allocation changed.
     AllocationEnd {
         /// Seconds since the epoch, if it ends.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_model::{CheckpointId, Generation};
+use holdfast_model::{CheckpointId, Generation, Unplaced};
 use serde::{Deserialize, Serialize};
 
 use crate::events::{DrainResult, EndCause, StopReason, TimedReason};
@@ -22,6 +22,9 @@ pub struct Outcome {
     /// Set if the application wrote datasets and every one of them was dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedDatasets>,
+    /// The complete outputs of the job with files that are not at their paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unplaced: Vec<Unplaced>,
 }
 
 /// The datasets of a run of which none was kept.
@@ -73,7 +76,8 @@ impl Outcome {
     /// [`exit::DAMAGED_DATA`], or into [`exit::CANNOT_WRITE`] if another drain can save it, so that a chain of batch
     /// jobs stops and the user can act. A job that is not finished goes on if an older checkpoint can be used. A
     /// finished application of which no dataset was kept also ends with [`exit::DAMAGED_DATA`]: output is lost, or it
-    /// ran without protection.
+    /// ran without protection. One of which files of an output could not be put at their paths ends with
+    /// [`exit::CANNOT_WRITE`]: nothing is lost, and the user decides what becomes of what is there.
     pub fn exit_code(&self) -> u8 {
         let code = match &self.stop.reason {
             StopReason::Finished => exit::FINISHED,
@@ -104,6 +108,7 @@ impl Outcome {
             exit::NOT_FINISHED if continues => exit::NOT_FINISHED,
             exit::FINISHED | exit::NOT_FINISHED if lost => exit::DAMAGED_DATA,
             exit::FINISHED if self.dropped.is_some() => exit::DAMAGED_DATA,
+            exit::FINISHED if !self.unplaced.is_empty() => exit::CANNOT_WRITE,
             code => code,
         }
     }
@@ -127,9 +132,13 @@ impl fmt::Display for Outcome {
             }
             Some(DrainResult::Failed { reason, .. }) => write!(f, "; the drain failed: {reason}"),
         }?;
-        match &self.drain {
-            Some(drain) if drain.is_unwritable() => write!(f, "; {}", DrainResult::MEND),
-            _ => Ok(()),
+        if self.drain.as_ref().is_some_and(DrainResult::is_unwritable) {
+            write!(f, "; {}", DrainResult::MEND)?;
+        }
+        match self.unplaced.as_slice() {
+            [] => Ok(()),
+            [one] => write!(f, "; {one}"),
+            [first, more @ ..] => write!(f, "; {first} (and so for {} more outputs: `holdfast status`)", more.len()),
         }
     }
 }

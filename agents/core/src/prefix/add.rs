@@ -7,15 +7,15 @@ use chrono::NaiveDateTime;
 use serde::Serialize;
 
 use super::inspect::{Completeness, Inspection, LossReason, SetRebuild, inspect};
-use super::publish::{self, Publication};
+use super::publish::{self, Publication, Published};
 use super::scan::{DamagedFile, Scan, ScanOptions, scan};
 use super::verify::Verified;
-use super::{index, rebuild};
+use super::{index, outputs, rebuild};
 use crate::redundancy::directory;
 use crate::store::dataset_files::open_plain;
 use crate::store::{DatasetAccess, DatasetOpener, DatasetStore, DirectoryName, PrefixError, Staged};
 use crate::workers;
-use holdfast_model::CheckpointId;
+use holdfast_model::{CheckpointId, Unplaced};
 
 #[derive(Clone, Copy, Debug)]
 pub struct AddOptions {
@@ -107,6 +107,8 @@ pub struct AddReport {
     /// The files that did not count when it was first looked at; a rebuild may have replaced them.
     pub damaged: Vec<DamagedFile>,
     pub verified: Verified,
+    /// Files of a complete output that are not at their paths.
+    pub unplaced: Option<Unplaced>,
 }
 
 impl AddReport {
@@ -135,7 +137,8 @@ pub fn add(
         if options.make_current && !options.dry_run && store.current()?.as_ref() != Some(name) {
             publish::make_current(store, name)?;
         }
-        return Ok(AddReport::new(name, Some(entry.id), AddOutcome::AlreadyComplete));
+        let unplaced = outputs::unplaced(store, name);
+        return Ok(AddReport { unplaced, ..AddReport::new(name, Some(entry.id), AddOutcome::AlreadyComplete) });
     }
     let access = if options.dry_run { DatasetAccess::Read } else { DatasetAccess::Write };
     let dataset = store.open(name, access)?;
@@ -167,7 +170,8 @@ pub fn add(
     }
     report.verified = verified;
     let publication = Publication::of_scan(name.clone(), &scanned, &inspection, options.make_current, now);
-    let complete = publication.publish(store)?;
+    let Published { complete, unplaced } = publication.publish(store)?;
+    report.unplaced = unplaced;
     report.outcome = match inspection.completeness {
         _ if complete => AddOutcome::Complete,
         Completeness::NothingUsable => AddOutcome::NothingUsable,
@@ -222,6 +226,7 @@ impl AddReport {
             reasons: Vec::new(),
             damaged: Vec::new(),
             verified: Verified::default(),
+            unplaced: None,
         }
     }
 }

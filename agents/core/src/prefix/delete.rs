@@ -52,7 +52,7 @@ pub(super) fn delete_if(
             return Ok(Deletion::Ended(listed));
         }
         if outputs::is_output(store, directory) {
-            outputs::remove(store, directory)?;
+            outputs::remove::remove(store, directory)?;
             return Ok(Deletion::Ended(true));
         }
         Ok(Deletion::TakenOut(store.delete(directory)?))

@@ -11,7 +11,7 @@
 //! * [`publish`]: recording a dataset in summary, index and link;
 //! * [`add`](mod@add): all of that as one call;
 //! * [`outputs`]: the files of outputs, at the paths that the application named;
-//! * `ownership`: whose a dataset and its records are;
+//! * [`ownership`]: whose a dataset and its records are;
 //! * [`delete`](mod@delete): removing a dataset with its files; [`prune`]: which datasets of a prefix to delete;
 //! * [`flushed`]: whether a dataset that was copied is still there;
 //! * [`unfinished`]: the directories that flushes left unfinished;
@@ -32,7 +32,7 @@ pub mod index;
 pub mod inspect;
 pub mod new_directory;
 pub mod outputs;
-mod ownership;
+pub mod ownership;
 pub mod prune;
 pub mod publish;
 pub mod rank_filemap;

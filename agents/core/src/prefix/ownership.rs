@@ -21,7 +21,7 @@ pub(super) fn check_records(here: &dyn OpenDataset) -> Result<(), PrefixError> {
 }
 
 /// True for a dataset of this user whose records are, too; a missing one has no owner.
-pub(super) fn is_own(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
+pub fn is_own(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
     match store.open(directory, DatasetAccess::Write) {
         Ok(here) => check_records(&*here).is_ok(),
         Err(error) => error.is_missing(),

@@ -20,12 +20,12 @@ use chrono::NaiveDateTime;
 
 use super::index;
 use super::inspect::{Inspection, summary_of};
-use super::outputs;
+use super::outputs::place::move_files;
 use super::rank_filemap::{FilemapWriter, RankFilemap};
 use super::scan::Scan;
 use super::summary::{self, Summary};
-use crate::store::{DatasetAccess, DatasetStore, DirectoryName, PrefixError, Staged};
-use holdfast_model::{CheckpointId, Dataset};
+use crate::store::{DatasetAccess, DatasetStore, DirectoryName, Occupied, PrefixError, Staged};
+use holdfast_model::{CheckpointId, Dataset, Unplaced};
 
 /// Records what the application declared of a dataset in its directory, and enters the directory into the index without
 /// COMPLETE: before the first file is written there.
@@ -61,6 +61,15 @@ pub struct Publication {
     pub now: NaiveDateTime,
 }
 
+/// What was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The dataset is complete.
+    pub complete: bool,
+    /// Its files that could not be moved to their paths.
+    pub unplaced: Option<Unplaced>,
+}
+
 impl Publication {
     /// A directory into which every file of the summary was copied, or none that can be used.
     pub fn of_copy(
@@ -85,18 +94,18 @@ impl Publication {
         Publication { directory, summary, filemaps, make_current, now }
     }
 
-    /// Records it: summary, index, link. Returns whether the dataset is complete.
+    /// Records it: summary, index, link.
     ///
     /// An incomplete dataset gets a summary without COMPLETE that lists what is there, and the link stays where it is.
     ///
     /// # Errors
     /// The first step that failed; the steps before it remain done, and the call can be repeated.
-    pub fn publish(&self, store: &dyn DatasetStore) -> Result<bool, PrefixError> {
+    pub fn publish(&self, store: &dyn DatasetStore) -> Result<Published, PrefixError> {
         // One change: two processes that publish the same directory must not mix their results.
         index::change(store, |index| self.publish_as(index))
     }
 
-    fn publish_as(&self, index: &mut index::IndexChange<'_>) -> Result<bool, PrefixError> {
+    fn publish_as(&self, index: &mut index::IndexChange<'_>) -> Result<Published, PrefixError> {
         let name = &self.directory;
         let dataset = index.store.open(name, DatasetAccess::Write);
         if let Ok(dataset) = &dataset {
@@ -109,7 +118,7 @@ impl Publication {
                 index.remove_current()?;
             }
             index.update(|index| index.set_complete(name, false))?;
-            return Ok(false);
+            return Ok(Published::default());
         };
         let dataset = dataset?;
         let record = |index: &mut index::IndexChange<'_>, complete: bool| {
@@ -128,19 +137,22 @@ impl Publication {
         if !summary::read(&*dataset).is_ok_and(|old| lists_the_same(&old, summary)) {
             summary::write(&*dataset, summary)?;
         }
+        let mut published = Published { complete: summary.complete, unplaced: None };
         if summary.complete {
-            if let Err(error) = outputs::place(index, name, summary) {
-                if !matches!(error, PrefixError::Overtaken { .. }) {
+            match move_files(index, name, summary, Occupied::Keep) {
+                Ok(unplaced) => published.unplaced = unplaced,
+                Err(error @ PrefixError::Overtaken { .. }) => return Err(error),
+                Err(error) => {
                     record(index, false)?;
+                    return Err(error);
                 }
-                return Err(error);
             }
             record(index, true)?;
             if self.make_current {
                 index.set_current(name)?;
             }
         }
-        Ok(summary.complete)
+        Ok(published)
     }
 }
 
@@ -212,7 +224,7 @@ mod tests {
                 let id = CheckpointId(1);
                 let summary = Summary { id, ranks: 0, complete: true, by_rank: std::collections::BTreeMap::new() };
                 let summary = complete.then_some(summary);
-                Publication::of_copy(name(directory), summary, true, some_time()).publish(store).unwrap()
+                Publication::of_copy(name(directory), summary, true, some_time()).publish(store).unwrap().complete
             };
             for directory in ["a", "b"] {
                 world.dataset(directory);

@@ -155,12 +155,11 @@ pub trait OutputDirectory: Debug {
     /// What is at this name.
     fn occupant(&self, name: &str) -> io::Result<OutputOccupant>;
 
-    /// Moves the file of this name of a dataset here; a regular file of this name is replaced. A kill leaves it in the
-    /// dataset, or here, or in both.
+    /// Moves the file of this name of a dataset here. A kill leaves it in the dataset, or here, or in both.
     ///
     /// # Errors
-    /// When it cannot be moved, or something here is not a regular file.
-    fn take(&self, dataset: &DirectoryName, name: &str) -> io::Result<()>;
+    /// When it cannot be moved, or what is to be replaced is not a regular file of this user.
+    fn take(&self, dataset: &DirectoryName, name: &str, occupied: Occupied) -> io::Result<Taken>;
 
     /// Removes a regular file, if it is there.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -169,12 +168,33 @@ pub trait OutputDirectory: Debug {
     fn sync(&self, taken_from: Option<&DirectoryName>) -> io::Result<()>;
 }
 
+/// What happens to something else that is where a file is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupied {
+    /// It stays, unless it is a file of this user with the same content: one that a publication moved there before it
+    /// was killed.
+    Keep,
+    /// A regular file of this user is replaced.
+    Replace,
+}
+
+/// What became of a file that was to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Moved,
+    /// Something else is there, and was to be [kept](Occupied::Keep).
+    Kept,
+}
+
 /// What is at an output path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputOccupant {
     Nothing,
-    /// A regular file of this many bytes.
-    File(u64),
+    File {
+        bytes: u64,
+        /// It belongs to this user.
+        own: bool,
+    },
     /// A directory, a link, a pipe, a socket, a device.
     Other,
 }

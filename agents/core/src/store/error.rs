@@ -97,6 +97,11 @@ pub enum PrefixError {
         path.display()
     )]
     ForeignRecord { path: PathBuf },
+    /// Files of a dataset that is not complete are not placed.
+    #[error(
+        "{directory} is not a complete dataset of the index: its files are not moved; `holdfast index add` checks it"
+    )]
+    NotComplete { directory: DirectoryName },
     /// The directory has no summary.
     #[error(
         "{} has no summary.scr; `holdfast index add` writes one from the files that are there",

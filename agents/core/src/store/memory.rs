@@ -16,7 +16,8 @@ use holdfast_model::OutputPath;
 
 use super::dataset_files::{DatasetFiles, FoundFile, ListedFile, OpenDataset, StoredFile};
 use super::dataset_store::{
-    DatasetAccess, DatasetOccupant, DatasetStore, OutputDirectory, OutputOccupant, RecordsChange, Removal,
+    DatasetAccess, DatasetOccupant, DatasetStore, Occupied, OutputDirectory, OutputOccupant, RecordsChange, Removal,
+    Taken,
 };
 use super::directory_name::DirectoryName;
 use super::error::PrefixError;
@@ -332,19 +333,23 @@ impl OutputDirectory for MemoryOutputs<'_> {
     fn occupant(&self, name: &str) -> io::Result<OutputOccupant> {
         let (shared, path) = (self.store.lock(), format!("{}{name}", self.directory));
         Ok(match shared.objects.get(&path) {
-            Some(object) => OutputOccupant::File(object.len() as u64),
+            Some(object) => OutputOccupant::File { bytes: object.len() as u64, own: true },
             None if shared.has_below(&format!("{path}/")) => OutputOccupant::Other,
             None => OutputOccupant::Nothing,
         })
     }
 
-    fn take(&self, dataset: &DirectoryName, name: &str) -> io::Result<()> {
+    fn take(&self, dataset: &DirectoryName, name: &str, occupied: Occupied) -> io::Result<Taken> {
         let (from, to) = (format!("{dataset}/{name}"), format!("{}{name}", self.directory));
         let mut shared = self.store.lock();
         let bytes = shared.objects.get(&from).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let is_other = shared.objects.get(&to).is_some_and(|there| *there != bytes);
+        if occupied == Occupied::Keep && (is_other || shared.has_below(&format!("{to}/"))) {
+            return Ok(Taken::Kept);
+        }
         shared.put(to, bytes);
         shared.remove(&from);
-        Ok(())
+        Ok(Taken::Moved)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

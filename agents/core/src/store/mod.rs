@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 pub use dataset_files::{DatasetFiles, DatasetOpener, FoundFile, ListedFile, OpenDataset, StoredFile};
 pub use dataset_store::{
-    DatasetAccess, DatasetOccupant, DatasetStore, OutputDirectory, OutputOccupant, RecordsChange, Removal,
+    DatasetAccess, DatasetOccupant, DatasetStore, Occupied, OutputDirectory, OutputOccupant, RecordsChange, Removal,
+    Taken,
 };
 pub use directory_name::{DirectoryName, NameParts};
 pub use error::PrefixError;

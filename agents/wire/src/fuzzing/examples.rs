@@ -426,6 +426,12 @@ pub fn poll_reply() -> PollReply {
         AgentEvent::CheckpointFailed { generation, checkpoint, reason: "no space".to_owned(), ended: false },
         AgentEvent::Flushed { generation, checkpoint, directory: "scr.3".to_owned(), millis: 8 },
         AgentEvent::PlainFilesKept { checkpoint, directory: "scr.3".to_owned(), reason: "no space".to_owned() },
+        AgentEvent::OutputNotPlaced {
+            checkpoint,
+            directory: "plot".to_owned(),
+            path: OutputPath::parse("out/plot").unwrap(),
+            files: 2,
+        },
         AgentEvent::FlushFailed { generation, checkpoint, reason: "no space".to_owned() },
         AgentEvent::Halting { generation, reason: "halted".to_owned() },
         AgentEvent::Finalized { generation },

@@ -1,5 +1,6 @@
 //! `holdfast index`: the checkpoints below a prefix directory (`scr_index`).
 
+mod place;
 mod removal;
 
 use std::io::{self, ErrorKind, Write};
@@ -49,9 +50,11 @@ Examples:
   holdfast index add --dry-run scr.2026-11-20_10:26:07.1145655.3
                                             show whether it is complete, and what would be rebuilt
 
-JSON: {version, directory, id, ranks, outcome, complete, rebuilt: [rank…], reasons: [text…], damaged: [text…], dry_run}
+JSON: {version, directory, id, ranks, outcome, complete, rebuilt: [rank…], reasons: [text…], damaged: [text…], \
+unplaced, dry_run}; unplaced: {directory, path, files}: files of an output that are not at their paths, or null
 
-Exit codes: 0 complete; 65 incomplete, or nothing in it can be used")]
+Exit codes: 0 complete; 65 incomplete, or nothing in it can be used; 73 complete, but files of the output are not at \
+their paths, because something else is there: `holdfast index place`")]
     Add(AddArgs),
     /// Show or set the checkpoint that the next run restarts from (`scr.current`)
     #[command(after_help = "\
@@ -64,6 +67,23 @@ JSON: {version, current, dry_run}
 
 Exit codes: 0 shown, set or removed; 69 no checkpoint is current")]
     Current(CurrentArgs),
+    /// Put the files of a complete output at the paths that the application named
+    #[command(after_help = "\
+Examples:
+  holdfast index place plot.3               after what was at the paths has been moved away
+  holdfast index place --replace plot.3     what is at the paths is replaced
+  holdfast index place --dry-run plot.3     show which files are not at their paths
+
+A run and a drain put them there, too, but never replace a file that no dataset of yours has recorded: it may be another \
+one. The output is complete nevertheless: its files stay in the directory of the dataset. Files of other users are never \
+replaced.
+
+JSON: {version, directory, placed, unplaced, dry_run}; placed: number of files; unplaced: {directory, path, files}: those \
+that are still not at their paths, or null
+
+Exit codes: 0 all files are at their paths; 69 the dataset is not complete or belongs to another user; 73 something else \
+is at the path of a file")]
+    Place(place::PlaceArgs),
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\
 Examples:
@@ -82,7 +102,10 @@ Examples:
 The current checkpoint is not deleted, and neither is one that a job may be writing. Without --yes you are asked, which
 needs a terminal.
 
-JSON: {version, deleted: [{directory, id}…], dry_run}")]
+Files of an output that are outside its directory, at the paths that the application named, are listed and deleted with
+it.
+
+JSON: {version, deleted: [{directory, id, outside: [path…]}…], dry_run}")]
     Delete(removal::DeleteArgs),
     /// Delete old, incomplete or failed checkpoints
     #[command(after_help = "\
@@ -92,9 +115,10 @@ Examples:
 
 At least one rule is needed. The current checkpoint is never deleted, and neither is one that a job may be writing, nor,
 by --keep, a dataset that the application declared as output. Temporary files that killed processes left are removed,
-too. Without --yes you are asked, which needs a terminal.
+too. Files outside the directory of a checkpoint are listed and deleted with it. What belongs to other users is left
+alone. Without --yes you are asked, which needs a terminal.
 
-JSON: {version, deleted: [{directory, id, reason: old | incomplete | failed}…], dry_run}")]
+JSON: {version, deleted: [{directory, id, outside: [path…], reason: old | incomplete | failed}…], dry_run}")]
     Prune(removal::PruneArgs),
 }
 
@@ -149,6 +173,7 @@ pub(super) fn run(args: IndexArgs, output: &dyn Output) -> Result<u8, Failure> {
         IndexCommand::List(prefix) => list(&*prefix.open()?, output),
         IndexCommand::Add(args) => add_directory(&args, output),
         IndexCommand::Current(args) => current(&args, output),
+        IndexCommand::Place(args) => place::place(&args, output),
         IndexCommand::Drop(args) => removal::drop_entry(&args, output),
         IndexCommand::Delete(args) => removal::delete(&args, output),
         IndexCommand::Prune(args) => removal::prune(&args, output),
@@ -310,10 +335,15 @@ fn add_directory(args: &AddArgs, output: &dyn Output) -> Result<u8, Failure> {
         "failures": added.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "reasons": added.reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "damaged": added.damaged.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "unplaced": added.unplaced,
         "dry_run": args.dry_run,
     });
     output.result(&report(fields, |to| write_added(&added, args.dry_run, to)))?;
-    Ok(if complete { exit::FINISHED } else { exit::DAMAGED_DATA })
+    Ok(match complete {
+        true if added.unplaced.is_some() => exit::CANNOT_WRITE,
+        true => exit::FINISHED,
+        false => exit::DAMAGED_DATA,
+    })
 }
 
 fn outcome_name(outcome: AddOutcome) -> &'static str {
@@ -327,7 +357,7 @@ fn outcome_name(outcome: AddOutcome) -> &'static str {
 }
 
 fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Result<()> {
-    let AddReport { directory, id, ranks, outcome, rebuilt, failures, reasons, damaged, .. } = report;
+    let AddReport { directory, id, ranks, outcome, rebuilt, failures, reasons, damaged, unplaced, .. } = report;
     write!(to, "{}", printable(directory.as_str()))?;
     if let Some(id) = id {
         write!(to, ": checkpoint {id}")?;
@@ -352,7 +382,8 @@ fn write_added(report: &AddReport, dry_run: bool, to: &mut dyn Write) -> io::Res
     for text in failures.iter().map(ToString::to_string).chain(reasons.iter().map(ToString::to_string)) {
         writeln!(to, "  {}", printable(&text))?;
     }
-    damaged.iter().try_for_each(|file| writeln!(to, "  not used: {}", printable(&file.to_string())))
+    damaged.iter().try_for_each(|file| writeln!(to, "  not used: {}", printable(&file.to_string())))?;
+    unplaced.iter().try_for_each(|unplaced| writeln!(to, "  {}", printable(&unplaced.to_string())))
 }
 
 fn current(args: &CurrentArgs, output: &dyn Output) -> Result<u8, Failure> {

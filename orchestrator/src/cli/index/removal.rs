@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_core::prefix::index::{self, IndexEntry};
 use holdfast_core::prefix::prune::{self, PruneCandidate, PruneReason, PruneRules};
-use holdfast_core::prefix::{dataset, delete, publish};
-use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, Staged};
-use holdfast_model::CheckpointId;
+use holdfast_core::prefix::{dataset, delete, outputs, ownership, publish};
+use holdfast_core::store::{DatasetAccess, DatasetStore, DirectoryName, PrefixError, Staged};
+use holdfast_model::{CheckpointId, OutputPath};
 use serde_json::{Value, json};
 
 use super::PrefixArg;
@@ -82,7 +82,7 @@ impl Consent {
                 .remedy("give --yes to delete, or --dry-run to see what would be deleted"));
         }
         let mut to = io::stderr().lock();
-        planned.write(&mut to, "to delete")?;
+        planned.write(&mut to, "to delete", "with it")?;
         write!(to, "Delete these {} checkpoints with all their files? [y/N] ", planned.datasets.len())?;
         to.flush()?;
         let mut answer = String::new();
@@ -139,7 +139,7 @@ pub(super) fn delete(args: &DeleteArgs, output: &dyn Output) -> Result<u8, Failu
         }
         if datasets.iter().all(|dataset| dataset.directory != directory) {
             let id = entry.map(|entry| entry.id).or_else(|| Some(directory.parts()?.id));
-            datasets.push(DeletedDataset { directory, id, reason: None });
+            datasets.push(DeletedDataset::new(store, directory, id, None)?);
         }
     }
     carry_out(store, datasets, &args.consent, output)
@@ -162,8 +162,12 @@ pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure
             entry,
         }
     };
-    let candidates: Vec<PruneCandidate> =
-        index::read(store)?.unwrap_or_default().entries().into_iter().map(candidate).collect();
+    let entries = index::read(store)?.unwrap_or_default().entries().into_iter();
+    let (own, others): (Vec<_>, Vec<_>) = entries.partition(|entry| ownership::is_own(store, &entry.directory));
+    if !others.is_empty() {
+        output.warn(&format!("{} checkpoints of other users do not count, and are not deleted", others.len()));
+    }
+    let candidates: Vec<PruneCandidate> = own.into_iter().map(candidate).collect();
     let pruned = prune::plan(&candidates, current.as_ref(), rules);
     if !args.consent.dry_run {
         for candidate in &candidates {
@@ -174,12 +178,10 @@ pub(super) fn prune(args: &PruneArgs, output: &dyn Output) -> Result<u8, Failure
             }
         }
     }
-    let dataset = |pruned: prune::PrunedDataset| DeletedDataset {
-        directory: pruned.directory,
-        id: Some(pruned.id),
-        reason: Some(pruned.reason),
+    let dataset = |pruned: prune::PrunedDataset| {
+        DeletedDataset::new(store, pruned.directory, Some(pruned.id), Some(pruned.reason))
     };
-    carry_out(store, pruned.into_iter().map(dataset).collect(), &args.consent, output)
+    carry_out(store, pruned.into_iter().map(dataset).collect::<Result<_, _>>()?, &args.consent, output)
 }
 
 fn not_indexed(store: &dyn DatasetStore, directory: &DirectoryName) -> Failure {
@@ -212,6 +214,20 @@ struct DeletedDataset {
     id: Option<CheckpointId>,
     /// The rule that applied.
     reason: Option<PruneReason>,
+    /// Its files outside its directory, below the prefix.
+    outside: Vec<OutputPath>,
+}
+
+impl DeletedDataset {
+    fn new(
+        store: &dyn DatasetStore,
+        directory: DirectoryName,
+        id: Option<CheckpointId>,
+        reason: Option<PruneReason>,
+    ) -> Result<Self, PrefixError> {
+        let outside = outputs::remove::outside(store, &directory)?;
+        Ok(DeletedDataset { directory, id, reason, outside })
+    }
 }
 
 struct Deleted {
@@ -228,11 +244,12 @@ fn reason_text(reason: PruneReason) -> &'static str {
 }
 
 impl Deleted {
-    fn write(&self, to: &mut dyn Write, what: &str) -> io::Result<()> {
-        for DeletedDataset { directory, id, reason } in &self.datasets {
+    fn write(&self, to: &mut dyn Write, what: &str, with_it: &str) -> io::Result<()> {
+        for DeletedDataset { directory, id, reason, outside } in &self.datasets {
             let id = id.map_or_else(|| "not indexed".to_owned(), |id| format!("checkpoint {id}"));
             let reason = reason.map(|reason| format!(", {}", reason_text(reason))).unwrap_or_default();
             writeln!(to, "{} ({id}{reason}) {what}", printable(directory.as_str()))?;
+            outside.iter().try_for_each(|path| writeln!(to, "  {with_it}: {}", printable(path.as_str())))?;
         }
         Ok(())
     }
@@ -243,12 +260,16 @@ impl Report for Deleted {
         if self.datasets.is_empty() {
             return writeln!(to, "nothing to delete");
         }
-        self.write(to, if self.dry_run { "would be deleted" } else { "deleted" })
+        match self.dry_run {
+            true => self.write(to, "would be deleted", "with it"),
+            false => self.write(to, "deleted", "deleted with it"),
+        }
     }
 
     fn json(&self) -> Value {
         let dataset = |dataset: &DeletedDataset| {
-            let mut fields = json!({"directory": dataset.directory.as_str(), "id": dataset.id});
+            let (directory, outside) = (dataset.directory.as_str(), &dataset.outside);
+            let mut fields = json!({"directory": directory, "id": dataset.id, "outside": outside});
             if let (Some(reason), Some(fields)) = (dataset.reason, fields.as_object_mut()) {
                 fields.insert("reason".to_owned(), reason_text(reason).into());
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use holdfast_core::prefix::inspect::{Completeness, Inspection, SetRebuild, inspect};
 use holdfast_core::prefix::scan::Scan;
 use holdfast_core::store::DirectoryName;
-use holdfast_model::{ContainerPlaces, ContainerRequest, Rank};
+use holdfast_model::{ContainerPlaces, ContainerRequest, Rank, Unplaced};
 use holdfast_wire::agent::{AgentEvent, CopyReply};
 
 use super::{DrainMachine, Phase};
@@ -232,7 +232,7 @@ impl DrainMachine {
         self.start_here(PrefixStep::Publish, |request| DrainAction::Publish { request, findings });
     }
 
-    pub(super) fn published(&mut self, refused: Option<String>) {
+    pub(super) fn published(&mut self, refused: Option<String>, unplaced: Option<Unplaced>) {
         let Phase::Publishing(Published { dataset, complete, reasons, .. }) = &mut self.phase else { return };
         let (checkpoint, directory) = (dataset.destination.checkpoint, dataset.destination.directory.to_string());
         let skipped = refused.map(|reason| {
@@ -241,7 +241,10 @@ impl DrainMachine {
             LogEvent::DrainSkipped { checkpoint, reason }
         });
         let indexed = LogEvent::Indexed { checkpoint, directory, complete: *complete };
-        self.emit(skipped.into_iter().chain([indexed]));
+        let unplaced = unplaced.map(|Unplaced { directory, path, files }| {
+            LogEvent::of_drain(AgentEvent::OutputNotPlaced { checkpoint, directory, path, files })
+        });
+        self.emit(skipped.into_iter().chain([indexed]).chain(unplaced));
     }
 
     /// A dataset was drained as completely as possible.

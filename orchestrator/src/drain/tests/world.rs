@@ -432,7 +432,7 @@ impl World {
                 let refused = self.refused.contains(&current).then(|| "its path is taken".to_owned());
                 let complete = findings.inspection.completeness == Completeness::Complete && refused.is_none();
                 self.prefix.get_mut(&current).unwrap().indexed = Some(complete);
-                Answer::Published { refused }
+                Answer::Published { refused, unplaced: None }
             }
             DrainAction::CloseDirectory { .. } => Answer::DirectoryClosed,
             DrainAction::AbandonFlushes { .. } => {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use holdfast_model::Unplaced;
+
 use crate::events::{DrainResult, LogEvent, StopReason, TimedReason};
 use crate::relaunch::action::Action;
 use crate::relaunch::machine::Machine;
@@ -45,7 +47,7 @@ impl Machine {
         if self.state.head.stop.is_none() {
             self.state.head.stop = Some(TimedReason { reason: StopReason::Signal { name }, at: now });
         }
-        self.finish(None, out);
+        self.finish(None, Vec::new(), out);
     }
 
     fn cancel_before(&self, out: &mut Vec<Action>) {
@@ -66,7 +68,7 @@ impl Machine {
     pub(super) fn drain(&mut self, now: Duration, out: &mut Vec<Action>) {
         let Some(stop) = &self.state.head.stop else { return };
         if self.count.healthy == 0 {
-            return self.finish(None, out);
+            return self.finish(None, Vec::new(), out);
         }
         out.push(self.drain_action(stop.reason.clone()));
         self.state.head.drain_estimate.drain_began(now);
@@ -88,15 +90,21 @@ impl Machine {
         Action::Drain { stop, healthy, starting, down, continues }
     }
 
-    pub(super) fn drained(&mut self, now: Duration, result: DrainResult, out: &mut Vec<Action>) {
+    pub(super) fn drained(
+        &mut self,
+        now: Duration,
+        result: DrainResult,
+        unplaced: Vec<Unplaced>,
+        out: &mut Vec<Action>,
+    ) {
         if self.state.head.phase == Phase::Draining {
             self.state.head.drain_estimate.drained(now, &result);
             self.record(LogEvent::Drained { result: result.clone() }, out);
-            self.finish(Some(result), out);
+            self.finish(Some(result), unplaced, out);
         }
     }
 
-    fn finish(&mut self, drain: Option<DrainResult>, out: &mut Vec<Action>) {
+    fn finish(&mut self, drain: Option<DrainResult>, unplaced: Vec<Unplaced>, out: &mut Vec<Action>) {
         let Some(stop) = self.state.head.stop.clone() else {
             return;
         };
@@ -107,6 +115,7 @@ impl Machine {
             launches: self.state.head.launches,
             newest: self.state.head.newest,
             dropped: self.state.head.datasets.all_dropped().cloned(),
+            unplaced,
         };
         if let Some(DroppedDatasets { count, last, reason }) = outcome.dropped.clone() {
             self.record(LogEvent::AllDatasetsDropped { count, checkpoint: last, reason }, out);

@@ -144,7 +144,7 @@ impl Machine {
             Event::RankLeft { generation, rank } => self.rank_left(generation, rank),
             Event::ProgressChecked { generation, found } => self.progress_checked(now, generation, found, out),
             Event::Superseded { from, failure } => self.superseded(from, failure, out),
-            Event::Drained { result } => self.drained(now, result, out),
+            Event::Drained { result, unplaced } => self.drained(now, result, unplaced, out),
             Event::Signal { name } => self.signalled(now, name, out),
             Event::AllocationEnd { end } => self.allocation_end(now, end, out),
             Event::Tick => {}

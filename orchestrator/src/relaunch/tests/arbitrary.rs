@@ -84,7 +84,7 @@ pub(super) fn anything(dice: &mut Dice, machine: &Machine, now: Duration) -> Eve
             from: dice.percent(50).then_some(CheckpointId(dice.below(9))),
             failure: dice.percent(30).then_some(reason),
         },
-        59 => Event::Drained { result: DrainResult::Nothing },
+        59 => Event::Drained { result: DrainResult::Nothing, unplaced: Vec::new() },
         60..=62 => {
             let failure = BeforeFailure { nodes: vec![node; dice.below(2) as usize], reason };
             Event::BeforeEnded { failure: dice.percent(30).then_some(failure) }

@@ -362,5 +362,5 @@ fn agents_that_do_not_report_their_halt_conditions_are_asked_again() {
     assert!(machine.handle(ms(6), back).contains(&Action::AskHalt));
     let actions = machine.handle(ms(7), Event::HaltAnswered { met: None, silent: Vec::new() });
     assert!(actions.iter().any(|action| matches!(action, Action::Prepare { .. })));
-    machine.handle(ms(8), Event::Drained { result: DrainResult::Nothing });
+    machine.handle(ms(8), Event::Drained { result: DrainResult::Nothing, unplaced: Vec::new() });
 }

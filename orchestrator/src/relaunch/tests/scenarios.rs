@@ -343,7 +343,7 @@ fn preparing() -> Machine {
 
 /// The exit code and the message, after a drain that found nothing.
 fn end_of(machine: &mut Machine) -> (u8, String) {
-    let actions = machine.handle(ms(5), Event::Drained { result: DrainResult::Nothing });
+    let actions = machine.handle(ms(5), Event::Drained { result: DrainResult::Nothing, unplaced: Vec::new() });
     let outcome = actions.into_iter().find_map(|action| match action {
         Action::Finish(outcome) => Some(outcome),
         _ => None,

@@ -191,7 +191,7 @@ impl World {
                 let failure = self.supersede.clone();
                 failure.map(|failure| Event::Superseded { from, failure }).into_iter().collect()
             }
-            Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone() }],
+            Action::Drain { .. } => vec![Event::Drained { result: self.drain.clone(), unplaced: Vec::new() }],
             _ => vec![],
         }
     }

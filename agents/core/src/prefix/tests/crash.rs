@@ -190,7 +190,7 @@ fn output(store: &dyn DatasetStore, directory: &str, id: u64) {
     }
     let scanned = scan(&here, ScanOptions::default()).unwrap();
     let publication = Publication::of_scan(name(directory), &scanned, &inspect(&scanned), false, some_time());
-    assert!(publication.publish(store).unwrap());
+    assert!(publication.publish(store).unwrap().complete);
 }
 
 impl Caller {
@@ -249,7 +249,7 @@ impl Caller {
                 let by_rank = (0..RANKS).map(files).collect();
                 let summary = Summary { id: CheckpointId(9), ranks: RANKS, complete: true, by_rank };
                 let publication = Publication::of_copy(name(NEW), Some(summary), true, some_time());
-                assert!(publication.publish(store).unwrap());
+                assert!(publication.publish(store).unwrap().complete);
             }
             Caller::Drain => {
                 let here = opened(store, NEW);
@@ -265,7 +265,7 @@ impl Caller {
                 }
                 let (scanned, inspection) = judged();
                 let publication = Publication::of_scan(name(NEW), &scanned, &inspection, true, some_time());
-                assert!(publication.publish(store).unwrap());
+                assert!(publication.publish(store).unwrap().complete);
             }
             Caller::Add => assert!(added(store, NEW, &AddOptions { make_current: true, ..AddOptions::default() })),
             Caller::Output => output(store, NEW, 9),
@@ -404,6 +404,8 @@ fn kill_at_every_instant(prepared: &impl CrashStore, caller: Caller, least: u64)
         caller.check_state(&world, instant);
         assert_eq!(world.staged(), 0, "{caller:?} killed at {instant} and repeated");
         let (mut found, count) = (digests(&world), expected.len());
+        let unexpected: Vec<_> = found.keys().filter(|path| !expected.contains_key(*path)).collect();
+        assert!(unexpected.is_empty(), "{caller:?} killed at {instant} and repeated: {unexpected:?}");
         assert_eq!(found.len(), count, "{caller:?} killed at {instant} and repeated");
         found.retain(|path, digest| expected.get(path) != Some(digest));
         assert_eq!(found, BTreeMap::new(), "{caller:?} killed at {instant} and repeated");
@@ -470,7 +472,7 @@ fn a_copy_that_failed_is_recorded_as_incomplete_and_the_link_stays() {
         publish::begin(store, CheckpointId(9), &name(NEW), &Dataset::default(), "17", some_time()).unwrap();
         let entry = || index::read(store).unwrap().unwrap().entry(&name(NEW));
         assert_eq!(entry().unwrap().complete, None);
-        assert!(!Publication::of_copy(name(NEW), None, true, some_time()).publish(store).unwrap());
+        assert!(!Publication::of_copy(name(NEW), None, true, some_time()).publish(store).unwrap().complete);
         assert_eq!(entry().unwrap().complete, Some(false));
         assert!(world.get(&format!("{NEW}/summary.scr")).is_none());
         assert_eq!(store.current().unwrap(), Some(name(OLDER)));

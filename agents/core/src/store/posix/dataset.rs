@@ -126,7 +126,7 @@ impl DatasetFiles for PosixDataset {
             (None, None) => Err(io::ErrorKind::NotFound.into()),
             (None, Some(output_path)) => match outputs::examine(&self.prefix, output_path)? {
                 OutputOccupant::Nothing => Err(io::ErrorKind::NotFound.into()),
-                OutputOccupant::File(bytes) => Ok(FoundFile::Regular(bytes)),
+                OutputOccupant::File { bytes, .. } => Ok(FoundFile::Regular(bytes)),
                 OutputOccupant::Other => Ok(FoundFile::Other),
             },
         }

@@ -3,22 +3,25 @@
 //! They are copied to the directory of their dataset like all files, and moved to their paths when the dataset is
 //! complete ([`crate::prefix::outputs`]). So a file of an output is in the dataset's directory, or else at its path.
 //!
-//! Other users may write to the prefix directory: no link on the way to a file is followed, and only a file of this
-//! user is moved to its path.
+//! Other users may write to the prefix directory: no link on the way to a file is followed, only a file of this user is
+//! moved to its path, and only one of this user is replaced there.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use holdfast_model::OutputPath;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, openat, renameat, renameat_with, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::owned::{Found, MissingDirectories, OwnedError, SharedDirectory};
-use crate::store::dataset_store::{OutputDirectory, OutputOccupant};
+use crate::store::dataset_store::{Occupied, OutputDirectory, OutputOccupant, Taken};
 use crate::store::directory_name::DirectoryName;
 use crate::{regular_file, temporary};
 
@@ -85,12 +88,19 @@ fn plain(error: OwnedError) -> io::Error {
 }
 
 impl PosixOutputDirectory<'_> {
-    /// Gives an open file this name, too; a file of this name is replaced.
-    fn link(&self, file: &OwnedFd, name: &str) -> Result<(), Errno> {
+    fn examine(&self, name: &str) -> io::Result<Option<Stat>> {
+        match statat(&self.at, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            examined => Ok(Some(examined?)),
+        }
+    }
+
+    /// Gives an open file this name, too.
+    fn link(&self, file: &OwnedFd, name: &str, occupied: Occupied) -> Result<(), Errno> {
         let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
         let link = |name: &str| linkat(CWD, &opened, &self.at, name, AtFlags::SYMLINK_FOLLOW);
         match link(name) {
-            Err(Errno::EXIST) => {}
+            Err(Errno::EXIST) if occupied == Occupied::Replace => {}
             linked => return linked,
         }
         let temporary = temporary::name();
@@ -102,50 +112,127 @@ impl PosixOutputDirectory<'_> {
             Err(errno) => renamed.and(Err(errno)),
         }
     }
+
+    /// Gives a file of `from`, which was opened as `file`, its name here. It may keep the other.
+    fn take_open(
+        &self,
+        from: &SharedDirectory,
+        file: &OwnedFd,
+        name: &str,
+        occupied: Occupied,
+    ) -> Result<(), io::Error> {
+        let others_may_write = from.others_may_write()?;
+        if !others_may_write {
+            let renamed = match occupied {
+                Occupied::Keep => renameat_with(from, name, &self.at, name, RenameFlags::NOREPLACE),
+                Occupied::Replace => renameat(from, name, &self.at, name),
+            };
+            match renamed {
+                // A file system without this kind of rename.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+                renamed => return Ok(renamed?),
+            }
+        }
+        // Another user may exchange the file until it is renamed: the one that was examined gets the name.
+        match self.link(file, name, occupied) {
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS) if !others_may_write => {
+                Ok(renameat(from, name, &self.at, name)?)
+            }
+            Err(errno @ (Errno::PERM | Errno::NOTSUP | Errno::NOSYS)) => Err(io::Error::other(format!(
+                "other users may write to {}, and its file system has no hard links ({errno}): withdraw their \
+                 permission with `chmod go-w`",
+                from.path().display()
+            ))),
+            linked => Ok(linked?),
+        }
+    }
+}
+
+/// Compares two regular files of the same name.
+fn have_same_content(
+    (one, one_stat): (&SharedDirectory, &Stat),
+    (other, other_stat): (&SharedDirectory, &Stat),
+    name: &str,
+) -> io::Result<bool> {
+    if one_stat.st_size != other_stat.st_size {
+        return Ok(false);
+    }
+    let open = |directory| {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(directory, name, flags, Mode::empty())?;
+        Ok::<_, io::Error>(BufReader::with_capacity(1 << 20, regular_file::regular(File::from(opened))?))
+    };
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    loop {
+        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        let both = left.len().min(right.len());
+        if both == 0 || left[..both] != right[..both] {
+            return Ok(left.is_empty() && right.is_empty());
+        }
+        one.consume(both);
+        other.consume(both);
+    }
+}
+
+fn is_regular(examined: &Stat) -> bool {
+    FileType::from_raw_mode(examined.st_mode) == FileType::RegularFile
+}
+
+/// Why a file must not be moved or replaced.
+fn refusal(examined: &Stat) -> Option<Found> {
+    let (owner, ours) = (examined.st_uid, geteuid().as_raw());
+    match is_regular(examined) {
+        true if owner == ours => None,
+        true => Some(Found::OtherOwner { owner, ours }),
+        false => Some(Found::NotARegularFile),
+    }
 }
 
 impl OutputDirectory for PosixOutputDirectory<'_> {
     fn occupant(&self, name: &str) -> io::Result<OutputOccupant> {
-        match statat(&self.at, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(OutputOccupant::Nothing),
-            Err(errno) => Err(errno.into()),
-            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile => {
-                Ok(OutputOccupant::File(u64::try_from(found.st_size).unwrap_or_default()))
-            }
-            Ok(_) => Ok(OutputOccupant::Other),
-        }
+        Ok(match self.examine(name)? {
+            None => OutputOccupant::Nothing,
+            Some(found) if is_regular(&found) => OutputOccupant::File {
+                bytes: u64::try_from(found.st_size).unwrap_or_default(),
+                own: found.st_uid == geteuid().as_raw(),
+            },
+            Some(_) => OutputOccupant::Other,
+        })
     }
 
-    fn take(&self, dataset: &DirectoryName, name: &str) -> io::Result<()> {
-        if self.occupant(name)? == OutputOccupant::Other {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something is there that is not a regular file"));
-        }
+    fn take(&self, dataset: &DirectoryName, name: &str, occupied: Occupied) -> io::Result<Taken> {
         let from = SharedDirectory::open(self.prefix, [OsStr::new(dataset.as_str())], MissingDirectories::Fail)?;
         from.check_owner()?;
         let file = openat(&from, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let found = fstat(&file)?;
-        let (owner, ours) = (found.st_uid, geteuid().as_raw());
-        let refused = match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile if owner == ours => None,
-            FileType::RegularFile => Some(Found::OtherOwner { owner, ours }),
-            _ => Some(Found::NotARegularFile),
-        };
-        if let Some(refused) = refused {
-            return Err(OwnedError::refused(&from.path().join(name), refused).into());
+        let refused = |directory: &SharedDirectory, found| OwnedError::refused(&directory.path().join(name), found);
+        if let Some(found) = refusal(&found) {
+            return Err(refused(&from, found).into());
         }
-        if !from.others_may_write()? {
-            return Ok(renameat(&from, name, &self.at, name)?);
+        match self.examine(name)? {
+            // A kill left it in both directories.
+            Some(there) if (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino) => {}
+            Some(there) if occupied == Occupied::Keep => {
+                if refusal(&there).is_some() || !have_same_content((&from, &found), (&self.at, &there), name)? {
+                    return Ok(Taken::Kept);
+                }
+                self.take_open(&from, &file, name, Occupied::Replace)?;
+            }
+            Some(there) => {
+                if let Some(found) = refusal(&there) {
+                    return Err(refused(&self.at, found).into());
+                }
+                self.take_open(&from, &file, name, occupied)?;
+            }
+            None => match self.take_open(&from, &file, name, occupied) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Taken::Kept),
+                taken => taken?,
+            },
         }
-        // Another user may exchange the file until it is renamed: the one that was examined gets the name.
-        self.link(&file, name).map_err(|errno| match errno {
-            Errno::PERM | Errno::NOTSUP | Errno::NOSYS => io::Error::other(format!(
-                "other users may write to {}, and its file system has no hard links ({errno}): withdraw their \
-                 permission with `chmod go-w`",
-                from.path().display()
-            )),
-            errno => errno.into(),
-        })?;
-        Ok(unlinkat(&from, name, AtFlags::empty())?)
+        match unlinkat(&from, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(Taken::Moved),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -178,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_replaced() {
+    fn only_regular_files_of_this_user_are_replaced_and_only_if_that_was_requested() {
         let prefix = tempfile::tempdir().unwrap();
         let dataset = DirectoryName::new("plot").unwrap();
         fs::create_dir(prefix.path().join("plot")).unwrap();
@@ -187,14 +274,29 @@ mod tests {
         assert!(open(prefix.path(), &there).unwrap().is_none());
         let directory = create(prefix.path(), &there).unwrap();
         let target = prefix.path().join("x/y/a");
+        let take = |occupied| directory.take(&dataset, "a", occupied);
         symlink("elsewhere", &target).unwrap();
         fs::write(&new, "new").unwrap();
-        assert!(directory.take(&dataset, "a").is_err() && new.exists());
+        assert_eq!(take(Occupied::Keep).unwrap(), Taken::Kept);
+        assert!(take(Occupied::Replace).is_err() && new.exists());
         fs::remove_file(&target).unwrap();
+        fs::write(&target, "the old").unwrap();
+        assert_eq!(take(Occupied::Keep).unwrap(), Taken::Kept);
         fs::write(&target, "old").unwrap();
-        directory.take(&dataset, "a").unwrap();
+        assert_eq!(take(Occupied::Keep).unwrap(), Taken::Kept);
+        assert_eq!((fs::read(&target).unwrap(), new.exists()), (b"old".to_vec(), true));
+        if geteuid().is_root() {
+            lchown(&target, Some(65_534), None).unwrap();
+            let refused = take(Occupied::Replace).unwrap_err().to_string();
+            assert!(refused.contains("belongs to user id 65534") && new.exists(), "{refused}");
+            lchown(&target, Some(0), None).unwrap();
+        }
+        assert_eq!(take(Occupied::Replace).unwrap(), Taken::Moved);
         assert_eq!((fs::read(&target).unwrap(), new.exists()), (b"new".to_vec(), false));
-        assert_eq!(directory.occupant("a").unwrap(), OutputOccupant::File(3));
+        assert_eq!(directory.occupant("a").unwrap(), OutputOccupant::File { bytes: 3, own: true });
+        // A publication that was killed moved it, and the file was copied again.
+        fs::write(&new, "new").unwrap();
+        assert_eq!((take(Occupied::Keep).unwrap(), new.exists()), (Taken::Moved, false));
         directory.remove("a").unwrap();
         remove_empty_directories(prefix.path(), &there);
         assert!(!prefix.path().join("x").exists() && prefix.path().exists());
@@ -224,26 +326,32 @@ mod tests {
             fs::set_permissions(&from, fs::Permissions::from_mode(mode)).unwrap();
             fs::write(from.join("a"), format!("{mode:o}")).unwrap();
             let directory = create(prefix.path(), &there).unwrap();
-            directory.take(&dataset, "a").unwrap();
+            let take = |occupied| directory.take(&dataset, "a", occupied);
+            assert_eq!(take(Occupied::Keep).unwrap(), Taken::Moved);
             assert_eq!(fs::read_to_string(prefix.path().join("x/a")).unwrap(), format!("{mode:o}"));
             assert_eq!(fs::read_dir(prefix.path().join("x")).unwrap().count(), 1);
             assert!(!from.join("a").exists());
             // A kill may leave it in both places.
             fs::hard_link(prefix.path().join("x/a"), from.join("a")).unwrap();
-            directory.take(&dataset, "a").unwrap();
+            assert_eq!(take(Occupied::Keep).unwrap(), Taken::Moved);
             assert_eq!(fs::read_dir(prefix.path().join("x")).unwrap().count(), 1);
-            let _ = fs::remove_file(from.join("a"));
+            assert!(!from.join("a").exists());
+            fs::write(from.join("a"), "another").unwrap();
+            assert_eq!(take(Occupied::Keep).unwrap(), Taken::Kept);
+            assert_eq!(take(Occupied::Replace).unwrap(), Taken::Moved);
+            assert_eq!(fs::read_to_string(prefix.path().join("x/a")).unwrap(), "another");
             symlink("/etc/hostname", from.join("a")).unwrap();
-            let refused = directory.take(&dataset, "a").unwrap_err().to_string();
+            let refused = take(Occupied::Replace).unwrap_err().to_string();
             assert!(refused.contains("is not a regular file"), "{refused}");
             fs::remove_file(from.join("a")).unwrap();
             if geteuid().is_root() {
                 fs::write(from.join("a"), "foreign").unwrap();
                 lchown(from.join("a"), Some(65_534), None).unwrap();
-                let refused = directory.take(&dataset, "a").unwrap_err().to_string();
+                let refused = take(Occupied::Replace).unwrap_err().to_string();
                 assert!(refused.contains("belongs to user id 65534"), "{refused}");
                 fs::remove_file(from.join("a")).unwrap();
             }
+            fs::remove_file(prefix.path().join("x/a")).unwrap();
         }
     }
 }

@@ -144,7 +144,7 @@ impl Caller {
             let files = |rank| (Rank(rank), RankFiles { expected: None, files: vec![file(rank)] });
             let summary = Summary { id: ID, ranks: RANKS, complete: true, by_rank: (0..RANKS).map(files).collect() };
             let publication = Publication::of_copy(directory(), Some(summary), true, now());
-            assert!(publication.publish(store).unwrap());
+            assert!(publication.publish(store).unwrap().complete);
             return;
         }
         pack(&here, &[0, 1, 3], true);
@@ -163,7 +163,7 @@ impl Caller {
         }
         let inspection = inspect(&found);
         let publication = Publication::of_scan(directory(), &found, &inspection, true, now());
-        assert!(publication.publish(store).unwrap(), "{inspection:?}");
+        assert!(publication.publish(store).unwrap().complete, "{inspection:?}");
     }
 
     /// What the index lists as complete can be read.

@@ -57,7 +57,7 @@ pub enum LeaderWork {
     CreateContainer { directory: DirectoryName, request: ContainerRequest },
     /// Complete the container with what the nodes wrote. Returns [`Done`](super::WorkOutput::Done).
     CommitContainer { directory: DirectoryName, packed: BTreeMap<Rank, PackedRank> },
-    /// Record what a directory holds: summary, index, link. Returns [`Done`](super::WorkOutput::Done).
+    /// Record what a directory holds: summary, index, link. Returns [`Published`](super::WorkOutput::Published).
     Publish {
         directory: DirectoryName,
         /// What it holds; `None` if it cannot be used.

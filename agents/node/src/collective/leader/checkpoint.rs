@@ -102,7 +102,7 @@ pub(super) async fn complete(cx: &Context, not_written: Option<CallError>) -> Re
             let ended = matches!(error, CallError::ProgramsEnded);
             report_dropped(cx, checkpoint, dataset.checkpoint, Failure::from(error).to_string(), ended);
             if let Some(directory) = &dataset.direct {
-                direct::give_up(cx, directory).await;
+                direct::give_up(cx, checkpoint, directory).await;
             }
             delete(cx, checkpoint).await?;
             return Ok(Reply::Completed { checkpoint, kept: false, halt: None });

@@ -63,7 +63,7 @@ pub(super) async fn complete(
     } else {
         let sealed = cx.order(cx.nodes_with_ranks(&Order::SealDirect { checkpoint })).await?;
         let summary = summary_of(cx, checkpoint, sealed.into_values());
-        files::publish(cx, &directory, Some(summary.clone()), dataset.checkpoint).await?;
+        files::publish(cx, checkpoint, &directory, Some(summary.clone()), dataset.checkpoint).await?;
         summary
     };
     cx.order(cx.nodes_with_ranks(&Order::CloseDirect { checkpoint })).await?;
@@ -87,10 +87,10 @@ pub(super) async fn forget_older(cx: &Context, checkpoint: CheckpointId) {
 }
 
 /// Marks the directory as incomplete in the index.
-pub(super) async fn give_up(cx: &Context, directory: &str) {
+pub(super) async fn give_up(cx: &Context, checkpoint: CheckpointId, directory: &str) {
     if let Ok(directory) = DirectoryName::given(directory) {
         // The driver reports a failure. Without the mark it is not complete either.
-        let _ = files::publish(cx, &directory, None, false).await;
+        let _ = files::publish(cx, checkpoint, &directory, None, false).await;
     }
 }
 

@@ -4,7 +4,7 @@ use holdfast_core::prefix::Summary;
 use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::store::DirectoryName;
-use holdfast_model::{CheckpointId, ContainerPlaces, Dataset, Failure, HaltState, Locations, NodeName};
+use holdfast_model::{CheckpointId, ContainerPlaces, Dataset, Failure, HaltState, Locations, NodeName, Unplaced};
 use holdfast_wire::peer::ToLeader;
 
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub enum WorkOutput {
     Summary(Box<Summary>),
     /// Flushes that did not end, newest first.
     UnfinishedFlushes(Vec<UnfinishedFlush>),
+    /// The files of a published dataset that are not at their paths.
+    Published(Option<Unplaced>),
     /// Whether the directory was removed.
     Removed(bool),
 }
@@ -82,6 +84,7 @@ impl WorkOutput {
             WorkOutput::Candidates(_) => "Candidates",
             WorkOutput::Summary(_) => "Summary",
             WorkOutput::UnfinishedFlushes(_) => "UnfinishedFlushes",
+            WorkOutput::Published(_) => "Published",
             WorkOutput::Removed(_) => "Removed",
         }
     }

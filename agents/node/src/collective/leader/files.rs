@@ -7,8 +7,9 @@ use holdfast_core::prefix::fetch::RestartCandidate;
 use holdfast_core::prefix::unfinished::UnfinishedFlush;
 use holdfast_core::store::DirectoryName;
 use holdfast_model::{
-    CheckpointId, ContainerPlaces, ContainerRequest, Dataset, HaltState, Locations, PackedRank, Rank,
+    CheckpointId, ContainerPlaces, ContainerRequest, Dataset, HaltState, Locations, PackedRank, Rank, Unplaced,
 };
+use holdfast_wire::agent::AgentEvent;
 
 use super::action::{FetchStage, HaltWork, LeaderWork};
 use super::context::Context;
@@ -87,12 +88,16 @@ pub(super) async fn commit_container(
 
 pub(super) async fn publish(
     cx: &Context,
+    checkpoint: CheckpointId,
     directory: &DirectoryName,
     summary: Option<Summary>,
     make_current: bool,
 ) -> Result<(), CallError> {
-    let summary = summary.map(Box::new);
-    done(cx, LeaderWork::Publish { directory: directory.clone(), summary, make_current }).await
+    let publish = LeaderWork::Publish { directory: directory.clone(), summary: summary.map(Box::new), make_current };
+    if let Some(Unplaced { directory, path, files }) = expect!(cx.work(publish).await?, Published)? {
+        cx.emit(AgentEvent::OutputNotPlaced { checkpoint, directory, path, files });
+    }
+    Ok(())
 }
 
 pub(super) async fn read_dataset(cx: &Context, directory: &DirectoryName) -> Result<Option<Dataset>, CallError> {

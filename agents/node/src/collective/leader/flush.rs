@@ -128,7 +128,7 @@ async fn try_flush(cx: &Context, checkpoint: CheckpointId, mode: FlushMode) -> R
         Ok(copied) => (Some(summary_of(cx, checkpoint, copied.into_values())), None),
         Err(error) => (None, Some(error)),
     };
-    files::publish(cx, &directory, summary, make_current).await?;
+    files::publish(cx, checkpoint, &directory, summary, make_current).await?;
     if let Some(failure) = failure {
         return Err(failure);
     }

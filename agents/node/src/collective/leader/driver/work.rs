@@ -89,8 +89,8 @@ pub(super) fn perform(
             // The flush failed: its container is not completed.
             containers.lock().remove(&directory);
             let summary = summary.map(|summary| *summary);
-            Publication::of_copy(directory, summary, make_current, now()).publish(&*store()?)?;
-            WorkOutput::Done
+            let published = Publication::of_copy(directory, summary, make_current, now()).publish(&*store()?)?;
+            WorkOutput::Published(published.unplaced)
         }
         LeaderWork::ReadDataset { directory } => WorkOutput::Dataset(dataset::read(&*store()?, &directory)?),
         LeaderWork::FindDataset { name } => WorkOutput::Found(dataset::find(&*store()?, &name)?),

@@ -82,6 +82,7 @@ impl SimulatedPrefix {
                     self.current = Some(directory.clone());
                 }
                 directories.insert(directory, known);
+                return Ok(WorkOutput::Published(None));
             }
             LeaderWork::ReadDataset { directory } => {
                 return Ok(WorkOutput::Dataset(entry(directories, &directory)?.dataset));

@@ -7,27 +7,30 @@
 //! A path belongs to one dataset of the index. The same path in a later attempt of the same output (it has the same
 //! name, or an id that the run has gone back behind) replaces the earlier dataset, which is deleted first. Any other
 //! dataset with that path keeps it, and the publication fails.
+//!
+//! What no dataset of this user has recorded is never replaced by a publication: the new file stays in the directory of
+//! its dataset, which is complete ([`Unplaced`]), until the user makes room or has it replaced
+//! ([`place`]). Datasets of other users in the same store claim no paths.
+//!
+//! * [`place`]: moving the files; [`remove`]: removing them.
+
+pub mod place;
+pub mod remove;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use holdfast_model::dataset::default_name;
-use holdfast_model::{CheckpointId, OutputPath};
+use holdfast_model::{CheckpointId, OutputPath, Unplaced};
 
-use super::index::{Index, IndexChange, IndexEntry};
-use super::summary::{OLD_SUMMARY_FILE, SUMMARY_FILE, Summary, SummaryFile, exists};
+use super::index::{Index, IndexEntry};
+use super::summary::OLD_SUMMARY_FILE;
 use super::{dataset, index, ownership, rank_filemap, summary};
 use crate::control::meta::{self, Meta};
-use crate::kill_point;
 use crate::redundancy::registry;
-use crate::store::dataset_files::read_meta;
-use crate::store::{
-    DatasetAccess, DatasetFiles, DatasetOccupant, DatasetStore, DirectoryName, OpenDataset, OutputOccupant,
-    PrefixError, Staged,
-};
+use crate::store::{DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, OutputOccupant, PrefixError};
 
 const PLACE_REMEDY: &str = "the file stays in the directory of its dataset; make its place free, then repeat";
-const REMOVE_REMEDY: &str = "check that you may write to the directory, then repeat the command";
 
 /// Checks that an output may have a file at this path, when the application names it: in time for another name. A path
 /// where there is no file is not looked up. `own` is the directory of the output, if it has one already.
@@ -73,42 +76,42 @@ fn failed(
     PrefixError::io(action, store.location().join(path.as_str()), remedy)
 }
 
-/// Moves the files of a complete dataset to their paths. Can be repeated.
-pub(super) fn place(
-    change: &mut IndexChange<'_>,
-    directory: &DirectoryName,
-    summary: &Summary,
-) -> Result<(), PrefixError> {
-    let store = change.store;
-    let mut files: BTreeMap<&OutputPath, &SummaryFile> = summary.output_files();
-    files.retain(|path, _| !is_inside(directory, path));
-    if files.is_empty() {
-        return Ok(());
+/// The datasets of a job with files that are not at their paths although the dataset is complete.
+///
+/// # Errors
+/// Those of reading the index.
+pub fn unplaced_of_job(store: &dyn DatasetStore, job: &str) -> Result<Vec<Unplaced>, PrefixError> {
+    let entries = index::read(store)?.unwrap_or_default().entries().into_iter();
+    let complete = entries.filter(|entry| entry.complete == Some(true));
+    let of_job = complete.filter(|entry| dataset::job_of(store, &entry.directory).as_deref() == Some(job));
+    Ok(of_job.filter_map(|entry| unplaced(store, &entry.directory)).collect())
+}
+
+/// The files of a complete dataset of this user that are not at their paths; `None` if there is none.
+pub fn unplaced(store: &dyn DatasetStore, directory: &DirectoryName) -> Option<Unplaced> {
+    let record = dataset::read(store, directory).ok().flatten()?;
+    if !record.output || !ownership::is_own(store, directory) {
+        return None;
     }
-    let here = store.open(directory, DatasetAccess::Write)?;
-    ownership::check_records(&*here)?;
-    let record = dataset::read(store, directory)?;
-    let mut waiting = files.clone();
-    // Those that are at their paths already: moved before, or written there by the ranks.
-    waiting.retain(|_, file| exists(&*here, &file.name));
-    let bypasses_the_cache = record.as_ref().is_some_and(|record| record.direct.is_some());
-    let claimed = if bypasses_the_cache { &files } else { &waiting };
-    if claimed.is_empty() {
-        return Ok(());
+    let here = store.open(directory, DatasetAccess::Read).ok()?;
+    let listed: BTreeSet<String> = here.list().ok()?.into_iter().map(|file| file.name).collect();
+    // The summary may be large.
+    if listed.iter().all(|name| is_of_a_dataset(name)) {
+        return None;
     }
-    let name = record.and_then(|record| record.name).unwrap_or_else(|| default_name(summary.id));
-    make_room(change, directory, summary.id, &name, claimed)?;
-    const ACTION: &str = "move a file of the output to";
-    for paths in by_directory(waiting.into_keys()) {
-        let Some(first) = paths.first() else { continue };
-        let target = store.create_output_directory(first).map_err(failed(store, ACTION, first, PLACE_REMEDY))?;
-        for path in &paths {
-            kill_point::reach();
-            target.take(directory, path.base_name()).map_err(failed(store, ACTION, path, PLACE_REMEDY))?;
-        }
-        target.sync(Some(directory)).map_err(failed(store, ACTION, first, PLACE_REMEDY))?;
-    }
-    Ok(())
+    let summary = summary::read(&*here).ok()?;
+    let waiting = summary
+        .output_files()
+        .into_iter()
+        .filter(|(path, file)| !is_inside(directory, path) && listed.contains(&file.name));
+    waiting.map(|(path, _)| path).fold(None, |unplaced, path| add_unplaced(unplaced, directory, path))
+}
+
+fn add_unplaced(unplaced: Option<Unplaced>, directory: &DirectoryName, path: &OutputPath) -> Option<Unplaced> {
+    let first = || Unplaced { directory: directory.to_string(), path: path.clone(), files: 0 };
+    let mut unplaced = unplaced.unwrap_or_else(first);
+    unplaced.files += 1;
+    Some(unplaced)
 }
 
 /// The paths with the same directory, of each directory.
@@ -118,68 +121,6 @@ fn by_directory<'a>(paths: impl Iterator<Item = &'a OutputPath>) -> Vec<Vec<&'a 
         directories.entry(path.parents().collect()).or_default().push(path);
     }
     directories.into_values().collect()
-}
-
-/// Deletes the datasets whose paths this one replaces.
-fn make_room(
-    change: &mut IndexChange<'_>,
-    directory: &DirectoryName,
-    id: CheckpointId,
-    name: &str,
-    files: &BTreeMap<&OutputPath, &SummaryFile>,
-) -> Result<(), PrefixError> {
-    let (store, index) = (change.store, change.read()?);
-    let mut replaced = half_deleted(store, &index, directory, name);
-    let mut taken = BTreeSet::new();
-    for path in files.keys() {
-        replaced.extend(check_directory(store, &index, Some(directory), id, name, path)?);
-        if examine(store, path)? != OutputOccupant::Nothing {
-            taken.insert(*path);
-        }
-    }
-    if !taken.is_empty() {
-        let owners = owners(store, &index, Some(directory), &taken)?;
-        owners.iter().try_for_each(|owner| owner.check_replaceable(id, name))?;
-        replaced.extend(owners.into_iter().map(|owner| owner.entry.directory));
-    }
-    for earlier in &replaced {
-        // Killed in between, the next publication finds an entry that is not complete, and repeats it.
-        change.remove_current_if(earlier)?;
-        change.update(|index| index.set_complete(earlier, false))?;
-        // Otherwise it would be marked as complete again: `unfinished::abandon`.
-        if matches!(store.occupant(earlier), Ok(DatasetOccupant::Dataset))
-            && let Ok(summary) = summary::of(store, earlier)
-        {
-            let here = store.open(earlier, DatasetAccess::Write)?;
-            summary::write(&*here, &Summary { complete: false, ..summary })?;
-        }
-        remove(store, earlier)?;
-        change.update(|index| index.remove(earlier))?;
-    }
-    Ok(())
-}
-
-/// The earlier attempts of an output that are not complete: the deletion of one was interrupted, or it was never
-/// complete. Of an entry without any file of a dataset, only the entry is left.
-fn half_deleted(store: &dyn DatasetStore, index: &Index, own: &DirectoryName, name: &str) -> BTreeSet<DirectoryName> {
-    let incomplete = index.entries().into_iter().filter(|entry| entry.complete == Some(false));
-    let earlier = incomplete.filter(|entry| {
-        entry.directory != *own
-            && match dataset::read(store, &entry.directory) {
-                Ok(Some(record)) => record.output && record.name.unwrap_or_else(|| default_name(entry.id)) == name,
-                Ok(None) => holds_nothing(store, &entry.directory),
-                Err(_) => false,
-            }
-    });
-    earlier.map(|entry| entry.directory).collect()
-}
-
-/// True if a dataset is missing, or contains no file of a dataset.
-fn holds_nothing(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
-    match store.open(directory, DatasetAccess::Read) {
-        Err(error) => error.is_missing(),
-        Ok(here) => here.list().is_ok_and(|files| !files.iter().any(|file| is_of_a_dataset(&file.name))),
-    }
 }
 
 /// True for the names of the files that SCR and Holdfast write beside those of the application.
@@ -212,7 +153,7 @@ impl Owner<'_> {
     }
 }
 
-/// The other datasets of the index that have files at these paths.
+/// The other datasets of this user in the index that have files at these paths.
 fn owners<'a>(
     store: &dyn DatasetStore,
     index: &Index,
@@ -221,7 +162,7 @@ fn owners<'a>(
 ) -> Result<Vec<Owner<'a>>, PrefixError> {
     let mut owners = Vec::new();
     for entry in index.entries() {
-        if own == Some(&entry.directory) {
+        if own == Some(&entry.directory) || !ownership::is_own(store, &entry.directory) {
             continue;
         }
         // A dataset whose record or summary cannot be read claims nothing.
@@ -258,7 +199,7 @@ fn check_directory(
     if output && entry.complete == Some(true) && !has_file(store, &directory, output_path) {
         return Ok(None);
     }
-    if output && (known == name || entry.id >= id) {
+    if output && (known == name || entry.id >= id) && ownership::is_own(store, &directory) {
         return Ok(Some(directory));
     }
     Err(PrefixError::InDataset { path: output_path.clone(), directory })
@@ -268,84 +209,6 @@ fn check_directory(
 pub(super) fn is_output(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
     dataset::read(store, directory).is_ok_and(|record| record.is_some_and(|record| record.output))
         || summary::of(store, directory).is_ok_and(|summary| !summary.output_files().is_empty())
-}
-
-/// Removes the files of an output, those at their paths and those in its directory, and the directories that are then
-/// empty. What other datasets or the user have put there stays. The summary and the record are removed last, so that
-/// the call can be repeated.
-pub(super) fn remove(store: &dyn DatasetStore, directory: &DirectoryName) -> Result<(), PrefixError> {
-    // If a link has taken the place of its directory, what it leads to is left alone.
-    let own = matches!(store.occupant(directory), Ok(DatasetOccupant::Dataset));
-    let access = if own { DatasetAccess::Write } else { DatasetAccess::Read };
-    let here = match store.open(directory, access) {
-        Err(error) if error.is_missing() => return Ok(()),
-        here => here?,
-    };
-    if own {
-        ownership::check_records(&*here)?;
-    }
-    let files = files_of(&*here);
-    let mut placed: BTreeSet<&OutputPath> = files.keys().collect();
-    // A file that is still in the dataset's directory was not moved: what is at its path belongs to another dataset.
-    placed.retain(|path| !exists(&*here, path.base_name()));
-    leave_to_others(store, directory, &mut placed)?;
-    const REMOVE: &str = "remove";
-    for paths in by_directory(placed.into_iter()) {
-        let Some(first) = paths.first() else { continue };
-        let Some(parent) = store.output_directory(first).map_err(failed(store, REMOVE, first, REMOVE_REMEDY))? else {
-            continue;
-        };
-        for path in &paths {
-            let occupant = parent.occupant(path.base_name()).map_err(failed(store, REMOVE, path, REMOVE_REMEDY))?;
-            let recorded = files.get(*path).and_then(|file| file.size);
-            // A file of another size was written by another program since.
-            if matches!(occupant, OutputOccupant::File(size) if recorded.is_none_or(|recorded| recorded == size)) {
-                kill_point::reach();
-                parent.remove(path.base_name()).map_err(failed(store, REMOVE, path, REMOVE_REMEDY))?;
-            }
-        }
-        parent.sync(None).map_err(failed(store, REMOVE, first, REMOVE_REMEDY))?;
-    }
-    if own {
-        remove_own_files(&*here, &files)?;
-        store.remove_if_empty(directory);
-    }
-    for paths in by_directory(files.keys()) {
-        if let Some(first) = paths.first() {
-            store.remove_empty_directories(first);
-        }
-    }
-    Ok(())
-}
-
-/// Takes out the paths at which other datasets of the index have files.
-fn leave_to_others(
-    store: &dyn DatasetStore,
-    own: &DirectoryName,
-    paths: &mut BTreeSet<&OutputPath>,
-) -> Result<(), PrefixError> {
-    if paths.is_empty() {
-        return Ok(());
-    }
-    for entry in index::read(store)?.unwrap_or_default().entries() {
-        let directory = &entry.directory;
-        if directory == own {
-            continue;
-        }
-        let here = store.open(directory, DatasetAccess::Read).ok();
-        let theirs = here.as_ref().and_then(|here| summary::read(&**here).ok());
-        let theirs = theirs.as_ref().map(Summary::output_files).unwrap_or_default();
-        let mut output = None;
-        paths.retain(|path| {
-            // A file in the dataset's directory was not moved, unless that is where its path leads.
-            let is_here = || here.as_ref().is_some_and(|here| exists(&**here, path.base_name()));
-            let has_it = theirs.contains_key(path) && (is_inside(directory, path) || !is_here());
-            let mut may_be_inside =
-                || *output.get_or_insert_with(|| is_output(store, directory)) && !has_file(store, directory, path);
-            !has_it && (path.parents().next() != Some(directory.as_str()) || may_be_inside())
-        });
-    }
-    Ok(())
 }
 
 /// True if the path leads to a file of this dataset's directory.
@@ -363,54 +226,19 @@ fn has_file(store: &dyn DatasetStore, directory: &DirectoryName, path: &OutputPa
         && !summary::read(&*here).is_ok_and(|summary| summary.output_files().contains_key(path))
 }
 
-/// The output files of a dataset, from its summary or, if that is damaged, from the meta files that are there. A
-/// dataset without a summary has none: files are moved after it is written.
-fn files_of(here: &dyn DatasetFiles) -> BTreeMap<OutputPath, SummaryFile> {
-    match summary::read(here) {
-        Ok(summary) => {
-            return summary.output_files().into_iter().map(|(path, file)| (path.clone(), file.clone())).collect();
-        }
-        Err(PrefixError::NoSummary { .. } | PrefixError::OldSummary { .. }) => return BTreeMap::new(),
-        Err(_) => {}
-    }
-    let listed = here.list().unwrap_or_default().into_iter();
-    let metas = listed.filter_map(|file| read_meta(here, file.name.strip_suffix(meta::EXTENSION)?).ok());
-    metas
-        .filter_map(|meta| {
-            let path = meta.output_path.clone()?;
-            let Meta { file: name, size, crc, .. } = meta;
-            let output_path = Some(path.clone());
-            Some((path, SummaryFile { name, size: Some(size), crc, fetch: true, failed: false, output_path }))
-        })
-        .collect()
-}
-
-fn remove_own_files(here: &dyn OpenDataset, files: &BTreeMap<OutputPath, SummaryFile>) -> Result<(), PrefixError> {
-    let unlisted = || PrefixError::io("list", here.location(), REMOVE_REMEDY);
-    let own: BTreeSet<&str> = files.values().map(|file| file.name.as_str()).collect();
-    let names: Vec<String> = here.list().map_err(unlisted())?.into_iter().map(|file| file.name).collect();
-    let listed: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-    let belongs =
-        |name: &str| is_of_a_dataset(name) || own.contains(name) || listed.contains(Meta::name_for(name).as_str());
-    let mut removed: Vec<&str> = names.iter().map(String::as_str).filter(|name| belongs(name)).collect();
-    removed.sort_by_key(|name| (*name == dataset::DATASET_FILE, *name == SUMMARY_FILE));
-    here.remove_staged(Staged::All).map_err(unlisted())?;
-    Ok(here.remove(&removed)?)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::super::publish::{self, Publication};
     use super::super::scan::{Scan, ScanOptions, scan};
-    use super::super::summary::RankFiles;
+    use super::super::summary::{RankFiles, Summary, SummaryFile};
     use super::super::tests::world::{self, PosixWorld, TestStore, name, some_time};
     use super::super::{delete, inspect, new_directory, unfinished};
     use super::*;
     use crate::control::meta::FileKind;
-    use crate::store::dataset_files::open_plain;
-    use crate::store::dataset_files::write_meta;
+    use crate::store::dataset_files::{open_plain, write_meta};
+    use crate::store::{Occupied, OpenDataset};
     use holdfast_model::{Dataset, Rank};
 
     struct World<'a>(&'a dyn TestStore);
@@ -458,7 +286,9 @@ mod tests {
 
         fn publish(&self, copied: &(DirectoryName, Summary)) -> Result<bool, PrefixError> {
             let (directory, summary) = copied.clone();
-            Publication::of_copy(directory, Some(summary), false, some_time()).publish(self.store())
+            let published = Publication::of_copy(directory, Some(summary), false, some_time()).publish(self.store())?;
+            assert_eq!(published.unplaced, unplaced(self.store(), &copied.0));
+            Ok(published.complete)
         }
 
         fn output(&self, id: u64, name: &str, paths: &[&str]) -> DirectoryName {
@@ -539,11 +369,11 @@ mod tests {
             assert!(taken(&refused) && refused.to_string().contains("files of its own"), "{refused}");
             assert_eq!((world.read("out/a"), world.complete()), (Some("one out/a".to_owned()), vec!["one".to_owned()]));
             assert!(world.read("two/a").is_some(), "the copy is kept");
-            // Where the index lists nothing, the file is replaced, as the application would do.
+            // Where the index lists nothing, the file may be the user's.
             publish::withdraw(world.store(), &name("one")).unwrap();
             check_path(world.store(), None, CheckpointId(2), Some("two"), &path).unwrap();
             assert!(world.publish(&second).unwrap());
-            assert_eq!(world.read("out/a"), Some("two out/a".to_owned()));
+            assert_eq!(world.read("out/a"), Some("one out/a".to_owned()));
         });
     }
 
@@ -588,7 +418,8 @@ mod tests {
         each_store(|world| {
             let one = world.output(1, "one", &["out/a"]);
             publish::withdraw(world.store(), &one).unwrap();
-            world.output(2, "two", &["out/a"]);
+            let two = world.output(2, "two", &["out/a"]);
+            place::place(world.store(), &two, Occupied::Replace).unwrap();
             assert!(delete::delete(world.store(), &one).unwrap());
             assert_eq!((world.read("out/a"), world.complete()), (Some("two out/a".to_owned()), vec!["two".to_owned()]));
         });
@@ -612,7 +443,7 @@ mod tests {
                 if world.read("one/x").is_some() {
                     world.0.take_away("one/x");
                 }
-                remove(world.store(), &one).unwrap();
+                remove::remove(world.store(), &one).unwrap();
                 assert_eq!(world.read(path), Some(there), "{path}");
             }
         });
@@ -673,6 +504,35 @@ mod tests {
             let copied = world.copy(9, "nine", true, &["state/a"]);
             assert!(matches!(world.publish(&copied), Err(PrefixError::InDataset { .. })));
             assert!(world.read("state/a").is_none());
+        });
+    }
+
+    #[test]
+    fn what_no_dataset_has_recorded_is_replaced_only_on_request() {
+        each_store(|world| {
+            let store = world.store();
+            world.0.put("out/a", b"of the user");
+            let directory = world.output(1, "plot", &["out/a", "out/b", "plot/c"]);
+            assert_eq!(world.complete(), ["plot"]);
+            assert_eq!(
+                (world.read("out/a"), world.read("plot/a")),
+                (Some("of the user".to_owned()), Some("plot out/a".to_owned()))
+            );
+            assert!(world.read("out/b").is_some());
+            let expected =
+                Unplaced { directory: "plot".to_owned(), path: OutputPath::parse("out/a").unwrap(), files: 1 };
+            assert_eq!(unplaced_of_job(store, "17").unwrap(), std::slice::from_ref(&expected));
+            assert_eq!(unplaced_of_job(store, "18").unwrap(), []);
+            assert!(expected.to_string().contains("holdfast index place plot --replace"));
+            // A restart reads the file where it is.
+            assert_eq!(inspect::inspect(&world.scan(&directory)).completeness, inspect::Completeness::Complete);
+            assert_eq!(place::place(store, &directory, Occupied::Keep).unwrap(), (0, Some(expected)));
+            assert_eq!(place::place(store, &directory, Occupied::Replace).unwrap(), (1, None));
+            assert_eq!((world.read("out/a"), world.read("plot/a")), (Some("plot out/a".to_owned()), None));
+            assert_eq!(unplaced(store, &directory), None);
+            let outside = remove::outside(store, &directory).unwrap();
+            assert_eq!(outside.iter().map(OutputPath::as_str).collect::<Vec<_>>(), ["out/a", "out/b"]);
+            assert!(place::place(store, &name("other"), Occupied::Keep).is_err(), "not in the index");
         });
     }
 }

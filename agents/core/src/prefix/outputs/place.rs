@@ -1,0 +1,149 @@
+//! Moving the files of a complete dataset to the paths that the application named.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_model::dataset::default_name;
+use holdfast_model::{CheckpointId, OutputPath, Unplaced};
+
+use super::{
+    PLACE_REMEDY, add_unplaced, by_directory, check_directory, examine, failed, is_inside, is_of_a_dataset, owners,
+    remove, unplaced,
+};
+use crate::kill_point;
+use crate::prefix::index::{self, Index, IndexChange};
+use crate::prefix::summary::{self, Summary, SummaryFile, exists};
+use crate::prefix::{dataset, ownership};
+use crate::store::{
+    DatasetAccess, DatasetOccupant, DatasetStore, DirectoryName, Occupied, OutputOccupant, PrefixError, Taken,
+};
+
+/// Moves the files of a complete dataset of this user to their paths: what the user requests for files that stayed in
+/// the directory of the dataset. Returns how many were moved, and those that stay because something else is at their
+/// paths.
+///
+/// # Errors
+/// [`PrefixError::NotComplete`], and those of moving the files. The call can be repeated.
+pub fn place(
+    store: &dyn DatasetStore,
+    directory: &DirectoryName,
+    occupied: Occupied,
+) -> Result<(u64, Option<Unplaced>), PrefixError> {
+    index::change(store, |index| {
+        if index.read()?.entry(directory).is_none_or(|entry| entry.complete != Some(true)) {
+            return Err(PrefixError::NotComplete { directory: directory.clone() });
+        }
+        // Only those of this user are placed.
+        store.open(directory, DatasetAccess::Write)?;
+        let waiting = |unplaced: &Option<Unplaced>| unplaced.as_ref().map_or(0, |unplaced| unplaced.files);
+        let before = waiting(&unplaced(store, directory));
+        let left = move_files(index, directory, &summary::of(store, directory)?, occupied)?;
+        Ok((before.saturating_sub(waiting(&left)), left))
+    })
+}
+
+/// Moves the files of a complete dataset to their paths. Can be repeated. Returns those that stay because something
+/// else is at their paths.
+pub(in crate::prefix) fn move_files(
+    change: &mut IndexChange<'_>,
+    directory: &DirectoryName,
+    summary: &Summary,
+    occupied: Occupied,
+) -> Result<Option<Unplaced>, PrefixError> {
+    let store = change.store;
+    let mut files: BTreeMap<&OutputPath, &SummaryFile> = summary.output_files();
+    files.retain(|path, _| !is_inside(directory, path));
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let here = store.open(directory, DatasetAccess::Write)?;
+    ownership::check_records(&*here)?;
+    let record = dataset::read(store, directory)?;
+    let mut waiting = files.clone();
+    // Those that are at their paths already: moved before, or written there by the ranks.
+    waiting.retain(|_, file| exists(&*here, &file.name));
+    let bypasses_the_cache = record.as_ref().is_some_and(|record| record.direct.is_some());
+    let claimed = if bypasses_the_cache { &files } else { &waiting };
+    if claimed.is_empty() {
+        return Ok(None);
+    }
+    let name = record.and_then(|record| record.name).unwrap_or_else(|| default_name(summary.id));
+    make_room(change, directory, summary.id, &name, claimed)?;
+    let mut unplaced = None;
+    const ACTION: &str = "move a file of the output to";
+    for paths in by_directory(waiting.into_keys()) {
+        let Some(first) = paths.first() else { continue };
+        let target = store.create_output_directory(first).map_err(failed(store, ACTION, first, PLACE_REMEDY))?;
+        for path in &paths {
+            kill_point::reach();
+            let taken = target.take(directory, path.base_name(), occupied);
+            if taken.map_err(failed(store, ACTION, path, PLACE_REMEDY))? == Taken::Kept {
+                unplaced = add_unplaced(unplaced, directory, path);
+            }
+        }
+        target.sync(Some(directory)).map_err(failed(store, ACTION, first, PLACE_REMEDY))?;
+    }
+    Ok(unplaced)
+}
+
+/// Deletes the datasets whose paths this one replaces.
+fn make_room(
+    change: &mut IndexChange<'_>,
+    directory: &DirectoryName,
+    id: CheckpointId,
+    name: &str,
+    files: &BTreeMap<&OutputPath, &SummaryFile>,
+) -> Result<(), PrefixError> {
+    let (store, index) = (change.store, change.read()?);
+    let mut replaced = half_deleted(store, &index, directory, name);
+    let mut taken = BTreeSet::new();
+    for path in files.keys() {
+        replaced.extend(check_directory(store, &index, Some(directory), id, name, path)?);
+        if examine(store, path)? != OutputOccupant::Nothing {
+            taken.insert(*path);
+        }
+    }
+    if !taken.is_empty() {
+        let owners = owners(store, &index, Some(directory), &taken)?;
+        owners.iter().try_for_each(|owner| owner.check_replaceable(id, name))?;
+        replaced.extend(owners.into_iter().map(|owner| owner.entry.directory));
+    }
+    for earlier in &replaced {
+        // Killed in between, the next publication finds an entry that is not complete, and repeats it.
+        change.remove_current_if(earlier)?;
+        change.update(|index| index.set_complete(earlier, false))?;
+        // Otherwise it would be marked as complete again: `unfinished::abandon`.
+        if matches!(store.occupant(earlier), Ok(DatasetOccupant::Dataset))
+            && let Ok(summary) = summary::of(store, earlier)
+        {
+            let here = store.open(earlier, DatasetAccess::Write)?;
+            summary::write(&*here, &Summary { complete: false, ..summary })?;
+        }
+        remove::remove(store, earlier)?;
+        change.update(|index| index.remove(earlier))?;
+    }
+    Ok(())
+}
+
+/// The earlier attempts of an output that are not complete: the deletion of one was interrupted, or it was never
+/// complete. Of an entry without any file of a dataset, only the entry is left.
+fn half_deleted(store: &dyn DatasetStore, index: &Index, own: &DirectoryName, name: &str) -> BTreeSet<DirectoryName> {
+    let incomplete = index.entries().into_iter().filter(|entry| entry.complete == Some(false));
+    let earlier = incomplete.filter(|entry| {
+        entry.directory != *own
+            && ownership::is_own(store, &entry.directory)
+            && match dataset::read(store, &entry.directory) {
+                Ok(Some(record)) => record.output && record.name.unwrap_or_else(|| default_name(entry.id)) == name,
+                Ok(None) => holds_nothing(store, &entry.directory),
+                Err(_) => false,
+            }
+    });
+    earlier.map(|entry| entry.directory).collect()
+}
+
+/// True if a dataset is missing, or contains no file of a dataset.
+fn holds_nothing(store: &dyn DatasetStore, directory: &DirectoryName) -> bool {
+    match store.open(directory, DatasetAccess::Read) {
+        Err(error) => error.is_missing(),
+        Ok(here) => here.list().is_ok_and(|files| !files.iter().any(|file| is_of_a_dataset(&file.name))),
+    }
+}
