@@ -130,7 +130,7 @@ fn delete_needs_confirmation_and_removes_files_and_entry_but_not_current_checkpo
     assert!(ran.err.contains("is the current checkpoint"), "{}", ran.err);
     assert_eq!(datasets(prefix.path()), before, "nothing was deleted");
     let document = delete(&["--yes", "--json", first]).json();
-    assert_eq!(document["deleted"], json!([{"directory": first, "id": 1}]));
+    assert_eq!(document["deleted"], json!([{"directory": first, "id": 1, "outside": []}]));
     let left = vec![second.to_owned(), third.to_owned()];
     assert_eq!(datasets(prefix.path()), (left.clone(), left));
     assert_eq!(delete(&["--yes", first]).code, 69);

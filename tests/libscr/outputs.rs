@@ -83,6 +83,15 @@ fn outputs_that_share_a_directory_are_verified_dropped_and_deleted_each_alone() 
         let ran = holdfast(&arguments, world.path());
         (ran.status.code(), output(&ran))
     };
+    let (code, printed) = command(&["index", "delete", "--dry-run", "plot.2", "state.1"]);
+    assert_eq!(code, Some(0));
+    for rank in 0..6 {
+        assert!(printed.contains(&format!("  with it: plots/2.{rank}\n")), "{printed}");
+    }
+    assert_eq!(printed.matches("with it").count(), 6, "{printed}");
+    let deletion = command(&["--json", "index", "delete", "--dry-run", "plot.2"]).1;
+    let deletion: Value = serde_json::from_str(&deletion).unwrap();
+    assert_eq!(deletion["deleted"][0]["outside"][5], "plots/2.5");
     assert_eq!(command(&["index", "drop", "plot.1"]).0, Some(0));
     assert_eq!(command(&["index", "delete", "--yes", "plot.2", "state.1"]).0, Some(0));
     let (code, printed) = command(&["index", "add", "plot.3", "--rescan"]);
@@ -123,6 +132,71 @@ fn output_that_was_not_flushed_is_drained_to_its_paths_and_what_a_lost_node_had_
     }
     let added = holdfast(&["index", "add", "plot.1", "--rescan", "--prefix", "prefix"], world.path());
     assert_eq!((added.status.code(), plot(&world, 1)), (Some(0), written(1)), "{}", output(&added));
+}
+
+fn put_file_of_the_user(world: &World, path: &str) {
+    let path = world.path().join("prefix").join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, "of the user").unwrap();
+}
+
+#[test]
+fn a_file_of_the_user_at_the_path_of_an_output_stays_until_it_is_to_be_replaced() {
+    let world = World::new();
+    put_file_of_the_user(&world, "plots/2.3");
+    let ran = run(&world, "cache", "3", "", "", "");
+    let printed = output(&ran);
+    assert_eq!(ran.status.code(), Some(73), "{printed}");
+    for said in ["warning: dataset 3: plot.2/2.3 stays", "something else is at plots/2.3", "place plot.2 --replace"] {
+        assert!(printed.contains(said), "{said}: {printed}");
+    }
+    assert_eq!(index(&world), complete(&["plot.1", "state.1", "plot.2", "state.2", "plot.3", "state.3"]));
+    let mut expected = written(2);
+    expected[3] = Some("of the user".to_owned());
+    assert_eq!((plot(&world, 2), plot(&world, 3)), (expected, written(3)));
+    let events = fs::read_to_string(world.path().join("prefix/.holdfast/events.jsonl")).unwrap();
+    assert_eq!(events.matches(r#""event":"output_not_placed""#).count(), 1);
+    let command = |arguments: &[&str]| {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--prefix", "prefix"]).collect();
+        let ran = holdfast(&arguments, world.path());
+        (ran.status.code(), output(&ran))
+    };
+    let unplaced = || serde_json::from_str::<Value>(&command(&["--json", "status"]).1).unwrap()["unplaced"].clone();
+    let expected = serde_json::json!([{"directory": "plot.2", "path": "plots/2.3", "files": 1}]);
+    assert_eq!(unplaced(), expected);
+    assert!(command(&["status"]).1.contains("output: plot.2/2.3 stays there"));
+    // The dataset is whole.
+    assert_eq!((verify(&world, "plot.2"), command(&["index", "add", "plot.2"]).0), (Some(0), Some(73)));
+    assert_eq!(command(&["index", "place", "--dry-run", "plot.2"]).0, Some(0));
+    assert_eq!(command(&["index", "place", "plot.2"]).0, Some(73));
+    assert_eq!(plot(&world, 2)[3].as_deref(), Some("of the user"));
+    assert_eq!(command(&["index", "place", "plot.9", "--replace"]).0, Some(69));
+    let (code, printed) = command(&["index", "place", "--replace", "plot.2"]);
+    assert_eq!((code, plot(&world, 2)), (Some(0), written(2)), "{printed}");
+    assert_eq!(unplaced(), serde_json::json!([]));
+    assert_eq!(run(&world, "cache", "4", "", "", "").status.code(), Some(0));
+}
+
+#[test]
+fn a_drain_leaves_a_file_of_the_user_at_the_path_of_an_output() {
+    let world = World::new();
+    put_file_of_the_user(&world, "plots/1.0");
+    // As above, plot.1 is not flushed.
+    let ran = run(
+        &world,
+        "cache",
+        "3",
+        ", flush: {every: 0, mode: async, bandwidth: 1}",
+        "{node: 1, during: encode, checkpoint: 2}",
+        "relaunch: {attempts: 0}",
+    );
+    let printed = output(&ran);
+    assert!(printed.contains("plot.1/1.0 stays there"), "{printed}");
+    assert_eq!(index(&world), complete(&["plot.1"]));
+    assert_eq!(plot(&world, 1)[0].as_deref(), Some("of the user"));
+    fs::remove_file(world.path().join("prefix/plots/1.0")).unwrap();
+    let placed = holdfast(&["index", "place", "plot.1", "--prefix", "prefix"], world.path());
+    assert_eq!((placed.status.code(), plot(&world, 1)), (Some(0), written(1)), "{}", output(&placed));
 }
 
 #[test]

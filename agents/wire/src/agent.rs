@@ -369,8 +369,7 @@ vocabulary! {
         directory: String,
         reason: String,
     },
-    /// Files of a complete output stay in the directory of their dataset, because something else is at the paths that
-    /// the application named: `holdfast index place`. Since 1.8.
+    /// Files of a complete output stay in its directory: something else is at their paths. Since 1.8.
     OutputNotPlaced {
         checkpoint: CheckpointId,
         /// Its directory below the prefix.
