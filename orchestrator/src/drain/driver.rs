@@ -79,7 +79,7 @@ pub struct DrainOrder {
 pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
     match DrainDriver::new(order, LOST_AGENT_WAIT, false).run().await {
         DrainEnd::Drained(report) => Ok(report),
-        DrainEnd::Surveyed(_) => Ok(DrainReport::nothing()),
+        DrainEnd::Surveyed(_) => Ok(DrainReport::default()),
         DrainEnd::Failed(error) => Err(error),
     }
 }
