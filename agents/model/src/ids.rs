@@ -43,6 +43,7 @@ impl Rank {
 
 number_id! {
     /// A checkpoint (or dataset) id. Real ones start at 1; 0 means "none yet".
+    #[derive(Default)]
     CheckpointId(u64)
 }
 
@@ -60,6 +61,7 @@ impl CheckpointId {
 number_id! {
     /// One launch of the application inside an allocation; counts up from 1. Messages of an older generation
     /// are refused everywhere.
+    #[derive(Default)]
     Generation(u64)
 }
 

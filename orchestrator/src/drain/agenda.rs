@@ -57,7 +57,7 @@ impl Agenda {
 
     /// The report of the drain if no dataset could be completed.
     pub(super) fn report(&mut self) -> DrainReport {
-        self.first_failure.take().unwrap_or_else(DrainReport::nothing)
+        self.first_failure.take().unwrap_or_default()
     }
 
     /// A dataset was drained as completely as possible. Returns the report if the drain is over with it.

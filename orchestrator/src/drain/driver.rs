@@ -88,7 +88,7 @@ pub async fn drain(order: &DrainOrder) -> Result<DrainReport, DrainError> {
             }
             Ok(report)
         }
-        DrainEnd::Surveyed(_) => Ok(DrainReport::nothing()),
+        DrainEnd::Surveyed(_) => Ok(DrainReport::default()),
         DrainEnd::Failed(error) => Err(error),
     }
 }

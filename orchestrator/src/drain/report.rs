@@ -18,8 +18,8 @@ pub enum DrainEnd {
     Failed(DrainError),
 }
 
-/// How a drain went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a drain went; the default is that of a drain that found nothing to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainReport {
     /// The result for the relaunch loop.
     pub result: DrainResult,
@@ -41,36 +41,15 @@ pub struct DrainReport {
 }
 
 impl DrainReport {
-    fn new(result: DrainResult) -> Self {
-        DrainReport {
-            result,
-            directory: None,
-            bytes: 0,
-            copied: Vec::new(),
-            rebuilt: Vec::new(),
-            failed_nodes: BTreeMap::new(),
-            retry_may_help: false,
-            left: BTreeSet::new(),
-            unplaced: Vec::new(),
-        }
-    }
-
     /// The datasets that only the nodes have, as a text; empty if there is none.
     pub fn left_text(&self) -> String {
         let ids: Vec<String> = self.left.iter().rev().map(ToString::to_string).collect();
         ids.join(", ")
     }
 
-    /// The report of a drain that found nothing to do.
-    pub(super) fn nothing() -> Self {
-        DrainReport::new(DrainResult::Nothing)
-    }
-
     /// The report of a drain that could not be carried out.
     pub fn failed(error: &DrainError) -> Self {
-        let mut report = DrainReport::new(DrainResult::from(error));
-        report.retry_may_help = true;
-        report
+        DrainReport { result: DrainResult::from(error), retry_may_help: true, ..DrainReport::default() }
     }
 }
 

@@ -298,10 +298,11 @@ impl fmt::Display for StopReason {
 }
 
 /// The result of a drain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "drain", rename_all = "snake_case")]
 pub enum DrainResult {
     /// There was nothing to drain: no dataset in cache, or all are in the prefix directory.
+    #[default]
     Nothing,
     /// A dataset is complete in the prefix directory, and current.
     Complete { checkpoint: CheckpointId },

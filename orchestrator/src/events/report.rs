@@ -112,7 +112,7 @@ const MOST_PAIRS_LISTED: usize = 16;
 const MOST_SWITCHES_LISTED: usize = 8;
 
 /// The summary of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RunReport {
     pub job: String,
     pub job_id: String,

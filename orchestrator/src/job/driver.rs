@@ -35,7 +35,7 @@ use crate::events::RunReport;
 use crate::exit;
 use crate::fleet::clock::unix_now;
 use crate::fleet::{AgentSupervisor, Clock};
-use crate::relaunch::{HeldActions, Machine, Snapshot};
+use crate::relaunch::{HeldActions, Machine};
 use crate::spec::{JobSpec, Step};
 
 /// Runs the steps of a job one after the other: see [`Schedule`]. Returns the report of all.
@@ -120,7 +120,7 @@ impl<'job> JobDriver<'job> {
         let event_log = reporter.event_log;
         self.shell.allocation_id = Some(allocation.allocation_id());
         start::check_size(spec, &*allocation)?;
-        let started = state.snapshot.as_ref().map_or_else(unix_now, Snapshot::started);
+        let started = state.snapshot.as_ref().map_or_else(unix_now, |snapshot| snapshot.started);
         let clock = Clock::since(started);
         let agents = self.shell.supervisor(&allocation, &state, clock)?;
         let nodes = JobNodes { allocation, agents, started, clock };

@@ -58,8 +58,6 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         outcome: outcome.map_or_else(|| "the loop ended without an outcome".to_owned(), ToString::to_string),
         exit_code: outcome.map_or(exit::INTERNAL, Outcome::exit_code),
         generations: generations.collect(),
-        steps: Vec::new(),
-        pairs: None,
         nodes_down: down.collect(),
         nodes_excluded: excluded.collect(),
         checkpoint: current.as_ref().and_then(|current| current.0).or(drained),
@@ -69,6 +67,7 @@ pub(super) async fn of_step(driver: &StepDriver<'_>, began: Instant) -> RunRepor
         output: last,
         events: StateDirectory::below(prefix).join(crate::events::log::FILE),
         took: began.elapsed(),
+        ..RunReport::default()
     }
 }
 
@@ -169,17 +168,10 @@ fn of_earlier_step(spec: &JobSpec, at: usize, earlier: &EarlierSteps) -> RunRepo
         job_id: earlier.job_id(at).unwrap_or_default().to_owned(),
         outcome: format!("the job was finished in an earlier run; {REPEAT}"),
         exit_code: exit::FINISHED,
-        generations: Vec::new(),
-        steps: Vec::new(),
-        pairs: None,
-        nodes_down: Vec::new(),
-        nodes_excluded: Vec::new(),
         checkpoint: current.as_ref().and_then(|current| current.0),
         checkpoint_directory: current.map(|current| current.1),
-        complete: None,
-        output: None,
         events: StateDirectory::below(&prefix).join(crate::events::log::FILE),
         prefix,
-        took: Duration::ZERO,
+        ..RunReport::default()
     }
 }

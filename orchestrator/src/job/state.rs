@@ -344,7 +344,7 @@ impl JobState {
 
     /// The last generation of the job's steps before this one; `None` in the first.
     pub fn finished_steps(&self) -> Option<Generation> {
-        let finished = self.snapshot.as_ref()?.finished_steps();
+        let finished = self.snapshot.as_ref()?.finished_steps;
         (finished > Generation::NONE).then_some(finished)
     }
 

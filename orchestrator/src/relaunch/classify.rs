@@ -11,7 +11,7 @@ use super::tracked::{AppendOnlyMap, TrackedSet};
 use crate::events::EndCause;
 use crate::spec::ExitAction;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ActiveGeneration {
     pub facts: GenerationFacts,
     /// Ranks that ended before the generation was ended.
@@ -24,7 +24,7 @@ pub(super) struct ActiveGeneration {
 }
 
 /// The facts about a generation, without its ranks and nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GenerationFacts {
     pub generation: Generation,
     pub launched: Duration,
@@ -69,28 +69,8 @@ pub(super) struct Prevented {
 
 impl ActiveGeneration {
     pub fn new(generation: Generation, launched: Duration, newest_before: Option<CheckpointId>) -> Self {
-        let facts = GenerationFacts {
-            generation,
-            launched,
-            newest_before,
-            started: false,
-            joined: false,
-            finalized: false,
-            halting: None,
-            failure: None,
-            unknown_end_since: None,
-            step_ended: None,
-            launch_failed: None,
-            step_lost: None,
-            hang: None,
-            signal: None,
-            excluded: Vec::new(),
-            prevented: None,
-            halt: None,
-            cause: None,
-        };
-        let (down, left) = Default::default();
-        ActiveGeneration { facts, ended: AppendOnlyMap::default(), down, left }
+        let facts = GenerationFacts { generation, launched, newest_before, ..GenerationFacts::default() };
+        ActiveGeneration { facts, ..ActiveGeneration::default() }
     }
 
     /// True if the ranks are expected to end by themselves.

@@ -56,7 +56,7 @@ pub(super) struct Suspicion {
 }
 
 /// The contacts to all agents. All times are running time, except where the text says `now`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Contacts {
     ran: Duration,
     /// `now` and the running time at the last report of the poller.
@@ -78,16 +78,9 @@ pub(super) struct Contacts {
 impl Contacts {
     pub fn new(nodes: usize) -> Self {
         Contacts {
-            ran: Duration::ZERO,
-            reported: None,
-            counted_from: Duration::ZERO,
-            stall_end: Duration::ZERO,
             last: vec![Duration::ZERO; nodes],
             delays: vec![DelayEstimate::default(); nodes],
-            all: DelayEstimate::default(),
-            unconfirmed: Vec::new(),
-            suspects: BTreeMap::new(),
-            most_logged: false,
+            ..Contacts::default()
         }
     }
 

@@ -120,7 +120,7 @@ impl Machine {
 
     /// The last generation of the job's finished steps; none in the first.
     pub fn finished_steps(&self) -> Generation {
-        self.state.finished_steps()
+        self.state.finished_steps
     }
 
     /// Runs in this allocation that ended before this one, and left the job unfinished.
@@ -140,7 +140,7 @@ impl Machine {
 
     /// True until something is launched in this allocation, by this run or one before it: the caches are empty.
     pub fn is_before_first_launch(&self) -> bool {
-        let first_step = self.state.finished_steps() == self.config.finished;
+        let first_step = self.state.finished_steps == self.config.finished;
         self.state.head.launches == 0 && self.state.earlier_runs == 0 && first_step
     }
 

@@ -18,12 +18,12 @@ use crate::events::{EndCause, GenerationProgress, StopReason, TimedReason};
 
 /// The state of the machine, without its configuration, the times of the last answers of the nodes and the observations
 /// of the watchdog. To be serialised, updated with [`Changes`](super::Changes), and restored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub(super) version: u32,
-    pub(super) started: i64,
+    pub started: i64,
     /// The last generation of the job's finished steps; none in the first.
-    pub(super) finished_steps: Generation,
+    pub finished_steps: Generation,
     /// Runs in this allocation that ended before this one, and left the job unfinished.
     #[serde(default)]
     pub(super) earlier_runs: u32,
@@ -46,7 +46,7 @@ pub struct Snapshot {
 }
 
 /// The part of the snapshot whose size does not depend on nodes and ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     #[serde(flatten)]
     pub phase: Phase,
@@ -100,35 +100,15 @@ pub(super) struct Head {
 
 impl Head {
     fn fresh(generation: Generation, signal: Option<String>) -> Self {
-        Head {
-            phase: Phase::Fresh,
-            generation,
-            launches: 0,
-            newest: None,
-            protected: None,
-            secured: None,
-            after_exclusions: 0,
-            without_progress: 0,
-            made_progress: false,
-            datasets: DatasetTally::default(),
-            halt: None,
-            signals: u32::from(signal.is_some()),
-            signal,
-            before_done: false,
-            before_failure: None,
-            drain_estimate: DrainEstimate::default(),
-            superseding: Superseding::default(),
-            stop: None,
-            drain: None,
-            outcome: None,
-        }
+        Head { generation, signals: u32::from(signal.is_some()), signal, ..Head::default() }
     }
 }
 
 /// The phase of the loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub(super) enum Phase {
+    #[default]
     Fresh,
     /// Waiting until every agent is up or its node is down.
     Gathering,
@@ -170,7 +150,7 @@ pub(super) enum HaltCheckBefore {
 }
 
 /// A generation that was launched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastGeneration {
     /// Its number.
     pub generation: Generation,
@@ -204,16 +184,10 @@ impl Snapshot {
             version: Self::VERSION,
             started: config.started,
             finished_steps: config.finished,
-            earlier_runs: 0,
             names: config.nodes.iter().map(|node| node.name.clone()).collect(),
             head: Head::fresh(config.finished, None),
             nodes: config.nodes.iter().map(|_| NodeState::new()).collect::<Vec<_>>().into(),
-            homes: TrackedVec::default(),
-            active: None,
-            history: TrackedVec::default(),
-            waiting: TrackedSet::default(),
-            unkilled: TrackedSet::default(),
-            unanswered: TrackedSet::default(),
+            ..Snapshot::default()
         }
     }
 
@@ -233,12 +207,7 @@ impl Snapshot {
                 ..Head::fresh(self.head.generation, self.head.signal.clone())
             },
             nodes: self.nodes.iter().map(NodeState::in_next_step).collect::<Vec<_>>().into(),
-            homes: TrackedVec::default(),
-            active: None,
-            history: TrackedVec::default(),
-            waiting: TrackedSet::default(),
-            unkilled: TrackedSet::default(),
-            unanswered: TrackedSet::default(),
+            ..Snapshot::default()
         }
     }
 
@@ -268,24 +237,9 @@ impl Snapshot {
         self.head.superseding.is_complete()
     }
 
-    /// Runs in this allocation that ended before this one, and left the job unfinished.
-    pub fn earlier_runs(&self) -> u32 {
-        self.earlier_runs
-    }
-
     /// The generation that is prepared, under way, or was last.
     pub fn generation(&self) -> Generation {
         self.active.as_ref().map_or(self.head.generation, |active| active.facts.generation)
-    }
-
-    /// The last generation of the job's finished steps; none in the first.
-    pub fn finished_steps(&self) -> Generation {
-        self.finished_steps
-    }
-
-    /// When the first orchestrator began, seconds since the epoch: zero on the scale of `now`.
-    pub fn started(&self) -> i64 {
-        self.started
     }
 
     /// Checks the state against the configuration: the file may belong to another job, or be damaged.

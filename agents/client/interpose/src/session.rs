@@ -40,7 +40,7 @@ pub struct Session {
 }
 
 /// A file that the program opened; its descriptors are those made by `dup`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenFile {
     name: PathBuf,
     expression: usize,
@@ -65,16 +65,7 @@ struct RenamedFile {
 
 impl OpenFile {
     fn new(name: &Path, expression: usize, descriptors: BTreeSet<RawFd>) -> Self {
-        OpenFile {
-            name: name.to_owned(),
-            expression,
-            descriptors,
-            unchanged: None,
-            failed: false,
-            incomplete: false,
-            mappings: Vec::new(),
-            renamed: None,
-        }
+        OpenFile { name: name.to_owned(), expression, descriptors, ..OpenFile::default() }
     }
 
     /// True if the program cannot write to it any more.

@@ -53,7 +53,7 @@ pub enum LibraryEvent {
 }
 
 /// The events of one generation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LibraryProgress {
     /// The state before the launch.
     before: LibraryState,
@@ -77,18 +77,7 @@ pub struct LibraryProgress {
 impl LibraryProgress {
     /// Before the launch of a generation.
     pub fn new(before: LibraryState, newest: Option<CheckpointId>) -> Self {
-        LibraryProgress {
-            emptied: false,
-            before,
-            newest,
-            in_prefix: BTreeSet::new(),
-            started: false,
-            restarted: false,
-            begun: BTreeMap::new(),
-            complete: BTreeMap::new(),
-            flushed: BTreeSet::new(),
-            reason: None,
-        }
+        LibraryProgress { before, newest, ..LibraryProgress::default() }
     }
 
     /// In the middle of a generation, by an agent that was restarted: what the earlier one reported after the launch

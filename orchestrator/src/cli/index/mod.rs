@@ -74,15 +74,15 @@ Examples:
   holdfast index place --replace plot.3     what is at the paths is replaced
   holdfast index place --dry-run plot.3     show which files are not at their paths
 
-A run and a drain put them there, too, but never replace a file that no dataset of yours has recorded: it may be another \
-one. The output is complete nevertheless: its files stay in the directory of the dataset. Files of other users are never \
+A run and a drain put them there, too, but never replace a file that no dataset of yours has recorded: it may be another
+one. The output is complete nevertheless: its files stay in the directory of the dataset. Files of other users are never
 replaced.
 
-JSON: {version, directory, placed, unplaced, dry_run}; placed: number of files; unplaced: {directory, path, files}: those \
-that are still not at their paths, or null
+JSON: {version, directory, placed, unplaced, dry_run}; placed: number of files; unplaced: {directory, path, files}: \
+those that are still not at their paths, or null
 
-Exit codes: 0 all files are at their paths; 69 the dataset is not complete or belongs to another user; 73 something else \
-is at the path of a file")]
+Exit codes: 0 all files are at their paths; 69 the dataset is not complete or belongs to another user; 73 something \
+else is at the path of a file")]
     Place(place::PlaceArgs),
     /// Remove a checkpoint from the index; its files are kept
     #[command(after_help = "\

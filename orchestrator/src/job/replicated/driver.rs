@@ -218,18 +218,12 @@ fn report(
         job_id,
         outcome,
         exit_code,
-        generations: Vec::new(),
-        steps: Vec::new(),
         pairs: Some(pairs),
-        nodes_down: Vec::new(),
-        nodes_excluded: Vec::new(),
-        checkpoint: None,
-        checkpoint_directory: None,
-        complete: None,
         output: Some(opening::output(prefix)),
         events: StateDirectory::below(prefix).join(crate::events::log::FILE),
         prefix: prefix.to_owned(),
         took: began.elapsed(),
+        ..RunReport::default()
     }
 }
 

@@ -61,7 +61,7 @@ struct Held {
 }
 
 /// The state of the ranks of a launcher command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::launch) struct RankEnds {
     ranks: BTreeMap<Rank, NodeName>,
     abort: Abort,
@@ -74,14 +74,7 @@ pub(in crate::launch) struct RankEnds {
 
 impl RankEnds {
     pub(super) fn new(ranks: BTreeMap<Rank, NodeName>) -> Self {
-        RankEnds {
-            ranks,
-            abort: Abort::default(),
-            reported: BTreeSet::new(),
-            held: BTreeMap::new(),
-            refused: false,
-            events: Vec::new(),
-        }
+        RankEnds { ranks, ..RankEnds::default() }
     }
 
     pub(in crate::launch) fn ranks(&self) -> &BTreeMap<Rank, NodeName> {

@@ -246,15 +246,7 @@ impl Machine {
         let relaunches = self.state.head.launches;
         self.state.head.launches += 1;
         self.state.active = Some(ActiveGeneration::new(generation, now, self.state.head.secured));
-        self.state.history.push(PastGeneration {
-            generation,
-            from: None,
-            joined: false,
-            launched: now,
-            ended: None,
-            newest: None,
-            progress: None,
-        });
+        self.state.history.push(PastGeneration { generation, launched: now, ..PastGeneration::default() });
         self.set_phase(Phase::Running);
         self.watchdog.begin(now);
         self.record(LogEvent::GenerationLaunched { generation, relaunches }, out);
